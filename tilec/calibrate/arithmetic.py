@@ -11,16 +11,16 @@ from tilec.calibrate.probe import Array, Probe, Run, loop, same_word, timed, tim
 
 CHAIN = 32
 TOLERANCE = 1e-3
-"""Of a chain's end. An instruction is an approximation with an error of 2⁻¹¹ at most; a chain that comes to a fixed
-point, and fast, forgets the errors of all links but the last."""
+"""The relative tolerance of a chain's end. Each instruction is an approximation with an error of at most 2⁻¹¹; a chain
+that converges fast to a fixed point forgets the errors of all links but the last."""
 MUFU: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
     "ex2": ("neg.ftz.f32 {t}, {x};", "ex2.approx.ftz.f32 {x}, {t};", lambda x: np.exp2(-x)),
     "rcp": ("add.ftz.f32 {x}, {x}, 0f3F800000;", "rcp.approx.ftz.f32 {x}, {x};", lambda x: 1 / (x + 1)),
     "rsqrt": ("", "rsqrt.approx.ftz.f32 {x}, {x};", lambda x: 1 / np.sqrt(x)),
     "tanh": ("add.ftz.f32 {x}, {x}, 0f3F800000;", "tanh.approx.f32 {x}, {x};", lambda x: np.tanh(x + 1)),
 }
-"""What comes before the instruction, which takes an addition's time (so that the chain comes to a fixed point that is
-not 0, or is not two of the same that undo each other), the instruction, its meaning."""
+"""Before the instruction: an operation with an addition's time, which keeps the chain from a fixed point of 0 and from
+two links that undo each other. Then the instruction, and its meaning."""
 START = 0.75
 WARPS, CHAINS, ROUNDS = 8, 4, 8
 
@@ -31,7 +31,7 @@ def probes() -> Iterator[Probe]:
     for name in MUFU:
         yield Probe(f"{name} latency", _mufu(name, 1, CHAIN), _iterated(name, CHAIN, 32), CHAIN, tolerance=TOLERANCE)
         body, result = _mufu(name, CHAINS, ROUNDS), _iterated(name, ROUNDS, 32 * WARPS)
-        # Of one scheduler, which has two of the eight warps.
+        # The operations of one scheduler, which has two of the eight warps.
         each = CHAINS * ROUNDS * WARPS // 4
         yield Probe(f"{name} throughput", body, result, each, threads=32 * WARPS, tolerance=TOLERANCE)
     yield Probe("shuffle and maximum latency", _shuffle(), same_word(lambda run: 31.0, 32, np.float32), CHAIN)
@@ -46,7 +46,7 @@ def _float(value: float) -> str:
 
 
 def _fma(both: bool = False) -> str:
-    """x = x / 2 + 1 / 2: towards 1 from whatever the thread begins with."""
+    """Return a chain of x = x / 2 + 1 / 2, which converges to 1 from the thread's index."""
     half = _float(0.5)
     chain = "\n".join([f"    fma.rn.f32 %f0, %f0, {half}, {half};"] * (2 * CHAIN))
     body = loop(chain)

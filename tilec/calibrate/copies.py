@@ -1,7 +1,7 @@
-"""Probes of the way to memory: the tensor memory accelerator, cp.async, plain loads, and the whole chip at once.
+"""Probes of memory: the tensor memory accelerator, cp.async, plain loads, and the whole chip at once.
 
-Latencies are taken twice over the same rows. The first time they come from DRAM: clearing so much memory has pushed
-these rows out of L2 long since. The second time they come from L2.
+Latencies are taken twice over the same rows. The first time the rows come from DRAM: clearing so much memory has
+evicted them from L2 long since. The second time they come from L2.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tilec.calibrate.probe import ROW_BYTES, Array, Probe, Run, barriers, fill, 
 from tilec.target.features import Feature
 
 ROWS = 1 << 23
-"""Of memory: 1 GiB."""
+"""The rows of memory: 1 GiB."""
 BOXES = (8, 32, 128, 256)
 """Rows of a box, which has 128 bytes a row: 1 to 32 KiB."""
 SMALL, LARGE = 8, 128
@@ -22,12 +22,12 @@ SMALL, LARGE = 8, 128
 SLOTS = 8
 """Boxes in flight."""
 L2_WINDOW, SM_WINDOW = 1 << 18, 1 << 13
-"""Rows that loads from L2 go around in: all blocks in 32 MiB, one alone in 1 MiB."""
+"""Rows that loads from L2 cycle through: all blocks in 32 MiB, one alone in 1 MiB."""
 WORDS = ROW_BYTES // 4
 FILLED = 0x3F803F80
 COPY_THREADS = 1024
 COPY_BYTES = COPY_THREADS * 4 * 16
-"""Of a block in an iteration of the copy."""
+"""The bytes that a block copies in an iteration."""
 
 
 def probes() -> Iterator[Probe]:
@@ -44,17 +44,17 @@ def probes() -> Iterator[Probe]:
     for box in (SMALL, LARGE):
         size = box * ROW_BYTES
         yield Probe(
-            f"tma.load throughput, boxes of {size} bytes", _stream(box, SM_WINDOW), _streamed(box, SM_WINDOW), SLOTS,
-            (64, 512), 32, SLOTS * size, tma, rows=ROWS, box=box,
+            f"tma.load throughput, boxes of {size} bytes", _stream(box, SM_WINDOW), _streamed(box, SM_WINDOW),
+            SLOTS, (64, 512), 32, SLOTS * size, tma, rows=ROWS, box=box,
         )  # fmt: skip
         yield Probe(
-            f"tma.store throughput, boxes of {size} bytes", _store_stream(box), _filled, SLOTS, (64, 512), 32, size,
-            tma, rows=ROWS, box=box,
+            f"tma.store throughput, boxes of {size} bytes", _store_stream(box), _filled, SLOTS, (64, 512), 32,
+            size, tma, rows=ROWS, box=box,
         )  # fmt: skip
     for name, window, trip_count in (("l2", L2_WINDOW, (16, 256)), ("dram", ROWS, (8, 56))):
         yield Probe(
-            f"{name} throughput, all SMs", _stream(LARGE, window), _streamed(LARGE, window), SLOTS, trip_count, 32,
-            SLOTS * LARGE * ROW_BYTES, tma, ("cycles", "ns"), fills_chip=True, rows=ROWS, box=LARGE,
+            f"{name} throughput, all SMs", _stream(LARGE, window), _streamed(LARGE, window), SLOTS,
+            trip_count, 32, SLOTS * LARGE * ROW_BYTES, tma, ("cycles", "ns"), fills_chip=True, rows=ROWS, box=LARGE,
         )  # fmt: skip
     yield Probe(
         "cp.async of 2048 bytes", _cp_async(), _last_copied, 1, (32, 256), 128, 2048, ("cp.async",),
@@ -67,7 +67,7 @@ def probes() -> Iterator[Probe]:
 
 
 def _word(run: Run, index: int | Array) -> Array:
-    """Of the memory; outside there are zeros, as a copy of a box finds them."""
+    """Return words of the memory; zeros outside, as in a copied box."""
     at = np.asarray(index)
     found: Array = np.where(at < len(run.words), run.words[np.minimum(at, len(run.words) - 1)], 0).astype(np.uint32)
     return found
@@ -81,8 +81,8 @@ _READ_BACK = "    ld.shared.b32 %word, [%smem];\n"
 
 
 def _load_latency(box: int) -> str:
-    """Issued and waited for by thread 0; an even number of iterations leaves the phase as it was. %t2 sums the
-    issue."""
+    """Return loads issued and awaited by thread 0, with the time of their issue in %t2. The number of iterations is
+    even, so that the barrier's phase ends as it began."""
 
     def walk(name: str) -> str:
         return loop(
@@ -111,7 +111,7 @@ def _last_box(box: int) -> Callable[[Run], Array]:
 
 
 def _of_first(run: Run, word: int | Array) -> Array:
-    """Thread 0 leaves the word, the others none."""
+    """Return the words of all threads: thread 0 leaves the word, the others zero."""
     found = np.zeros((run.blocks, 32), np.uint32)
     found[:, 0] = word
     return found
@@ -136,7 +136,7 @@ def _store_latency(box: int) -> str:
 
 
 def _stored_word(box: int) -> str:
-    """Of the box that was stored last, whose first row %r5 is past."""
+    """Read back the box that was stored last, the one before row %r5."""
     return f"""    cp.async.bulk.wait_group 0;
     fence.proxy.async.global;
     sub.u32 %r5, %r5, {box};
@@ -153,7 +153,7 @@ def _filled(run: Run) -> Array:
 
 
 def _row(box: int, window: int) -> str:
-    """The first row of box %r4 of this block, in %r5: blocks take turns, around in the window."""
+    """Compute in %r5 the first row of box %r4 of this block: blocks take turns, cyclically in the window."""
     return f"""    mad.lo.u32 %r5, %r4, %r7, %block;
     mul.lo.u32 %r5, %r5, {box};
     and.b32 %r5, %r5, {window - 1};
@@ -170,7 +170,8 @@ def _issue(box: int, window: int, slot: int) -> str:
 
 
 def _stream(box: int, window: int) -> str:
-    """Thread 0 keeps eight boxes in flight. What it issues last is waited for, for a block must not leave before."""
+    """Return a loop in which thread 0 keeps eight boxes in flight. It waits for the last ones, because the block must
+    not exit before."""
     first = "".join(_issue(box, window, slot) for slot in range(SLOTS))
     body = "".join(wait(slot, "%r6", f"WAIT{slot}") + _issue(box, window, slot) for slot in range(SLOTS))
     last = "".join(wait(slot, "%r6", f"LAST{slot}") for slot in range(SLOTS))
@@ -192,7 +193,7 @@ def _streamed(box: int, window: int) -> Callable[[Run], Array]:
 
 
 def _store_stream(box: int) -> str:
-    """Thread 0 stores the same box to row after row, four of them in flight."""
+    """Return a loop in which thread 0 stores the same box to row after row, four of them in flight."""
     one = f"""{_row(box, SM_WINDOW)}    {_STORE} [%map, {{0, %r5}}], [%smem];
     cp.async.bulk.commit_group;
     cp.async.bulk.wait_group.read 3;
@@ -209,7 +210,7 @@ def _store_stream(box: int) -> str:
 
 
 def _cp_async() -> str:
-    """128 threads copy 2048 bytes and wait for them, again and again."""
+    """Return a loop in which 128 threads copy 2048 bytes and wait for them."""
 
     def walk(name: str) -> str:
         start = "    mad.wide.u32 %rd3, %thread, 16, %memory;\n"
@@ -231,11 +232,12 @@ def _last_copied(run: Run) -> Array:
 
 
 STEP = 4096 + 128
-"""Bytes from a link of the chain to the next, so that no two share a line or always the same channel."""
+"""Bytes between links of the chain, so that no two share a line or always the same channel."""
 
 
 def _chase() -> str:
-    """Every address needs the word before, which is zero: the chain has an addition of 64 bits beside the load."""
+    """Return a chain of loads in which each address depends on the previous word, which is zero: a load and a 64-bit
+    addition per link."""
 
     def walk(name: str, start: str) -> str:
         link = f"""    ld.global.cg.b32 %r8, [%rd3];
@@ -245,7 +247,7 @@ def _chase() -> str:
 """
         return f"    add.u64 %rd3, %memory, {start};\n" + loop(link * 4, name)
 
-    # The second walk needs the last word of the first one, without which nobody would.
+    # The second walk depends on the last word of the first one, so that the assembler keeps both.
     return f"""    @!%first bra MET;
 {timed(walk("FAR", "0"))}{timed(walk("NEAR", "%rd4"), 1)}    sub.u64 %rd3, %rd3, %memory;
     cvt.u32.u64 %word, %rd3;
@@ -258,7 +260,7 @@ def _steps(run: Run) -> Array:
 
 
 def _copy() -> str:
-    """Each thread copies 64 bytes an iteration, 16 by 16, from the first half of the rows to the second."""
+    """Return a loop in which each thread copies 64 bytes, 16 by 16, from the first half of the rows to the second."""
     loads = "".join(
         f"    ld.global.v4.b32 {{%r{8 + 4 * i}, %r{9 + 4 * i}, %r{10 + 4 * i}, %r{11 + 4 * i}}}, "
         f"[%rd3+{16 * COPY_THREADS * i}];\n"

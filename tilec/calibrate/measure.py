@@ -1,4 +1,4 @@
-"""Runs the probes on a device and keeps what they say: for each figure the cycles of one operation, run by run."""
+"""Runs the probes on a device and collects their figures: the cycles of one operation, run by run."""
 
 from __future__ import annotations
 
@@ -23,26 +23,30 @@ from tilec.support.diagnostics import fail
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
-PROBES: tuple[Probe, ...] = tuple(
-    probe for family in (arithmetic, tensor, shared, thread_barriers, copies) for probe in family.probes()
+PROBES: tuple[Probe, ...] = (
+    *arithmetic.probes(),
+    *tensor.probes(),
+    *shared.probes(),
+    *thread_barriers.probes(),
+    *copies.probes(),
 )
 SCHEMA = 1
 REPEATS = 15
 PATIENCE_SECONDS = 60
-"""After so long a probe's process is ended: it takes about two seconds."""
+"""The time limit of a probe's process, which normally takes about two seconds."""
 
 
 def probes_for(target: Target) -> tuple[Probe, ...]:
-    """Those whose instructions the target has."""
+    """Return the probes whose instructions the target supports."""
     return tuple(probe for probe in PROBES if all(target.has(feature) for feature in probe.features))
 
 
-# ---- what comes out --------------------------------------------------------------------------------------------------
+# ---- results ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of a figure: the median, and the tenth and the ninetieth percentile of its runs."""
+    """The distribution of a figure: the median, and the tenth and ninetieth percentile of its runs."""
 
     median: float
     low: float
@@ -50,14 +54,14 @@ class Spread:
 
     @property
     def relative(self) -> float:
-        """Half the way from low to high, as a share of the median."""
+        """Half the distance from low to high, relative to the median."""
         return (self.high - self.low) / 2 / abs(self.median) if self.median else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """`figures`: by name, what one operation took in each pair of runs, in cycles or, where the name says so, in
-    nanoseconds. `faults`: by probe, why there is none."""
+    """`figures`: by name, the time of one operation in each pair of runs, in cycles or, where the name says so, in
+    nanoseconds. `faults`: by probe, the reason why it has no figures."""
 
     target: str
     gpu: str
@@ -78,7 +82,7 @@ def to_json(measurement: Measurement) -> str:
 
 
 def from_json(text: str, path: str) -> Measurement:
-    """The measurement that `to_json` wrote into the file at `path`, or `bad-measurements`."""
+    """Return the measurement in a file at `path`, written by `to_json`. Fails with `bad-measurements`."""
     try:
         read = schema.record(Measurement, schema.versioned(readers.json_value(text), SCHEMA), "")
     except ValueError as error:
@@ -101,15 +105,15 @@ class Kernel(Protocol):
 
 
 Slopes = list[list[float]]
-"""For each pair of a short and a long run, what one operation took in each reading of the probe."""
+"""For each pair of a short and a long run, the time of one operation in each reading of the probe."""
 
 
 class ProbeFault(Exception):
-    """A probe has no figures: why."""
+    """The reason why a probe has no figures."""
 
 
 class Device(Protocol):
-    """What runs probes: the GPU of this machine, or a test's stand-in."""
+    """A device that runs probes: this machine's GPU, or a test's stand-in."""
 
     gpu: str
     driver: str
@@ -120,7 +124,7 @@ class Device(Protocol):
 
 
 class Gpu:
-    """The first GPU of this machine. Each probe runs in a process of its own: one that faults loses the context of its
+    """The first GPU of this machine. Each probe runs in a process of its own: a fault destroys the context of its
     process, and no other probe's."""
 
     def __init__(self) -> None:
@@ -128,31 +132,31 @@ class Gpu:
         self.gpu, self.driver, self.sms = known.name, known.driver, known.sms
 
     def run(self, probe: Probe, cubin: bytes, repeats: int) -> Slopes:
-        told = (probe.name, str(repeats), str(self.sms))
-        command = [sys.executable, "-m", "tilec.calibrate.measure", *told]
+        arguments = (probe.name, str(repeats), str(self.sms))
+        command = [sys.executable, "-m", "tilec.calibrate.measure", *arguments]
         try:
-            # Through a pipe: whatever ends this process leaves no file.
+            # Through a pipe, so that an interrupted run leaves no file.
             child = subprocess.run(
                 command, input=cubin, capture_output=True, timeout=PATIENCE_SECONDS, check=False, env=_environment()
             )
         except subprocess.TimeoutExpired:
             raise ProbeFault(f"it took more than {PATIENCE_SECONDS} s") from None
         if child.returncode:
-            said = child.stderr.decode(errors="replace").strip().splitlines()
-            raise ProbeFault(said[-1] if said else f"its process ended with code {child.returncode}")
+            errors = child.stderr.decode(errors="replace").strip().splitlines()
+            raise ProbeFault(errors[-1] if errors else f"its process ended with code {child.returncode}")
         slopes: Slopes = json.loads(child.stdout.splitlines()[-1])
         return slopes
 
 
 def _environment() -> dict[str, str]:
-    """This one's, in which a process finds the same tilec."""
     here = str(Path(__file__).parents[2])
     paths = os.environ.get("PYTHONPATH", "")
     return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{paths}" if paths else here}
 
 
 def runs_code(capability: tuple[int, int], target: Target) -> bool:
-    """Whether a GPU of that compute capability does: code for sm_90a runs on 9.0 only, code for sm_80 on every 8.x."""
+    """Return whether a GPU of this compute capability runs the target's code: sm_90a code runs on 9.0 only, sm_80 code
+    on every 8.x."""
     digits = target.ptx_target.removeprefix("sm_").rstrip("af")
     wanted = int(digits[:-1]), int(digits[-1])
     if target.ptx_target[-1] == "a":
@@ -161,7 +165,7 @@ def runs_code(capability: tuple[int, int], target: Target) -> bool:
 
 
 def gpu_for(target: Target) -> Gpu:
-    """The GPU of this machine, if there is one that runs the target's code; else `no-gpu` or `wrong-gpu`."""
+    """Return this machine's GPU, if it runs the target's code. Fails with `no-gpu` or `wrong-gpu`."""
     if not runtime.has_gpu():
         fail(
             "no-gpu",
@@ -186,8 +190,8 @@ def measure(
     note: Callable[[Probe], None] = lambda probe: None,
     keep: Callable[[Measurement], None] = lambda measurement: None,
 ) -> Measurement:
-    """Run every probe of the target. One that faults, or leaves wrong words, has no figures. `keep` is given what is
-    known before each probe, should there be no end."""
+    """Run every probe of the target. One that faults, or leaves wrong words, has no figures. `keep` receives the
+    results so far before each probe, in case a run never ends."""
     figures: dict[str, tuple[float, ...]] = {}
     faults: dict[str, str] = {}
 
@@ -207,8 +211,8 @@ def measure(
 
 
 def slopes(probe: Probe, kernel: Kernel, sms: int, repeats: int) -> Iterator[list[float]]:
-    """Yield for each pair of a short and a long run what one operation takes in each reading. A first pair warms up.
-    Raises `ProbeFault` where the threads did not leave what the instructions mean."""
+    """Yield for each pair of a short and a long run the time of one operation in each reading, after a warm-up pair.
+    Raises `ProbeFault` where the threads leave wrong words."""
     short, long = probe.trip_count
     for repeat in range(-1, repeats):
         few, many = _readings(probe, kernel, short, sms), _readings(probe, kernel, long, sms)
@@ -218,13 +222,13 @@ def slopes(probe: Probe, kernel: Kernel, sms: int, repeats: int) -> Iterator[lis
 
 
 def _readings(probe: Probe, kernel: Kernel, trip_count: int, sms: int) -> list[int]:
-    """Of the block that took longest."""
+    """Return the readings of the slowest block."""
     blocks = sms if probe.fills_chip else 1
     times = np.full((blocks, len(probe.readings)), -1, np.int64)
     result = np.full((blocks, probe.threads), 0xDEADBEEF, np.uint32)
     rows = {"rows": probe.rows} if probe.rows else {}
     kernel.run({"times": times, "result": result}, {"trips": trip_count, "blocks": blocks, **rows})
-    # The memory is zero at first, and what lies outside of the words known here counts as zero.
+    # The memory is zero at first, and words outside the given ones count as zero.
     wrong = wrong_words(probe, Run(trip_count, blocks, np.zeros(1, np.uint32)), result)
     if wrong:
         raise ProbeFault(wrong)
@@ -232,7 +236,7 @@ def _readings(probe: Probe, kernel: Kernel, trip_count: int, sms: int) -> list[i
 
 
 def wrong_words(probe: Probe, run: Run, result: Array) -> str:
-    """What is wrong with the words that the threads left; nothing if they are right."""
+    """Return what is wrong with the words that the threads left; empty if they are right."""
     wanted = probe.expected(run)
     found: Array = result.view(wanted.dtype)
     close: Any = found == wanted
@@ -248,7 +252,7 @@ def wrong_words(probe: Probe, run: Run, result: Array) -> str:
 
 
 def main(cubin: bytes, name: str, repeats: str, sms: str) -> int:
-    """Print the slopes of a probe as JSON, or on standard error why there are none."""
+    """Print the slopes of a probe as JSON, or on standard error why there are none. Return the exit code."""
     (probe,) = (one for one in PROBES if one.name == name)
     try:
         with runtime.context(), closing(runtime.Kernel(cubin)) as kernel:
@@ -263,4 +267,4 @@ if __name__ == "__main__":
     code = main(sys.stdin.buffer.read(), *sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # not through the interpreter's end: what is left of a lost context only complains
+    os._exit(code)  # skips the interpreter's shutdown, in which a lost context only raises errors

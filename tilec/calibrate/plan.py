@@ -1,11 +1,11 @@
-"""Which rows of a target file follow from which probes, and by what formula.
+"""Derives the rows of a target file from the figures of probes, by formulas.
 
-A row is what the file says of one instruction or one limit. The parts that no probe measures stay as they are, and the
-row's source says which these are. Times to and from memory are not the multiprocessor's own: they are taken to the
-clock of the file, which is the one that the chip holds under load.
+A row describes one instruction or one limit. Cells that no probe measures stay as they are, and the row's source names
+them. Times to and from memory do not depend on the multiprocessor's clock: they are converted to the clock of the file,
+which the chip holds under load.
 
-A formula is refused, with its reason, where it says 0 or less or is more than `MOST_OFF` times off a figure that it was
-made of: no machine is like that, so the probe measured something else.
+A formula is refused, with a reason, where it gives 0 or less or is off by more than a factor of `MAX_DEVIATION` from
+one of its own figures: no machine is like that, so the probe measured something else.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from tilec.support.records import dataclass
 from tilec.target.table import evaluate
 
 Value = int | str
-"""Of a cell: a whole number, or a formula."""
+"""The value of a cell: a whole number, or a formula."""
 CLOCK = "clock_mhz"
 MOST_OFF = 1.5
-"""Times that a formula may be above or below a figure that it was made of."""
+"""The largest factor between a formula and one of its figures."""
 LARGEST = 1 << 40
-"""No number of a row is so large, and none so small as one over it."""
+"""A bound on the numbers of a row; its reciprocal bounds them from below."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`table` is the header that it stands under in the file, `cells` are what is to stand at each of its keys, and
-    `where` is the text of its source. A limit's only key is its name. `uses.X` is the cycles of slot X."""
+    """`table` is its header in the file, `cells` are the values by key, and `where` is the text of its source. A
+    limit's only key is its name. `uses.X` is the cycles of slot X."""
 
     table: str
     cells: Mapping[str, Value]
@@ -55,7 +55,7 @@ class Check:
 
 
 class Figures:
-    """The medians, by name; it remembers which were asked for, and what the formulas made of them must agree with."""
+    """The medians, by name. It records which were read, and the checks of the formulas derived from them."""
 
     def __init__(self, measurement: Measurement, file_mhz: int | None) -> None:
         self._of = measurement
@@ -66,7 +66,7 @@ class Figures:
         self.sms = measurement.sms
 
     def check(self, key: str, figure: str, took: float, *, is_limit: bool = False, **at: float) -> None:
-        """Ask that the formula at `key`, for the parameters `at`, is not far from what was measured."""
+        """Require that the formula at `key`, for the parameters `at`, is close to the measured figure."""
         self.checks.append(Check(key, figure, took, at, is_limit))
 
     def doubt(self, key: str, reason: str) -> None:
@@ -80,19 +80,19 @@ class Figures:
 
     @property
     def sm_mhz(self) -> float:
-        """Of a multiprocessor that works alone."""
+        """The clock of a multiprocessor that works alone."""
         return 1000 * self["clock of one SM"] / self["clock of one SM ns"]
 
     @property
     def mhz(self) -> int:
-        """Of the file, once it has these rows: what the chip holds with every tensor core at work, where that was
-        measured; else what the file says, or that of one multiprocessor."""
+        """The clock of the file with these rows: what the chip holds with every tensor core at work, where that was
+        measured; else the file's, or that of one multiprocessor."""
         if "clock under load" in self._of.figures and not self.idle():
             return round(1000 * self["clock under load"] / self["clock under load ns"])
         return self._file_mhz or round(self.sm_mhz)
 
     def idle(self) -> str:
-        """Say why the tensor cores were not at work when the clock was read; nothing where they were."""
+        """Return why the tensor cores were idle when the clock was read; empty if they were not."""
         if "wgmma.ss bf16 n256" not in self._of.figures:
             return ""
         took, products = self["clock under load"], tensor.IN_FLIGHT * self["wgmma.ss bf16 n256"]
@@ -101,24 +101,24 @@ class Figures:
         return f"an iteration took {took:.4g} cycles, and its products take {products:.4g}"
 
     def far(self, name: str) -> float:
-        """A time to memory, in cycles of the file's clock."""
+        """Return a time to memory, in cycles of the file's clock."""
         return self[name] * self.mhz / self.sm_mhz
 
     def bytes_per_cycle(self, moved: int, name: str) -> float:
-        """Of the whole chip, where each multiprocessor moves so many bytes an operation."""
+        """Return the rate of the whole chip, where each multiprocessor moves `moved` bytes per operation."""
         return moved * self.sms * 1000 / (self[f"{name} ns"] * self.mhz)
 
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """The rows that the figures bear out, and by table (and cell) the reasons why others were refused."""
+    """The rows that the figures support, and the reasons why others were refused, by table (and cell)."""
 
     rows: tuple[Row, ...]
     refused: Mapping[str, str]
 
 
 def rows(measurement: Measurement) -> tuple[Row, ...]:
-    """Return the rows that the measurement bears out."""
+    """Return the rows that the measurement supports."""
     return fits(measurement).rows
 
 
@@ -152,7 +152,7 @@ def fits(measurement: Measurement, file_mhz: int | None = None) -> Fits:
 
 
 def _fault(key: str, value: Value, figures: Figures) -> str:
-    """Return why the cell is refused; nothing where its figures bear it out."""
+    """Return why the cell is refused; empty if its figures support it."""
     if key in figures.doubts:
         return figures.doubts[key]
     numbers = [float(text) for text in re.findall(r"(?<![\w.])-?(?:\d+\.?\d*(?:e[+-]?\d+)?|inf|nan)", str(value))]
@@ -179,13 +179,13 @@ def _number(value: float) -> str:
 
 
 def _line(points: Mapping[int, float]) -> tuple[float, float]:
-    """Intercept and slope, by least squares."""
+    """Return intercept and slope of a least squares fit."""
     slope, intercept = np.polyfit(list(points), list(points.values()), 1)
     return float(intercept), float(slope)
 
 
 def _port(figures: Figures, name: str) -> float:
-    """Bytes a cycle to or from shared memory."""
+    """Return the bytes a cycle to or from shared memory."""
     return shared.SM_BYTES / figures[f"{name} throughput"]
 
 
@@ -214,7 +214,7 @@ def _alu(figures: Figures) -> dict[str, Value]:
 
 
 def _tma(figures: Figures, name: str, latency: Callable[[int], float], alone: str, path: str) -> dict[str, Value]:
-    """`alone` is the figure of a box that nothing else is in flight with."""
+    """Return the cells of a TMA instruction. `alone` is the figure of a box with nothing else in flight."""
     small, large = (
         figures[f"{name} throughput, boxes of {box * ROW_BYTES} bytes"] for box in (copies.SMALL, copies.LARGE)
     )
@@ -224,7 +224,7 @@ def _tma(figures: Figures, name: str, latency: Callable[[int], float], alone: st
         figures.check("latency", f"{name} of {size} bytes", took, bytes=size)
     figures.check("uses.tma", f"{name} throughput, boxes of {copies.SMALL * ROW_BYTES} bytes", small,
                   bytes=copies.SMALL * ROW_BYTES)  # fmt: skip
-    # The path is two units of half the rate. A box that is alone holds one of them no longer than it takes.
+    # The path is two units of half the rate. A single box occupies one of them for at most its own time.
     rate = copies.LARGE * ROW_BYTES / large / 2
     figures.check(f"uses.{path}", alone, figures[alone], is_limit=True, bytes=copies.LARGE * ROW_BYTES)
     return {
@@ -240,8 +240,8 @@ def _tma_load(figures: Figures) -> dict[str, Value]:
     issue = figures[f"tma.load {copies.LARGE * ROW_BYTES} bytes issue"]
     small, wait = figures[SMALL_LOADS], figures["mbarrier arrive and wait"]
     if small < MOST_OFF * (issue + wait):
-        figures.doubt("uses.tma", f"a small box takes {small:.4g}, and the thread that issues it and waits for it "
-                                  f"{issue + wait:.4g}")  # fmt: skip
+        thread = f"the thread that issues it and waits for it {issue + wait:.4g}"
+        figures.doubt("uses.tma", f"a small box takes {small:.4g}, and {thread}")
     return {**cells, "issue": math.ceil(issue)}
 
 
@@ -283,12 +283,12 @@ def _issue(figures: Figures) -> str:
         figures.check("issue", f"wgmma issue {count}", took, count=count)
     each = (many - few) / (tensor.MANY - tensor.FEW)
     fixed = few - each * tensor.FEW
-    # The first product may cost less than the others: it is not worth a row that says less than nothing.
+    # The first product may cost less than the others; a negative constant is left out.
     return f"{_number(fixed)} + {_number(each)} * count" if fixed > 0 else f"{_number(each)} * count"
 
 
 def _drain(figures: Figures, form: str) -> str:
-    """What passes from the end of the last product until its sums may be read."""
+    """Return the formula of the latency from the end of the last product until its accumulators may be read."""
     each, alone = figures[f"wgmma.{form} bf16 n128"], figures[f"wgmma.{form} alone n128"]
     figures.check("latency", f"wgmma.{form} alone n128", alone, occupancy=each)
     return f"occupancy + {_number(alone - each)}"
@@ -384,4 +384,4 @@ TABLES: tuple[tuple[str, str, Callable[[Any], dict[str, Value]]], ...] = (
     (_silicon("barrier"), "named barrier between two warps, one way; issue is a guess", _barrier),
     (_silicon("mbarrier"), "arrival of one warp until another has seen it; issue is a guess", _mbarrier),
 )  # fmt: skip
-"""Table, what the source says of the measurement, and the cells."""
+"""The table, the description of the measurement in its source, and the function that makes its cells."""

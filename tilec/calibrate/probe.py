@@ -1,8 +1,8 @@
-"""A probe: a kernel that times a chain of one instruction, by the clock of its multiprocessor, from inside.
+"""A probe: a kernel that times a chain of one instruction by the clock of its multiprocessor.
 
-Its text is a frame around a body. The body runs a loop `trip_count` times, with the chain's length unrolled in it; what
-one operation takes is the difference of a long and a short run over the difference of their operations, so that neither
-the launch nor what comes before and after the loop counts. Each thread leaves a word by which the work can be checked.
+Its text is a frame around a body. The body runs a loop `trip_count` times, with the chain unrolled in it; the time of
+one operation is the difference between a long and a short run, divided by the difference of their operations, so that
+neither the launch nor the code around the loop counts. Each thread leaves a word by which the work is checked.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ from tilec.target.features import Feature
 Array = NDArray[Any]
 
 ROW_BYTES = 128
-"""The probes' memory is rows of this many bytes: as wide as a box under the swizzle of 128 bytes may be."""
+"""The bytes of a row of the probes' memory: the widest box with a swizzle of 128 bytes."""
 BARS_BYTES = 64
-"""Of mbarriers, behind the shared memory that a probe asks for."""
+"""The bytes of mbarriers, behind the shared memory that a probe asks for."""
 DYNAMIC_ALIGNMENT, SMEM_ALIGNMENT = 16, 1024
-"""Dynamic shared memory begins at a multiple of the first only, whatever `.align` it is declared with, where nvJitLink
-links; a box under the widest swizzle begins at a multiple of the second. So probes align it by hand."""
+"""With nvJitLink, dynamic shared memory begins at a multiple of the first only, whatever `.align` it is declared with;
+a box under the widest swizzle begins at a multiple of the second. So probes align it themselves."""
 POLLS = 1 << 22
-"""After so many futile looks at an mbarrier a probe gives up, which the host sees as an error: it must not hang."""
+"""The number of failed polls of an mbarrier after which a probe traps, which the host sees as an error: it must not
+hang."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a result depends on: iterations of the loop, blocks, and the words of the memory before the launch."""
+    """The parameters of a result: iterations of the loop, blocks, and the words of the memory before the launch."""
 
     trip_count: int
     blocks: int
@@ -53,11 +54,13 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """`readings` are what thread 0 of each block leaves in %t0, %t1, …: clock cycles, or nanoseconds where the name
-    ends in `ns`. An iteration of the loop holds `operations` of the instruction. `trip_count` are those of the short
-    and the long run. With `rows`, the kernel has so many rows of memory, zero at first, and with `box` a tensor map of
-    it: boxes of so many rows. `expected` says what word each thread leaves, within a relative `tolerance` where it is a
-    float."""
+    """A probe and its launch.
+
+    `readings` are what thread 0 of each block leaves in %t0, %t1, …: clock cycles, or nanoseconds where the name ends
+    in `ns`. An iteration of the loop holds `operations` of the instruction. `trip_count` has those of the short and the
+    long run. With `rows`, the kernel has that many rows of memory, zero at first, and with `box` a tensor map of it
+    with that many rows a box. `expected` returns the word of each thread, within a relative `tolerance` for floats.
+    """
 
     name: str
     body: str
@@ -80,12 +83,12 @@ class Probe:
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """The names of what it measures, in the order of its readings."""
+        """The names of its figures, in the order of its readings."""
         return tuple(self.name if reading == "cycles" else f"{self.name} {reading}" for reading in self.readings)
 
 
 def manifest(probe: Probe, target: str) -> Manifest:
-    """How the probe is launched. `blocks` and `rows` are given at launch."""
+    """Return the launch manifest of a probe. `blocks` and `rows` are given at launch."""
     memory: Shape = ("rows", ROW_BYTES // 2)
     tensors = [
         TensorInfo("times", "int64", ("blocks", len(probe.readings)), "out"),
@@ -113,9 +116,9 @@ def manifest(probe: Probe, target: str) -> Manifest:
 
 
 def ptx(probe: Probe, target: str, version: str) -> str:
-    """The module: one entry, and the manifest that the cubin is to carry. The body finds the thread in %thread, its
-    warp and lane in %warp and %lane, the block in %block, shared memory at %smem, the iterations in %left, and leaves
-    its readings in %t0 … and the thread's word in %word."""
+    """Return the module: one entry, and the manifest for the cubin. The body finds the thread in %thread, its warp and
+    lane in %warp and %lane, the block in %block, shared memory at %smem, the iterations in %left; it leaves its
+    readings in %t0 … and the thread's word in %word."""
     params = [".param .u64 times", ".param .u64 result", ".param .u32 trips"]
     params += [".param .u64 memory", ".param .u32 rows"] if probe.rows else []
     params += [".param .align 64 .b8 map[128]"] if probe.box else []
@@ -173,7 +176,6 @@ LEAVE:
 
 
 def _bars(probe: Probe) -> int:
-    """Where the mbarriers lie, from the beginning of shared memory."""
     return -(-probe.smem_bytes // 8) * 8
 
 
@@ -182,11 +184,11 @@ def _memory(probe: Probe) -> str:
     return text + ("    mov.u64 %map, map;\n    cvta.param.u64 %map, %map;\n" if probe.box else "")
 
 
-# ---- what bodies are made of -----------------------------------------------------------------------------------------
+# ---- building blocks of bodies ---------------------------------------------------------------------------------------
 
 
 def loop(body: str, name: str = "LOOP") -> str:
-    """The body, `trip_count` times; %left counts down to 1."""
+    """Emit a loop of `trip_count` iterations of the body; %left counts down to 1."""
     return f"""    ld.param.u32 %left, [trips];
 {name}:
 {body}
@@ -197,7 +199,8 @@ def loop(body: str, name: str = "LOOP") -> str:
 
 
 def timed(inner: str, reading: int = 0, clock: str = "clock64") -> str:
-    """What runs in between, in %t<reading>. A loop stays in between: the clock is read in blocks of their own."""
+    """Emit the inner code with its time in %t<reading>. `inner` should be a loop: the clock is then read in basic
+    blocks of its own."""
     return f"""    mov.u64 %begin, %{clock};
 {inner}    mov.u64 %end, %{clock};
     sub.u64 %t{reading}, %end, %begin;
@@ -205,7 +208,7 @@ def timed(inner: str, reading: int = 0, clock: str = "clock64") -> str:
 
 
 def timed_twice(inner: str) -> str:
-    """The same in cycles in %t0 and in nanoseconds in %t1."""
+    """Emit the inner code with its time in cycles in %t0 and in nanoseconds in %t1."""
     return f"""    mov.u64 %t2, %globaltimer;
 {timed(inner)}    mov.u64 %t3, %globaltimer;
     sub.u64 %t1, %t3, %t2;
@@ -213,7 +216,7 @@ def timed_twice(inner: str) -> str:
 
 
 def fill(size: int, threads: int, word: str, is_async: bool = False) -> str:
-    """Shared memory, `size` bytes of it, with a word that `word` makes in %r2 for the offset in %r0."""
+    """Emit code that fills `size` bytes of shared memory. `word` computes in %r2 the word at offset %r0."""
     return f"""    shl.b32 %r0, %thread, 2;
 FILL:
     add.u32 %r1, %smem, %r0;
@@ -228,13 +231,13 @@ FILL:
 
 
 def barriers(count: int) -> str:
-    """So many mbarriers, each of one arrival, at %bars."""
+    """Emit the initialisation of `count` mbarriers, each of one arrival, at %bars."""
     inits = "\n".join(f"    @%first mbarrier.init.shared::cta.b64 [%bars+{8 * index}], 1;" for index in range(count))
     return f"{inits}\n    @%first fence.mbarrier_init.release.cluster;\n    bar.sync 0;\n"
 
 
 def wait(bar: int, parity: str, label: str) -> str:
-    """Until the mbarrier's phase of this parity is over."""
+    """Emit a wait for the mbarrier's phase of this parity."""
     return f"""    mov.u32 %polls, 0;
 {label}:
     mbarrier.try_wait.parity.shared::cta.b64 %done, [%bars+{8 * bar}], {parity};
@@ -247,9 +250,9 @@ def wait(bar: int, parity: str, label: str) -> str:
 """
 
 
-# ---- what words are expected -----------------------------------------------------------------------------------------
+# ---- expected words --------------------------------------------------------------------------------------------------
 
 
 def same_word(value: Callable[[Run], int | float], threads: int, dtype: Any = np.uint32) -> Callable[[Run], Array]:
-    """Every thread of every block leaves this number."""
+    """Return the expectation that every thread of every block leaves this number."""
     return lambda run: np.full((run.blocks, threads), value(run), dtype)

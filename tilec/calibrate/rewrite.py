@@ -1,4 +1,4 @@
-"""Puts measured rows into the text of a target file, and changes nothing else of it, byte for byte."""
+"""Replaces measured rows in the text of a target file; every other byte stays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A cell of the file, as it was and as it is."""
+    """A cell of the file, before and after."""
 
     table: str
     key: str
@@ -22,8 +22,8 @@ class Change:
 
 
 def rewritten(text: str, rows: Sequence[Row], file: str) -> tuple[str, tuple[Change, ...]]:
-    """The text with these rows, and what changed. A table that the file has not is left out: the machine lacks the
-    instruction. A table of another form than those that ship is refused as `bad-target-file`."""
+    """Return the text with these rows, and the changes. A table that the file lacks is skipped: the machine lacks the
+    instruction. A table of another form than in the shipped files is refused as `bad-target-file`."""
     lines = text.split("\n")
     changes = []
     for row in rows:
@@ -45,7 +45,7 @@ def _toml(value: Value) -> str:
 
 
 def _section(lines: Sequence[str], table: str) -> range | None:
-    """The lines under a header, up to the next."""
+    """Return the lines under a header, up to the next."""
     if f"[{table}]" not in lines:
         return None
     start = lines.index(f"[{table}]") + 1
@@ -54,7 +54,7 @@ def _section(lines: Sequence[str], table: str) -> range | None:
 
 
 def _replace(lines: list[str], section: range, table: str, key: str, entry: str, file: str) -> Change:
-    """The value behind `key = `, or behind `cycles = ` on the line of its slot."""
+    """Replace the value behind `key = `, or behind `cycles = ` on the line of its slot, and return the change."""
     slot = key.removeprefix("uses.")
     pattern = rf'^(\s*\{{ slot = "{re.escape(slot)}", cycles = )("[^"]*"|[\d.]+)(.*)$'
     if slot == key:

@@ -12,12 +12,12 @@ from tilec.target.features import Feature
 CHAIN = 32
 WARPS, ACCESSES = 8, 8
 ACCESS_BYTES = 512
-"""Of a warp: 16 bytes a lane."""
+"""The bytes of an access of a warp: 16 a lane."""
 REGION = 2 * ACCESSES * ACCESS_BYTES
-"""Of a warp: it takes turns at two halves, so that no access is the one before."""
+"""The bytes of a warp's region: it alternates between two halves, so that no access repeats the one before."""
 THREADS = 32 * WARPS
 SM_BYTES = WARPS * ACCESSES * ACCESS_BYTES
-"""What all warps move in an iteration."""
+"""The bytes that all warps move in an iteration."""
 
 
 NONE: tuple[Feature, ...] = ()
@@ -39,13 +39,14 @@ def probes() -> Iterator[Probe]:
         ("st.shared", "st.shared.v4.b32 [{at}], {{%left, %left, %left, %left}};", NONE),
         ("stmatrix", "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{at}], {{%left, %left, %left, %left}};", STMATRIX),
     ):
-        # In the last iteration the count is 1, and odd.
+        # In the last iteration %left, the stored word, is 1.
         stored = same_word(lambda run: 1, THREADS)
         yield Probe(f"{name} throughput", _stores(access), stored, 1, (256, 4096), THREADS, WARPS * REGION, feature)
 
 
 def _chase(load: str, step: int, words: int) -> str:
-    """Each lane loads the address that it has just loaded from: 32 of them lie in the first words, and again behind."""
+    """Return a chain in which each lane loads from the address that it has just loaded. 32 addresses fill the first
+    words, and repeat behind."""
     word = f"""    shr.u32 %r2, %r0, 2;
     and.b32 %r2, %r2, 31;
     mad.lo.u32 %r2, %r2, {step}, %smem;"""
@@ -63,7 +64,7 @@ def _own(step: int) -> Callable[[Run], Array]:
 
 
 def _place(which: str) -> str:
-    """The warp's half of this iteration, and the lane's 16 bytes in its first access."""
+    """Compute the warp's half in this iteration, and the lane's 16 bytes in its first access."""
     return f"""    and.b32 %r8, %left, 1;
     mad.lo.u32 %r9, %r8, {ACCESSES * ACCESS_BYTES}, {which};"""
 
@@ -74,13 +75,13 @@ _MINE = f"""    mad.lo.u32 %r7, %warp, {REGION}, %smem;
 
 
 def _loads(access: str) -> str:
-    """Every word is a one; the sum of them all says how many were loaded."""
+    """Return a stream of loads of ones; their sum tells how many were loaded."""
     lines = [_place("%r7")]
     for number in range(ACCESSES):
         v = [f"%r{12 + 4 * (number % 4) + i}" for i in range(4)]
         lines.append("    " + access.format(v=", ".join(v), at=f"%r9+{number * ACCESS_BYTES}"))
         lines += [f"    add.u32 %word, %word, {register};" for register in v]
-    return f"""{fill(WARPS * REGION, THREADS, "    mov.u32 %r2, 1;")}{_MINE}{timed(loop(chr(10).join(lines)))}"""
+    return fill(WARPS * REGION, THREADS, "    mov.u32 %r2, 1;") + _MINE + timed(loop("\n".join(lines)))
 
 
 def _stores(access: str) -> str:

@@ -12,20 +12,20 @@ from tilec.support.records import dataclass
 WARPGROUP = 128
 A_BYTES = 64 * 128
 WIDTHS = (8, 16, 32, 64, 96, 128, 192, 256)
-"""Of a product, the N, where it is measured for bfloat16; `WIDE` for the other types."""
+"""The N of products, where it is measured for bfloat16; `WIDE` for the other types."""
 WIDE = (64, 128, 256)
 WIDTHS_RS = (8, 16, 32, 64, 96, 128)
-"""With A in registers: beyond, sums and sixteen As in flight are more registers than there are."""
+"""With A in registers: wider accumulators and sixteen operands A in flight need more registers than exist."""
 IN_FLIGHT = 8
-"""Products of an iteration: two times the four steps of 32 bytes that a row of 128 bytes holds."""
+"""Products of an iteration: twice the four steps of 32 bytes in a row of 128 bytes."""
 FEW, MANY = 1, 5
-"""Products issued in a row, before their end is waited for: the difference is what one more costs the issuing warps."""
+"""Products issued in a row before a wait: the difference is what one more costs the issuing warps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A type of operand: what a product of m64 by `k` is called, the word that holds ones, and what wgmma has behind
-    its predicate: signs, and for 16 bits the transpositions of shared operands."""
+    """A type of operand: the spelling of a product of m64 by `k`, the word that holds ones, and wgmma's operands behind
+    the predicate: signs, and for 16 bits the transpositions of shared operands."""
 
     name: str
     spelling: str
@@ -35,7 +35,7 @@ class Operand:
     transposes: bool = False
     accumulator: str = "f32"
     most: int = 1 << 24
-    """Where a sum of ones stays: products of eight bits are added with 13 bits behind the largest's leading one."""
+    """The bound on a sum of ones: eight-bit products are added with 13 bits behind the leading one of the largest."""
 
 
 OPERANDS = (
@@ -97,7 +97,8 @@ def _mma_total(operand: Operand, sums: int, rounds: int, threads: int) -> Callab
 
 
 def _mma(operand: Operand, sums: int, rounds: int) -> str:
-    """Every sum begins with another number, and all of them count: else the assembler would keep one."""
+    """Return products into several accumulators, each starting from a different number and all used: else the assembler
+    would merge them."""
     d, a, b = operand.spelling.split(".")
     line = []
     for _ in range(rounds):
@@ -123,13 +124,12 @@ def _mma(operand: Operand, sums: int, rounds: int) -> str:
 
 
 def _wgmma(name: str, operand: Operand, n: int, chain: str, operations: int, count: int = 0) -> Probe:
-    """`count` products an iteration, where they are not the operations."""
+    """Return a probe of wgmma. `count` is the number of products an iteration, where it is not `operations`."""
     each = operand.k * (count or operations)
     dtype = np.float32 if operand.accumulator == "f32" else np.int32
     size = A_BYTES + 128 * n
-    body = f"""{fill(size, WARPGROUP, f"    mov.b32 %r2, {operand.ones};", is_async=True)}{_operands(operand, n)}{chain}
-    mov.b32 %word, %sum0;
-"""
+    ones = fill(size, WARPGROUP, f"    mov.b32 %r2, {operand.ones};", is_async=True)
+    body = f"{ones}{_operands(operand, n)}{chain}\n    mov.b32 %word, %sum0;\n"
     registers = (*_sums(operand, n // 2), ".b64 %da<4>, %db<4>")
     return Probe(
         name, body, same_word(lambda run: min(each * run.trip_count, operand.most), WARPGROUP, dtype),
@@ -138,8 +138,8 @@ def _wgmma(name: str, operand: Operand, n: int, chain: str, operations: int, cou
 
 
 def _operands(operand: Operand, n: int) -> str:
-    """Descriptors of the four steps along a row of A and of B (128-byte swizzle, 1024 bytes from eight rows to the
-    next), A as registers in %r4 to %r7, and sums of zero."""
+    """Set up descriptors of the four steps along a row of A and of B (128-byte swizzle, 1024 bytes between groups of
+    eight rows), A in registers %r4 to %r7, and accumulators of zero."""
     text = """    shr.u32 %r10, %smem, 4;
     cvt.u64.u32 %rd0, %r10;
     or.b64 %rd0, %rd0, 0x4000004000010000;
@@ -151,7 +151,7 @@ def _operands(operand: Operand, n: int) -> str:
 
 
 def _product(operand: Operand, n: int, step: int, in_registers: bool, keeps: str = "1") -> str:
-    """`keeps`: whether the sums before it count; 1, or a predicate."""
+    """Emit one product. `keeps`: whether it adds to the accumulators; 1, or a predicate."""
     sums = ", ".join(f"%sum{i}" for i in range(n // 2))
     a = "{%r4, %r5, %r6, %r7}" if in_registers else f"%da{step}"
     transposed = (", 0" if in_registers else ", 0, 0") if operand.transposes else ""
@@ -162,7 +162,7 @@ def _product(operand: Operand, n: int, step: int, in_registers: bool, keeps: str
 
 
 def _chain(operand: Operand, n: int, count: int = IN_FLIGHT, left: int = 1, in_registers: bool = False) -> str:
-    """Groups of `count` products into the same sums, with `left` groups in flight."""
+    """Return groups of `count` products into the same accumulators, with `left` groups in flight."""
     products = "\n".join(_product(operand, n, step % 4, in_registers) for step in range(count))
     body = f"""    wgmma.fence.sync.aligned;
 {products}
@@ -172,7 +172,7 @@ def _chain(operand: Operand, n: int, count: int = IN_FLIGHT, left: int = 1, in_r
 
 
 def _issue(count: int) -> str:
-    """The time that issuing takes, with idle tensor cores at its beginning; the wait for the end is left out."""
+    """Return a loop that times the issue of products to idle tensor cores, without the wait for their end."""
     products = "\n".join(_product(BF16, 128, step % 4, in_registers=False) for step in range(count))
     return loop(f"""    wgmma.fence.sync.aligned;
     mov.u64 %begin, %clock64;
@@ -191,9 +191,10 @@ _WIDE = 256
 
 
 def _loaded() -> Probe:
-    """Products of numbers like random ones on every multiprocessor: with zeros the clock would stay higher. Each
-    iteration begins its sums anew, for so many roundings would show. The assembler must not see that: it would leave
-    out the products of an iteration whose sums the next one, unrolled, begins anew. Hence a predicate that is false."""
+    """Return the probe of the clock under load: products of pseudo-random numbers on every multiprocessor, because
+    zeros leave the clock higher. Each iteration clears its accumulators, to limit rounding errors, by a predicate that
+    is false: if the assembler knew this, it would drop the products of an unrolled iteration whose accumulators the
+    next one clears."""
     word = f"""    mad.lo.u32 %r2, %r0, {_FACTOR}, {_ADDEND};
     shr.u32 %r3, %r2, 9;
     xor.b32 %r2, %r2, %r3;
@@ -218,7 +219,7 @@ def _loaded() -> Probe:
 
 
 def _first_products(run: Run) -> Array:
-    """The first sum of each thread: row lane / 4 of the warp's sixteen, column 2 (lane mod 4)."""
+    """Return the first sum of each thread: row lane / 4 of the warp's sixteen, column 2 (lane mod 4)."""
     offset = np.arange(0, A_BYTES + 128 * _WIDE, 4, dtype=np.uint64)
     word = (offset * _FACTOR + _ADDEND) & 0xFFFFFFFF
     word = (((word ^ word >> 9) & _MASK) | _EXPONENT).astype(np.uint32)

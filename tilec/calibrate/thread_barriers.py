@@ -1,4 +1,4 @@
-"""Probes of how threads meet: barriers of a block, and mbarriers."""
+"""Probes of synchronisation between threads: barriers of a block, and mbarriers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tilec.target.features import Feature
 
 ROUNDS = 4
 HOPPER_ON: tuple[Feature, ...] = ("mbarrier", "tma")
-"""try_wait and the fence after the initialisation came with the accelerator."""
+"""Features for try_wait and the fence after the initialisation, which came with the accelerator."""
 
 
 def probes() -> Iterator[Probe]:
     counted = same_word(lambda run: ROUNDS * run.trip_count, 256)
     yield Probe("barrier of 256 threads", _barrier(), counted, ROUNDS, threads=256)
-    # A round is there and back.
+    # A round is one arrival in each direction.
     first = same_word(lambda run: ROUNDS * run.trip_count, 64)
     yield Probe("named barrier one way", _named(), first, 2 * ROUNDS, threads=64)
     alone = same_word(lambda run: ROUNDS * run.trip_count, 32)
@@ -30,7 +30,7 @@ def _barrier() -> str:
 
 
 def _two_warps(one: str, other: str) -> str:
-    """Each runs its own loop; thread 0 has the time of its."""
+    """Return two loops for two warps; thread 0 times its own."""
     return f"""    setp.ne.u32 %p1, %warp, 0;
     bar.sync 0;
     @%p1 bra OTHER;
@@ -52,7 +52,8 @@ def _arrive(bar: int) -> str:
 
 
 def _alone() -> str:
-    """A thread that meets itself. Phases alternate, and an iteration has an even number of them."""
+    """Return rounds in which a thread waits for its own arrivals. Phases alternate, and an iteration has an even number
+    of them."""
     rounds = "".join(_arrive(0) + wait(0, str(i % 2), f"ROUND{i}") for i in range(ROUNDS))
     return f"""{barriers(1)}    mov.u32 %r0, 0;
     @!%first bra MET;
@@ -63,7 +64,7 @@ def _alone() -> str:
 
 
 def _handed() -> str:
-    """One thread each of two warps: full from one to the other, empty back."""
+    """Return rounds between one thread each of two warps: full in one direction, empty in the other."""
     one = "".join(_arrive(0) + wait(1, str(i % 2), f"BACK{i}") for i in range(ROUNDS))
     other = "".join(wait(0, str(i % 2), f"THERE{i}") + _arrive(1) for i in range(ROUNDS))
     count = f"    add.u32 %word, %word, {ROUNDS};\n"

@@ -1,1 +1,1 @@
-"""What a program that launches kernels needs: the Python API, the driver's runtime, headers for C, fat binaries."""
+"""Support for programs that launch kernels: the Python API, the driver's runtime, headers for C, fat binaries."""

@@ -37,7 +37,7 @@ Number = int | float
 _SCRATCH = ("workspace", "zeroed")
 
 _ALIGNMENT = 16
-"""Of every tensor, in bytes: tensor maps and the widest accesses want it."""
+"""The alignment of every tensor in bytes: tensor maps and the widest accesses need it."""
 
 
 def compile(
@@ -67,15 +67,15 @@ def compile(
     try:
         file = _source(source)
     except CompileError as error:
-        raise error.with_traceback(None) from None  # what of tilec was at work is of no interest
-    asked = options.CompileOptions(
+        raise error.with_traceback(None) from None  # the frames inside tilec do not help the caller
+    chosen = options.CompileOptions(
         target=target or _target_here(device),
         entry=entry,
         defines=tuple((name, _constant(name, value)) for name, value in params.items()),
         **{"cache_dir": options.cache_folder(), **_checked(switches or {})},
     )
     try:
-        build = driver.build(file, asked, driver.Observer())
+        build = driver.build(file, chosen, driver.Observer())
     except CompileError as error:
         raise _shown(error, file).with_traceback(None) from None
     for found in build.warnings:
@@ -89,15 +89,15 @@ def load(
     *,
     device: Device = "cuda",
 ) -> Kernel:
-    """The kernel in a cubin that tilec made (the name of a file, or its bytes); `entry` says which, where there are
-    several. It launches on a GPU of the cubin's target only, and has neither `ptx` nor `trace`.
+    """Return the kernel in a cubin that tilec made (the name of a file, or its bytes); `entry` selects one of several.
+    It launches on a GPU of the cubin's target only, and has neither `ptx` nor `trace`.
 
     With `device="emulator"` it is PTX that tilec made (`--emit ptx`), and calls run on the CPU: the emulator does not
     read machine code.
 
-    Raises `CompileError` where the file cannot be read, is no cubin or has no launch manifest, and `ValueError` for a
-    device that there is not or that does not run the file, and where `entry` names none of its kernels, or is missing
-    and there are several.
+    Raises `CompileError` where the file cannot be read, is no cubin or has no launch manifest. Raises `ValueError` for
+    an unknown device or one that does not run the file, and where `entry` names no kernel, or is missing with several
+    kernels.
     """
     _check_device(device)
     try:
@@ -150,7 +150,7 @@ def _checked(switches: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _codes(given: Iterable[str]) -> tuple[str, ...]:
-    """Codes of diagnostics as they are called now."""
+    """Return the current codes of diagnostics, with a warning for each former one."""
     from tilec.driver.explanations import FORMER_CODES
 
     for code in given:
@@ -166,7 +166,7 @@ def _source(source: str | os.PathLike[str]) -> SourceFile:
 
 
 def _target_here(device: Device) -> str:
-    """What runs on the GPU of this machine, the nearest to it first; without one, the command's default."""
+    """Return the target nearest to this machine's GPU; without one, the command's default."""
     default = options.CompileOptions().target
     if device == "emulator":
         return default
@@ -180,7 +180,7 @@ def _target_here(device: Device) -> str:
 
 
 def _shown(error: CompileError, source: SourceFile) -> CompileError:
-    """The same mistakes, drawn, and with the path of the kernel file in their places."""
+    """Return the error with its text drawn, and with the path of the kernel file in its places."""
     text = "\n".join(_rendered(diagnostic, source) for diagnostic in error.diagnostics)
     located = error.located_in(source.path)
     located.shown = text
@@ -200,9 +200,9 @@ class Kernel:
     """A kernel to be called: `kernel(a, b, c)`; `compile` and `load` make it.
 
     `manifest` says how it is launched: grid, threads, bytes of shared memory, and each parameter's dtype and shape, in
-    elements, whose sizes may be expressions of the sizes that a call has (docs/manifest.md). `cubin` is its machine
-    code; `ptx`, its text, and `trace`, the schedules as JSON (docs/trace.md), are there where it was compiled here. A
-    kernel that was loaded from PTX has no `cubin` and no `trace`. `inspect.signature` shows the parameters of a call.
+    elements, whose sizes may be expressions of a call's sizes (docs/manifest.md). `cubin` is its machine code. `ptx`,
+    its text, and `trace`, the schedules as JSON (docs/trace.md), exist where it was compiled here. A kernel that was
+    loaded from PTX has no `cubin` and no `trace`. `inspect.signature` shows the parameters of a call.
     """
 
     def __init__(
@@ -225,24 +225,24 @@ class Kernel:
         return f"<tilec kernel {self.signature()} for {self.manifest.target}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: how it is called, and its schedules where it was compiled here."""
+        """Return HTML for notebooks: the signature, and the schedules where it was compiled here."""
         trace = self.trace
         loops = [] if trace is None else json.loads(trace)["tilec"]["loops"]
         return notebook.html(self.signature(), self.manifest.target, loops)
 
     @property
     def trace(self) -> str | None:
-        """Its schedule trace, where it was compiled here. Made when it is asked for."""
+        """Its schedule trace, where it was compiled here; made on first use."""
         return None if self._build is None else self._build.trace
 
     def signature(self) -> str:
-        """How it is called; what is in brackets is known from the arrays' shapes."""
+        """Return the signature of a call, with parameters in brackets that follow from the arrays' shapes."""
         known = self._known()
         written = (f"[{name}]" if name in known else name for name in self.parameters())
         return f"{self.manifest.entry}({', '.join(written)})"
 
     def _python_signature(self) -> inspect.Signature:
-        """The parameters of a call; what the arrays' shapes tell can be left out."""
+        """Return the parameters of a call; those that follow from the arrays' shapes are optional."""
         kind, known = inspect.Parameter, self._known()
         needed = [kind(name, kind.POSITIONAL_OR_KEYWORD) for name in self.parameters() if name not in known]
         others = dict.fromkeys([*(name for name in self.parameters() if name in known), "stream"])
@@ -251,7 +251,7 @@ class Kernel:
         return inspect.Signature([*needed, *(p for p in optional if p.name not in taken)], return_annotation=None)
 
     def parameters(self) -> tuple[str, ...]:
-        """What the kernel's author declared, in order, and after that the sizes that `T.dynamic` names."""
+        """Return the declared parameters, in order, then the sizes that `T.dynamic` names."""
         lent = {tensor.name for tensor in self.manifest.tensors if tensor.role in _SCRATCH}
         own = (
             param.tensor if isinstance(param, PointerParam) else param.name
@@ -288,7 +288,7 @@ class Kernel:
             self._launch(views, {**scalars, **sizes}, handle)
 
     def _bound(self, args: tuple[object, ...], named: Mapping[str, object]) -> dict[str, object]:
-        """Values by parameter; what the shapes tell may be missing."""
+        """Return the values by parameter, perhaps without those that follow from the arrays' shapes."""
         order = self.parameters()
         if len(args) + len(named) < len(order):
             order = tuple(name for name in order if name not in self._known() or name in named)
@@ -299,7 +299,7 @@ class Kernel:
         return dict(zip(positional, args, strict=True)) | dict(named)
 
     def _misfit(self, args: tuple[object, ...], named: Mapping[str, object], order: tuple[str, ...]) -> str:
-        """What Python says of such a call of a function."""
+        """Return the message of Python for such a call of a function."""
         for name in named:
             if name not in self.parameters():
                 return f"got an unexpected keyword argument {name!r}"
@@ -312,7 +312,7 @@ class Kernel:
         return f"missing {len(missing)} required argument{'s' * (len(missing) > 1)}: {', '.join(missing)}"
 
     def _known(self) -> set[str]:
-        """The scalars that shapes of tensors are made of."""
+        """Return the scalars that appear in shapes of tensors."""
         return {name for tensor in self.manifest.tensors for size in tensor.shape for name in names(size)}
 
     def _view(self, name: str, value: object, stream: int) -> View:
@@ -331,7 +331,7 @@ class Kernel:
                 )
                 wanted = f"the GPU; {instead}"
             raise ValueError(f"{name} of {self.manifest.entry} must be on {wanted}")
-        # Two numbers of four bits are a byte, whichever sign the array says that it has.
+        # Two four-bit numbers are one byte, whether the array's bytes are signed or not.
         return replace(found, dtype="uint8") if found.dtype == "int8" and name in self._packed() else found
 
     def _packed(self) -> set[str]:
@@ -352,7 +352,7 @@ class Kernel:
 
         tensors = {t.name: t for t in self.manifest.tensors}
         arrays = {name: one.as_numpy(storage_type(BY_NAME[tensors[name].dtype])) for name, one in views.items()}
-        # Strided tensors are laid out anew by the emulator's launcher.
+        # The emulator's launcher copies strided tensors to their layout.
         arguments = emulate.Arguments(arrays, scalars)
         if self._build is not None:
             report = emulate.run(self._build, arguments)
@@ -376,7 +376,7 @@ class Kernel:
 
 
 def _number(name: str, value: object, manifest: Manifest) -> Number:
-    """A scalar as its parameter takes it."""
+    """Return a scalar converted to its parameter's type."""
     (dtype,) = (BY_NAME[scalar.dtype] for scalar in manifest.scalars if scalar.name == name)
     if isinstance(value, np.generic):
         value = value.item()
@@ -395,7 +395,7 @@ def _number(name: str, value: object, manifest: Manifest) -> Number:
 
 
 def _logical(tensor: TensorInfo, one: View) -> tuple[int, ...]:
-    """The shape in elements: those of four bits come two in a byte."""
+    """Return the shape in elements: two four-bit ones share a byte."""
     per_byte = BY_NAME[tensor.dtype].per_byte
     return one.shape if per_byte == 1 or not one.shape else (*one.shape[:-1], one.shape[-1] * per_byte)
 
@@ -418,12 +418,11 @@ def _check(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None:
 
 
 def _handle(stream: object, values: Any) -> int:
-    """The stream as the driver knows it."""
     if stream is None:
         return _current(values)
     if isinstance(stream, int):
         return stream
-    if hasattr(stream, "__cuda_stream__"):  # cuda.core, and whoever follows its protocol
+    if hasattr(stream, "__cuda_stream__"):  # the protocol of cuda.core
         return int(stream.__cuda_stream__()[1])
     for name in ("cuda_stream", "ptr"):  # torch, cupy
         if hasattr(stream, name):
@@ -432,7 +431,7 @@ def _handle(stream: object, values: Any) -> int:
 
 
 def _current(values: Any) -> int:
-    """The current stream of the library that an array comes from; the default stream, if none is known."""
+    """Return the current stream of the library that an array comes from; the default stream, if none is known."""
     for value in values:
         library = type(value).__module__.partition(".")[0]
         if library == "torch" and value.is_cuda:

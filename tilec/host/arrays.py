@@ -1,6 +1,6 @@
 """Arrays of any library, on a GPU or not, by the protocols they share: DLPack and `__cuda_array_interface__`.
 
-DLPack comes first, for it knows bfloat16. Only where an array lies and how it is laid out is read; nothing is copied.
+DLPack comes first, because it supports bfloat16. Only address and layout are read; nothing is copied.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from tilec.support.records import dataclass
 
 CPU, GPU = 1, 2
-"""Kinds of DLPack devices, as `dlpack.h` numbers them; memory that both reach counts as what its owner says."""
+"""Kinds of DLPack devices, as numbered in `dlpack.h`; memory that both reach counts as its owner's kind."""
 
 _HOST, _MANAGED = 3, 13
 
-# Codes and bits of dlpack.h (version 1.1), and the names that the kernel language has for them.
+# Codes and bits of dlpack.h (version 1.1), with their names in the kernel language.
 _KINDS = {0: "int", 1: "uint", 2: "float", 5: "complex"}
 _NAMED = {
     (4, 16): "bfloat16", (6, 8): "bool", (10, 8): "float8_e4m3fn", (12, 8): "float8_e5m2", (14, 8): "float8_e8m0fnu",
@@ -28,8 +28,8 @@ _NAMED = {
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Where an array lies: the address of its first element, extents, and how many elements a step along each axis is.
-    `device` is the kind, and which one of its kind."""
+    """The place of an array: the address of its first element, extents, and the stride of each axis in elements.
+    `device` is the kind, and the number of the device among its kind."""
 
     address: int
     dtype: str
@@ -39,13 +39,13 @@ class View:
     is_read_only: bool = False
 
     def has_steps(self, steps: tuple[int, ...]) -> bool:
-        """Whether its elements lie so far apart. An axis with one element is never stepped along."""
+        """Return whether it has these strides. The stride of an axis with one element does not matter."""
         axes = zip(self.shape, self.strides, steps, strict=True)
         return 0 in self.shape or all(mine == other for extent, mine, other in axes if extent > 1)
 
     def as_numpy(self, storage: np.dtype[Any]) -> NDArray[Any]:
-        """Itself, in memory that the CPU reaches, for numpy, which has other names for some types; a copy of what may
-        only be read, for the emulator writes back what it was given."""
+        """Return the array in CPU memory for numpy, as `storage`, numpy's type for it. A read-only array is copied,
+        because the emulator writes its arguments back."""
         steps = tuple(step * storage.itemsize for step in self.strides)
         reach = 1 + sum((extent - 1) * step for extent, step in zip(self.shape, self.strides, strict=True))
         if 0 in self.shape:
@@ -56,7 +56,7 @@ class View:
 
 
 def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The steps of a row-major array without gaps, in elements."""
+    """Return the strides of a row-major array without gaps, in elements."""
     steps = [1]
     for extent in reversed(shape[1:]):
         steps.append(steps[-1] * extent)
@@ -64,8 +64,8 @@ def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def view(array: object, stream: int = 0) -> View | None:
-    """None for what is no array. What its owner has queued is waited for on `stream`. Raises `BufferError` or
-    `ValueError` where its owner does not lend it, or it lies as no array of ours can."""
+    """Return the place of an array; None for anything else. `stream` waits for the owner's queued work. Raises
+    `BufferError` or `ValueError` where the owner refuses, or the layout is not supported."""
     if isinstance(array, np.ndarray):
         return _of_numpy(array)
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
@@ -79,11 +79,11 @@ def view(array: object, stream: int = 0) -> View | None:
 
 
 _NARROW = ("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "int2", "int4", "uint2", "uint4")
-"""Types of ml_dtypes, which has each number in a byte of its own; kernels have several in one."""
+"""Types of ml_dtypes that store each number in a byte of its own; kernels store several in one."""
 
 
 def _of_numpy(array: NDArray[Any]) -> View:
-    """Itself: numpy's DLPack has neither arrays that may only be read, nor types of others (ml_dtypes)."""
+    """View a numpy array directly: numpy's DLPack supports neither read-only arrays nor foreign types (ml_dtypes)."""
     dtype = array.dtype
     name = dtype.name if dtype.isnative else str(dtype)
     if name in _NARROW:
@@ -118,7 +118,7 @@ class _DataType(ctypes.Structure):
 
 
 class _Tensor(ctypes.Structure):
-    """`DLTensor`, with which a `DLManagedTensor` begins."""
+    """`DLTensor`, the first field of a `DLManagedTensor`."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),

@@ -1,4 +1,5 @@
-"""Several cubins in one file, of which the driver takes the one for its GPU; by nvFatbin, which only this imports."""
+"""Fat binaries: several cubins in one file, of which the driver takes the one for its GPU. The only module that imports
+nvFatbin."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ _ELF = 2
 
 
 def fatbin(cubins: Mapping[str, bytes], ptx: Mapping[str, bytes], name: str) -> bytes:
-    """The cubins of each machine (`sm_90a`), and PTX that newer GPUs translate, as `cuModuleLoadData` takes them too.
-    `name` is what tools call each."""
+    """Return a fat binary with the cubins by machine (`sm_90a`), and PTX for newer GPUs, which `cuModuleLoadData` takes
+    too. Tools show the members as `name`."""
     from cuda.bindings import nvfatbin
 
     options = ["-64", "-host=linux"]
@@ -32,12 +33,12 @@ def fatbin(cubins: Mapping[str, bytes], ptx: Mapping[str, bytes], name: str) -> 
 
 
 def is_fatbin(data: bytes) -> bool:
-    """Whether it begins as one."""
+    """Return whether the data begins as a fat binary."""
     return data[:4] == struct.pack("<I", _MAGIC)
 
 
 def cubins(data: bytes) -> list[bytes]:
-    """The cubins that a fatbin holds as they are, in its order; compressed ones are left out."""
+    """Return the uncompressed cubins of a fat binary, in order."""
     found: list[bytes] = []
     try:
         _, _, place, size = struct.unpack_from("<IHHQ", data)

@@ -1,7 +1,7 @@
-"""A C and C++ header that loads and launches kernels: the cubins embedded, and what their manifests say as code.
+"""A C and C++ header that loads and launches kernels, with the cubins embedded and their manifests as code.
 
-It needs `cuda.h` alone: the driver is opened when it is first needed (`header_driver`). A launch is made here of what
-it is made of in `runtime`, which does the same from Python: each is tested against the other.
+It needs `cuda.h` alone: the driver is opened when it is first needed (`header_driver`). The C code launches exactly as
+`runtime` does from Python: each is tested against the other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ELEMENTS = {
     "float16": "tilec_float16", "bfloat16": "tilec_bfloat16",
     "float8_e4m3fn": "tilec_float8_e4m3", "float8_e5m2": "tilec_float8_e5m2",
 }  # fmt: skip
-"""Types that C has not: in C++ those of CUDA's headers, which need not be included for a pointer."""
+"""Types that C lacks: in C++ those of CUDA's headers, which need not be included for a pointer."""
 
 _TYPES = """\
 #ifndef TILEC_TYPES
@@ -88,20 +88,20 @@ typeof union unsigned using virtual void volatile wchar_t while xor xor_eq linux
 attributes box config empty extents grid kernel lower moves status steps stream strides upper values
 """
 _TAKEN = frozenset(_WORDS.split())
-"""What no parameter can be called: words of C and C++, and what the functions here call their own."""
+"""Names that parameters cannot have: keywords of C and C++, and the functions' own local names."""
 
 _MAY_BE_TAKEN = re.compile(
     r"_.*|.*__.*|.*_t"  # reserved for compilers and systems
     r"|(mem|str|wcs|cu|CU|tilec|TILEC)[A-Za-z_].*"  # functions and types of the headers, and our own
     r"|[A-Z][A-Z0-9]*_[A-Z0-9_]*|[A-Z][A-Z0-9]{3,}|EOF|offsetof|errno|assert|i386"  # macros
 )
-"""What may mean something in a header, of this version or the next: INT32_MAX, CUDA_SUCCESS, memset, __LINE__."""
+"""Names that this or a later version of a header may define: INT32_MAX, CUDA_SUCCESS, memset, __LINE__."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What was made of a kernel file for one machine: the cubin, the PTX (which newer GPUs translate where it is
-    portable), and how to launch each kernel in it."""
+    """The compiled form of a kernel file for one machine: the cubin, the PTX (which newer GPUs translate where it is
+    portable), and the manifest of each kernel."""
 
     target: str
     cubin: bytes
@@ -111,15 +111,15 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a header is laid out: whether it only declares (its functions are defined where a source file asks for
-    them), and the namespace of C++ that everything in it goes to."""
+    """The layout of a header: whether it only declares its functions (a source file asks for their definitions), and
+    the C++ namespace of everything in it."""
 
     only_declares: bool = False
     namespace: tuple[str, ...] = ()
 
 
 def is_namespace(text: str) -> bool:
-    """Return whether C++ can have a namespace of this name, as `a` or `a::b`."""
+    """Return whether `a` or `a::b` is a valid C++ namespace."""
     return all(
         re.fullmatch(r"[A-Za-z]\w*", part, re.ASCII) and part not in _TAKEN and not _MAY_BE_TAKEN.fullmatch(part)
         for part in text.split("::")
@@ -127,9 +127,9 @@ def is_namespace(text: str) -> bool:
 
 
 def header(file: str, variants: Sequence[Variant], style: Style) -> str:
-    """The header of a kernel file (`file` is its name alone): of each kernel `NAME_load`, `NAME_check`, `NAME_launch`
-    and `NAME_unload`. On the GPU of the current context runs the variant that was made for it; on one that is newer
-    than all, PTX that the driver translates, where a variant is portable."""
+    """Return the header of a kernel file, named `file`: for each kernel `NAME_load`, `NAME_check`, `NAME_launch` and
+    `NAME_unload`. The current context's GPU runs its own variant; a GPU newer than all runs PTX that the driver
+    translates, where a variant is portable."""
     stem = _identifier(file.partition(".")[0])
     known = sorted(variants, key=lambda v: preference(v.target), reverse=True)
     shown = "".join(c if c.isprintable() else "_" for c in file)
@@ -160,7 +160,7 @@ def header(file: str, variants: Sequence[Variant], style: Style) -> str:
 
 
 def _namespace(style: Style) -> tuple[str, str]:
-    """What stands before and behind all names of a header. Without a namespace, C and C++ call the same functions."""
+    """Return the lines before and after all declarations. Without a namespace, C and C++ link the same functions."""
     if style.namespace:
         before = " ".join(f"namespace {name} {{" for name in style.namespace)
         behind = "}" * len(style.namespace)
@@ -218,7 +218,7 @@ _INCLUDES = """\
 
 
 def _image(name: str, data: bytes) -> str:
-    """In words of 8 bytes, for their alignment: of a little-endian machine, as all that CUDA knows."""
+    """Return data as a C array of 8-byte words, for their alignment; little-endian, like every machine with CUDA."""
     padded = data + bytes(-len(data) % 8)
     words = [f"0x{word:x}u" for (word,) in struct.iter_unpack("<Q", padded)]
     lines = [",".join(words[i : i + 8]) for i in range(0, len(words), 8)]
@@ -230,14 +230,14 @@ def _image(name: str, data: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Kernel:
-    """What a header has of one kernel: the type of a loaded one, its functions, and the class of C++ that owns one."""
+    """The declarations of one kernel: the type of a loaded one, its functions, and the C++ class that owns one."""
 
     type: str
     functions: tuple[Function, ...]
     owner: str
 
     def shown(self, style: Style) -> list[Function]:
-        """Return the functions that everyone sees."""
+        """Return the functions that programs see."""
         return [function for function in self.functions if function.is_public or not style.only_declares]
 
 
@@ -309,8 +309,8 @@ public:
 
 
 def _arguments(manifests: Sequence[Manifest], prefixes: tuple[str, ...]) -> dict[str, Argument]:
-    """The parameters of the kernel's author in their order, by name, and behind them the memory that the caller lends:
-    of all targets together."""
+    """Return the author's parameters in order, by name, then the scratch memory of the caller; of all targets
+    together."""
     own: dict[str, Argument] = {}
     lent: dict[str, Argument] = {}
     for manifest in manifests:
@@ -331,8 +331,8 @@ def _arguments(manifests: Sequence[Manifest], prefixes: tuple[str, ...]) -> dict
 
 
 def _c_names(names: Iterable[str], prefixes: tuple[str, ...]) -> dict[str, str]:
-    """Return what each parameter is called in C: its own name where that is known to be free, else with `_` behind it,
-    as often as no other parameter is called so. What begins with a prefix is the header's own."""
+    """Return the C name of each parameter: its own where that is known to be free, else with `_` added until no other
+    parameter has it. Names with one of the prefixes belong to the header."""
     listed = list(names)
     taken = set(listed)
     found: dict[str, str] = {}
@@ -354,7 +354,7 @@ def _pointer(tensor: TensorInfo) -> str:
 
 
 def _scalar(scalar: ScalarInfo) -> str:
-    """16-bit floats travel as their bits."""
+    """Return the C type of a scalar; 16-bit floats are passed as their bits."""
     return _NUMBERS.get(scalar.dtype, "uint16_t")
 
 

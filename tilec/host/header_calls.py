@@ -1,4 +1,4 @@
-"""What a header's functions do with arguments, as C: check them, encode tensor maps of them, and launch."""
+"""The C functions of a header that handle arguments: check them, encode their tensor maps, and launch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tilec.support.records import dataclass
 from tilec.support.sizes import Shape, Size
 
 EMPTY_BYTES = 16
-"""What stands for an empty tensor in a tensor map, whose strides are multiples of it."""
+"""The bytes of the stand-in for an empty tensor in a tensor map, whose strides are multiples of it."""
 
 _ALIGNMENT = 16
-"""Of every tensor, in bytes: tensor maps and the widest accesses want it."""
+"""The alignment of every tensor in bytes: tensor maps and the widest accesses need it."""
 
 _MAP_TYPES = {
     "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
@@ -23,12 +23,12 @@ _MAP_TYPES = {
     "int16": "UINT16", "uint8": "UINT8", "int8": "UINT8", "bool": "UINT8",
     "float8_e4m3fn": "UINT8", "float8_e5m2": "UINT8",
 }  # fmt: skip
-"""TMA moves bits: where the driver has no such type, that of the size stands for it."""
+"""TMA moves bits: a type that the driver lacks is mapped to one of its size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of a header: what stands before its body, its body, and whether programs call it."""
+    """A function of a header: its signature and body in C, and whether programs call it."""
 
     signature: str
     body: str
@@ -40,7 +40,7 @@ class Function:
         return f"{self.comment}{self.signature};\n"
 
     def define(self, is_static: bool) -> str:
-        """Return its definition, of internal linkage where `is_static` says so or no program calls it."""
+        """Return its definition, of internal linkage where `is_static` or no program calls it."""
         linkage = "static inline " if is_static or not self.is_public else ""
         return f"{self.comment}{linkage}{self.signature} {{\n{self.body}}}\n"
 
@@ -61,22 +61,23 @@ class Argument:
 
 
 def check(function: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
-    """The C function that says what is wrong with the arguments of a call, or NULL."""
+    """Return the C function that returns an error in a call's arguments, or NULL."""
     checks = (*_size_checks(manifest, names), *_tensor_checks(manifest, names), *_grid_checks(manifest, names))
-    lines = [*{wrong: (wrong, said) for wrong, said in reversed(checks)}.values()][::-1]  # the first of each condition
+    # The first check of each condition.
+    lines = [*{wrong: (wrong, message) for wrong, message in reversed(checks)}.values()][::-1]
     used = _used(list(names.values()), lines)
-    body = [*used, *(f"    if ({wrong}) return {_text(said)};" for wrong, said in lines), "    return NULL;\n"]
+    body = [*used, *(f"    if ({wrong}) return {_text(message)};" for wrong, message in lines), "    return NULL;\n"]
     return Function(f"const char *{function}({declared or 'void'})", "\n".join(body), is_public=False)
 
 
 def _used(names: Sequence[str], lines: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """A compiler is told of parameters that are not looked at."""
+    """Yield statements that mark unused parameters for the compiler."""
     looked_at = {word for wrong, _ in lines for word in re.findall(r"\w+", wrong)}
     return (f"    (void){name};" for name in names if name not in looked_at)
 
 
-def _text(said: str) -> str:
-    return '"' + said.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _text(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -90,12 +91,13 @@ def _size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple
                 yield f"{_c(size, names)} < 0", what
             for part in sizes.parts(size):
                 if _highest(part, manifest) > sizes.MOST_ELEMENTS:
-                    what = f"{sizes.show(part)}, of extent {axis} of {tensor.name}, is more than {sizes.MOST_ELEMENTS}"
+                    what = f"{sizes.show(part)}, of extent {axis} of {tensor.name}, "
+                    what += f"is more than {sizes.MOST_ELEMENTS}"
                     yield f"{_c(part, names)} > {sizes.MOST_ELEMENTS}", what
 
 
 def _lowest(size: Size, manifest: Manifest) -> int:
-    """What it cannot be less than, by its type alone: compilers warn of comparisons that say nothing."""
+    """Return the least value of a size by its type alone: compilers warn of comparisons that are always true."""
     return _range(size, manifest)[0]
 
 
@@ -158,7 +160,7 @@ def _grid_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple
 
 
 def _passed(manifest: Manifest) -> list[TensorInfo]:
-    """The tensors whose addresses the kernel takes, or maps are made of."""
+    """Return the tensors whose addresses the kernel takes, or that have tensor maps."""
     return [manifest.tensor(p.tensor) for p in manifest.params if isinstance(p, PointerParam)]
 
 
@@ -167,18 +169,18 @@ def _maps(manifest: Manifest, tensor: TensorInfo) -> Iterator[TensorMapParam]:
 
 
 def may_be_empty(manifest: Manifest) -> bool:
-    """Whether a tensor map may have to be of nothing."""
+    """Return whether a tensor with a tensor map may be empty."""
     return any(_empty(t, {}) != "0" for t in manifest.tensors if any(_maps(manifest, t)))
 
 
 def _empty(tensor: TensorInfo, names: Mapping[str, str]) -> str:
-    """Whether it has no elements."""
+    """Return the condition in C that a tensor has no elements."""
     conditions = [f"{_c(size, names)} == 0" for size in tensor.shape if not isinstance(size, int)]
     return "1" if 0 in tensor.shape else " || ".join(conditions) or "0"
 
 
 def _is_not_empty(tensor: TensorInfo, names: Mapping[str, str]) -> str:
-    """The first part of a condition that is of interest only then."""
+    """Return the first part of a condition that matters only for a tensor with elements."""
     empty = _empty(tensor, names)
     return "" if empty == "0" else f"!({empty}) && "
 
@@ -187,7 +189,7 @@ def _is_not_empty(tensor: TensorInfo, names: Mapping[str, str]) -> str:
 
 
 def launch(function: str, first: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
-    """The C function that fills in the parameters of a kernel and launches it."""
+    """Return the C function that fills in the parameters of a kernel and launches it."""
     grid = [f"tilec_max({_c(size, names)}, 0)" if not isinstance(size, int) else str(size) for size in manifest.grid]
     maps = [(i, manifest.tensor(p.tensor), p) for i, p in enumerate(manifest.params) if isinstance(p, TensorMapParam)]
     values = []
@@ -224,13 +226,13 @@ def launch(function: str, first: str, declared: str, manifest: Manifest, names: 
 
 
 def _not_passed(manifest: Manifest, names: Mapping[str, str]) -> list[str]:
-    """Parameters that only another target's variant takes."""
+    """Return the arguments that only another target's variant takes."""
     taken = {p.name if isinstance(p, ScalarParam) else p.tensor for p in manifest.params}
     return [name for given, name in names.items() if given not in taken]
 
 
 def _attributes(manifest: Manifest) -> Iterator[tuple[str, ...]]:
-    """What the launch is besides its extents."""
+    """Yield the assignments of each launch attribute."""
     if manifest.cluster != (1, 1, 1):
         dims = [f"value.clusterDim.{a} = {extent}" for a, extent in zip("xyz", manifest.cluster, strict=True)]
         yield "id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION", *dims
@@ -250,12 +252,12 @@ def _zeroed(tensor: TensorInfo, names: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _encode(index: int, tensor: TensorInfo, param: TensorMapParam, names: Mapping[str, str]) -> Iterator[str]:
-    """The descriptor, by the driver. It wants the fastest dimension first, and no extent of 0: an empty tensor is one
-    row of zeros, which nobody reads or everybody as what lies outside."""
+    """Yield the lines that encode a tensor map by the driver. It takes the fastest dimension first, and no extent of 0:
+    an empty tensor is replaced by one row of zeros, all reads of which are out of bounds or read zeros."""
     rank, size = len(tensor.shape), BY_NAME[tensor.dtype].bytes
     extents = [_c(e, names) for e in reversed(tensor.shape)]
     strides = [f"{size} * {_c(step, names)}" for step in reversed(_steps(tensor)[:-1])]
-    if rank == 1:  # the driver refuses a null array: as if there was a second dimension
+    if rank == 1:  # the driver refuses a null array: pretend a second dimension
         strides = [f"({size} * {extents[0]} + {EMPTY_BYTES - 1}) / {EMPTY_BYTES} * {EMPTY_BYTES}"]
     address = f"(void *){names[tensor.name]}"
     empty = _empty(tensor, names)
@@ -297,18 +299,18 @@ def _array(kind: str, values: Sequence[str]) -> str:
     return "{" + ", ".join(v if v.isdecimal() else f"({kind})({v})" for v in values) + "}"
 
 
-# ---- memory that the caller lends ------------------------------------------------------------------------------------
+# ---- scratch memory of the caller ------------------------------------------------------------------------------------
 
 
 def scratch_tensors(manifests: Sequence[Manifest]) -> list[str]:
-    """The tensors that callers lend and no author has declared, each once."""
+    """Return the tensors that callers provide and no author has declared, each once."""
     return list(dict.fromkeys(t.name for m in manifests for t in m.tensors if t.role in ("workspace", "zeroed")))
 
 
 def scratch(
     entry: str, name: str, arguments: Mapping[str, Argument], variants: Sequence[tuple[str, Manifest]]
 ) -> Function:
-    """How much memory a kernel wants besides its tensors, by the sizes that it learns at launch."""
+    """Return the C function that computes the bytes of a scratch tensor from the sizes known at launch."""
     found = [(i, t) for i, (_, m) in enumerate(variants) for t in m.tensors if t.name == name]
     used = dict.fromkeys(n for _, t in found for size in t.shape for n in sizes.names(size))
     names = {n: arguments[n].name for n in used}
@@ -332,7 +334,7 @@ _OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
 
 
 def _c(size: Size, names: Mapping[str, str]) -> str:
-    """A size as an expression of C, in 64 bits."""
+    """Return a size as a C expression, in 64 bits."""
     if isinstance(size, int):
         return str(size)
     if isinstance(size, str):
@@ -345,7 +347,6 @@ def _c(size: Size, names: Mapping[str, str]) -> str:
 
 
 def _steps(tensor: TensorInfo) -> Shape:
-    """How many elements a step along each dimension is."""
     if tensor.strides is not None:
         return tensor.strides
     steps: list[Size] = [1]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 _FUNCTIONS = (
-    # What the functions of a header call.
+    # Called by the functions of a header.
     "cuCtxGetDevice", "cuDeviceGetAttribute", "cuFuncSetAttribute", "cuGetErrorString", "cuLaunchKernelEx",
     "cuMemAlloc", "cuMemFree", "cuMemsetD8", "cuMemsetD8Async", "cuModuleGetFunction", "cuModuleLoadData",
     "cuModuleUnload", "cuTensorMapEncodeIm2col", "cuTensorMapEncodeTiled",
-    # What a program needs besides to have a context and memory.
+    # Needed by programs for a context and memory.
     "cuCtxSetCurrent", "cuCtxSynchronize", "cuDeviceGet", "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRetain",
     "cuInit", "cuMemcpyDtoH", "cuMemcpyHtoD", "cuStreamSynchronize",
 )  # fmt: skip
-"""Functions of the driver. Some are macros of cuda.h, which say the version: `cuMemAlloc` is `cuMemAlloc_v2`."""
+"""Functions of the driver. Some are macros of cuda.h with the version: `cuMemAlloc` is `cuMemAlloc_v2`."""
 
 DRIVER = f"""\
 #ifndef TILEC_DRIVER

@@ -1,4 +1,4 @@
-"""Which code runs on which GPU, by the names of machines (`sm_90a`) and compute capabilities."""
+"""Compatibility of code and GPUs, by the names of machines (`sm_90a`) and compute capabilities."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from collections.abc import Iterable
 
 
 def capability(target: str) -> tuple[int, int]:
-    """Of `sm_90a`: 9 and 0."""
+    """Return the compute capability in a target's name: (9, 0) for `sm_90a`."""
     digits = re.sub(r"\D", "", target)
     return int(digits[:-1]), int(digits[-1])
 
 
 def is_portable(target: str) -> bool:
-    """Whether its cubin runs on newer GPUs of the same generation, and its PTX on all newer ones. Code for `sm_90a` has
-    instructions that no other machine knows."""
+    """Return whether its cubin runs on newer GPUs of the same generation, and its PTX on all newer ones. Code for
+    `sm_90a` has instructions that no other machine supports."""
     return target[-1:].isdigit()
 
 
 def newest_portable(targets: Iterable[str]) -> str | None:
-    """The machine whose PTX a fatbin has for GPUs to come."""
+    """Return the target whose PTX a fat binary contains for future GPUs."""
     return max(filter(is_portable, targets), key=capability, default=None)
 
 
 def preference(target: str) -> tuple[bool, int, int]:
-    """Where the code of several runs, the largest: that for this very machine, else for the newest."""
+    """Return the sort key of a target on one GPU: exact matches above portable ones, newer above older."""
     return not is_portable(target), *capability(target)
 
 
 def runs_on(device: tuple[int, int], targets: Iterable[str]) -> list[str]:
-    """The machines whose cubins run on a GPU of this compute capability, the best first."""
+    """Return the targets whose cubins run on a GPU of this compute capability, the best first."""
     fitting = [t for t in targets if capability(t) == device or (is_portable(t) and _is_older(capability(t), device))]
     return sorted(fitting, key=preference, reverse=True)
 
 
 def _is_older(code: tuple[int, int], device: tuple[int, int]) -> bool:
-    """Of one generation, and no newer."""
+    """Return whether code runs on a device: of the same generation, and no newer."""
     return code[0] == device[0] and code[1] <= device[1]

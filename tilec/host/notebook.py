@@ -1,4 +1,4 @@
-"""A kernel as notebooks show it: how it is called, and the schedule of each loop as a table."""
+"""A kernel in notebooks: its signature, and the schedule of each loop as a table."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _RINGS = ("ring", "in", "versions", "bytes of one", "lifetime")
 
 
 def html(signature: str, target: str, loops: Sequence[Mapping[str, Any]]) -> str:
-    """`loops` is what the schedule trace says of the kernel's pipelined loops (docs/trace.md)."""
+    """Return a kernel as HTML. `loops` are the pipelined loops of its schedule trace (docs/trace.md)."""
     parts = [f"<b>{escape(signature)}</b> for {escape(target)}", *map(_loop, loops)]
     return f"<div>{''.join(parts)}</div>"
 
 
 def _loop(loop: Mapping[str, Any]) -> str:
     binding = "; ".join(bound["culprit"] for bound in loop["bounds"] if bound["binds"])
-    said = f"{loop['name']}: an interval of {loop['ii']} cycles, {loop['status']}, in {loop['stages']} stages"
+    summary = f"{loop['name']}: an interval of {loop['ii']} cycles, {loop['status']}, in {loop['stages']} stages"
     statements = ([op["name"], *(op[each] for each in _STATEMENTS[1:])] for op in loop["ops"])
     rings = ([ring[each] for each in ("name", "pool", "depth", "bytes", "lifetime")] for ring in loop["rings"])
     return (
-        f"<p>{escape(said)}{escape(f': {binding}' if binding else '')}</p>"
+        f"<p>{escape(summary)}{escape(f': {binding}' if binding else '')}</p>"
         f"{_table(_STATEMENTS, statements)}{_table(_RINGS, rings)}"
     )
 

@@ -1,4 +1,4 @@
-"""Loads a cubin on the GPU of this machine and launches it as its manifest says, through cuda-python's driver API."""
+"""Loads a cubin on this machine's GPU and launches it by its manifest, through cuda-python's driver API."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SCALARS: dict[str, Any] = {
 }  # fmt: skip
 
 EMPTY_BYTES = 16
-"""What stands for an empty tensor in a tensor map, whose strides are multiples of it."""
+"""The bytes of the stand-in for an empty tensor in a tensor map, whose strides are multiples of it."""
 
 
 class GpuError(RuntimeError):
@@ -40,7 +40,7 @@ class GpuError(RuntimeError):
 
 
 def has_gpu() -> bool:
-    """Whether there is a driver with a GPU behind it."""
+    """Return whether there is a driver with a GPU."""
     try:
         from cuda.bindings import driver
 
@@ -50,12 +50,12 @@ def has_gpu() -> bool:
         status, count = driver.cuDeviceGetCount()
         return bool(status == driver.CUresult.CUDA_SUCCESS and count > 0)
     except (ImportError, RuntimeError):
-        # The bindings are there on every machine; the driver's library may not be.
+        # The bindings exist on every machine; the driver's library may not.
         return False
 
 
 def compute_capability() -> tuple[int, int]:
-    """Of the first GPU: (9, 0) for sm_90."""
+    """Return the compute capability of the first GPU: (9, 0) for sm_90."""
     from cuda.bindings import driver
 
     _call(driver.cuInit(0))
@@ -68,7 +68,8 @@ def compute_capability() -> tuple[int, int]:
 
 @contextmanager
 def context() -> Iterator[None]:
-    """Keeps the context of the first GPU, and makes it the thread's: without it, every kernel makes its own."""
+    """Hold the primary context of the first GPU, as the thread's current one: without it, every kernel makes its
+    own."""
     from cuda.bindings import driver
 
     _call(driver.cuInit(0))
@@ -81,7 +82,7 @@ def context() -> Iterator[None]:
 
 
 def synchronize() -> None:
-    """Waits for all that was launched; raises `GpuError` where the context is lost."""
+    """Wait for all launches; raise `GpuError` where the context is lost."""
     from cuda.bindings import driver
 
     _call(driver.cuCtxSynchronize())
@@ -89,7 +90,7 @@ def synchronize() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Of the first GPU; `driver` as nvidia-smi says it, or else the newest CUDA that it knows."""
+    """The first GPU; `driver` is the version that nvidia-smi reports, or else the newest CUDA that it supports."""
 
     name: str
     driver: str
@@ -97,7 +98,7 @@ class Description:
 
 
 def description() -> Description:
-    """What the driver says of GPU 0. Raises `GpuError` where the driver fails."""
+    """Return the driver's description of GPU 0. Raises `GpuError` where the driver fails."""
     from cuda.bindings import driver
 
     _call(driver.cuInit(0))
@@ -114,17 +115,17 @@ def _driver_version() -> str:
 
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        said = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()
+        words = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()
     except (OSError, subprocess.CalledProcessError):
-        said = []
-    if said:
-        return said[0]
+        words = []
+    if words:
+        return words[0]
     version = int(_call(driver.cuDriverGetVersion()))
     return f"for CUDA {version // 1000}.{version % 1000 // 10}"
 
 
 def _call(result: Sequence[Any]) -> Any:
-    """The value of a driver call, which returns its status first."""
+    """Return the values of a driver call after checking its status."""
     from cuda.bindings import driver
 
     status, *values = result
@@ -135,7 +136,7 @@ def _call(result: Sequence[Any]) -> Any:
 
 
 def on_gpu(data: Array) -> int:
-    """The address of a copy of the array, which lives as long as the context."""
+    """Return the address of a copy of the array on the GPU, which lives as long as the context."""
     from cuda.bindings import driver
 
     address = int(_call(driver.cuMemAlloc(max(data.nbytes, EMPTY_BYTES))))
@@ -145,7 +146,7 @@ def on_gpu(data: Array) -> int:
 
 
 def milliseconds(launch: Callable[[int], None]) -> float:
-    """Between two events on the default stream, before and behind a launch."""
+    """Return the time in milliseconds between events before and after a launch on the default stream."""
     from cuda.bindings import driver
 
     begin, end = (_call(driver.cuEventCreate(0)) for _ in range(2))
@@ -161,7 +162,7 @@ def milliseconds(launch: Callable[[int], None]) -> float:
 
 
 class Kernel:
-    """A loaded kernel. Holds the module and the primary context of a GPU; `close` gives them back."""
+    """A loaded kernel. Holds the module and the primary context of a GPU; `close` releases them."""
 
     def __init__(self, cubin: bytes, entry: str | None = None, number: int = 0) -> None:
         from cuda.bindings import driver
@@ -233,8 +234,8 @@ class Kernel:
                 driver.cuMemFree(address)
 
     def call(self, addresses: Mapping[str, int], scalars: Mapping[str, int | float], stream: int) -> None:
-        """The same as `launch`, in the kernel's own context and with what a launcher adds: memory that the kernel wants
-        besides its tensors, and what stands for an empty one, both for as long as the stream needs them."""
+        """Launch in the kernel's own context, with scratch memory and stand-ins for empty tensors, both allocated in
+        stream order."""
         from cuda.bindings import driver
 
         sizes = self.manifest.sizes({}, scalars)
@@ -258,11 +259,11 @@ class Kernel:
 
     def launch(self, addresses: Mapping[str, int], scalars: Mapping[str, int | float], stream: int = 0) -> None:
         """Launch on device addresses, without waiting; `scalars` has every scalar of the manifest. The address of an
-        empty tensor that has a tensor map is that of 16 bytes of zeros."""
+        empty tensor with a tensor map must be that of 16 bytes of zeros."""
         self.bound(addresses, scalars)(stream)
 
     def bound(self, addresses: Mapping[str, int], scalars: Mapping[str, int | float]) -> Callable[[int], None]:
-        """The same launch, to be repeated on a stream: the parameters are packed and tensor maps encoded here."""
+        """Return the launch as a function of the stream, with parameters packed and tensor maps encoded."""
         from cuda.bindings import driver
 
         manifest = self.manifest
@@ -296,7 +297,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """`packed` points at `values`, which are kept for that."""
+    """A prepared launch. `packed` points at `values`, which it keeps alive."""
 
     config: Any
     function: Any
@@ -311,8 +312,9 @@ class _Launch:
 
 
 def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mapping[str, int]) -> Any:
-    """The 128-byte descriptor of a tensor map, by the driver. It wants the fastest dimension first, and no extent of 0:
-    an empty tensor is one row of zeros, which nobody reads or everybody as what lies outside."""
+    """Return the 128-byte descriptor of a tensor map, encoded by the driver. It takes the fastest dimension first,
+    and no extent of 0: an empty tensor is replaced by one row of zeros, all reads of which are out of bounds or read
+    zeros."""
     from cuda.bindings import driver
 
     shape = shape_of(manifest.tensor(param.tensor).shape, sizes)
@@ -330,7 +332,7 @@ def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mappi
         rank,
         address,
         [driver.cuuint64_t(extent) for extent in reversed(shape)],
-        # One dimension has no stride, but the driver refuses an empty array: as if there was a second one.
+        # One dimension has no stride, but the driver refuses an empty array: pretend a second one.
         [driver.cuuint64_t(stride) for stride in strides[1:] or [-(-size * shape[0] // EMPTY_BYTES) * EMPTY_BYTES]],
     )
     modes = (
@@ -349,7 +351,6 @@ def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mappi
 
 
 def _strided(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
-    """The array with its elements as far apart as the tensor's strides say."""
     from tilec.ir.elements import strided_copy
 
     try:
@@ -359,7 +360,6 @@ def _strided(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Arra
 
 
 def _steps(tensor: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """How many elements a step along each dimension is."""
     if tensor.strides is not None:
         return shape_of(tensor.strides, sizes)
     steps = [1]
@@ -369,14 +369,13 @@ def _steps(tensor: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _bytes(tensor: TensorInfo, sizes: Mapping[str, int]) -> int:
-    """What a workspace takes."""
     from tilec.ir.types import BY_NAME
 
     return max(math.prod(shape_of(tensor.shape, sizes)) * BY_NAME[tensor.dtype].bytes, EMPTY_BYTES)
 
 
 def _scalar(dtype: str, value: int | float) -> Any:
-    """A C value of the scalar's size. The 16-bit floats travel as their bits."""
+    """Return the scalar as a C value of its size; 16-bit floats as their bits."""
     if dtype == "float16":
         return ctypes.c_uint16(int(np.array(value, np.float16).view(np.uint16)))
     if dtype == "bfloat16":
@@ -388,7 +387,7 @@ def _scalar(dtype: str, value: int | float) -> Any:
 
 
 def launch_attributes(manifest: Manifest) -> Iterator[Any]:
-    """What the launch is besides its extents."""
+    """Yield the attributes of the launch."""
     from cuda.bindings import driver
 
     known = driver.CUlaunchAttributeID

@@ -32,7 +32,7 @@ class Affine:
         return math.gcd(self.constant, *(c for _, c in self.terms))
 
     def symbolic(self) -> tile.Expr:
-        """The sum without its constant."""
+        """Return the sum without its constant, as an expression."""
         total: tile.Expr | None = None
         for atom, coefficient in self.terms:
             term = atom if coefficient == 1 else tile.Binary("mul", atom, tile.integer(coefficient), INT32)
@@ -41,13 +41,14 @@ class Affine:
 
 
 def affine(expr: tile.Expr) -> Affine:
-    """Every integer expression is affine in some atoms, at worst in itself."""
+    """Return an integer expression as an affine form; a subexpression that is not affine becomes an atom."""
     terms: dict[tile.Expr, int] = {}
     constant = _collect(expr, 1, terms)
     return Affine(tuple((a, c) for a, c in terms.items() if c), constant)
 
 
 def _collect(expr: tile.Expr, factor: int, terms: dict[tile.Expr, int]) -> int:
+    """Add `factor` times the atoms of an expression to `terms`, and return `factor` times its constant."""
     match expr:
         case tile.Const(value=value):
             return factor * int(value)
@@ -73,13 +74,14 @@ def _collect(expr: tile.Expr, factor: int, terms: dict[tile.Expr, int]) -> int:
 
 @lru_cache(maxsize=1 << 14)
 def reads_elements(expr: tile.Expr) -> bool:
-    """Whether some part of it is an element of a tensor or a tile."""
+    """Return whether an expression reads an element of a tensor or a tile."""
     return any(isinstance(part, tile.Load) for part in tile.walk_expr(expr))
 
 
 def _divided(expr: tile.Binary, form: Affine, by: int, factor: int, terms: dict[tile.Expr, int]) -> int:
-    """(Σ cᵢ·xᵢ + c) // d or % d. What d divides comes out of the quotient, and drops out of the remainder; what is left
-    is divided by its common divisor with d."""
+    """Add `factor` times a quotient or remainder by a constant to `terms`, and return its constant part. Of (Σ cᵢ·xᵢ +
+    c) // d, a term whose cᵢ is a multiple of d comes out of the quotient; of … % d it vanishes. The rest is divided by
+    its greatest common divisor with d."""
     is_quotient = expr.op == "floordiv"
     constant = form.constant // by if is_quotient else 0
     if is_quotient:
@@ -99,19 +101,18 @@ def _divided(expr: tile.Binary, form: Affine, by: int, factor: int, terms: dict[
 
 
 def divisor(extent: tile.Extent) -> int:
-    """The largest integer known to divide it."""
+    """Return the largest integer known to divide a size."""
     return extent if isinstance(extent, int) else affine(extent).divisor
 
 
 def row_divisor(tensor: tile.Buffer) -> int:
-    """The largest number of elements known to divide the length of a row, and the distances of rows where these are
-    given."""
+    """Return the largest number of elements known to divide the length of a row and, where given, the row strides."""
     row_steps = (divisor(stride) for stride in (tensor.strides or ())[:-1])
     return math.gcd(divisor(tensor.extents[-1]), *row_steps)
 
 
 def add(a: tile.Expr, b: tile.Expr) -> tile.Expr:
-    """a + b, with constants folded."""
+    """Return a + b, with constants folded."""
     if isinstance(b, tile.Const) and b.value == 0:
         return a
     if isinstance(a, tile.Const):
@@ -125,14 +126,14 @@ def add(a: tile.Expr, b: tile.Expr) -> tile.Expr:
 
 
 def scale(a: tile.Expr, factor: int) -> tile.Expr:
-    """a · factor, with constants folded."""
+    """Return a · factor, with constants folded."""
     if isinstance(a, tile.Const):
         return tile.integer(int(a.value) * factor)
     return a if factor == 1 else tile.Binary("mul", a, tile.integer(factor), INT32)
 
 
 def interval(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> Interval:
-    """Bounds, inclusive, on the value of an integer expression given those of its variables."""
+    """Return inclusive bounds on the value of an integer expression, from those of its variables."""
     match expr:
         case tile.Const(value=value):
             return (value, value)
@@ -148,7 +149,7 @@ def interval(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> Interval:
         case tile.Select(then=a, orelse=b):
             (la, ha), (lb, hb) = interval(a, ranges), interval(b, ranges)
             return (min(la, lb), max(ha, hb))
-        case tile.Binary(op="min" | "max" as op, a=a, b=b):  # one of two values, which does not wrap around
+        case tile.Binary(op="min" | "max" as op, a=a, b=b):  # one of the operands, so it does not wrap around
             return _binary(op, interval(a, ranges), interval(b, ranges))
         case tile.Binary(op=op, a=a, b=b):
             return _computed(_binary(op, interval(a, ranges), interval(b, ranges)), expr)
@@ -159,14 +160,14 @@ def interval(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> Interval:
 
 
 def _computed(bounds: Interval, expr: tile.Expr) -> Interval:
-    """The bounds of a result, which overflows unless it is an index."""
+    """Return the bounds of a result, which may overflow unless the expression is index arithmetic."""
     if expr.dtype == INT32 and (bounds == UNKNOWN or not reads_elements(expr)):
         return bounds
     return _wrapped(bounds, expr.dtype)
 
 
 def _wrapped(bounds: Interval, dtype: DType) -> Interval:
-    """What is left of the bounds in an integer type, where values wrap around."""
+    """Return the bounds after wrapping around in an integer type."""
     if dtype.kind not in ("int", "uint"):
         return bounds
     low, high = integer_range(dtype)
@@ -191,7 +192,7 @@ def _binary(op: str, a: Interval, b: Interval) -> Interval:
             if a[0] >= 0 and a[1] < b[0]:
                 return a
             return (0, b[0] - 1)
-        case "bitand" if max(a[0], b[0]) >= 0:  # of one that is not negative no bits are left but its own
+        case "bitand" if max(a[0], b[0]) >= 0:  # the result has no bits that a non-negative operand lacks
             return (0, min(most for least, most in (a, b) if least >= 0))
         case "shr" if b[0] == b[1] and 0 <= b[0] < 32 and a != UNKNOWN:
             low, high = (x if math.isinf(x) else int(x) >> int(b[0]) for x in a)

@@ -1,19 +1,19 @@
-"""An abstract machine of barriers: roles that run until they have to wait, barriers that count what arrives, and what
-who waits for a phase then knows to have happened.
+"""An abstract machine of barriers: roles that run until they have to wait, barriers that count arrivals, and vector
+clocks of what a role knows to have happened after it has waited for a phase.
 
-Two checks run it. `explicit_roles.protocol`, and `explicit_roles.role_races` with it, have as its events the statements
-by which a kernel orders its roles itself; `ir.warp_verify`, and `ir.warp_order` with it, the rings of a warp program.
-The machine is one, what drives it are two, for the two know different things:
+Two checks run it. `explicit_roles.protocol`, with `explicit_roles.role_races`, feeds it the statements by which a
+kernel orders its roles itself; `ir.warp_verify`, with `ir.warp_order`, feeds it the rings of a warp program. The
+machine is one, the drivers are two, because they know different things:
 
 * A kernel names a phase by its parity, and computes barrier and parity from variables: tile IR has their values, and
-  each statement a place in the text at which to blame it. In a warp program these are registers like any others, and
-  to know them is to run the program, as the emulator does.
-* A warp program names a version by a cursor, and how often that has come round is the number of the phase: no parity is
-  needed, and an arrival too many is seen at once, whereas at a barrier of the kernel's own it may be meant for the next
-  phase.
+  each statement has a line to blame. In a warp program these are registers like any others, and to know them is to run
+  the program, as the emulator does.
+* A warp program names a version by a cursor, and the number of times that it has wrapped around is the phase: no parity
+  is needed, and one arrival too many is seen at once, whereas at a barrier of the kernel's own it may belong to the
+  next phase.
 
-The emulator has barriers of its own: it shares no code with what it is to find mistakes of. Nor does what places waits
-(`passes.lower`) know of this.
+The emulator has barriers of its own: it shares no code with the passes whose mistakes it has to find. Nor do the passes
+that place waits (`passes.lower`) use this machine.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Signal = TypeVar("Signal", bound=Hashable)
 State = TypeVar("State")
 
 KEPT_PHASES = 3
-"""Of a barrier, of which it is kept what they hand on: nobody waits for one that lies further back."""
+"""The newest phases of a barrier whose knowledge is kept: nobody waits for an older one."""
 
 
 @dataclass(slots=True)
 class Barrier:
-    """Completes a phase when `count` arrivals, and all bytes announced to it, have come: `arrived` and `bytes` are
-    those of the phase under way, `phase` counts those completed. What arrives beyond the count is for the next one."""
+    """An mbarrier: completes a phase when `count` arrivals, and all bytes announced to it, have come. `arrived` and
+    `bytes` belong to the current phase, `phase` counts completed ones. Surplus arrivals count for the next phase."""
 
     count: int
     arrived: int = 0
@@ -42,7 +42,7 @@ class Barrier:
     phase: int = 0
 
     def arrive(self, arrivals: int, announced: int = 0) -> bool:
-        """So many arrivals, and bytes that are announced or (below 0) have come. Whether a phase completes by it."""
+        """Add arrivals, and bytes announced (positive) or received (negative); return whether a phase completes."""
         self.arrived += arrivals
         self.bytes += announced
         before = self.phase
@@ -52,17 +52,17 @@ class Barrier:
         return self.phase > before
 
     def fill(self) -> None:
-        """All that the phase under way waits for has come."""
+        """Complete the current phase."""
         self.arrived = self.bytes = 0
         self.phase += 1
 
     def lets_pass(self, parity: int) -> bool:
-        """Whether the phase of this parity has completed: not the one under way, then, but the one before it."""
+        """Return whether the phase of this parity has completed: the one before the current phase, then."""
         return self.phase % 2 != parity
 
     @property
     def lacks_bytes(self) -> bool:
-        """Whether nothing but bytes is missing."""
+        """Return whether only bytes are missing."""
         return bool(self.bytes) and self.arrived >= self.count
 
 
@@ -72,8 +72,8 @@ def run_together(
     is_done: Callable[[State], bool],
     is_cut: Callable[[State], bool],
 ) -> Literal["done", "cut", "stuck"]:
-    """All roles, each in its turn until it has to wait, as long as one can go on: `advance` says whether it got
-    anywhere. Where one is cut, that is done because it is followed no further, who waits for it is not stuck."""
+    """Run all roles, each in its turn until it has to wait, for as long as one can go on. `advance` returns whether a
+    role made progress. Where a role is cut short (`is_cut`), roles that wait for it are not stuck."""
     while not all(map(is_done, states)):
         has_moved = [advance(state) for state in states]
         if not any(has_moved):
@@ -87,20 +87,21 @@ def run_together(
 
 
 def join(known: dict[Actor, int], more: Mapping[Actor, int]) -> None:
-    """How far each actor is known to have come, by one's own knowledge and by another's (vector clocks)."""
+    """Merge another actor's knowledge into `known`: how far each actor is known to have come (vector clocks)."""
     for actor, time in more.items():
         if known.get(actor, 0) < time:
             known[actor] = time
 
 
 class HandedOn(Generic[Signal, Actor]):
-    """What the phases of barriers hand on: all that those knew who arrived, in this phase or before."""
+    """The knowledge that the phases of barriers pass on: everything known to those who arrived in it or in an earlier
+    one."""
 
     def __init__(self) -> None:
         self.made: dict[Signal, dict[int, dict[Actor, int]]] = {}
 
     def arrive(self, signal: Signal, phase: int, *known: Mapping[Actor, int]) -> None:
-        """Somebody who knows this arrives in a phase."""
+        """Record an arrival in a phase, by an actor with this knowledge."""
         made = self.made.setdefault(signal, {})
         if phase not in made:
             last = max((earlier for earlier in made if earlier < phase), default=None)
@@ -110,7 +111,7 @@ class HandedOn(Generic[Signal, Actor]):
             join(made[phase], each)
 
     def wait(self, signal: Signal, phases: int, known: dict[Actor, int]) -> None:
-        """Somebody has waited for so many phases, and knows what they hand on."""
+        """Add to `known` the knowledge that the first `phases` phases pass on."""
         made = self.made.get(signal, {})
         last = max((phase for phase in made if phase < phases), default=None)
         if last is not None:

@@ -1,7 +1,7 @@
-"""Elements of tensors as numpy has them: as stored, and as values to compute with.
+"""Tensor elements in numpy: as stored, and as values to compute with.
 
-bfloat16 and smaller floats, which numpy lacks, are stored as their bits and are float32 in between. Of elements of four
-bits two neighbours of the last dimension share a byte, the first in its lowest bits.
+bfloat16 and smaller floats, which numpy lacks, are stored as their bits and computed with as float32. Two neighbouring
+four-bit elements of the last dimension share a byte, the first in its lowest bits.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Array = NDArray[Any]
 
 
 def is_raw(dtype: DType) -> bool:
-    """Whether numpy stores the elements as bits."""
+    """Return whether numpy stores the elements as bits."""
     return dtype == BFLOAT16 or dtype in SMALL_FLOATS or dtype in NARROW
 
 
 def storage_type(dtype: DType) -> np.dtype[Any]:
-    """The numpy type that a tensor's bytes travel as."""
+    """Return the numpy type that a tensor's bytes are stored as."""
     return np.dtype(f"uint{max(dtype.bits, 8)}" if is_raw(dtype) else dtype.name)
 
 
 def storage_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
-    """The shape of the numpy array that holds a tensor of `shape`."""
+    """Return the shape of the numpy array that stores a tensor of `shape`."""
     return (*shape[:-1], -(-shape[-1] // dtype.per_byte)) if shape else shape
 
 
@@ -43,11 +43,11 @@ _POISON = {
     "float8_e8m0fnu": 0xFF,
     "float4_e2m1fn": 0x7F,
 }
-"""By type: bits of a NaN, where it has any, other than the one that instructions and numpy give."""
+"""By type: the bits of a NaN, where the type has one, other than the NaN that instructions and numpy produce."""
 
 
 def poison(array: Array, dtype: DType) -> None:
-    """Fill an array with what no correct kernel writes: a NaN of its own, or the byte 0xAB repeated."""
+    """Fill an array with bits that no correct kernel writes: a NaN of its own, or the byte 0xAB repeated."""
     if dtype.name in _POISON:
         array.view(f"uint{8 * array.itemsize}").fill(_POISON[dtype.name])
     else:
@@ -55,15 +55,15 @@ def poison(array: Array, dtype: DType) -> None:
 
 
 def is_poison(array: Array, dtype: DType) -> Array:
-    """Which elements of an array are as `poison` left them."""
+    """Return a mask of the elements that are still as `fill_with_poison` left them."""
     left = _POISON.get(dtype.name, int.from_bytes(b"\xab" * array.itemsize))
     marked: Array = array.view(f"uint{8 * array.itemsize}") == left
     return np.repeat(marked, dtype.per_byte, axis=-1) if dtype.per_byte > 1 else marked
 
 
 def strided_copy(array: Array, steps: tuple[int, ...]) -> Array:
-    """A copy whose elements are `steps` elements apart along each dimension; its `base` is the memory, as bytes. Raises
-    `ValueError` where elements would lie on one another."""
+    """Return a copy whose elements are `steps` elements apart along each dimension; its `base` is the memory, as bytes.
+    Raises `ValueError` where elements would overlap."""
     if any(step < 0 for step in steps):
         raise ValueError(f"has strides {list(steps)}, which lead backwards")
     places: Array = np.zeros(array.shape, np.int64)
@@ -78,14 +78,14 @@ def strided_copy(array: Array, steps: tuple[int, ...]) -> Array:
 
 
 def numpy_type(dtype: DType) -> np.dtype[Any]:
-    """The numpy type that values of `dtype` have while they are computed with."""
+    """Return the numpy type that values of `dtype` are computed with."""
     if dtype in NARROW and not dtype.is_float:
         return np.dtype(f"{dtype.kind}8")
     return np.dtype("float32" if is_raw(dtype) else dtype.name)
 
 
 def values_of(stored: Array, dtype: DType) -> Array:
-    """Stored elements as numbers that numpy can compute with."""
+    """Return stored elements as numbers that numpy can compute with."""
     if dtype.per_byte == 2:
         pairs: Array = _NIBBLES[dtype.name][np.stack((stored & 15, stored >> 4), axis=-1)]
         flat: Array = pairs.reshape(*stored.shape[:-1], 2 * stored.shape[-1])
@@ -102,8 +102,8 @@ def values_of(stored: Array, dtype: DType) -> Array:
 
 
 def stored(values: Array, dtype: DType) -> Array:
-    """Numbers as stored, rounded to nearest, ties to even; beyond its range, bfloat16 is infinite and a smaller float
-    its largest number. A scale, float8_e8m0fnu, is rounded up to a power of two."""
+    """Return numbers as stored, rounded to nearest, ties to even. Beyond its range, bfloat16 is infinite and a smaller
+    float its largest number. A scale, float8_e8m0fnu, is rounded up to a power of two."""
     if dtype.per_byte == 2:
         codes = _nibbles(np.asarray(values), dtype)
         pairs = codes.reshape(*codes.shape[:-1], -1, 2)
@@ -135,7 +135,7 @@ def _nibbles(values: Array, dtype: DType) -> Array:
     if not dtype.is_float:
         return values.astype(np.int64).astype(np.uint8) & 15
     size = np.minimum(np.abs(np.nan_to_num(values, nan=6.0)), 6.0)
-    # Halfway between two numbers the even one, whose last bit is 0: where that is the lower one, halfway is not beyond.
+    # A tie goes to the number whose last bit is 0: where that is the lower one, halfway is not beyond.
     halfway = (_E2M1[1:] + _E2M1[:-1]) / 2
     beyond = np.where(np.arange(7) % 2 == 0, size[..., None] > halfway, size[..., None] >= halfway)
     negative = np.signbit(values) & ~np.isnan(values)
@@ -150,26 +150,26 @@ def _exponents(values: Array) -> Array:
 
 
 def bits_of(values: Array, dtype: DType) -> Array:
-    """The bits of each number, in an unsigned integer or the type itself."""
+    """Return the bits of each number, in an unsigned integer or the type itself."""
     return _nibbles(np.asarray(values), dtype) if dtype.per_byte == 2 else stored(np.asarray(values), dtype)
 
 
 def of_bits(bits: Array, dtype: DType) -> Array:
-    """The numbers that have these bits."""
+    """Return the numbers that have these bits."""
     if dtype.per_byte == 2:
         return _NIBBLES[dtype.name][bits.view(np.uint8)]
     return values_of(np.ascontiguousarray(bits).view(storage_type(dtype)).reshape(bits.shape), dtype)
 
 
 def rounded(values: Array, dtype: DType) -> Array:
-    """The nearest numbers that a type of which numpy stores the bits holds."""
+    """Return the nearest numbers that `dtype`, a type stored as bits, can hold."""
     if dtype.per_byte == 2:
         return _NIBBLES[dtype.name][_nibbles(np.asarray(values), dtype)]
     return values_of(stored(values, dtype), dtype).reshape(np.shape(values))
 
 
 def largest(dtype: DType) -> float:
-    """The largest finite number of a float type."""
+    """Return the largest finite number of a float type."""
     if dtype in (FLOAT4_E2M1, FLOAT8_E8M0):
         return 6.0 if dtype == FLOAT4_E2M1 else 2.0**127
     if dtype in SMALL_FLOATS:
@@ -179,7 +179,7 @@ def largest(dtype: DType) -> float:
 
 @cache
 def _decoded(form: SmallFloat) -> Array:
-    """The value of every bit pattern."""
+    """Return the value of every bit pattern."""
     bits = np.arange(256)
     field, fraction = bits >> form.fraction & (1 << 7 - form.fraction) - 1, bits & (1 << form.fraction) - 1
     scale = np.exp2(np.maximum(field, 1) - 1.0 + form.lowest)
@@ -201,5 +201,4 @@ def _encoded(values: Array, form: SmallFloat) -> Array:
 
 
 def _last(form: SmallFloat) -> int:
-    """The bits of the largest number."""
     return int(np.flatnonzero(_decoded(form) == np.float32(form.largest))[0])

@@ -24,8 +24,8 @@ from tilec.support.sizes import OPERATIONS, Size
 
 @dataclass(frozen=True, slots=True)
 class SmallFloat:
-    """A format of 8 bits: bits of fraction, the exponent of the smallest normal number, the largest number. What lies
-    beyond that becomes it, as hardware conversions with .satfinite do."""
+    """A format of 8 bits: bits of fraction, the exponent of the smallest normal number, the largest number. Larger
+    values become the largest, as hardware conversions with .satfinite do."""
 
     fraction: int
     lowest: int
@@ -54,7 +54,7 @@ E2M1 = SmallFloat(1, 0, 6.0, False)
 
 
 def _power_of_two(value: float) -> float:
-    """As float8_e8m0fnu, which has powers of two from −127 to 127 and a NaN: the next one up from |value|."""
+    """Return the next power of two up from |value| that float8_e8m0fnu holds: −127 to 127, and a NaN."""
     if math.isnan(value):
         return value
     fraction, exponent = math.frexp(min(abs(value), 2.0**127))
@@ -62,8 +62,8 @@ def _power_of_two(value: float) -> float:
 
 
 def round_to(value: float, dtype: DType) -> float:
-    """The nearest value that `dtype` holds, ties to even; beyond its range, an infinity, or the largest 8-bit float.
-    float8_e8m0fnu, a type for scales, is rounded up."""
+    """Return the nearest value that `dtype` holds, ties to even; beyond its range, an infinity, or the largest 8-bit
+    float. float8_e8m0fnu, a type for scales, is rounded up."""
     if dtype in SMALL_FLOATS:
         return _round_small(value, SMALL_FLOATS[dtype])
     if dtype == FLOAT4_E2M1:
@@ -94,20 +94,20 @@ def round_to(value: float, dtype: DType) -> float:
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:
-    """The smallest and largest value of an integer type."""
+    """Return the smallest and largest value of an integer type."""
     if dtype.kind == "int":
         return -(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1
     return 0, (1 << dtype.bits) - 1
 
 
 def wrap(value: int, dtype: DType) -> int:
-    """An integer as `dtype` stores it: modulo its range."""
+    """Return an integer as `dtype` stores it: modulo its range."""
     low, high = integer_range(dtype)
     return (value - low) % (high - low + 1) + low
 
 
 def _as_float(value: int | float | bool) -> float:
-    """Infinite where it is larger than any."""
+    """Return the value as a float, infinite where it is too large."""
     try:
         return float(value)
     except OverflowError:
@@ -115,8 +115,8 @@ def _as_float(value: int | float | bool) -> float:
 
 
 def constant(value: int | float | bool, dtype: DType) -> tile.Const:
-    """A constant converted as a cast converts: floats to integers toward zero and within the range, as the hardware
-    does, a NaN to 0; integers modulo the range, to floats the nearest."""
+    """Return a constant converted as a cast converts. Floats to integers: toward zero and within the range, as the
+    hardware does, a NaN to 0. Integers to integers: modulo the range. Integers to floats: the nearest."""
     if dtype == BOOL:
         return tile.Const(bool(value), BOOL)
     if dtype.is_float:
@@ -130,7 +130,7 @@ def constant(value: int | float | bool, dtype: DType) -> tile.Const:
 
 
 def cast(expr: tile.Expr, dtype: DType) -> tile.Expr:
-    """`expr` as `dtype`; itself where it already is."""
+    """Return `expr` as `dtype`; itself where it already has that type."""
     if expr.dtype == dtype:
         return expr
     if isinstance(expr, tile.Const):
@@ -139,7 +139,7 @@ def cast(expr: tile.Expr, dtype: DType) -> tile.Expr:
 
 
 def common_type(a: DType, b: DType) -> DType | None:
-    """The type in which an operation on `a` and `b` is done, or None where neither contains the other."""
+    """Return the type in which an operation on `a` and `b` is done, or None where neither contains the other."""
     if a == b:
         return INT32 if a == BOOL else a
     if a == BOOL or b == BOOL:
@@ -156,8 +156,8 @@ def common_type(a: DType, b: DType) -> DType | None:
 
 
 def as_size(extent: tile.Extent) -> Size | None:
-    """What a host is to compute at launch, or None for what it cannot: a size has integers, sums, products and the like
-    of scalars, and no elements of tensors."""
+    """Return an extent as a size that a host computes at launch; None where it reads elements or uses other
+    operations."""
     match extent:
         case int():
             return extent

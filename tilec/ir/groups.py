@@ -1,6 +1,6 @@
-"""Statements that some warpgroups of a block run and others do not: under an `If` on the thread's warpgroup.
+"""Statements that only some warpgroups of a block run: those under an `If` on the thread's warpgroup.
 
-Such a condition is always one range of neighbouring warpgroups, and the `If` has no other side.
+Such a condition is always one range of neighbouring warpgroups, and the `If` has no else branch.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ TENSOR_LANES = 128
 
 
 def condition(groups: range) -> tile.Expr:
-    """Whether the thread's warpgroup is one of these."""
+    """Return the condition that the thread's warpgroup is in this range."""
     first = tile.Binary("ge", tile.WARPGROUP, tile.integer(groups.start), BOOL)
     return tile.Binary("and", first, tile.Binary("lt", tile.WARPGROUP, tile.integer(groups.stop), BOOL), BOOL)
 
 
 def groups_of(stmt: tile.Stmt) -> range | None:
-    """The warpgroups that run what stands under this statement, if it says."""
+    """Return the range of warpgroups that run the body of this statement, if its condition is on the warpgroup."""
     match stmt:
         case tile.If(
             condition=tile.Binary(

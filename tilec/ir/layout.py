@@ -1,4 +1,4 @@
-"""Where the elements of a tile live: in which thread's which register, or at which byte of shared memory."""
+"""Layouts: the thread and register, or the byte of shared memory, of each element of a tile."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 from tilec.ir import tile
 from tilec.ir.groups import TENSOR_LANES, WARPGROUP_THREADS, WARPGROUP_WARPS
-from tilec.ir.placement import run as run_of
+from tilec.ir.placement import run
 from tilec.ir.types import INT32
 from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A digit of a mixed-radix number: each step of it moves `stride` elements along dimension `dim`.
-    Dimension −1 moves nowhere: the digit replicates."""
+    """A digit of a mixed-radix number: each step of it moves `stride` elements along dimension `dim`. Dimension −1
+    moves nowhere: the digit replicates."""
 
     size: int
     dim: int
@@ -24,7 +24,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A tile spread over threads and registers.
+    """A tile distributed over threads and registers.
 
     The thread index and the register index are mixed-radix numbers, least significant digit first; an element's
     coordinates are the sums of its digits' strides. Coordinates may run past `shape` where it does not divide evenly:
@@ -44,11 +44,11 @@ class Fragment:
         return math.prod(a.size for a in self.registers)
 
     def register_offset(self, register: int) -> tuple[int, ...]:
-        """What the register's digits add to each coordinate."""
+        """Return the contribution of a register's digits to each coordinate."""
         return self._offset(self.registers, register)
 
     def thread_offset(self, thread: int) -> tuple[int, ...]:
-        """What the thread's digits add to each coordinate."""
+        """Return the contribution of a thread's digits to each coordinate."""
         return self._offset(self.threads, thread)
 
     def _offset(self, axes: tuple[Axis, ...], number: int) -> tuple[int, ...]:
@@ -60,7 +60,7 @@ class Fragment:
         return tuple(offset)
 
     def thread_coordinates(self) -> tuple[tile.Expr, ...]:
-        """What the thread's digits add to each coordinate, as expressions of `THREAD`."""
+        """Return the contribution of the thread's digits to each coordinate, as expressions of `THREAD`."""
         total: list[tile.Expr | None] = [None] * len(self.shape)
         below = 1
         for axis in self.threads:
@@ -83,9 +83,8 @@ class Fragment:
         return value
 
     def replica(self, groups: int = 1) -> tile.Expr | None:
-        """An expression that is 0 in exactly one thread of each set that holds the same elements; None: no
-        replication. Where each of so many `groups` of threads has all elements: in one thread of each group.
-        """
+        """Return an expression that is 0 in exactly one thread of each set that holds the same elements; None without
+        replication. Where each of `groups` groups of threads has all elements: in one thread of each group."""
         total: tile.Expr | None = None
         below = 1
         for axis in self.threads:
@@ -96,15 +95,15 @@ class Fragment:
         return total
 
     def extent(self, dim: int) -> int:
-        """One past the largest coordinate that any digit combination reaches along `dim`."""
+        """Return one past the largest coordinate that any combination of digits reaches along `dim`."""
         return 1 + sum((a.size - 1) * a.stride for a in (*self.threads, *self.registers) if a.dim == dim)
 
     def overhangs(self, dim: int) -> bool:
         return self.extent(dim) > self.shape[dim]
 
     def columns(self, width: int) -> Fragment | None:
-        """The layout of the first `width` columns, as of any others that begin at a multiple of that: each thread has
-        as many of them. None where it has not."""
+        """Return the layout of the first `width` columns, or of any others that begin at a multiple of `width`; None
+        where threads do not hold equally many of them."""
         last = len(self.shape) - 1
         across = 1 + sum((a.size - 1) * a.stride for a in self.threads if a.dim == last)
         kept: list[Axis] = []
@@ -119,16 +118,16 @@ class Fragment:
         return part if across <= width and part.extent(last) == width else None
 
     def project(self, keep: tuple[int, ...]) -> Fragment:
-        """The layout of a tile that has only the dimensions `keep`, each element where this layout has its row: the
-        other thread digits replicate, the other register digits vanish."""
+        """Return the layout of a tile with only the dimensions `keep`: the other thread digits replicate, the other
+        register digits vanish."""
         place = {dim: i for i, dim in enumerate(keep)}
         threads = tuple(Axis(a.size, place.get(a.dim, -1), a.stride) for a in self.threads)
         registers = tuple(Axis(a.size, place[a.dim], a.stride) for a in self.registers if a.dim in place)
         return Fragment(tuple(self.shape[d] for d in keep), threads, registers)
 
     def grouped(self, dim: int, by: int) -> Fragment | None:
-        """The layout of a tile of which `by` neighbours along `dim` use one element: it lies where they do. None where
-        the digits cut across such groups."""
+        """Return the layout of a tile with one element for `by` neighbours along `dim`, placed where they are; None
+        where the digits cut across such groups."""
         if by == 1:
             return self
         split = [
@@ -141,7 +140,7 @@ class Fragment:
         return Fragment(shape, threads, tuple(a for a in registers if a.dim >= 0))
 
     def widened(self, dim: int, by: int) -> Fragment:
-        """The layout of a tile in which each element has become `by` neighbours along `dim`, in one thread."""
+        """Return the layout of a tile in which each element has become `by` neighbours along `dim`, in one thread."""
         if by == 1:
             return self
 
@@ -152,8 +151,8 @@ class Fragment:
         return Fragment(shape, moved(self.threads), (Axis(by, dim, 1), *moved(self.registers)))
 
     def reshaped(self, shape: tuple[int, ...]) -> Fragment | None:
-        """The layout of the same registers under the indices of another shape, row by row; None where a digit is cut
-        across, or some registers hold nothing."""
+        """Return the layout of the same registers under the row-major indices of another shape; None where a digit
+        would be split, or some registers hold nothing."""
         strides, others = _row_major_strides(self.shape), _row_major_strides(shape)
         if any(self.overhangs(dim) for dim in range(len(self.shape))):
             return None
@@ -181,14 +180,15 @@ class Fragment:
         return found if exact and not any(None in side for side in sides) else None
 
     def shares_threads(self, other: Fragment) -> bool:
-        """Whether every thread holds the same elements in both, in whatever order."""
+        """Return whether every thread holds the same elements in both, in any order."""
         if self.shape != other.shape or self.canonical().threads != other.canonical().threads:
             return False
         mine, others = ({of.register_offset(r) for r in range(of.register_count)} for of in (self, other))
         return mine == others
 
     def canonical(self) -> Fragment:
-        """Equal functions compare equal: digits of size 1 dropped, neighbours that continue one another merged."""
+        """Return an equal layout in normal form: digits of size 1 dropped, neighbours that continue one another
+        merged."""
         return Fragment(self.shape, _merge(self.threads), _merge(tuple(a for a in self.registers if a.dim >= 0)))
 
 
@@ -197,13 +197,13 @@ def _row_major_strides(shape: tuple[int, ...]) -> list[int]:
 
 
 def per_thread(threads: int, extents: tuple[int, ...]) -> Fragment:
-    """The layout of a nest that every thread runs for itself: `extents` in its registers."""
+    """Return the layout of a nest that every thread runs for itself: `extents` in its registers."""
     registers = tuple(Axis(extent, 1 + dim, 1) for dim, extent in reversed(tuple(enumerate(extents))))
     return Fragment((threads, *extents), (Axis(threads, 0, 1),), registers)
 
 
 def local(threads: int, shape: tuple[int, ...]) -> Fragment:
-    """The layout of a tile of which every thread has its own."""
+    """Return the layout of a tile of which every thread has its own copy."""
     registers = tuple(Axis(extent, dim, 1) for dim, extent in reversed(tuple(enumerate(shape))))
     return Fragment(shape, (Axis(threads, -1, 0),), registers)
 
@@ -226,8 +226,8 @@ def _merge(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
 
 
 def _grouped(axis: Axis, by: int) -> tuple[Axis, ...]:
-    """A digit of a dimension whose steps are counted in groups of `by`; what moves inside a group moves nowhere. Empty:
-    its steps fit no groups."""
+    """Return the digits of an axis with its steps counted in groups of `by`, replicating inside a group; empty where
+    the steps do not fit groups."""
     size, stride = axis.size, axis.stride
     if stride % by == 0:
         return (Axis(size, axis.dim, stride // by),)
@@ -244,8 +244,8 @@ def _power_of_two_up_to(value: int) -> int:
 
 
 def row_major(shape: tuple[int, ...], threads: int, vector: int) -> Fragment:
-    """The coalesced layout: each thread holds runs of `vector` elements of the last dimension (fewer where that
-    does not divide it), neighbouring threads hold neighbouring runs, and what is left over repeats in registers."""
+    """Return the coalesced layout. Each thread holds runs of `vector` elements of the last dimension (fewer where that
+    does not divide it), neighbouring threads hold neighbouring runs, and the rest repeats in registers."""
     last = len(shape) - 1
     while shape[last] % vector:
         vector //= 2
@@ -266,9 +266,9 @@ def row_major(shape: tuple[int, ...], threads: int, vector: int) -> Fragment:
 
 
 def column_major(shape: tuple[int, int], threads: int, vector: int) -> Fragment:
-    """Each thread holds runs of `vector` elements of a row (fewer where that does not divide it), the threads of a warp
-    those of neighbouring rows; other warps have other runs of a row as far as they go round, so that what is left over
-    repeats in registers down the rows, at one swizzle."""
+    """Return a layout in which the threads of a warp hold runs of neighbouring rows, at one swizzle. Each thread holds
+    runs of `vector` elements of a row (fewer where that does not divide it). Other warps hold other runs of a row as
+    far as warps suffice; the rest repeats in registers down the rows."""
     rows, columns = shape
     while columns % vector:
         vector //= 2
@@ -288,9 +288,8 @@ def column_major(shape: tuple[int, int], threads: int, vector: int) -> Fragment:
 
 
 def mma_accumulator(shape: tuple[int, int], warps_m: int, warps_n: int) -> Fragment:
-    """C of mma.sync m16n8: warp (i, j) holds the (M/warps_m) × (N/warps_n) block (i, j); `PTX ISA`, m16n8k16
-    fragments.
-    """
+    """Return the layout of C of mma.sync m16n8: warp (i, j) holds the (M/warps_m) × (N/warps_n) block (i, j). Source:
+    PTX ISA, m16n8k16 fragments."""
     rows, columns = shape[0] // warps_m, shape[1] // warps_n
     lanes = (Axis(4, 1, 2), Axis(8, 0, 1))
     warps = (Axis(warps_m, 0, rows), Axis(warps_n, 1, columns))
@@ -299,8 +298,8 @@ def mma_accumulator(shape: tuple[int, int], warps_m: int, warps_n: int) -> Fragm
 
 
 def wgmma_accumulator(shape: tuple[int, int], groups_m: int, groups_n: int) -> Fragment:
-    """D of wgmma m64nN: warpgroup (i, j) holds rows 64·i + 64·groups_m·k and the N/groups_n columns j; `PTX ISA`, wgmma
-    register fragments."""
+    """Return the layout of D of wgmma m64nN: warpgroup (i, j) holds rows 64·i + 64·groups_m·k and the j-th N/groups_n
+    columns. Source: PTX ISA, wgmma register fragments."""
     columns = shape[1] // groups_n
     lanes = (Axis(4, 1, 2), Axis(8, 0, 1), Axis(4, 0, 16))
     groups = (Axis(groups_m, 0, 64), Axis(groups_n, 1, columns))
@@ -314,7 +313,8 @@ def wgmma_accumulator(shape: tuple[int, int], groups_m: int, groups_n: int) -> F
 
 
 def is_accumulator(layout: Fragment) -> bool:
-    """Whether stmatrix can take it: digits as the products above leave them, warps sharing it out in whatever way."""
+    """Return whether stmatrix can store the layout: digits as in the accumulators above, with any division among
+    warps."""
     lanes, registers = layout.threads[:2], layout.registers
     if len(layout.shape) != 2 or lanes != (Axis(4, 1, 2), Axis(8, 0, 1)) or len(registers) != 4:
         return False
@@ -323,13 +323,15 @@ def is_accumulator(layout: Fragment) -> bool:
 
 
 def tensor_accumulator(shape: tuple[int, int], threads: int, run: int = 2) -> Fragment | None:
-    """Registers of a tile in tensor memory in blocks of 16 lanes by 4 · `run` elements, for whole warpgroups: the lanes
-    of a warp share a block as those of mma.sync do. Runs of 2 are 2 columns of a sum (PTX ISA, tcgen05.ld .16x256b), or
-    one of 16-bit elements that are a factor, of which each takes half a column; of 8-bit ones a column has 4
-    (.16x128b).
+    """Return the register layout of a tile in tensor memory, in blocks of 16 lanes by 4 · `run` elements.
 
-    Of 64 rows a quarter of the lanes holds 16, of 128 all (PTX ISA, tcgen05 "Data Path Layout Organization", layouts F
-    and D). Warpgroups share the columns, or have 128 rows each. None where they cannot."""
+    Whole warpgroups take part; the lanes of a warp share a block as those of mma.sync do. Runs of 2 are 2 columns of an
+    accumulator (PTX ISA, tcgen05.ld .16x256b), or one column of a 16-bit operand, two elements to a column; a column of
+    an 8-bit operand has 4 elements (.16x128b).
+
+    With 64 rows each quarter of the lanes holds 16, with 128 all lanes are used (PTX ISA, tcgen05 "Data Path Layout
+    Organization", layouts F and D). Warpgroups divide the columns, or have 128 rows each. None where they cannot.
+    """
     rows, columns = shape
     groups, rest = divmod(threads, WARPGROUP_THREADS)
     if rest or not groups or rows not in (64, TENSOR_LANES, TENSOR_LANES * groups):
@@ -338,19 +340,19 @@ def tensor_accumulator(shape: tuple[int, int], threads: int, run: int = 2) -> Fr
     across = groups // down
     if columns % (4 * run * across):
         return None
-    of_warp = min(rows, TENSOR_LANES) // WARPGROUP_WARPS
-    lanes = (Axis(4, 1, run), Axis(8, 0, 1), Axis(WARPGROUP_WARPS, 0, of_warp))
-    shared_out = (Axis(down, 0, TENSOR_LANES), Axis(across, 1, columns // across))
+    rows_per_warp = min(rows, TENSOR_LANES) // WARPGROUP_WARPS
+    lanes = (Axis(4, 1, run), Axis(8, 0, 1), Axis(WARPGROUP_WARPS, 0, rows_per_warp))
+    warpgroups = (Axis(down, 0, TENSOR_LANES), Axis(across, 1, columns // across))
     blocks = Axis(columns // across // (4 * run), 1, 4 * run)
-    registers = (Axis(run, 1, 1), Axis(2, 0, 8), blocks, Axis(of_warp // 16, 0, 16))
-    return Fragment(shape, lanes + shared_out, registers)
+    registers = (Axis(run, 1, 1), Axis(2, 0, 8), blocks, Axis(rows_per_warp // 16, 0, 16))
+    return Fragment(shape, lanes + warpgroups, registers)
 
 
 def operand_a(accumulator: Fragment, depth: int, element_bytes: int, as_accumulated: bool = False) -> Fragment:
-    """A in registers, M × `depth`, for the mma.sync or wgmma that has this accumulator: each thread holds 4 bytes (or
-    one element) of a row; warps that share rows hold the same. For 16-bit elements it is an accumulator's layout. Bytes
-    may be laid out `as_accumulated` too, if the other factor has the matching order along its depth
-    (`accumulated_order`)."""
+    """Return the layout of A in registers, M × `depth`, for the mma.sync or wgmma that has this accumulator. Each
+    thread holds 4 bytes (or one element) of a row; warps that share rows hold the same. For 16-bit elements it is an
+    accumulator's layout. Bytes may be laid out `as_accumulated` too, if the other operand has the matching order along
+    its depth (`accumulated_depth_order`)."""
     per = max(4 // element_bytes, 1)
     warps = tuple(a if a.dim == 0 else Axis(a.size, -1, 0) for a in accumulator.threads[2:])
     word = (Axis(2, 1, 1), Axis(2, 1, 8)) if as_accumulated else (Axis(per, 1, 1),)
@@ -360,8 +362,8 @@ def operand_a(accumulator: Fragment, depth: int, element_bytes: int, as_accumula
 
 
 def operand_b(accumulator: Fragment, depth: int, element_bytes: int, transposed: bool) -> Fragment:
-    """B in registers for the mma.sync that has this accumulator, `depth` × N, or `transposed` N × `depth`: each thread
-    holds 4 bytes (or one element) along the depth; warps that share columns hold the same."""
+    """Return the layout of B in registers, `depth` × N or `transposed` N × `depth`, for the mma.sync that has this
+    accumulator. Each thread holds 4 bytes (or one element) along the depth; warps that share columns hold the same."""
     per = max(4 // element_bytes, 1)
     k, n = (1, 0) if transposed else (0, 1)
     columns = accumulator.registers[2]
@@ -372,12 +374,13 @@ def operand_b(accumulator: Fragment, depth: int, element_bytes: int, transposed:
 
 
 ACCUMULATED = 16
-"""Places after which the order below begins anew."""
+"""The period of `accumulated_depth_order`."""
 
 
 def accumulated_order(place: int) -> int:
-    """Which element along the depth an 8-bit product takes at a place, where A lies as it was accumulated: of each 16
-    columns a thread has two neighbours twice, 8 apart, and as A operand four neighbours."""
+    """Return the element along the depth that an 8-bit product reads at a position, where A has an accumulator's
+    layout. Of each 16 columns a thread holds two pairs of neighbours, 8 apart; as operand A it holds four neighbours.
+    """
     block, inside = divmod(place, ACCUMULATED)
     thread, byte = divmod(inside, 4)
     return ACCUMULATED * block + 8 * (byte // 2) + 2 * thread + byte % 2
@@ -385,13 +388,14 @@ def accumulated_order(place: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SharedLayout:
-    """A tile in shared memory: the last dimension is cut into panels of `panel` elements, each panel is row-major and
-    follows the one before, and 16-byte chunks are permuted by the bank swizzle of `swizzle` bytes (0: none).
+    """The layout of a tile in shared memory.
 
-    The swizzle is the one TMA, wgmma and our own accesses share: address bits 6:4, 5:4 or 4 ^= bits 9:7, 8:7 or 7.
+    The last dimension is cut into panels of `panel` elements. Each panel is row-major and follows the one before, and
+    16-byte chunks are permuted by the bank swizzle of `swizzle` bytes (0: none). TMA, wgmma and plain accesses share
+    that swizzle: address bits 6:4, 5:4 or 4 ^= bits 9:7, 8:7 or 7.
 
-    Or the elements lie as `placement` says, a person's own: then there is one panel, and only accesses element by
-    element, or of what lies next to each other, reach them.
+    With a `placement`, which the author gives, there is one panel, and only accesses to single elements or contiguous
+    runs reach the tile.
 
     Of a tile with `copies` each warpgroup has one, behind that of the warpgroup before it.
     """
@@ -405,8 +409,8 @@ class SharedLayout:
 
     @property
     def run(self) -> int:
-        """How many elements of a row surely lie together, in chunks of 16 bytes."""
-        return self.panel if self.placement is None else run_of(self.placement)
+        """The number of elements of a row that are contiguous, apart from the permutation of 16-byte chunks."""
+        return self.panel if self.placement is None else run(self.placement)
 
     @property
     def rows(self) -> int:
@@ -418,7 +422,7 @@ class SharedLayout:
 
     @property
     def row_bytes(self) -> int:
-        """Of a panel."""
+        """The bytes of a row of a panel."""
         return self.panel * self.element_bytes
 
     @property
@@ -431,7 +435,7 @@ class SharedLayout:
 
     @property
     def copy_bytes(self) -> int:
-        """Of one copy, of several up to where the next one begins."""
+        """The bytes of one copy; of several copies, the distance between them."""
         if self.placement is not None:
             return self.placement.size * self.element_bytes
         one = self.panels * self.panel_bytes
@@ -443,22 +447,23 @@ class SharedLayout:
 
     @property
     def repeat_bytes(self) -> int:
-        """The swizzle pattern repeats after this many bytes; tiles start on a multiple of it."""
+        """The period of the swizzle pattern in bytes; tiles start at a multiple of it."""
         return max(self.swizzle * 8, 16)
 
 
 def placed(given: tile.Placement, element_bytes: int) -> SharedLayout:
-    """The layout whose map a kernel gives; `element_bytes` is the size of an element."""
+    """Return the layout of a placement that a kernel gives; `element_bytes` is the size of an element."""
     return SharedLayout(given.shape, element_bytes, given.shape[-1], placement=given)
 
 
 def plain(shape: tuple[int, ...], element_bytes: int) -> SharedLayout:
-    """Row-major, without a swizzle; `shape` in elements, `element_bytes` the size of one."""
+    """Return the row-major layout without a swizzle; `shape` in elements, `element_bytes` the size of one."""
     return SharedLayout(shape, element_bytes, shape[-1])
 
 
 def swizzled(shape: tuple[int, ...], element_bytes: int) -> SharedLayout:
-    """The widest bank swizzle whose rows divide the last dimension; plain when none does."""
+    """Return the layout with the widest bank swizzle whose rows divide the last dimension; unswizzled when none
+    does."""
     row = shape[-1] * element_bytes
     for width in (128, 64, 32):
         if row % width == 0:

@@ -1,6 +1,7 @@
 """The launch manifest: everything a host needs to launch a kernel, carried in its cubin as JSON in a global byte array.
 
-`variable` makes the array for a PTX module; `in_module` reads it back from there, and `extract` from the ELF file.
+`manifest_variable` makes the array for a PTX module; `manifests_in_module` reads it back from there, and
+`extract_from_cubin` from the ELF file.
 """
 
 from __future__ import annotations
@@ -18,41 +19,41 @@ from tilec.support.records import dataclass
 from tilec.support.sizes import Shape, Size, SizeError
 
 SCHEMA = 3
-"""Raised whenever a reader of the previous version would misread a manifest. Each manifest has the lowest that says all
-of it."""
+"""Raised whenever a reader of the previous version would misread a manifest. Each manifest has the lowest version that
+can express it."""
 DENSE_SCHEMA = 2
-"""What a reader of that version still reads: nothing is asked of the launch, and rows lie one after the other."""
+"""The previous version: no launch attributes, and all rows contiguous."""
 STATIC_SCHEMA = 1
-"""What the one before still reads: every extent is a number."""
+"""The first version: every extent is a number."""
 
 SYMBOL_PREFIX = "__tilec_manifest_"
 
 TensorRole = Literal["in", "out", "inout", "workspace", "zeroed"]
 Swizzle = Literal[0, 32, 64, 128]
 Attribute = Literal["cooperative", "dependent"]
-"""Of a launch: all blocks of the grid run at the same time, for they wait for each other; the grid may begin while the
-one launched before it ends, for which it waits itself (programmatic stream serialization)."""
+"""Of a launch. `cooperative`: all blocks of the grid run at the same time, because they wait for each other.
+`dependent`: the grid may begin before the previous one ends, and waits for it itself (programmatic stream
+serialization)."""
 
 
 _MOST = (1 << 31) - 1
-"""Of what the driver takes as an int."""
+"""The largest value that the driver takes as an int."""
 
 _Count = Annotated[int, schema.Range(1, _MOST)]
 _Pixels = Annotated[int, schema.Range(-_MOST, _MOST)]
 _Size = Annotated[Size, schema.Made(Any, sizes.read)]
 _Dtype = Annotated[str, schema.Where(BY_NAME.__contains__, "an element type")]
 _Name = Annotated[str, schema.Where(lambda name: bool(name) and name.isprintable(), "a name")]
-"""What is shown to people, and handed to the driver as it is."""
+"""A name that is shown to people, and passed to the driver as it is."""
 _Identifier = Annotated[str, schema.Where(lambda name: name.replace("$", "_").isidentifier(), "a name as in C")]
-"""What files may be called, and functions in a header."""
+"""A name of a file, or of a function in a header."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """A tensor parameter of the kernel, row-major, and dense unless it has strides, in elements. Its extents may be
-    made of the kernel's scalars. A workspace is memory that the launcher allocates; it holds nothing before the launch,
-    and nothing of use after it.
-    One that is `zeroed` holds zeros before it."""
+    """A tensor parameter of the kernel, row-major, and dense unless it has strides, in elements. Its extents may depend
+    on the kernel's scalars. A workspace is memory that the launcher allocates, with undefined contents before and after
+    the launch. A `zeroed` tensor holds zeros before the launch."""
 
     name: _Name
     dtype: _Dtype
@@ -63,7 +64,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class ScalarInfo:
-    """A scalar of the kernel's author, and its type's name."""
+    """A scalar parameter that the kernel declares, and its type's name."""
 
     name: _Name
     dtype: _Dtype
@@ -100,8 +101,8 @@ class TensorMapParam:
 
 @dataclass(frozen=True, slots=True)
 class Im2colMapParam(TensorMapParam):
-    """One for im2col: the tensor is (images, [depth,] height, width, channels), and `box` is how many places and
-    channels one copy takes. The places of the filter are `stride` pixels apart, from `lower` pixels before an image's
+    """A TMA descriptor for im2col. The tensor is (images, [depth,] height, width, channels), and `box` is the number of
+    pixels and channels of one copy. Filter positions are `stride` pixels apart, from `lower` pixels before an image's
     first one up to `upper` pixels after its last one, in every direction."""
 
     KIND: ClassVar[str] = "im2col-map"
@@ -115,10 +116,13 @@ Param = PointerParam | ScalarParam | TensorMapParam | Im2colMapParam
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """`params` are the kernel's parameters in order; `tensors` and `scalars` are what the kernel's author declared.
-    `grid`, `block` and `cluster` are x, y, z; a cluster of (1, 1, 1) is launched without the cluster attribute. A grid
-    with an extent of 0 has nothing to launch. `outputs` are the tensors that the kernel's file says it returns, in that
-    order: a caller that hands results back allocates these. `attributes` are what the launch must be."""
+    """The launch parameters of one kernel.
+
+    `params` are the kernel's parameters in order; `tensors` and `scalars` are those that its author declared. `grid`,
+    `block` and `cluster` are x, y, z; a cluster of (1, 1, 1) is launched without the cluster attribute. A grid with an
+    extent of 0 is not launched. `outputs` are the tensors that the kernel's file says it returns, in that order: a
+    caller that returns results allocates these. `attributes` are required of the launch.
+    """
 
     entry: _Identifier
     target: _Identifier
@@ -139,10 +143,10 @@ class Manifest:
         raise KeyError(name)
 
     def sizes(self, arrays: Mapping[str, tuple[int, ...]], given: Mapping[str, int | float]) -> dict[str, int]:
-        """The scalars that extents are made of: those given, and those that the shapes of the arrays say.
+        """Return the scalars that extents depend on: those given, and those determined by the shapes of the arrays.
 
-        Raises `SizeError` where these disagree, do not say one, or are more than a kernel counts. Whether each array
-        has its shape is not looked at.
+        Raises `SizeError` where these disagree, leave one undetermined, or exceed int32. Whether each array has its
+        shape is not checked.
         """
         values = sizes.found({t.name: t.shape for t in self.tensors}, arrays)
         for name in self.made_of():
@@ -167,19 +171,19 @@ class Manifest:
                 raise SizeError(f"{tensor.name} has the shape {list(found)}, the kernel takes [{taken}]")
 
     def made_of(self) -> tuple[str, ...]:
-        """The scalars in grid and shapes, in order."""
+        """Return the scalars that grid and shapes depend on, in order of declaration."""
         found = {name for size in self.extents() for name in sizes.names(size)}
         return tuple(s.name for s in self.scalars if s.name in found)
 
     def extents(self) -> Iterator[Size]:
-        """Everything that is to be computed at launch."""
+        """Yield every size that is computed at launch."""
         yield from self.grid
         for tensor in self.tensors:
             yield from tensor.shape
             yield from tensor.strides or ()
 
     def blocks(self, scalars: Mapping[str, int]) -> tuple[int, int, int]:
-        """The grid of a launch with these sizes. Raises `SizeError` where it is not made of whole clusters."""
+        """Return the grid of a launch with these sizes. Raises `SizeError` where it is not made of whole clusters."""
         x, y, z = (max(sizes.evaluate(size, scalars), 0) for size in self.grid)
         if any(extent % size for extent, size in zip((x, y, z), self.cluster, strict=True)):
             raise SizeError(f"a grid of {x} x {y} x {z} blocks is not made of clusters of {_by(self.cluster)}")
@@ -187,7 +191,7 @@ class Manifest:
 
 
 def _check_range(what: str, size: Size, values: Mapping[str, int]) -> None:
-    """Refuse a size that int32 does not hold, or that is computed from such a one."""
+    """Raise `SizeError` for a size that int32 does not hold, or that is computed from such a size."""
     for part in sizes.parts(size):
         if (value := sizes.evaluate(part, values)) > sizes.MOST_ELEMENTS:
             place = f", {what}," if part == size else f", from which {what} is computed,"
@@ -198,20 +202,19 @@ def _check_range(what: str, size: Size, values: Mapping[str, int]) -> None:
 
 
 def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
-    """One deterministic text per manifest: keys in this order, no spaces unless indented."""
+    """Return the manifest as one deterministic text: keys in this order, no spaces unless indented."""
     record = {"schema": _schema(manifest), **schema.plain(manifest)}
     return json.dumps(record, indent=indent, separators=(",", ":") if indent is None else None)
 
 
 def _schema(manifest: Manifest) -> int:
-    """The oldest whose readers take the manifest for what it is."""
     if manifest.attributes or any(t.strides is not None or t.role == "zeroed" for t in manifest.tensors):
         return SCHEMA
     return DENSE_SCHEMA if any(not isinstance(e, int) for e in manifest.extents()) else STATIC_SCHEMA
 
 
 def summary(manifest: Manifest) -> str:
-    """The manifest for a person to read."""
+    """Return the manifest as text for people."""
     launch: list[tuple[str, Shape]] = [("grid", manifest.grid), ("block", manifest.block)]
     if manifest.cluster != (1, 1, 1):
         launch.append(("cluster", manifest.cluster))
@@ -228,7 +231,8 @@ def summary(manifest: Manifest) -> str:
             case TensorMapParam(name, dtype, box, swizzle):
                 tensor = manifest.tensor(name)
                 kind = param.KIND.replace("-", " ")
-                text = f"{kind} of {_tensor(tensor)}, {tensor.role}: box {_by(box)} of {dtype}, swizzle {swizzle}"
+                text = f"{kind} of {_tensor(tensor)}, {tensor.role}: box {_by(box)} of {dtype}"
+                text += f", swizzle {swizzle}"
                 if isinstance(param, Im2colMapParam):
                     text += f", from {param.lower} to {param.upper} by {param.stride}"
         lines.append(f"    {index}: {text}")
@@ -249,7 +253,7 @@ def _by(extents: Shape) -> str:
 
 
 def from_json(text: str) -> Manifest:
-    """The manifest written by `to_json`; anything else is refused as `bad-manifest`."""
+    """Return the manifest written by `to_json`; fails with `bad-manifest` for anything else."""
     try:
         record = schema.versioned(readers.json_value(text), STATIC_SCHEMA, DENSE_SCHEMA, SCHEMA)
         found = schema.record(Manifest, record, "")
@@ -260,7 +264,8 @@ def from_json(text: str) -> Manifest:
 
 
 def _check(manifest: Manifest) -> None:
-    """Parameters, outputs and sizes are of what is declared, and maps have as many dimensions as their tensors."""
+    """Raise `ValueError` unless parameters, outputs and sizes refer to declared names, and maps have as many dimensions
+    as their tensors."""
     tensors, scalars = {t.name: t for t in manifest.tensors}, {s.name for s in manifest.scalars}
     wanted = [(p.name, scalars) if isinstance(p, ScalarParam) else (p.tensor, {*tensors}) for p in manifest.params]
     wanted += [(name, {*tensors}) for name in manifest.outputs]
@@ -280,19 +285,19 @@ def _check(manifest: Manifest) -> None:
 
 
 def variable(manifest: Manifest) -> Variable:
-    """The global array that carries the manifest through the assembler."""
+    """Return the global array that carries the manifest through the assembler."""
     data = to_json(manifest).encode()
     return Variable("global", SYMBOL_PREFIX + manifest.entry, 1, len(data), "visible", data)
 
 
 def in_module(module: Module) -> tuple[Manifest, ...]:
-    """The manifests that a PTX module carries."""
+    """Return the manifests that a PTX module carries."""
     carried = (v for v in module.variables if v.name.startswith(SYMBOL_PREFIX))
     return tuple(from_json(v.data.decode()) for v in carried)
 
 
 def extract_from_ptx(text: str) -> list[Manifest]:
-    """The manifests in PTX text, sorted by entry."""
+    """Return the manifests in PTX text, sorted by entry."""
     from tilec.ptx.parse import PtxSyntaxError, parse_module
 
     try:
@@ -305,7 +310,7 @@ def extract_from_ptx(text: str) -> list[Manifest]:
 
 
 def extract(cubin: bytes) -> list[Manifest]:
-    """The manifests in a cubin, sorted by entry."""
+    """Return the manifests in a cubin, sorted by entry."""
     try:
         found = dict(_symbols(cubin))
     except (struct.error, ValueError, IndexError, OverflowError) as error:
@@ -321,15 +326,15 @@ _LONGEST_NAME = 1 << 16
 
 
 def _symbols(elf: bytes) -> list[tuple[str, bytes]]:
-    """Name and contents of each manifest symbol of a little-endian ELF64 file (`man 5 elf` for the offsets)."""
+    """Return name and contents of each manifest symbol of a little-endian ELF64 file (`man 5 elf` for the offsets)."""
     if elf[:6] != b"\x7fELF\x02\x01":
         raise ValueError("it does not start like a 64-bit ELF file")
     (section_table,) = struct.unpack_from("<Q", elf, 0x28)
     entry_size, count = struct.unpack_from("<HH", elf, 0x3A)
     # Per section: name, type, flags, address, offset, size, link, info, alignment, size of an entry.
     sections = [struct.unpack_from("<IIQQQQIIQQ", elf, section_table + i * entry_size) for i in range(count)]
-    # There is one at most; its names end soon, and what they name lies apart. A file that says otherwise would take
-    # long to read, and much memory.
+    # There is one symbol table at most, names are short, and contents do not overlap. A crafted file that breaks this
+    # would take long to read, and much memory.
     _, _, _, _, offset, size, link, *_ = next((s for s in sections if s[1] == _SYMTAB), (0,) * 10)
     names, prefix = sections[link][4], SYMBOL_PREFIX.encode()
     found: list[tuple[str, bytes]] = []

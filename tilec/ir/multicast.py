@@ -1,4 +1,4 @@
-"""Blocks of a cluster that load the same tiles. `axes` are those along which they differ, as in "x" or "xy"."""
+"""Blocks of a cluster that load the same tiles. `axes` are the axes along which they differ, as in "x" or "xy"."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ Extents = tuple[int, int, int]
 
 
 def mates(cluster: Extents, axes: str) -> tuple[int, ...]:
-    """The ranks of the blocks that differ from the first one along these axes only, itself among them; those of any
-    other block's mates lie as far apart."""
+    """Return the ranks of the blocks that differ from block 0 along these axes only, including itself; for any other
+    block the distances are the same."""
     x, y, z = (range(size if axis in axes else 1) for axis, size in zip("xyz", cluster, strict=True))
     return tuple(i + cluster[0] * (j + cluster[1] * k) for k in z for j in y for i in x)
 
 
 @cache
 def mates_by_any(cluster: Extents, shared: tuple[str, ...]) -> tuple[int, ...]:
-    """The ranks of the blocks that share one of several tiles with the first one; of no tiles, its own."""
+    """Return the ranks of the blocks that share at least one of several tiles with block 0; without tiles, its own."""
     return tuple(sorted({0, *(mate for axes in shared for mate in mates(cluster, axes))}))
 
 
 def number(cluster: Extents, axes: str) -> int:
-    """How many they are."""
+    """Return the number of blocks that load a tile together."""
     return math.prod(size for axis, size in zip("xyz", cluster, strict=True) if axis in axes)
 
 
-SWIZZLE_BYTES = 1024  # after as many the widest bank swizzle repeats
+SWIZZLE_BYTES = 1024  # the period of the widest bank swizzle
 BOX_BYTES = 128  # a box begins at a multiple of it (PTX ISA, cp.async.bulk.tensor)
 
 
 def sliced_dimension(extents: tuple[int, ...], layout: SharedLayout, slices: int) -> int | None:
-    """The dimension along which a tile that holds a box of these extents is cut into so many slices of whole boxes, or
-    None: the contiguous one where that leaves whole panels, else the first, if a swizzle begins anew in each slice."""
+    """Return the dimension along which a tile is split into so many slices of whole boxes; None where it cannot be.
+    `extents` are those of the tile's box. The contiguous dimension where that leaves whole panels, else the first, if
+    every slice begins at a repetition of the swizzle."""
     unit = SWIZZLE_BYTES if layout.swizzle else BOX_BYTES
     if layout.panels % slices == 0 and layout.panel_bytes % unit == 0:
         return len(extents) - 1

@@ -1,4 +1,4 @@
-"""What the fields of an operation's class say: which of them are regions, and what the others are by default."""
+"""The fields of an operation's class: which are regions, and the defaults of the others."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
 
 REQUIRED = object()
-"""In the place of the default of a field that has none."""
+"""The default of a field that has none."""
 BY_PASSES = {"by": "passes"}
-"""The metadata of a field that no kernel says: what passes find out and note there."""
+"""The metadata of a field that kernels cannot set, in which passes record what they find out."""
 _OF_EACH = ("span", "versions")
-"""Fields of every operation, which are neither."""
+"""Fields of every operation, which are neither regions nor attributes."""
 
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """Marks a field as a region, and says where that may lie: `Annotated[Region, In(("shared", "fragment"))]`."""
+    """Marks a field as a region, with the scopes that it may lie in: `Annotated[Region, In(("shared",
+    "fragment"))]`."""
 
     scopes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A field that is a region, or None where `optional`; with `many`, all regions that are left."""
+    """A field that is a region, or None where `optional`; with `many`, a field of all remaining regions."""
 
     name: str
     scopes: tuple[str, ...]
@@ -38,8 +39,8 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """`attributes` are sorted, each with its default, or `REQUIRED`; `expressions` are those of them that may hold one;
-    `read` gives an operation's regions."""
+    """The fields of an operation's class. `attributes` are sorted, each with its default or `REQUIRED`; `expressions`
+    are the attributes that may hold one; `read` returns an operation's regions."""
 
     operands: tuple[Operand, ...]
     attributes: tuple[tuple[str, Any], ...]
@@ -47,7 +48,7 @@ class Shape:
     read: Callable[[Any], tuple[Any, ...]]
 
     def bind(self, regions: tuple[Any, ...]) -> dict[str, Any]:
-        """Regions by their fields."""
+        """Return the regions by the names of their fields."""
         made: dict[str, Any] = {}
         for place, operand in enumerate(self.operands):
             if operand.many:
@@ -59,7 +60,7 @@ class Shape:
         return made
 
     def read_names(self, made: dict[str, Any]) -> list[Any]:
-        """The regions of these fields, in order."""
+        """Return the regions of these fields, in order."""
         found: list[Any] = []
         for operand in self.operands:
             value: Any = made.get(operand.name)
@@ -71,7 +72,7 @@ _SHAPES: dict[object, Shape] = {}
 
 
 def shape_of(operation: type) -> Shape:
-    """What the fields of the class say."""
+    """Return the fields of an operation's class, from a cache."""
     found = _SHAPES.get(operation)
     if found is None:
         found = _SHAPES[operation] = _shape(operation)
@@ -93,7 +94,7 @@ def _shape(operation: Any) -> Shape:
 
 
 def _parts(hint: Any) -> Iterator[Any]:
-    """The types that a type is made of."""
+    """Yield the members of a type: of a union, or of an annotated type."""
     if get_origin(hint) is Annotated:
         yield from _parts(get_args(hint)[0])
     elif get_origin(hint) in (Union, UnionType):

@@ -1,7 +1,8 @@
-"""What may be asked of any operation of tile IR, with the answers for those that do not say.
+"""The properties that passes ask of an operation of tile IR, with the answers of an operation that does not define
+them.
 
-An answer that stands here is one that is right for an operation nobody has thought of; where there is none, the
-question fails. So a new operation says what is particular about it in its own file, and no pass tests its name.
+A default here is safe for an operation that nobody has thought of; where no default is safe, the property raises. So a
+new operation defines what is particular about it in its own file, and no pass tests its name.
 """
 
 from __future__ import annotations
@@ -14,49 +15,52 @@ from tilec.support.records import dataclass
 Mechanism = Literal[
     "tma", "tma_store", "cp_async", "registers", "stmatrix", "tcgen05", "wgmma", "mma", "setmaxnreg", "nothing"
 ]
-"""By what the machine does an operation; `nothing` is one that has nothing to do there."""
+"""The hardware mechanism that performs an operation; `nothing` for one that needs no work there."""
 
 
 Doer = Literal["all threads", "each thread", "one thread"]
-"""All that come to an operation together; each for itself, so that some may and others not; one for all of them."""
+"""The threads that perform an operation: all that reach it, together; each for itself, so that some may skip it; or one
+for all of them."""
 
 
 PipelineEnd = tuple[str, Literal["producer", "consumer"]]
-"""A pipeline, and the side of it that a role is."""
+"""A pipeline, and the side of it that a role is on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An index that an operation runs over: which dimension of which of its regions has it, as (region, dimension).
-    `folded`: it adds up along it, so that all parts but the first are `continued`."""
+    """An index that an operation runs over: which dimension of which of its regions it indexes, as (region, dimension).
+    `folded`: the operation accumulates along it, so that all parts but the first are `continued`."""
 
     at: tuple[tuple[int, int], ...]
     folded: bool = False
 
 
 class Asked:
-    """The questions, in the words of those who ask; those whose answers are tile IR, `barrier`, `block` and `element`,
-    are `ir.tile.TileOp`'s."""
+    """The properties of an operation; those whose values are tile IR, `barrier`, `block` and `element`, belong to
+    `ir.tile.TileOp`."""
 
     __slots__ = ()
 
     name: ClassVar[str]
-    """How tile IR writes it."""
+    """Its name in tile IR."""
     in_text: ClassVar[bool] = True
-    """Whether a file of tile IR may have it."""
+    """True if a file of tile IR may contain it."""
     reaches_regions: ClassVar[bool] = True
-    """Whether races between roles are sought in all of its regions."""
+    """True if races between roles are checked in all of its regions."""
     is_collective: ClassVar[bool] = True
-    """Whether threads do it together, so that who they are matters; else each does it for itself, or all for theirs."""
+    """True if threads perform it together, so that it matters which threads take part; else each performs it for
+    itself, or all for their own elements."""
     order_is_known: ClassVar[bool] = False
-    """Whether what it reads and writes is all that keeps it in its place."""
+    """True if its reads and writes are all that fixes its place in the order of statements."""
     fragments_lie: ClassVar[Literal["alike", "its own way"] | None] = None
-    """How the fragments lie that it works on: alike, as for element by element, or as `layout.assign_layouts` has a
-    rule for. Who works on several has to say."""
+    """The relation between the layouts of the fragments that it works on: alike, as for element by element, or by a
+    rule of `layout.assign_layouts`. An operation on several fragments has to define it."""
     by_warpgroups: ClassVar[bool] = False
-    """Whether each warpgroup can do its part of it without the others; who folds says along what, `folded`."""
+    """True if each warpgroup can perform its part without the others; an operation that folds gives the dimension in
+    `folded`."""
     moves: ClassVar[bool] = False
-    """Whether it is called by where from and where to."""
+    """True if it is called with a source and a destination."""
 
     @property
     def via(self) -> Mechanism | None:
@@ -65,123 +69,123 @@ class Asked:
 
     @property
     def announces(self) -> bool | None:
-        """Of one that signals a barrier: whether it announces its bytes there by itself."""
+        """Of an operation that signals a barrier: whether it announces its bytes there itself."""
         return None
 
     @property
     def leader(self) -> int | None:
-        """The thread of the block that does it for all, where one does."""
+        """The thread of the block that issues it for all, if one does."""
         return None
 
     @property
     def done_by(self) -> Doer:
-        """Which of the threads that come to it do it."""
+        """The threads that perform it, of those that reach it."""
         return "all threads"
 
     @property
     def signals_barrier(self) -> bool:
-        """Whether its bytes complete a phase of the kernel's own barrier: a copy, or an answer."""
+        """True if its bytes complete a phase of the kernel's own barrier: a copy, or a response."""
         return False
 
     @property
     def commits(self) -> bool:
-        """Whether the tensor cores arrive at the kernel's own barrier for it."""
+        """True if the tensor cores arrive at the kernel's own barrier for it."""
         return False
 
     @property
     def synchronises_roles(self) -> bool:
-        """Whether roles wait for one another by it: at an mbarrier, or at a named barrier of more than one role."""
+        """True if roles wait for one another by it: at an mbarrier, or at a named barrier of several roles."""
         return False
 
     @property
     def is_paired(self) -> bool:
-        """Whether the tensor cores of two blocks do it together, and signal both."""
+        """True if the tensor cores of two blocks perform it together, and signal both."""
         return False
 
     @property
     def reaches_blocks(self) -> bool:
-        """Whether a block reaches another one of its cluster by it: its tiles, its tensor cores, or a barrier."""
+        """True if a block reaches another block of its cluster by it: its tiles, its tensor cores, or a barrier."""
         return self.is_paired
 
     @property
     def is_load(self) -> bool:
-        """Whether it brings what a tensor holds to a shared tile as it is: what a pipeline may begin ahead."""
+        """True if it copies a part of a tensor to a shared tile unchanged, so that a pipeline may start it early."""
         return False
 
     @property
     def copies_from_tensor(self) -> bool:
-        """Whether it is a copy of a part of a tensor."""
+        """True if it is a copy of a part of a tensor."""
         return False
 
     @property
     def is_elementwise(self) -> bool:
-        """Whether it is a nest of what `element` says, and nothing besides."""
+        """True if it is a nest of what `element` returns, and nothing else."""
         return False
 
     @property
     def prefetched(self) -> int | None:
-        """Of a load of a loop that is not pipelined, which is begun ahead all the same: the versions of its tile."""
+        """The number of versions of the tile, for a load that is prefetched in a loop without a pipeline."""
         return None
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether it is a copy that is under way behind it by the kernel's own word."""
+        """True if it is a copy that the kernel itself leaves in flight."""
         return False
 
     @property
     def touches_boxes(self) -> bool:
-        """Whether it touches of a tensor just the boxes that are its regions; else it may be all of it."""
+        """True if it touches exactly the boxes of a tensor that are its regions; else perhaps all of the tensor."""
         return False
 
     @property
     def only_adds(self) -> bool:
-        """Whether what it writes is made of what was there."""
+        """True if the new value of its destination depends on the old one."""
         return False
 
     @property
     def commutes(self) -> bool:
-        """Whether several of it to one place may come in any order."""
+        """True if several of it to one place may come in any order."""
         return False
 
     @property
     def is_in_tensor_memory(self) -> bool:
-        """Whether the tensor cores write tensor memory for it, by themselves: one thread asks for that."""
+        """True if the tensor cores write tensor memory for it, asynchronously, at the request of one thread."""
         return False
 
     # ---- barriers and stages of pipelines that the kernel has itself -----------------------------------------------
 
     @property
     def acquires(self) -> PipelineEnd | None:
-        """The pipeline, and the side of it, of which it waits for a stage."""
+        """The pipeline, and the side of it, whose stage it waits for."""
         return None
 
     @property
     def releases(self) -> PipelineEnd | None:
-        """The pipeline, and the side of it, of which it gives back a stage."""
+        """The pipeline, and the side of it, whose stage it gives back."""
         return None
 
     @property
     def drains(self) -> str | None:
-        """The pipeline of which it waits until all stages are given back."""
+        """The pipeline all of whose stages it waits for."""
         return None
 
     @property
     def wait(self) -> str | None:
-        """When it is waited for, where that is not left to tilec."""
+        """The kernel's choice of when to wait for it, if any."""
         return None
 
     @property
     def folded(self) -> int | None:
-        """The dimension of its first region, a fragment, that it folds; None where it folds none, or in other ways."""
+        """The dimension of its first region, a fragment, that it folds; None where it folds none, or in another way."""
         return None
 
-    # ---- part by part ----------------------------------------------------------------------------------------------
+    # ---- splitting into parts --------------------------------------------------------------------------------------
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """The indices along which it can be done part by part; none: it cannot."""
+        """The indices along which it can be split into parts; empty if it cannot."""
         return ()
 
     def continued(self) -> Self:
-        """The operation that goes on from what another part of it has left."""
+        """Return the operation that continues from the result of another part of it."""
         raise InternalError(f"T.{self.name} does not go on from what it has")

@@ -1,6 +1,6 @@
-"""The operations of tile IR by their names, and how one is made of what its text says.
+"""The registry of tile IR's operations by name, and their construction from regions and attributes.
 
-Their classes stand in `ops`, which registers them here: neither text nor parser knows any of them.
+The classes are defined in `ops`, which registers them here: neither printer nor parser knows any of them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ _CLASSES: dict[str, type[TileOp]] = {}
 
 
 def add_operation(operation: type[TileOp]) -> None:
-    """Make a class known under its name."""
+    """Register a class under its name."""
     assert _CLASSES.setdefault(operation.name, operation) is operation, f"two operations are called {operation.name}"
 
 
 def make(name: str, regions: tuple[Region, ...], attributes: Mapping[str, Attr], span: Span) -> TileOp:
-    """The operation of this name. Raises `SchemaError` where its class has other fields, or fields of other types."""
+    """Return the operation of this name. Raises `SchemaError` where its class has other fields, or fields of other
+    types."""
     if name not in _CLASSES:
         raise schema.SchemaError(f"there is no operation '{name}'")
     operation = _CLASSES[name]
@@ -45,14 +46,14 @@ def make(name: str, regions: tuple[Region, ...], attributes: Mapping[str, Attr],
 
 
 def check(op: TileOp) -> None:
-    """Raises `SchemaError` where a field holds what its type does not allow."""
+    """Raise `SchemaError` where a field holds a value that its type does not allow."""
     count_regions(type(op), len(op.regions))
     check_scopes(op)
     check_attributes(op)
 
 
 def count_regions(operation: type[TileOp], found: int) -> None:
-    """Raises `SchemaError` where the class does not take so many."""
+    """Raise `SchemaError` where the class does not take this number of regions."""
     operands = shape_of(operation).operands
     fewest = sum(not operand.optional and not operand.many for operand in operands)
     most = "more" if any(operand.many for operand in operands) else str(len(operands))
@@ -62,7 +63,7 @@ def count_regions(operation: type[TileOp], found: int) -> None:
 
 
 def check_scopes(op: TileOp) -> None:
-    """Raises `SchemaError` where a region lies in memory that its field does not allow."""
+    """Raise `SchemaError` where a region lies in a memory that its field does not allow."""
     operands = shape_of(type(op)).operands
     for place, region in enumerate(op.regions):
         scopes = operands[min(place, len(operands) - 1)].scopes
@@ -72,7 +73,7 @@ def check_scopes(op: TileOp) -> None:
 
 
 def check_attributes(op: TileOp) -> None:
-    """Raises `SchemaError` where an attribute is not what the type of its field allows."""
+    """Raise `SchemaError` where the type of a field does not allow its attribute."""
     operation: type = type(op)
     hints = _types_of(operation)
     for key, _ in shape_of(type(op)).attributes:
@@ -81,11 +82,11 @@ def check_attributes(op: TileOp) -> None:
 
 @cache
 def _types_of(operation: type) -> dict[str, Any]:
-    """Of the fields, which Python would work out anew each time."""
+    """Return the types of a class's fields, which Python would otherwise evaluate on every call."""
     return get_type_hints(operation, include_extras=True)
 
 
 def by_passes(op: TileOp) -> str | None:
-    """A field that is set although only passes set it; None where there is none."""
+    """Return the name of a field that is set although only passes may set it; None if there is none."""
     own = (f for f in fields(op) if f.metadata == BY_PASSES)
     return next((f.name for f in own if getattr(op, f.name) != f.default), None)

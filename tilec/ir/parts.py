@@ -1,8 +1,8 @@
-"""What the nodes of tile IR and of warp IR are made of, as the types of their fields say: lists of statements,
-expressions, and variables that they declare.
+"""The parts of the nodes of tile IR and warp IR, by the types of their fields: lists of statements, expressions, and
+the variables that they declare.
 
-Walks read it and rewriters write it, so that a new kind of node, or a new field of one, is known to all of them.
-Operations of tile IR, whose fields each file of `ops` types as it likes, say themselves what they hold.
+Traversals and rewriters use it, so that a new kind of node, or a new field, is known to all of them. Operations of tile
+IR, whose fields each file of `ops` types freely, describe themselves.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tilec.support.records import dataclass
 LISTS, HOLDERS = ("tuple[Stmt, ...]", "tuple[Operation, ...]"), ("tuple[Phase, ...]",)
 EXPRESSIONS = {"Expr": False, "tuple[Expr, ...]": True}
 VARIABLES = {"Var": False, "Var | None": False, "tuple[Var, ...]": True}
-"""Whether a field of such a type holds several."""
+"""By type of field: True if it holds several."""
 
 
 Fields = tuple[tuple[str, bool], ...]
-"""The names of fields, each with whether it holds a tuple of such parts."""
+"""The names of fields, each with whether it holds a tuple of parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The fields of a class that hold such parts, in their order, and none of an operation's; `read` gives what they
-    hold in a node, one after the other."""
+    """The fields of a class that hold such parts, in order, none for an operation of tile IR; `read` returns the parts
+    of a node."""
 
     fields: Fields
     read: Callable[[Any], tuple[Any, ...]]
@@ -43,26 +43,26 @@ class Parts:
 
 
 def list_fields(node: Any) -> Fields:
-    """The fields of a node that hold lists of statements (True), or what has such lists but is no statement, in the
-    order in which they run."""
+    """Return the fields of a node that hold lists of statements (True), or nodes with such lists that are no statements
+    (False), in execution order."""
     kind: Any = type(node)
     return _list_fields(kind)
 
 
 def lists(node: Any) -> tuple[Any, ...]:
-    """The lists of statements directly inside a node, in the order in which they run."""
+    """Return the lists of statements directly inside a node, in execution order."""
     kind: Any = type(node)
     return _lists_of(kind)(node)
 
 
 def expressions(node: Any) -> Parts:
-    """The expressions directly in nodes of this one's class."""
+    """Return the fields that hold expressions in nodes of this node's class."""
     kind: Any = type(node)
     return _expressions_of(kind)
 
 
 def declared(node: Any) -> Parts:
-    """What names, in nodes of this one's class, the variables that statements inside it or behind it see."""
+    """Return the fields that hold declared variables in nodes of this node's class."""
     kind: Any = type(node)
     return _declared_of(kind)
 
@@ -100,7 +100,7 @@ def _lists_of(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _reader(parts: Fields) -> Callable[[Any], tuple[Any, ...]]:
-    """What reads these fields of a node: of several without a tuple among them, and of one tuple, at no cost."""
+    """Return a function that reads these fields of a node: a bare attrgetter wherever that is enough."""
     if not parts:
         return lambda node: ()
     read = attrgetter(*(name for name, _ in parts))

@@ -1,4 +1,4 @@
-"""Places that a person gives the elements of a shared tile, found by trying all of them."""
+"""Arbitrary placements of the elements of a shared tile, evaluated for all elements."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ MAX_RUN = 16
 
 @lru_cache(maxsize=64)
 def places(placement: tile.Placement) -> tuple[int, ...]:
-    """The place of each element, in row-major order. Fails with `NotArithmetic` where an expression is something
-    else than integer arithmetic on the placement's variables."""
+    """Return the slot of each element, in row-major order. Raises `NotArithmetic` where an expression is something
+    other than integer arithmetic on the placement's variables."""
     return tuple(evaluated(placement.place, placement.shape, placement.vars))
 
 
 @lru_cache(maxsize=64)
 def run(placement: tile.Placement) -> int:
-    """How many neighbours of a row, from each multiple of that number on, lie next to each other and as aligned."""
+    """Return the length of the runs that a row divides into, each of which is contiguous and aligned to its length."""
     found = places(placement)
     length = math.gcd(placement.shape[-1], MAX_RUN)
 
@@ -41,8 +41,8 @@ class NoValue(NotArithmetic):
 
 
 def evaluated(expr: tile.Expr, shape: tuple[int, ...], variables: tuple[tile.Var, ...]) -> list[int]:
-    """The values of an expression of the indices of a shape, in row-major order. Fails with `NoValue` where it divides
-    by zero for one of them."""
+    """Return the values of an expression over all indices of a shape, in row-major order. Raises `NoValue` where it
+    divides by zero."""
     import numpy as np
 
     values = {
@@ -54,7 +54,7 @@ def evaluated(expr: tile.Expr, shape: tuple[int, ...], variables: tuple[tile.Var
 
 
 def _compute(expr: tile.Expr, values: dict[tile.Var, Any], counts: Any) -> Any:
-    """`counts`: for which indices the value is asked for; for the others it may be any."""
+    """Return the values of an expression as an array. `counts` masks the indices whose value matters."""
     import numpy as np
 
     match expr:

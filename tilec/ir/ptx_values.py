@@ -1,4 +1,4 @@
-"""The values that PTX of the kernel's author takes and gives, and a kernel that computes it of many of them."""
+"""The operand and result types of PTX written by the kernel's author, and a kernel that evaluates such PTX."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How a register has a value, and of how many bytes it is in memory."""
+    """The register type of a value, and its size in memory in bytes."""
 
     register: str
     bytes: int
@@ -33,7 +33,7 @@ REGISTERS: dict[str, Held] = {
 
 
 def wrong_ptx(expr: tile.Ptx) -> str | None:
-    """What is wrong with the text or the types, if anything."""
+    """Return an error in the text or the types; None if there is none."""
     for dtype in (expr.dtype, *(a.dtype for a in expr.args)):
         if dtype.name not in REGISTERS:
             return f"T.ptx of {dtype}"
@@ -45,8 +45,8 @@ def wrong_ptx(expr: tile.Ptx) -> str | None:
 
 
 def evaluating(text: str, types: Sequence[DType], dtype: DType, target: str = "sm_120a", version: str = "9.0") -> str:
-    """PTX of a kernel `snippet` of 128 threads a block, whose first parameter points at the results and the others at
-    what goes in, an element a thread."""
+    """Return the PTX of a kernel `snippet` of 128 threads a block that evaluates the text once a thread. The first
+    parameter points at the results, the others at the arguments."""
     text = snippet.without_comments(text)  # the assembler takes ASCII alone
     held = [REGISTERS[t.name] for t in (dtype, *types)]
     kinds = [dtype, *types]
@@ -76,7 +76,7 @@ def evaluating(text: str, types: Sequence[DType], dtype: DType, target: str = "s
 
 
 def _address(number: int, held: Held) -> list[str]:
-    """%a2 points at the thread's element of a parameter."""
+    """Return instructions that make %a2 point at the thread's element of a parameter."""
     return [
         f"ld.param.u64 %a0, [p{number}];",
         "cvta.to.global.u64 %a1, %a0;",

@@ -1,7 +1,7 @@
-"""Tile IR from its text: the inverse of `ir.text`, so that a kernel can be stored, edited and compiled from there.
+"""Parser of tile IR's text, the inverse of `ir.text`: a kernel can be stored, edited and compiled from it.
 
-Expressions are Python's, read with `ast`; every type follows from the declarations and from the constants, which name
-theirs unless they are int32, float32 or bool. Spans are those of the text that is read.
+Expressions are Python's, parsed with `ast`; every type follows from the declarations and from the constants, which name
+theirs unless they are int32, float32 or bool. Spans refer to the text that is parsed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STORE = re.compile(r"([\w.]+\[.*?\]) = (.*)")
 _OPERATION = re.compile(r"([a-z_]\w*)(?: (\S.*))?")
 _INTERNAL = re.compile(r"%(?=\w)")
 _LETTER = "\N{RUNIC ARLAUG SYMBOL}"
-"""A letter to Python, and in no kernel: it stands for the % of a name while Python reads an expression."""
+"""A letter to Python that no kernel uses: it stands for the % of a name while Python parses an expression."""
 _SCOPES: dict[str, tile.Scope] = {scope: scope for scope in get_args(tile.Scope)}
 _KINDS: dict[str, tile.LoopKind] = {kind: kind for kind in get_args(tile.LoopKind)}
 _ATOMICS: dict[str, tile.Atomic] = {atomic: atomic for atomic in get_args(tile.Atomic)}
@@ -69,11 +69,11 @@ class _Arguments(NamedTuple):
 
 
 def read_kernel(text: str) -> tile.Kernel:
-    """The kernel that `print_kernel` wrote, or a person; raises `CompileError` for anything else."""
+    """Return the kernel in a text written by `print_kernel` or by hand; raises `CompileError` for anything else."""
     lines = []
     for number, line in enumerate(text.split("\n"), 1):
         stripped = re.split(r"(?:^|  )#", line)[0].rstrip()
-        if stripped:  # nothing, or a comment alone
+        if stripped:  # neither empty nor only a comment
             indent = len(stripped) - len(stripped.lstrip())
             lines.append(_Line(number, indent // 2, stripped.lstrip()))
             if lines[-1].depth > readers.DEEPEST:
@@ -97,7 +97,7 @@ class _Reader:
         fail("bad-tile-ir", f"this is no tile IR: {what}", line.span)
 
     def peek(self, depth: int) -> _Line | None:
-        """The next line, if it belongs to a block of this depth."""
+        """Return the next line, if it belongs to a block of this depth."""
         if self.at == len(self.lines) or self.lines[self.at].depth < depth:
             return None
         line = self.lines[self.at]
@@ -116,7 +116,7 @@ class _Reader:
         while (line := self.peek(1)) and (found := _DECLARATION.fullmatch(line.text)):
             declarations.append((found, line))
             self.at += 1
-        # Extents are made of scalars, wherever those stand.
+        # Extents may refer to scalars declared anywhere.
         scalars = (
             tile.Var(found[2], self.dtype(found[3], line)) for found, line in declarations if found[1] == "scalar"
         )
@@ -145,7 +145,7 @@ class _Reader:
         )
 
     def cluster(self) -> tile.Cluster:
-        """The blocks of a cluster along each dimension, if a line says."""
+        """Return the cluster's extents, if a line gives them."""
         line = self.peek(1)
         found = None if line is None else _CLUSTER.fullmatch(line.text)
         if line is None or found is None:
@@ -154,13 +154,13 @@ class _Reader:
         return tile.Cluster((int(found[1]), int(found[2]), int(found[3])), line.span)
 
     def subtiles(self) -> Iterator[tile.Subtile]:
-        """In how many parts tiles are to be."""
+        """Yield the numbers of parts that tiles are split into."""
         while (line := self.peek(1)) and (found := _SUBTILE.fullmatch(line.text)):
             yield tile.Subtile(self.buffer(ast.Name(found[1]), line), tuple(map(int, found[2].split(", "))), line.span)
             self.at += 1
 
     def raster(self) -> tile.Raster | None:
-        """The order of the blocks, if a line says."""
+        """Return the order of the blocks, if a line gives it."""
         line = self.peek(1)
         found = None if line is None else _RASTER.fullmatch(line.text)
         if line is None or found is None:
@@ -169,7 +169,7 @@ class _Reader:
         return tile.Raster(int(found[1] or 0), found[2] != "columns", line.span)
 
     def listed(self, word: str, known: tuple[T, ...]) -> tuple[T, ...]:
-        """The names behind a word, if a line begins with it."""
+        """Return the names after a keyword, if a line begins with it."""
         line = self.peek(1)
         if line is None or not line.text.startswith(f"{word} "):
             return ()
@@ -180,7 +180,7 @@ class _Reader:
         return tuple(k for name in names for k in known if k == name)
 
     def pinned(self) -> Iterator[tile.Pinned]:
-        """The layouts that tiles are given."""
+        """Yield the layouts that tiles are given."""
         while (line := self.peek(1)) and (found := _PINNED.fullmatch(line.text)):
             buffer, node = self.buffer(ast.Name(found[1]), line), self.python(found[2], line)
             match node:
@@ -200,7 +200,7 @@ class _Reader:
             self.at += 1
 
     def grid(self, text: str, header: _Line) -> tuple[tuple[tile.Extent, ...], tuple[tile.Var, ...]]:
-        """The extents, and the variables below them."""
+        """Return the extents, and the variables bounded by them."""
         extents: list[tile.Extent] = []
         variables: list[tile.Var] = []
         for part in self.arguments(text, header).positional:
@@ -336,7 +336,7 @@ class _Reader:
     def of_indices(
         self, names: list[ast.arg], values: tuple[ast.expr, ...], line: _Line
     ) -> tuple[tuple[tile.Var, ...], tuple[tile.Expr, ...]]:
-        """What a lambda of indices says."""
+        """Return the variables and values of a lambda of indices."""
         variables = tuple(tile.Var(_name(name.arg)) for name in names)
         before = dict(self.vars)
         self.vars |= {v.name: v for v in variables}
@@ -371,10 +371,10 @@ class _Reader:
         )  # fmt: skip
 
     def scheduling_hints(self, node: ast.expr, line: _Line) -> tile.SchedulingHints:
-        said = self.literal(node, dict, line)
+        given = self.literal(node, dict, line)
 
         def members(name: str, kind: type[T]) -> tuple[T, ...] | None:
-            value = said.pop(name, None)
+            value = given.pop(name, None)
             if value is None:
                 return None
             if not isinstance(value, list) or any(type(member) is not kind for member in value):
@@ -382,7 +382,7 @@ class _Reader:
             return tuple(value)
 
         asynchronous, groups, sync = members("asynchronous", bool), members("groups", int), members("sync", list)
-        self.nothing_else(said, "scheduling_hints", line)
+        self.nothing_else(given, "scheduling_hints", line)
         waits = None if sync is None else tuple(tuple(waited) for waited in sync)
         return tile.SchedulingHints(asynchronous, groups, waits, line.span)
 
@@ -391,7 +391,8 @@ class _Reader:
             self.wrong(f"{what} has no '{next(iter(given))}'", line)
 
     def atomic(self, previous: tile.Var | None, atomic: tile.Atomic, text: str, line: _Line) -> tile.Store:
-        """The element, the value unless it is a load, and the order unless it is relaxed."""
+        """Return an atomic store from its element, its value unless it is a load, and its order unless it is
+        relaxed."""
         arguments = self.arguments(text, line)
         self.nothing_else(arguments.named, f"atomic_{atomic}", line)
         element, *rest = (self.node(a, line) for a in arguments.positional[: 1 if atomic == "load" else 2])
@@ -451,7 +452,7 @@ class _Reader:
         return self.node(node, line)
 
     def plain(self, node: ast.expr, line: _Line) -> int | str:
-        """A member of a list."""
+        """Return a member of a list."""
         value = node.value if isinstance(node, ast.Constant) else None
         if isinstance(value, bool) or not isinstance(value, int | str):
             self.wrong(f"'{ast.unparse(node)}' is neither a number nor a text", line)
@@ -466,7 +467,7 @@ class _Reader:
             self.wrong(f"'{text}' is no expression: {error}", line)
 
     def arguments(self, text: str, line: _Line) -> _Arguments:
-        """What may stand between the parentheses of a call."""
+        """Return the arguments of a call from the text between its parentheses."""
         match self.python(f"f({text})", line):
             case ast.Call(func=ast.Name(id="f"), args=positional, keywords=keywords):
                 named = {keyword.arg: keyword.value for keyword in keywords if keyword.arg is not None}

@@ -1,8 +1,8 @@
-"""Statements and expressions written anew, of tile IR and of warp IR alike.
+"""Rewriting of statements and expressions, for tile IR and warp IR alike.
 
-A pass says what becomes of the nodes that it is about; what is inside all others is found here, by the types of the
-fields of their classes (`ir.parts`), so that a new kind of node is known to every pass. What does not change is kept:
-the same node, and the same tuple of nodes.
+A pass transforms the nodes that it is about; the parts of all other nodes are found here, by the types of the fields of
+their classes (`ir.parts`), so that a new kind of node works with every pass. What does not change is kept: the same
+node, and the same tuple of nodes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ S = TypeVar("S")
 
 
 def map_statements(body: tuple[S, ...], each: Callable[[S], S | tuple[S, ...]]) -> tuple[S, ...]:
-    """The statements of one list, in order, as `each` makes them: one, several or none. What is inside them is left to
-    `each`; most end in `with_bodies`."""
+    """Return a list of statements with each one replaced by `each`: one, several or none. Statements nested inside are
+    left to `each`, which mostly calls `map_nested_bodies`."""
     made: list[S] = []
     is_same = True
     for stmt in body:
@@ -39,8 +39,8 @@ def map_statements(body: tuple[S, ...], each: Callable[[S], S | tuple[S, ...]]) 
 
 
 def with_bodies(stmt: S, each: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> S:
-    """The statement with every list directly inside it as `each` makes it, in the order in which they run. Of
-    whatever kind it is, those inside may be of all."""
+    """Return the statement with every list directly inside it replaced by `each`, in execution order. The statement and
+    those inside may be of any kind."""
     node: Any = stmt
     changed: dict[str, Any] = {}
     for name, is_list in list_fields(stmt):
@@ -53,8 +53,8 @@ def with_bodies(stmt: S, each: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> 
 
 
 def rewrite(body: tuple[S, ...], visit: Callable[[S], S | tuple[S, ...]]) -> tuple[S, ...]:
-    """The statements with each one, those inside before those around them, as `visit` makes it: one, several or none.
-    What `visit` makes is not visited again."""
+    """Return the statements with each one, inner ones first, replaced by `visit`: one, several or none. Results of
+    `visit` are not visited again."""
 
     def inside(stmts: tuple[S, ...]) -> tuple[S, ...]:
         return map_statements(stmts, around)
@@ -69,8 +69,8 @@ def rewrite(body: tuple[S, ...], visit: Callable[[S], S | tuple[S, ...]]) -> tup
 
 
 def map_expressions(node: S, each: Callable[[Any], Any]) -> S:
-    """The node – a statement, a region, an expression – with every expression directly in it as `each` makes it, in the
-    order of its fields. What statements inside it hold is left to `with_bodies`."""
+    """Return a statement, region or expression with every expression directly in it replaced by `each`, in the order of
+    its fields. Expressions of nested statements are left to `map_nested_bodies`."""
     found = expressions(node).fields
     if found:
         return _with_parts(node, found, each)
@@ -82,13 +82,14 @@ def map_expressions(node: S, each: Callable[[Any], Any]) -> S:
 
 
 def map_declared(stmt: S, each: Callable[[Any], Any]) -> S:
-    """The statement with every variable that it declares as `each` names it; what uses one is left as it is."""
+    """Return the statement with every variable that it declares replaced by `each`; uses of them are left as they
+    are."""
     return _with_parts(stmt, declared(stmt).fields, lambda var: None if var is None else each(var))
 
 
 def rewrite_expression(expr: S, visit: Callable[[S], S]) -> S:
-    """The expression with each part of it, those inside before those around them, as `visit` makes it. What `visit`
-    makes is not visited again."""
+    """Return the expression with each part of it, inner ones first, replaced by `visit`. Results of `visit` are not
+    visited again."""
 
     def around(part: S) -> S:
         return visit(map_expressions(part, around))

@@ -29,11 +29,11 @@ _NEGATE = 11
 
 
 Note = Callable[[tile.Stmt], str]
-"""What to say in a comment beside a statement; an empty text for nothing."""
+"""Returns the comment beside a statement; an empty text for none."""
 
 
 def print_kernel(kernel: tile.Kernel, *, note: Note | None = None) -> str:
-    """A kernel as text, with comments where `note` has one."""
+    """Return a kernel as text, with comments where `note` has one."""
     return "\n".join(_kernel(kernel, note)) + "\n"
 
 
@@ -74,20 +74,20 @@ def _declaration(param: tile.Buffer | tile.Var) -> str:
 
 
 def show_declared(buffer: tile.Buffer) -> str:
-    """`A: float16[m, 64]`."""
+    """Return a buffer's declaration, as `A: float16[m, 64]`."""
     shape = f"{buffer.name}: {buffer.dtype}[{', '.join(map(show_extent, buffer.extents))}]"
     return shape if buffer.strides is None else f"{shape}, strides ({', '.join(map(show_extent, buffer.strides))})"
 
 
 def show_extent(extent: tile.Extent) -> str:
-    """A size as tile IR's text has it: a number, or an expression of sizes known at launch."""
+    """Return a size as text: a number, or an expression of sizes known at launch."""
     return str(extent) if isinstance(extent, int) else show_expr(extent)
 
 
 def _stmt(stmt: tile.Stmt, indent: str, note: Note | None) -> Iterator[str]:
     first, nested = _parts(stmt)
-    said = note(stmt) if note is not None else ""
-    yield f"{indent}{first}  # {said}" if said else f"{indent}{first}"
+    comment = note(stmt) if note is not None else ""
+    yield f"{indent}{first}  # {comment}" if comment else f"{indent}{first}"
     for head, body in nested:
         if head:
             yield f"{indent}{head}"
@@ -96,7 +96,7 @@ def _stmt(stmt: tile.Stmt, indent: str, note: Note | None) -> Iterator[str]:
 
 
 def _parts(stmt: tile.Stmt) -> tuple[str, tuple[tuple[str, tuple[tile.Stmt, ...]], ...]]:
-    """The line of a statement, and the statement lists below it, each with what stands above it."""
+    """Return the line of a statement, and the statement lists below it, each with its heading."""
     match stmt:
         case tile.TileOp():
             return show_tile_op(stmt), ()
@@ -176,18 +176,18 @@ def _for(loop: tile.For) -> str:
 
 
 def _scheduling_hints(scheduling_hints: tile.SchedulingHints) -> dict[str, list[bool] | list[int] | list[list[int]]]:
-    said: dict[str, list[bool] | list[int] | list[list[int]]] = {}
+    hints: dict[str, list[bool] | list[int] | list[list[int]]] = {}
     if scheduling_hints.asynchronous is not None:
-        said["asynchronous"] = list(scheduling_hints.asynchronous)
+        hints["asynchronous"] = list(scheduling_hints.asynchronous)
     if scheduling_hints.groups is not None:
-        said["groups"] = list(scheduling_hints.groups)
+        hints["groups"] = list(scheduling_hints.groups)
     if scheduling_hints.sync is not None:
-        said["sync"] = [list(waited) for waited in scheduling_hints.sync]
-    return said
+        hints["sync"] = [list(waited) for waited in scheduling_hints.sync]
+    return hints
 
 
 def show_store(store: tile.Store) -> str:
-    """`C[i] = x`, or `old: float32 = atomic_add C[i], x, acquire`. A load shows no value: it stores none."""
+    """Return a store as `C[i] = x`, or `old: float32 = atomic_add C[i], x, acquire`; an atomic load without a value."""
     element = f"{store.buffer.name}[{', '.join(map(show_expr, store.indices))}]"
     if store.atomic is None:
         return f"{element} = {show_expr(store.value)}"
@@ -198,15 +198,15 @@ def show_store(store: tile.Store) -> str:
 
 
 def show_tile_op(op: tile.TileOp) -> str:
-    """`gemm A_s[:, :], B_s[:, :], C_l[:, :], clear_accum=False, …`."""
+    """Return an operation as `gemm A_s[:, :], B_s[:, :], C_l[:, :], clear_accum=False, …`."""
     parts = [show_region(r) for r in op.regions]
     parts += [f"{key}={_attr(value)}" for key, value in op.attributes]
     return f"{op.name} {', '.join(parts)}".rstrip()
 
 
 def _attr(value: tile.Attr) -> str:
-    """A plain value as Python writes it, several as a list; the constant of an expression always names its type, to
-    tell the two apart."""
+    """Return a plain value as Python writes it, several as a list. A constant of an expression always names its type,
+    which distinguishes it from a plain value."""
     match value:
         case tile.Const():
             return _typed(value)
@@ -228,7 +228,7 @@ def _typed(const: tile.Const) -> str:
 
 
 def show_region(region: tile.Region) -> str:
-    """`A[by * 128:+128, 0:+64]`; a dimension taken whole is `:`, an index without extent stands alone."""
+    """Return a region as `A[by * 128:+128, 0:+64]`; a whole dimension is `:`, an index without extent stands alone."""
     dims = zip(region.start, region.extent, region.buffer.extents, strict=True)
     return f"{region.buffer.name}[{', '.join(_dimension(*d) for d in dims)}]"
 
@@ -240,13 +240,13 @@ def _dimension(start: tile.Expr, extent: int, size: tile.Extent) -> str:
 
 
 def show_expr(expr: tile.Expr) -> str:
-    """An expression as Python would write it. Constants name their type, unless it is int32, float32 or bool; calls,
-    as `reinterpret[int32](x)`, where it is not their first argument's."""
+    """Return an expression as Python would write it. Constants name their type, unless it is int32, float32 or bool;
+    calls name theirs, as `reinterpret[int32](x)`, where it differs from their first argument's."""
     return _expr(expr)[0]
 
 
 def _expr(expr: tile.Expr) -> tuple[str, int]:
-    """The text, and how tightly its outermost operator binds."""
+    """Return the text, and the precedence of its outermost operator."""
     atom = 12
     match expr:
         case tile.Const(value=value, dtype=dtype):

@@ -11,7 +11,7 @@ Kind = Literal["float", "int", "uint", "bool"]
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """A type of elements: its name in kernels, its size in bits, and what kind of number it is."""
+    """An element type: its name in kernels, its size in bits, and the kind of number it holds."""
 
     name: str
     bits: int
@@ -19,12 +19,12 @@ class DType:
 
     @property
     def bytes(self) -> int:
-        """Size in memory; a bool takes one byte, and so does a pair of elements of four bits."""
+        """The size of an element in memory; one byte for a bool, and for a pair of four-bit elements."""
         return max(self.bits // 8, 1)
 
     @property
     def per_byte(self) -> int:
-        """Elements that share a byte of a tensor or a shared tile, the first in its lowest bits."""
+        """The number of elements that share a byte in memory, the first in its lowest bits."""
         return 2 if self.bits == 4 else 1
 
     @property
@@ -69,4 +69,4 @@ BY_NAME: dict[str, DType] = {
 """tfloat32 is float32 in memory: tensor cores take from it what they use."""
 
 NARROW = (INT4, UINT4, FLOAT4_E2M1, FLOAT8_E8M0)
-"""Types that no instruction of these machines knows: they are stored, and computed with as wider ones."""
+"""Types without arithmetic instructions on these machines: stored as they are, computed with as wider types."""

@@ -1,24 +1,23 @@
-"""What tile IR promises, checked independently of the passes that make it.
+"""Verifier of tile IR, independent of the passes that make it.
 
 Checked here:
 
- 1. names: parameters, buffers, block variables, loop variables and binds all have different names
- 2. a variable is used only where its block, loop or bind is visible; a buffer only if the kernel declares it
- 3. types: operands agree, comparisons and and/or/not give bool, conditions are bool, indices are integers
- 4. a store's value, and what an atomic one gives back, has its buffer's dtype; a bind's value has its variable's
- 5. an access has one index per dimension; a region has one start and one extent per dimension, none larger than a tile
- 6. parameters are global; extents, grid and threads are positive and not more than the machine counts, or int32
-    expressions of the parameters
- 7. T.Parallel holds stores, binds and ifs only; stores stand nowhere else; one of every thread has all of those that
-    run it
- 8. manual `stage` and `order` come together and have the same length; `order` is a permutation
- 9. a break ends an iteration of a serial loop or a while
-
+1. names: parameters, buffers, block variables, loop variables and binds all have different names
+2. a variable is used only where its block, loop or bind is visible; a buffer only if the kernel declares it
+3. types: operands agree, comparisons and and/or/not give bool, conditions are bool, indices are integers
+4. a store's value, and an atomic's previous value, has its buffer's dtype; a bind's value has its variable's
+5. an access has one index per dimension; a region has one start and one extent per dimension, none larger than a tile
+6. parameters are global; extents, grid and threads are positive and within the machine's limits, or int32 expressions
+   of the parameters
+7. T.Parallel holds stores, binds and ifs only; stores stand nowhere else; a nest of every thread covers all threads
+   that run it
+8. manual `stage` and `order` come together and have the same length; `order` is a permutation
+9. a break ends an iteration of a serial loop or a while
 10. a constant has a value of its type; functions are known, with operands of the types that they take
 11. a region of a tile that begins at a number lies within the tile
 
-Not checked here: that indices stay within tiles for every value of the variables, and what each operation demands of
-its operands: that is its form (`ops.form`).
+Not checked here: that indices stay within tiles for every value of the variables, and the operands of each operation:
+its form checks them (`ops.form`).
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from tilec.ir.verify_calls import wrong_call, wrong_constant
 from tilec.support.source import Span
 
 Said = str | tuple[Span, str]
-"""What is wrong, with the place where that is not the whole of what is looked at."""
+"""A violation, with its place where that is not the statement being checked."""
 
 
 MOST = (1 << 31) - 1
-"""Of what is counted in int32: elements along a dimension, iterations, places."""
+"""The largest number counted in int32: elements along a dimension, iterations, slots."""
 MOST_BLOCKS = (MOST, 65535, 65535)
 MOST_THREADS = 1024
 """CUDA programming guide, table of technical specifications: maximum dimensions of a grid, threads of a block."""
@@ -50,17 +49,17 @@ def _size(extent: tile.Extent) -> int:
 
 
 def verify_tile(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterator[str]:
-    """Every broken promise, in words. `as_launched`: of a kernel with the grid that is launched, which may walk through
-    its tiles in a loop over what the machine hands out."""
-    for span, said in tile_violations(kernel, as_launched=as_launched):
-        yield said if span == kernel.span else f"line {span.line}: {said}"
+    """Yield every broken rule as a sentence. `as_launched` allows the final grid, in which a loop may be dynamically
+    scheduled."""
+    for span, message in tile_violations(kernel, as_launched=as_launched):
+        yield message if span == kernel.span else f"line {span.line}: {message}"
 
 
 def tile_violations(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterator[tuple[Span, str]]:
-    """Every broken promise, with its place."""
+    """Yield every broken rule with its place."""
     checker = _Checker(kernel, as_launched)
-    for said in (*_launch(kernel), *checker.declarations(kernel)):
-        yield (kernel.span, said) if isinstance(said, str) else said
+    for violation in (*_launch(kernel), *checker.declarations(kernel)):
+        yield (kernel.span, violation) if isinstance(violation, str) else violation
     yield from checker.body(kernel.body, in_parallel=False)
 
 
@@ -116,9 +115,9 @@ class _Checker:
             yield "a tile is given two layouts"
 
     def _declared(self, what: tile.Buffer | tile.Var) -> Iterator[Said]:
-        """With the place of a buffer's declaration; a variable has none."""
-        for said in self._declare(what):
-            yield (what.span, said) if isinstance(what, tile.Buffer) else said
+        """Declare a name, and yield violations with the place of a buffer's declaration."""
+        for message in self._declare(what):
+            yield (what.span, message) if isinstance(what, tile.Buffer) else message
 
     def _declare(self, what: tile.Buffer | tile.Var) -> Iterator[str]:
         if what.name in self.names:
@@ -141,8 +140,8 @@ class _Checker:
     def body(self, body: tuple[tile.Stmt, ...], in_parallel: bool) -> Iterator[tuple[Span, str]]:
         before = set(self.visible)
         for stmt in body:
-            for said in self._stmt(stmt, in_parallel):
-                yield (stmt.span, said) if isinstance(said, str) else said
+            for violation in self._stmt(stmt, in_parallel):
+                yield (stmt.span, violation) if isinstance(violation, str) else violation
         self.visible = before
 
     def _stmt(self, stmt: tile.Stmt, in_parallel: bool) -> Iterator[Said]:
@@ -195,7 +194,7 @@ class _Checker:
                 yield from self._nested(body, (var,), in_parallel)
             case tile.If(condition=condition, then=then, orelse=orelse):
                 threads, groups = self.threads, groups_of(stmt)
-                if groups is None:  # which has no other operands than numbers and WARPGROUP
+                if groups is None:  # else its operands are numbers and WARPGROUP
                     yield from self.expr(condition)
                 elif not 0 <= groups.start < groups.stop <= self.groups:
                     yield f"there are no warpgroups {groups.start} to {groups.stop - 1}"
@@ -221,7 +220,7 @@ class _Checker:
     ) -> Iterator[Said]:
         before = set(self.visible)
         for var in variables:
-            if var != tile.THREAD:  # every thread has had its index before
+            if var != tile.THREAD:  # visible everywhere
                 yield from self._declare(var)
         yield from self.body(body, in_parallel)
         self.visible = before
@@ -246,8 +245,8 @@ class _Checker:
             yield from self.expr(child)
         match expr:
             case tile.Const():
-                if said := wrong_constant(expr):
-                    yield said
+                if message := wrong_constant(expr):
+                    yield message
             case tile.Cast():
                 return
             case tile.Var(name=name):
@@ -262,11 +261,11 @@ class _Checker:
             case tile.Binary():
                 yield from _binary(expr)
             case tile.Call():
-                if said := wrong_call(expr):
-                    yield said
+                if message := wrong_call(expr):
+                    yield message
             case tile.Ptx():
-                if said := wrong_ptx(expr):
-                    yield said
+                if message := wrong_ptx(expr):
+                    yield message
             case tile.Select(condition=condition, then=then, orelse=orelse, dtype=dtype):
                 if condition.dtype != BOOL or then.dtype != dtype or orelse.dtype != dtype:
                     yield f"{show_expr(expr)} is {dtype} of {condition.dtype}, {then.dtype}, {orelse.dtype}"
@@ -289,7 +288,7 @@ class _Checker:
 
 
 def _element(buffer: tile.Buffer) -> Iterator[str]:
-    """Threads reach what lies in tensor memory by copies of whole rows alone."""
+    """Yield a violation for tensor memory, which threads reach by copies of whole rows only."""
     if buffer.scope == "tmem":
         yield f"an element of {buffer.name}, which is in tensor memory"
 
@@ -307,7 +306,7 @@ def _binary(expr: tile.Binary) -> Iterator[str]:
 
 
 def _last(body: tuple[tile.Stmt, ...], allowed: bool) -> Iterator[tuple[Span, str]]:
-    """Breaks stand where the iteration ends: `allowed` for the last statement alone."""
+    """Yield breaks that do not end an iteration; `allowed` holds where the last statement of the body ends one."""
     for place, stmt in enumerate(body):
         ends = allowed and place == len(body) - 1
         if isinstance(stmt, tile.Break) and not ends:
@@ -339,14 +338,14 @@ def _loop(loop: tile.For) -> Iterator[str]:
 
 
 def _scheduling_hints(loop: tile.For) -> Iterator[str]:
-    """One entry for each statement that has a stage, if they are given."""
-    if (asked := loop.scheduling_hints) is None:
+    """Yield violations unless every hint has one entry for each statement with a stage."""
+    if (hints := loop.scheduling_hints) is None:
         return
-    given = {len(part) for part in (loop.stage, asked.asynchronous, asked.groups, asked.sync) if part is not None}
+    given = {len(part) for part in (loop.stage, hints.asynchronous, hints.groups, hints.sync) if part is not None}
     if len(given) > 1:
         yield f"lists of {' and '.join(map(str, sorted(given)))} entries for the statements of one loop"
-    for waited in asked.sync or ():
-        if any(type(place) is not int or not 0 <= place < min(given) for place in waited):
-            yield f"sync {list(waited)} names statements that are not there"
-    if any(group < -1 for group in asked.groups or ()):
-        yield f"groups {list(asked.groups or ())} has one below -1"
+    for statements in hints.sync or ():
+        if any(type(place) is not int or not 0 <= place < min(given) for place in statements):
+            yield f"sync {list(statements)} names statements that are not there"
+    if any(group < -1 for group in hints.groups or ()):
+        yield f"groups {list(hints.groups or ())} has one below -1"

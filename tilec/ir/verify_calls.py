@@ -1,4 +1,4 @@
-"""What tile IR promises of a call and of a constant: which functions there are, of how many operands, of what types."""
+"""Verifier of calls and constants of tile IR: the known functions, their numbers of operands, their types."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MATCHES = ("match_any", "match_all")
 
 
 def wrong_call(call: tile.Call) -> str | None:
-    """What is wrong with a call of which the operands are right; None if nothing is."""
+    """Return what is wrong with a call whose operands are valid; None if nothing is."""
     fn, types = call.fn, tuple(a.dtype for a in call.args)
     fits = _check(fn)
     if fits is None:
@@ -95,7 +95,7 @@ def _is_shuffle(call: tile.Call, types: tuple[DType, ...]) -> bool:
 
 
 def wrong_constant(const: tile.Const) -> str | None:
-    """What is wrong with a constant; None if its type holds its value."""
+    """Return what is wrong with a constant; None if its type holds its value."""
     value, dtype = const.value, const.dtype
     if dtype == BOOL or dtype.is_float:
         wanted: type = bool if dtype == BOOL else float

@@ -1,18 +1,18 @@
-"""What holds of the layouts of a kernel's tiles, checked independently of the passes that choose them.
+"""Verifier of the layouts of a kernel's tiles, independent of the passes that choose them.
 
-1. Every tile that a statement touches has a layout, of its own shape and element size, and no other one: registers or
-   shared memory, as its scope says.
-2. Registers of a fragment hold each of its elements in the same number of threads, once in each, and no thread is
-   without its part: the threads of a layout are those of the kernel.
-3. No two elements of a shared tile have a byte in common; all lie within what the tile takes, whole chunks of 16 bytes
-   where they are swizzled, and where a swizzle begins anew each copy may begin.
-4. A nest runs each of its iterations, in so many threads, by all threads of the kernel.
-5. What a nest reads and sets of a fragment by its own variables lies in the registers of the thread that does it.
-6. Of a fragment that stmatrix stores each lane of a warp holds two neighbours in each block of eight rows by eight
-   columns, the blocks of a thread row by row, eight rows further down in between (PTX ISA, stmatrix).
+1. Every tile that a statement touches has one layout, of its own shape and element size: in registers or in shared
+   memory, as its scope says.
+2. The registers of a fragment hold each element in the same number of threads, once in each, and every thread has its
+   part: the threads of a layout are those of the kernel.
+3. No two elements of a shared tile share a byte; all lie within the tile's bytes, in whole chunks of 16 bytes where
+   they are swizzled, and each copy begins where the swizzle pattern may begin.
+4. A nest runs each of its iterations in equally many threads, by all threads of the kernel.
+5. A fragment's element that a nest reads or sets by its own variables lies in the registers of the thread that does so.
+6. Of a fragment stored by stmatrix each lane of a warp holds two neighbours in each block of eight rows by eight
+   columns, the blocks of a thread row by row, alternating with those eight rows below (PTX ISA, stmatrix).
 
 Layouts are made of digits, each of which moves along one dimension, so that these are questions about one dimension at
-a time; nothing here looks at every element but of a placement that a person gives.
+a time; no check enumerates all elements, except for an arbitrary placement.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from tilec.ir.placement import places
 SWIZZLES = (0, 32, 64, 128)
 CHUNK_BYTES = 16
 LANES, MATRIX_ROWS, MATRIX_REGISTERS = 32, 8, 4
-"""Lanes of a warp; rows of a matrix, which has as many columns; registers of a lane for two of them, one below the
-other."""
+"""Lanes of a warp; rows (and columns) of a matrix; registers of a lane for two matrices, one below the other."""
 REGISTERS = ("fragment", "local", "reducer")
 """The scopes whose elements lie in registers."""
 
@@ -40,7 +39,7 @@ def layout_violations(
     shared: Mapping[str, SharedLayout],
     swept: Callable[[tile.Parallel], Fragment],
 ) -> Iterator[str]:
-    """Every broken promise, in words. `swept` says which thread runs which iterations of a nest."""
+    """Yield every broken rule as a sentence. `swept` returns the layout of a nest's iterations."""
     for buffer in _touched(kernel):
         if buffer.scope in REGISTERS:
             found = fragments.get(buffer.name)
@@ -56,8 +55,8 @@ def layout_violations(
                 yield from _shared(buffer, place)
     for nest in tile.walk(kernel.body):
         if isinstance(nest, tile.Parallel):
-            for said in _nest(nest, swept(nest), fragments, kernel.threads):
-                yield f"line {nest.span.line}: {said}"
+            for message in _nest(nest, swept(nest), fragments, kernel.threads):
+                yield f"line {nest.span.line}: {message}"
         elif isinstance(nest, tile.TileOp) and nest.via == "stmatrix":
             held = fragments.get(nest.regions[0].buffer.name)
             if held is not None and not _lies_in_matrices(held):
@@ -65,7 +64,7 @@ def layout_violations(
 
 
 def _touched(kernel: tile.Kernel) -> dict[tile.Buffer, None]:
-    """The tiles that statements read and write, in the order of the text."""
+    """Return the tiles that statements read and write, in program order."""
     found: dict[tile.Buffer, None] = {}
     for stmt in tile.walk(kernel.body):
         if isinstance(stmt, tile.TileOp):
@@ -78,7 +77,6 @@ def _touched(kernel: tile.Kernel) -> dict[tile.Buffer, None]:
 
 
 def _loads(stmt: tile.Stmt) -> Iterator[tile.Load]:
-    """What a statement itself reads one element of."""
     exprs: tuple[tile.Expr, ...]
     match stmt:
         case tile.TileOp(regions=regions):
@@ -103,7 +101,7 @@ def _loads(stmt: tile.Stmt) -> Iterator[tile.Load]:
 
 @lru_cache(maxsize=1024)
 def _sums(axes: tuple[Axis, ...], dim: int) -> tuple[int, ...]:
-    """What the digits of a dimension come to, in all combinations."""
+    """Return the offsets along a dimension that all combinations of digits reach."""
     steps = (range(0, a.size * a.stride, a.stride) for a in axes if a.dim == dim and a.size > 1)
     return tuple(map(sum, product(*steps)))
 
@@ -112,11 +110,11 @@ def _fragment(buffer: tile.Buffer, layout: Fragment, threads: int) -> Iterator[s
     if layout.shape != buffer.shape:
         yield f"{buffer.name} is {buffer.shape}, its layout {layout.shape}"
     else:
-        yield from (f"{buffer.name}: {said}" for said in _digits(layout, layout.shape, threads))
+        yield from (f"{buffer.name}: {message}" for message in _digits(layout, layout.shape, threads))
 
 
 def _digits(layout: Fragment, extents: tuple[int, ...], threads: int) -> Iterator[str]:
-    """Promises 2 and 4."""
+    """Yield violations of rules 2 and 4."""
     axes = (*layout.threads, *layout.registers)
     if any(a.size < 1 or (a.dim >= 0 and a.size > 1 and a.stride < 1) or a.dim >= len(extents) for a in axes):
         yield "a digit does not move along one of its dimensions"
@@ -134,7 +132,7 @@ def _digits(layout: Fragment, extents: tuple[int, ...], threads: int) -> Iterato
 
 
 def _lies_in_matrices(layout: Fragment) -> bool:
-    """Promise 6."""
+    """Return whether rule 6 holds."""
     lanes, registers = _offsets(layout.threads, layout)[:LANES], _offsets(layout.registers, layout)
     if len(layout.shape) != 2 or len(registers) % MATRIX_REGISTERS:
         return False
@@ -189,7 +187,7 @@ def _nest(nest: tile.Parallel, layout: Fragment, fragments: Mapping[str, Fragmen
     if layout.shape != extents:
         yield f"a nest over {extents} is swept as {layout.shape}"
         return
-    yield from (f"the nest: {said}" for said in _digits(layout, extents, threads))
+    yield from (f"the nest: {message}" for message in _digits(layout, extents, threads))
     seen: set[tuple[tile.Buffer, tuple[tile.Expr, ...]]] = set()
     for stmt in tile.walk(nest.body):
         uses = [(load.buffer, load.indices) for load in _loads(stmt)]
@@ -204,7 +202,8 @@ def _nest(nest: tile.Parallel, layout: Fragment, fragments: Mapping[str, Fragmen
 def _own(
     buffer: tile.Buffer, indices: tuple[tile.Expr, ...], nest: tile.Parallel, layout: Fragment, held: Fragment
 ) -> Iterator[str]:
-    """Promise 5, of one use. An index that is more than a variable, or the number of its group, says nothing."""
+    """Yield violations of rule 5 by one access. Only indices that are a variable, or one divided by a constant, are
+    checked."""
     for dim, index in enumerate(indices):
         match index:
             case tile.Var():
@@ -229,7 +228,7 @@ def _own(
 
 @lru_cache(maxsize=256)
 def _offsets(axes: tuple[Axis, ...], layout: Fragment) -> tuple[tuple[int, ...], ...]:
-    """What the digits of each thread add to each coordinate, in the threads' order."""
+    """Return the offsets of all combinations of the digits, in order of the number that they form."""
     found: list[tuple[int, ...]] = [(0,) * len(layout.shape)]
     for axis in axes:
         found = [

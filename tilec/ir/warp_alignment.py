@@ -1,5 +1,5 @@
-"""Where in shared memory copies and products begin: promise 14 of `ir.warp_verify`. Addresses are counted here from the
-layouts alone, for all versions and boxes at once, as the greatest step by which they differ."""
+"""The alignment of copies and products in shared memory: rule 14 of `ir.warp_verify`. Addresses follow from the layouts
+alone, for all versions and boxes at once: the greatest common divisor of all addresses, their "step"."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tilec.ir.warp import Operation, Program, SharedTile
 from tilec.ir.warp_effects import name_of
 
 BOX_ALIGNMENT = 128
-"""Bytes: the shared address of cp.async.bulk.tensor and cp.reduce.async.bulk.tensor (PTX ISA)."""
+"""In bytes: the shared address of cp.async.bulk.tensor and cp.reduce.async.bulk.tensor (PTX ISA)."""
 
 ROW_ALIGNMENT = 16
-"""Bytes: the rows of ldmatrix and stmatrix, the answer of clusterlaunchcontrol.try_cancel, and what a matrix descriptor
-counts addresses in (PTX ISA)."""
+"""In bytes: the rows of ldmatrix and stmatrix, the response of clusterlaunchcontrol.try_cancel, and the unit of
+addresses in a matrix descriptor (PTX ISA)."""
 
 ATOM_ROWS = 8
 """A bank swizzle of w bytes repeats after eight rows of w bytes (PTX ISA, "Swizzling modes"). It permutes by bits of
-the address itself: a tile, and what a matrix descriptor with base offset 0 points at, begins at a multiple of that."""
+the address itself: a tile, and the target of a matrix descriptor with base offset 0, begins at a multiple of that."""
 
 
 def alignment(program: Program) -> Iterator[str]:
-    """Promise 14."""
+    """Yield violations of rule 14."""
     tiles = {tile.buffer.name: tile for tile in program.shared}
     for tile in program.shared:
         yield from _atoms(tile)
@@ -50,18 +50,18 @@ def _atoms(tile: SharedTile) -> Iterator[str]:
 
 
 def _versions(tile: SharedTile) -> int:
-    """The step of the addresses at which its versions begin."""
+    """Return the step of the addresses at which a tile's versions begin."""
     return gcd(tile.offset, tile.stride if tile.depth > 1 else 0)
 
 
 def _panel(layout: SharedLayout) -> int:
-    """Bytes from one panel to the next; 0 if there is one."""
+    """Return the bytes from one panel to the next; 0 if there is one."""
     several = layout.shape[-1] > layout.panel
     return prod(layout.shape[:-1]) * layout.panel * layout.element_bytes if several else 0
 
 
 def _begins(op: Operation, tiles: dict[str, SharedTile]) -> Iterator[tuple[str, Buffer, int, int]]:
-    """What the operation reaches of a tile, the step of its addresses and of what they must be multiples."""
+    """Yield what an operation addresses in a tile, with the step of the addresses and the required alignment."""
     match op:
         case warp.TmaLoad(destination=buffer, four=four):
             yield "a box", buffer, _boxes(tiles[buffer.name], four, _slice(op, tiles[buffer.name])), BOX_ALIGNMENT
@@ -91,13 +91,13 @@ def _begins(op: Operation, tiles: dict[str, SharedTile]) -> Iterator[tuple[str, 
 
 
 def _boxes(tile: SharedTile, four: warp.FourRows | None, part: int) -> int:
-    """Each panel is a box of its own, or one for each `part` bytes of it, or for rows from a multiple on."""
+    """Return the step of boxes: of whole panels, of parts of `part` bytes, or of four rows each."""
     rows = 0 if four is None else affine(four.at).divisor * tile.layout.panel * tile.layout.element_bytes
     return gcd(_versions(tile), _panel(tile.layout), rows, part)
 
 
 def _slice(load: warp.TmaLoad, tile: SharedTile) -> int:
-    """Bytes of a panel that one of the blocks that share a load brings, where slices are no whole panels."""
+    """Return the bytes of a panel that one block of a multicast loads, where slices are not whole panels."""
     if not load.shared or load.sliced == len(load.start) - 1:
         return 0
     rows = prod(extent for dim, extent in enumerate(load.map.box) if dim < len(load.map.box) - 1)
@@ -105,7 +105,8 @@ def _slice(load: warp.TmaLoad, tile: SharedTile) -> int:
 
 
 def _operand(part: Region, tile: SharedTile) -> Iterator[tuple[str, Buffer, int, int]]:
-    """A product's operand: its first row begins the swizzle's pattern anew, its first column a descriptor's unit."""
+    """Yield the addresses of a product's operand: its first row begins a repetition of the swizzle, its first column a
+    descriptor's unit."""
     size, row = tile.layout.element_bytes, tile.layout.panel * tile.layout.element_bytes
     first = affine(part.start[-2]).divisor * row if len(part.start) > 1 else 0
     atom = max(ATOM_ROWS * tile.layout.swizzle, ROW_ALIGNMENT)
@@ -114,9 +115,9 @@ def _operand(part: Region, tile: SharedTile) -> Iterator[tuple[str, Buffer, int,
 
 
 def _rows(tile: SharedTile, part: Region | None) -> int:
-    """The step of the chunks of rows that the lanes of a warp point at."""
+    """Return the step of the row addresses that the lanes of a warp use."""
     if tile.layout.placement is not None:
-        return ROW_ALIGNMENT  # what lies together there says `run`, and no address does
+        return ROW_ALIGNMENT  # `run` gives what is contiguous there, no address does
     column = 0 if part is None else affine(part.start[-1]).divisor * tile.layout.element_bytes
     row = tile.layout.panel * tile.layout.element_bytes
     return gcd(_versions(tile), _panel(tile.layout), row, column)

@@ -1,5 +1,5 @@
-"""Where in their tensors TMA's boxes begin: promise 17 of `ir.warp_verify`. Coordinates are followed by remainders: the
-set of what may be left when a value is divided by a small number."""
+"""The alignment of TMA's boxes in their tensors: rule 17 of `ir.warp_verify`. Coordinates are tracked by residues: the
+possible remainders of a value modulo a small number."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tilec.ir.warp_values import Definitions, Steps, definitions_of
 from tilec.support.records import dataclass
 
 ROW_BYTES = 16
-"""What the address of a box is a multiple of (PTX ISA, "Bounding Box")."""
+"""The alignment of a box's address in bytes (PTX ISA, "Bounding Box")."""
 MOST = 4096
-"""The largest number that values are divided by."""
+"""The largest modulus."""
 
 Remainders = frozenset[int]
 
 
 def boxes(program: Program) -> Iterator[str]:
-    """Promise 17."""
+    """Yield violations of rule 17."""
     operations = [*program.operations(), *(walk(program.common.body) if program.common is not None else ())]
     layouts = {shared.buffer.name: shared.layout for shared in program.shared}
     values = _Values(definitions_of(operations))
@@ -64,12 +64,12 @@ class _Values:
     known: dict[tuple[tile.Expr, int], Remainders] = field(default_factory=dict)
 
     def remainders(self, expr: tile.Expr, modulus: int) -> Remainders:
-        """What any value of the expression may leave when it is divided by `modulus`."""
+        """Return the possible remainders of the expression modulo `modulus`."""
         if modulus == 1:
             return frozenset({0})
         key = (expr, modulus)
         if key not in self.known:
-            self.known[key] = _multiples(1, modulus)  # of a variable that is made of itself
+            self.known[key] = _multiples(1, modulus)  # while it is computed: for a variable that depends on itself
             self.known[key] = self._sum(expr, modulus) if modulus <= MOST else _multiples(1, modulus)
         return self.known[key]
 

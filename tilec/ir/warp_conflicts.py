@@ -1,5 +1,5 @@
-"""When two operations of one role that touch the same thing need something between them: a wait, a barrier, a proxy
-fence (promises 5, 7 and 8 of `warp_verify`)."""
+"""The synchronisation that two operations of one role need when they touch the same buffer: a wait, a barrier, a proxy
+fence (rules 5, 7 and 8 of `warp_verify`)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tilec.ir.warp_run_state import Access, RoleState
 
 
 class Conflicts:
-    """By name: `fragments` lie in registers, `tensor` tiles in tensor memory; each warpgroup reaches its own part alone
-    of those `per_warpgroup`."""
+    """The buffers of a program by kind: `fragments` in registers, `tensor` tiles in tensor memory, `tensors` in global
+    memory, and tiles of which each warpgroup reaches its own part alone, `per_warpgroup`."""
 
     def __init__(self, program: Program, parts: Parts) -> None:
         self.fixed = parts.fixed
@@ -37,7 +37,7 @@ class Conflicts:
         by_async: bool,
         by_all: bool = False,
     ) -> str:
-        """What is missing between an access of the role's own and an operation that touches the same, or ""."""
+        """Return the violation of an operation that touches the same buffer as an earlier access of its role, or ""."""
         if not (earlier.write or write):
             return ""
         where = f"line {op.span.line}: {name_of(op)} on {name}"

@@ -1,13 +1,13 @@
-"""What holds of a warp program from the moment that it is made, before any wait is placed in it: that all it speaks of
-is there. What its control flow does is for `ir.warp_verify`.
+"""Rules that hold of a warp program as soon as it is made, before any wait is placed: everything it refers to exists.
+Its control flow is checked by `ir.warp_verify`.
 
-1. Roles partition the threads of the block, as in promise 1 there; what all do in common, all threads do.
-2. A ring has versions, as many as each of its tiles; a tile is in one ring at most. What one role hands to another by a
-   ring's barriers is filled, awaited and released by somebody.
-3. A cursor walks through one ring, in one role, unless the kernel itself says which version it means.
-4. What an operation touches is a tensor of the kernel, a tile in shared or tensor memory, or a fragment of the program;
-   its tensor maps and barriers are the program's, and the thread that acts for others is one of the role.
-5. Loops go forwards; a pipeline has one steady state, over its own variable, and each of its guards stands in it.
+1. Roles partition the threads of the block, as in rule 1 there; all threads run the common part.
+2. A ring has as many versions as each of its tiles; a tile is in one ring at most. A ring that roles hand on by
+   barriers is filled, awaited and released by somebody.
+3. A cursor walks through one ring, in one role, unless the kernel itself gives the version.
+4. An operation touches a tensor of the kernel, a tile in shared or tensor memory, or a fragment of the program; its
+   tensor maps and barriers are the program's, and the thread that acts for others is one of the role.
+5. Loops go forwards; a pipeline has one steady state, over its own variable, and each of its guards is inside it.
 6. A variable is used only where it is declared: as a parameter or block index, by a loop around, or by a `Let` before.
    A nest of elements declares no name twice, and none that is declared around it.
 """
@@ -24,11 +24,11 @@ from tilec.ir.warp_effects import name_of, own_effects
 from tilec.ir.warp_structure import partition
 
 OF_THE_MACHINE = "%"
-"""How names begin that stand for what every thread knows of itself."""
+"""The prefix of names for values that every thread reads from the machine."""
 
 
 def declaration_violations(program: Program) -> Iterator[str]:
-    """Every broken promise, in words."""
+    """Yield every broken rule as a sentence."""
     yield from partition(program)
     if program.common is not None and program.common.threads != program.threads:
         yield f"all {program.threads} threads begin together, {program.common.threads} of them in common"
@@ -37,10 +37,10 @@ def declaration_violations(program: Program) -> Iterator[str]:
     known = _known(program)
     for role in _roles(program):
         for op in warp.walk(role.body):
-            for said in (*_operands(op, role, program, known), *_structure(op)):
-                yield f"role {role.name}, line {op.span.line}: {name_of(op)} {said}"
+            for message in (*_operands(op, role, program, known), *_structure(op)):
+                yield f"role {role.name}, line {op.span.line}: {name_of(op)} {message}"
         visible = {p.name for p in program.params if isinstance(p, tile.Var)} | {v.name for v in program.block_vars}
-        yield from (f"role {role.name}, {said}" for said in _Scopes().body(role.body, visible))
+        yield from (f"role {role.name}, {message}" for message in _Scopes().body(role.body, visible))
 
 
 def _roles(program: Program) -> tuple[Role, ...]:
@@ -98,7 +98,7 @@ def _cursors(program: Program) -> Iterator[str]:
 
 
 def _known(program: Program) -> frozenset[str]:
-    """The names of all that has elements; of a barrier its phase."""
+    """Return the names of all buffers and barriers."""
     found = [p.name for p in program.params if isinstance(p, tile.Buffer)]
     found += [shared_tile.buffer.name for shared_tile in program.shared]
     found += [shared_tile.buffer.name for shared_tile in program.tensor]
@@ -142,7 +142,7 @@ _EXPRESSIONS = get_args(tile.Expr)
 
 
 class _Scopes:
-    """Variables that are used where nothing declares them."""
+    """Finds variables that are used where nothing declares them."""
 
     def body(self, body: tuple[Operation, ...], around: set[str]) -> Iterator[str]:
         visible = set(around)
@@ -169,7 +169,7 @@ _SAY_NOTHING = ("var", "layout", "moment", "span")
 
 
 def _used(op: Operation) -> set[str]:
-    """The variables that an operation reads, but for those that it declares for itself and those of the machine."""
+    """Return the variables that an operation reads, except its own and the machine's."""
     own: set[str] = set()
     if isinstance(op, warp.Loop):
         own.add(op.var.name)
@@ -187,7 +187,7 @@ def _used(op: Operation) -> set[str]:
 
 
 def _redeclared(op: Operation, visible: set[str]) -> Iterator[str]:
-    """The names that a nest declares although they are visible in it, or that it declares twice."""
+    """Yield the names that a nest declares twice, or although they are visible in it."""
     if not isinstance(op, warp.Elementwise):
         return
     found = set(visible)
@@ -198,7 +198,6 @@ def _redeclared(op: Operation, visible: set[str]) -> Iterator[str]:
 
 
 def _free(value: Any) -> set[str]:
-    """The variables in whatever an operation consists of."""
     if isinstance(value, _EXPRESSIONS):
         found = {e.name for e in tile.walk_expr(value) if isinstance(e, tile.Var)}
         return {name for name in found if not name.startswith(OF_THE_MACHINE)}

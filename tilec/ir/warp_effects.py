@@ -1,4 +1,4 @@
-"""What the operations of a warp program touch, as its verifier sees it: by itself, whatever `lower.touches` says."""
+"""The memory effects of warp operations, for the verifier: independent of `lower.touches`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from tilec.ir.warp import Operation
 
 
 def name_of(op: Operation) -> str:
-    """The kind of an operation, for messages."""
+    """Return the kind of an operation, for messages."""
     return type(op).__name__
 
 
 def effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
-    """Names read, names written, the queue in which the operation completes, and what the asynchronous proxy reads."""
+    """Return the buffers read, the buffers written, the queue in which the operation completes, and the buffers that
+    the asynchronous proxy touches."""
     reads, writes, queue, by_async = own_effects(op)
     return reads | set(warp.scalar_reads(op)), writes, queue, by_async
 
 
 def combined(op: Operation) -> set[str]:
-    """Buffers that the operation touches by atomics alone."""
+    """Return the buffers that the operation touches by atomics alone."""
     if not isinstance(op, warp.Elementwise):
         return set()
     stores = [s for s in tile.walk(op.nest.body) if isinstance(s, tile.Store)]
@@ -36,12 +37,11 @@ TOUCH_NOTHING = (
     warp.Arrive, warp.CopiesArrive, warp.TensorArrive, warp.ExpectBytes, warp.BarrierWait, warp.NamedBarrier,
     warp.SetRegisters, warp.TensorFence, warp.TensorWait,
 )  # fmt: skip
-"""Operations that steer, wait or signal: what their scalars read is `warp.scalar_reads`. All others touch memory."""
+"""Control flow, waits and signals: `warp.scalar_reads` has what their scalars read. All others touch memory."""
 
 
 def own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
-    """Without what its scalars read. An operation that is not known here is an internal error: it could touch
-    anything."""
+    """Return the effects without the reads of its scalars. Raises `InternalError` for an unknown operation."""
     op = warp.known(op)
     if isinstance(op, TOUCH_NOTHING):
         return set(), set(), None, set()

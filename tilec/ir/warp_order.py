@@ -1,12 +1,12 @@
-"""Promises 11 and 12 of `ir.warp_verify`: which accesses of other roles, and of asynchronous units, come before an
-access to a shared tile, by the barriers that roles signal and wait for; and whether they come in the order of the text.
+"""Rules 11 and 12 of `ir.warp_verify`: the order between accesses of different roles and asynchronous units to a shared
+tile, by the barriers that roles signal and wait for; and its agreement with the order of the text.
 
-Every role counts its steps from one signal to the next, every asynchronous unit what it has been asked for. A signal
-carries how far all of them are known to have come, and who waits for it knows that too (vector clocks). An access comes
-after another one if its role knows that the other's has come so far. What is still under way comes before nothing.
+Every role counts its steps from one signal to the next, every asynchronous unit its operations. A signal carries how
+far all of them are known to have come, and a role that waits for it knows that too (vector clocks). An access comes
+after another one if its role knows that the other's role has come so far. An access in flight comes before nothing.
 
-Nothing here asks which ring a tile is in, nor what placed a wait or a fence: a path of signals must lead from the one
-access to the other, whichever barriers it goes by.
+Nothing here depends on the ring of a tile, nor on the pass that placed a wait or a fence: any path of signals from one
+access to the other will do.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Signal = tuple[str, int, Literal["full", "empty"]]
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who touches memory: a role's threads; what TMA does for it in one version of a ring, which completes apart from
-    all else; or the tensor cores, which say when they have done all that the role has asked."""
+    """A unit that touches memory: a role's threads; TMA for the role in one version of a ring, which completes
+    separately; or the tensor cores, which signal when they have completed everything that the role has issued."""
 
     role: int
     unit: Literal["threads", "tma", "tensor cores"] = "threads"
@@ -36,9 +36,9 @@ class Actor:
 
 @dataclass(slots=True)
 class _Past:
-    """The last access of its kind. `time` is when it had completed, by its actor's count, and `fenced` when a proxy
-    fence had followed; `iteration` is the version's number, not taken modulo the ring's depth, and `at` the place of
-    its statement in the text."""
+    """The last access of its kind. `time` is the actor's count when it had completed, `fenced` the count when a proxy
+    fence had followed. `iteration` is the version's number, not modulo the ring's depth, and `at` the index of its
+    statement in the text."""
 
     op: Operation
     write: bool
@@ -53,8 +53,8 @@ class _Past:
 
 
 class Order:
-    """The accesses of one run of a program. `names` are the roles', by number; two of one name are parts of one role,
-    which other promises are about."""
+    """The accesses of one run of a program. `names` are the roles' names, by number; two of one name are parts of one
+    role, whose order is checked by other rules."""
 
     def __init__(self, program: Program, names: Sequence[str]) -> None:
         self.names = names
@@ -71,24 +71,24 @@ class Order:
     # ---- signals -----------------------------------------------------------------------------------------------------
 
     def signal(self, role: int, signal: Signal, phase: int, by_tensor_cores: bool = False) -> None:
-        """Of a role that arrives, or has the tensor cores arrive once they are done."""
+        """Record an arrival of a role, or one by the tensor cores once they are done."""
         cores = Actor(role, "tensor cores")
         asked = {cores: self.asked.get(cores, 0)} if by_tensor_cores else {}
         self.handed_on.arrive(signal, phase, self.known[role], asked)
         self.known[role][Actor(role)] += 1
 
     def wait(self, role: int, signal: Signal, phases: int) -> None:
-        """For the first so many phases of a barrier."""
+        """Record that a role has waited for the first `phases` phases of a barrier."""
         self.handed_on.wait(signal, phases, self.known[role])
 
     def fence(self, role: int) -> None:
-        """Between the proxies, for what the role's threads have done."""
+        """Record a proxy fence after the accesses of the role's threads."""
         for access in self.unfenced[role]:
             access.fenced = self.known[role][Actor(role)]
         self.unfenced[role].clear()
 
     def complete(self, role: int, queue: str, done: int) -> None:
-        """The groups of a queue up to `done` are complete."""
+        """Record that the groups of a queue up to `done` are complete."""
         left = []
         for access in self.under_way[role]:
             if access.queue == queue and access.group <= done:
@@ -100,7 +100,7 @@ class Order:
     # ---- accesses ----------------------------------------------------------------------------------------------------
 
     def load(self, role: int, op: Operation, tile: str, place: tuple[str, int], iteration: int, phase: int) -> str:
-        """TMA fills a tile of a version, and signals that by the bytes that have come."""
+        """Record that TMA fills a tile of a version, which it signals by the bytes that arrive."""
         actor = Actor(role, "tma", place)
         self.asked[actor] = self.asked.get(actor, 0) + 1
         message = self._access(actor, op, tile, place[1], iteration, True, True, False, self.asked[actor])
@@ -108,8 +108,8 @@ class Order:
         return message
 
     def multiply(self, role: int, op: warp.TensorMma, slots: Mapping[str, tuple[int, int]]) -> str:
-        """The tensor cores read factors and add to a sum: `slots` has the version of each, and its number. They keep
-        the products that they are asked for in order."""
+        """Record that the tensor cores read operands and add to an accumulator. `slots` has the version of each, and
+        its number. Products are executed in the order of issue."""
         actor = Actor(role, "tensor cores")
         time = self.asked[actor] = self.asked.get(actor, 0) + 1
         for tile, (slot, iteration) in slots.items():
@@ -131,9 +131,9 @@ class Order:
         queue: str | None,
         group: int,
     ) -> str:
-        """By the role's own threads, or by what these have begun in a queue of theirs."""
+        """Record an access by the role's own threads, or by an operation in one of their queues."""
         if tile not in self.tiles and tile not in self.in_tensor:
-            return ""  # nobody else's, or in global memory
+            return ""  # private to the role, or in global memory
         time = None if queue is not None else self.known[role][Actor(role)]
         return self._access(Actor(role), op, tile, slot, iteration, write, by_async, atomic, time, queue, group)
 
@@ -179,11 +179,11 @@ class Order:
         return ""
 
     def _are_one(self, actor: Actor, other: Actor) -> bool:
-        """Whether other promises say when the one comes after the other."""
+        """Return whether other rules order the two actors."""
         return actor.unit == other.unit != "tma" and self.names[actor.role] == self.names[other.role]
 
     def place(self, op: Operation, tile: str) -> int | None:
-        """Where its statement stands in the loop that the tile has its versions in, if that is known."""
+        """Return the index of the operation's statement in the loop that versions the tile, if known."""
         moments = _outermost_first(op.moment)
         level = self.levels.get(tile)
         return moments[level - 1].place if level and len(moments) >= level else None
@@ -198,7 +198,8 @@ def _outermost_first(moment: warp.Moment | None) -> list[warp.Moment]:
 
 
 def _levels(program: Program) -> dict[str, int]:
-    """How many pipelines a tile's versions are counted in, the innermost being the one that has them."""
+    """Return for each tile the number of pipelines around its versions, including the innermost, which advances
+    them."""
     depths: dict[str, int] = {}
     for op in program.operations():
         if isinstance(op, warp.Advance):

@@ -1,6 +1,5 @@
-"""Which thread reaches which element of a tensor, found by trying all of a nest's iterations: what the verifier of warp
-programs asks where operations of one role touch a tensor without a barrier between them.
-"""
+"""The thread that reaches each element of a tensor, by enumeration of a nest's iterations. The verifier of warp
+programs uses it where operations of one role touch a tensor without a barrier between them."""
 
 from __future__ import annotations
 
@@ -17,17 +16,18 @@ _Indices = tuple[tile.Expr, ...]
 _Iterations = tuple[Any, Any]
 """Two arrays: the thread and the number of each iteration that some thread runs."""
 _KEPT = 64
-"""Nests whose accesses are remembered: they are asked for with each tensor."""
+"""The number of nests whose accesses are cached: they are needed for each tensor."""
 SAMPLES = (0, 1, 1009, 4001)
-"""Values of what is the same throughout a block: of the first such variable, and the next ones' by its multiples. What
-is apart only if such values differ, or differ by much, is not where all are 0 and where they are neighbours."""
+"""Values of the variables that are the same throughout a block: of the first one, and its multiples for the next ones.
+Accesses that are disjoint only if such values differ, or differ by much, are not so where all are 0 or neighbours."""
 
 
 def are_disjoint(
     one: warp.Operation, other: warp.Operation, tensor: str, writes: tuple[bool, bool], fixed: tuple[tile.Var, ...]
 ) -> bool:
-    """Whether no two threads reach one element, the first operation in one iteration of the loops around it and the
-    second in another, each by reading or writing. `fixed` are the variables that the block never changes."""
+    """Return whether no two threads reach one element, in two iterations of the loops around the operations. `writes`
+    is whether the first and the second operation write; else they read. `fixed` are the variables that the block never
+    changes."""
     if not isinstance(one, warp.Elementwise) or not isinstance(other, warp.Elementwise):
         return False
     if one.block is not None or other.block is not None:
@@ -47,7 +47,7 @@ def _are_always_disjoint(
         try:
             places = [(op, [_places(op, i, values) for i in indices], w) for op, indices, w in sides]
         except NoValue:
-            continue  # no kernel is launched with these
+            continue  # no launch has these values
         tried += 1
         known = [d for d in range(len(sides[0][1])) if all(found[d] is not None for _, found, _ in places)]
         if _is_shared([(_threads(op, write), [found[d] or [] for d in known]) for op, found, write in places]):
@@ -56,13 +56,13 @@ def _are_always_disjoint(
 
 
 def elements_of(op: warp.Elementwise, tensor: str, write: bool) -> list[tuple[tile.Buffer, _Indices]]:
-    """The elements of a tensor that each iteration of a nest writes, or reads."""
+    """Return the elements of a tensor that each iteration of a nest writes, or reads."""
     return _accesses(op.nest).get((tensor, write), [])
 
 
 @by_identity(_KEPT)
 def _accesses(nest: tile.Parallel) -> dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]]:
-    """What each iteration of a nest reads (False) and writes (True), by the name of the tensor."""
+    """Return the elements that each iteration of a nest reads (False) and writes (True), by the name of the tensor."""
     found: dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]] = {}
     for stmt in tile.walk(nest.body):
         for load in _loads(stmt):
@@ -74,7 +74,6 @@ def _accesses(nest: tile.Parallel) -> dict[tuple[str, bool], list[tuple[tile.Buf
 
 @by_identity(_KEPT)
 def _has_registers(nest: tile.Parallel) -> bool:
-    """Whether a nest reaches what threads have in registers."""
     return any(buffer.in_registers for reached in _accesses(nest).values() for buffer, _ in reached)
 
 
@@ -85,7 +84,7 @@ def _loads(stmt: tile.Stmt) -> Iterator[tile.Load]:
 
 
 def _places(op: warp.Elementwise, index: tile.Expr, values: dict[tile.Var, tile.Expr]) -> list[int] | None:
-    """The index in every iteration; None where it depends on more. Fails with `NoValue` where it has none."""
+    """Return the index in every iteration; None where it depends on more. Raises `NoValue` where it has no value."""
     try:
         return evaluated(tile.substitute(index, values), op.nest.extents, op.nest.vars)
     except NoValue:
@@ -95,7 +94,7 @@ def _places(op: warp.Elementwise, index: tile.Expr, values: dict[tile.Var, tile.
 
 
 def _is_shared(places: Sequence[tuple[_Iterations, Sequence[list[int]]]]) -> bool:
-    """Whether two threads reach one element, of which there is a list of indices in each dimension, by iteration."""
+    """Return whether two threads reach one element. Each entry has a list of indices per dimension, by iteration."""
     import numpy as np
 
     thread = np.concatenate([threads for (threads, _), _ in places])
@@ -104,7 +103,7 @@ def _is_shared(places: Sequence[tuple[_Iterations, Sequence[list[int]]]]) -> boo
         column = np.concatenate(
             [np.asarray(c, np.int64)[iterations] for ((_, iterations), _), c in zip(places, columns, strict=True)]
         )
-        # The number of an element among those that there are, so that no product is too large.
+        # Renumber the elements densely, so that no product overflows.
         _, column = np.unique(column, return_inverse=True)
         _, element = np.unique(element * (len(thread) + 1) + column, return_inverse=True)
     order = np.lexsort((thread, element))
@@ -113,8 +112,8 @@ def _is_shared(places: Sequence[tuple[_Iterations, Sequence[list[int]]]]) -> boo
 
 
 def _threads(op: warp.Elementwise, write: bool) -> _Iterations:
-    """The thread and the number of each iteration. Of several threads that have the same ones the first writes, and
-    reads if no copies are kept."""
+    """Return the thread and the number of each iteration. Of threads with the same iterations only the first writes; it
+    alone reads too if no copies are kept."""
     return _iterations(op.layout, op.nest.extents, write or not _has_registers(op.nest))
 
 
@@ -134,7 +133,7 @@ def _iterations(layout: Fragment, extents: tuple[int, ...], first_only: bool) ->
 
 
 def _is_copy(layout: Fragment, thread: int) -> bool:
-    """Whether another thread has the same iterations."""
+    """Return whether an earlier thread has the same iterations."""
     digits = thread
     for axis in layout.threads:
         digits, digit = divmod(digits, axis.size)

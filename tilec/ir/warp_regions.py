@@ -1,6 +1,5 @@
-"""Whether two accesses to a tensor, each in an iteration that the verifier of warp programs runs, reach other elements:
-found by computing where each begins and ends, with the values that the loops' variables have there.
-"""
+"""Bounds of the parts of tensors that accesses reach, computed with the values of the loops' variables: the verifier of
+warp programs asks whether two accesses reach different elements."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ from tilec.support.identity import Same
 
 
 class Parts:
-    """What parts of tensors the operations of a program reach, where that is to be told: of `tensors` threads may reach
-    one another's elements, `loops` are the variables of the outermost loops in which they do."""
+    """The parts of tensors that the operations of a program reach. `tensors` are those of which threads may reach one
+    another's elements, `loops` the variables of the outermost loops that do so."""
 
     def __init__(self, program: warp.Program) -> None:
         self.fixed = (*program.block_vars, *(p for p in program.params if isinstance(p, tile.Var)))
@@ -27,15 +26,15 @@ class Parts:
         self.loops = frozenset(_loops_over(program, self.tensors)) if self.tensors else frozenset()
 
     def reached(self, op: warp.Operation, tensor: str, write: bool, values: Mapping[str, int]) -> Reached:
-        """What the operation reaches of a tensor by reading or by writing, where variables have these values."""
+        """Return the boxes of a tensor that the operation reads or writes, for these values of variables."""
         if tensor not in self.tensors:
             return ()
         used = tuple((name, values[name]) for name in _names(op, tensor, write) if name in values)
         return tuple(_boxes(op, used, tensor, write, self.fixed, sample) for sample in SAMPLES)
 
     def keep(self, state: RoleState, op: warp.Operation, kept: list[Access]) -> None:
-        """Of the accesses to a tensor those that may matter. What an operation has reached several executions ago is
-        one box, with all that lies between."""
+        """Drop accesses to a tensor that no longer matter, and merge old executions of an operation into one box around
+        them."""
         kept[:] = [a for a in kept if a.group or a.interval >= state.interval]
         for write in (False, True):
             mine = [a for a in kept if a.by is op and a.write == write]
@@ -53,8 +52,8 @@ def _names(op: warp.Operation, tensor: str, write: bool) -> tuple[str, ...]:
 
 
 def _shared_by_threads(program: warp.Program, fixed: tuple[tile.Var, ...]) -> Iterator[str]:
-    """The tensors that are read and written, or written by several operations, or by one whose iterations do not give
-    each element to one thread."""
+    """Yield the tensors that threads may share: read and written, written by several operations, or by one whose
+    iterations do not give each element to one thread."""
     tensors = {p.name for p in program.params if isinstance(p, tile.Buffer)}
     readers: set[str] = set()
     writers: dict[str, list[warp.Operation]] = {}
@@ -86,7 +85,7 @@ def _outermost(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
 
 
 def are_elsewhere(one: Reached, other: Reached) -> bool:
-    """Whether two accesses have no element in common, whatever the values are that the block never changes."""
+    """Return whether two accesses have no element in common, for all values that the block never changes."""
     return bool(one and other) and all(
         boxes and others and all(_are_disjoint(a, b) for a in boxes for b in others)
         for boxes, others in zip(one, other, strict=True)
@@ -94,7 +93,7 @@ def are_elsewhere(one: Reached, other: Reached) -> bool:
 
 
 def _around(one: Reached, other: Reached) -> Reached:
-    """Of two executions of one operation."""
+    """Return the boxes around two executions of one operation."""
     return tuple(
         tuple(tuple(map(_hull, a, b)) for a, b in zip(boxes, others, strict=True))
         for boxes, others in zip(one, other, strict=True)
@@ -107,7 +106,7 @@ def _hull(one: Range | None, other: Range | None) -> Range | None:
 
 def _are_disjoint(one: tuple[Range | None, ...], other: tuple[Range | None, ...]) -> bool:
     for a, b in zip(one, other, strict=True) if len(one) == len(other) else ():
-        # What one of them alone depends on has no value here that it is sure to have where the other one is executed.
+        # Ranges that depend on different fixed variables cannot be compared.
         if a is not None and b is not None and a[2] == b[2] and (a[1] < b[0] or b[1] < a[0]):
             return True
     return False
@@ -122,7 +121,7 @@ def _boxes(
     fixed: tuple[tile.Var, ...],
     sample: int,
 ) -> tuple[tuple[Range | None, ...], ...]:
-    """Where each of its accesses begins and ends in each dimension; nothing where that is not so simple."""
+    """Return the bounds of each access in each dimension; empty where they are not simple."""
     known = dict(values) | {var.name: sample * (n + 1) for n, var in enumerate(fixed)}
     found = []
     for buffer, indices, extents, over in _accesses(op, tensor, write):
@@ -141,7 +140,7 @@ _Access = tuple[tile.Buffer, Sequence[tile.Expr], Sequence[int], Mapping[tile.Va
 
 
 def _accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]:
-    """With the number of values of each variable of the operation's own."""
+    """Yield each access: buffer, first index, extents, and the extents of the operation's own variables."""
     if tensor in warp.scalar_reads(op):
         return
     match op:

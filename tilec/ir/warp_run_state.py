@@ -1,4 +1,4 @@
-"""What a run of `warp_verify` keeps of each version of a ring, each access to a tile and each role."""
+"""The state of a run of `warp_verify`: of each version of a ring, each access to a tile and each role."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tilec.ir.warp_effects import name_of
 from tilec.support.records import dataclass
 
 Range = tuple[int, int, frozenset[Var]]
-"""The first and the last index along a dimension, and what it depends on that the block never changes."""
+"""The first and the last index along a dimension, and the variables fixed in the block that it depends on."""
 
 Reached = tuple[tuple[tuple[Range | None, ...], ...], ...]
-"""For each of several values of what the block never changes the boxes that an operation reaches, with a range for each
-dimension, if it is known; nothing where that is not so simple."""
+"""For each sample of the values fixed in the block, the boxes that an operation reaches, as a range for each dimension,
+if known; empty where they are not simple."""
 
 
 @dataclass(slots=True)
 class Version:
-    """Of a ring, with the barrier that says that it is full and the one that says that it is empty."""
+    """A version of a ring, with its full and its empty barrier."""
 
     full: Barrier
     empty: Barrier
@@ -33,9 +33,8 @@ class Version:
 
 @dataclass(slots=True)
 class Access:
-    """Who touched a version of a shared tile: in which barrier interval it was complete, or in which group it still
-    is. `part` counts the barriers of each warpgroup too. `reached` is the part of a tensor.
-    """
+    """An access to a version of a shared tile, by the barrier interval in which it was complete, or the group in which
+    it still is in flight. `part` also counts the barriers of each warpgroup. `reached` is the part of a tensor."""
 
     by: Operation
     write: bool
@@ -45,7 +44,7 @@ class Access:
     interval: int
     part: int
     atomic: bool = False
-    own_rows: bool = False  # whether each warpgroup reaches those of its part of the product alone
+    own_rows: bool = False  # each warpgroup reaches only the rows of its part of the product
     fenced: bool = False
     reached: Reached = ()
 
@@ -56,7 +55,7 @@ class Access:
 
 @dataclass(slots=True)
 class RoleState:
-    """How far a role has come, and what it has done that others may still have to wait for."""
+    """The progress of a role, and its accesses that others may still have to wait for."""
 
     role: Role
     steps: Iterator[Operation]
@@ -64,20 +63,20 @@ class RoleState:
     done: bool = False
     executed: int = 0
     positions: dict[str, int] = field(default_factory=dict)
-    acquired: dict[str, int] = field(default_factory=dict)  # how many versions of each ring
+    acquired: dict[str, int] = field(default_factory=dict)  # the number of versions, by ring
     waited: dict[str, int] = field(default_factory=dict)  # likewise
     left: dict[str, int] = field(default_factory=dict)  # likewise, those handed on or released
     missing: dict[tuple[str, int], set[str]] = field(default_factory=dict)  # tiles of an acquired version, to be filled
-    given: set[tuple[str, int]] = field(default_factory=set)  # versions of rings that the tensor cores work on
+    given: set[tuple[str, int]] = field(default_factory=set)  # versions that the tensor cores hold
     groups: dict[str, int] = field(default_factory=dict)
-    number: int = 0  # of the warpgroup, where the role's take turns
+    number: int = 0  # of the warpgroup in ping-pong
     has_tensor_cores: bool = False
     has_released: bool = False  # to the cluster, in the operation before
     interval: int = 0
     part: int = 0
     accesses: dict[tuple[str, int], list[Access]] = field(default_factory=dict)
-    spent: dict[tuple[str, int], list[Access]] = field(default_factory=dict)  # those of versions since released
-    moved: str = ""  # what it has done to tensor memory, and not fenced before a barrier
-    entered: str = ""  # where it waited for what others have done to tensor memory, and has not fenced since
-    index: int = 0  # among all that go on by themselves
-    mates: tuple[RoleState, ...] = ()  # the other warpgroups of the role, where they go on by themselves
+    spent: dict[tuple[str, int], list[Access]] = field(default_factory=dict)  # accesses of released versions
+    moved: str = ""  # its last access to tensor memory that is not fenced before a barrier
+    entered: str = ""  # its last wait for accesses of others to tensor memory that is not fenced since
+    index: int = 0  # among all roles, or warpgroups, that run independently
+    mates: tuple[RoleState, ...] = ()  # the other warpgroups of the role in ping-pong

@@ -1,6 +1,5 @@
-"""How the control flow of a warp program goes where it is not fixed: the scenarios in which its verifier runs it, and
-the operations that a role executes in each of them.
-"""
+"""The scenarios in which the verifier runs a warp program, one for each way that its undetermined control flow may go,
+and the operations that a role executes in each."""
 
 from __future__ import annotations
 
@@ -11,15 +10,16 @@ from tilec.ir.warp import Operation, Program
 from tilec.support.records import dataclass
 
 ITERATION_DISTANCES = 8
-"""For how many iterations the verifier follows what part of a tensor an operation has reached: longer ago, it may have
-been any part."""
+"""The number of iterations for which the verifier tracks the part of a tensor that an operation reached; before that,
+it may have been any part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """How control flow goes where it is not fixed: block indices and scalars; the trip counts of a pipeline when a role
-    enters it for the first time, the second time and so on in turn; whether run-time branches are taken, and phases of
-    loops are over (None: as the values say, and taken where they do not; of phases each is so long)."""
+    """One choice of undetermined control flow: block indices and scalars; the trip counts of a pipeline when a role
+    enters it the first time, the second time and so on, cyclically; and `taken`, whether run-time branches are taken
+    and phases of loops are over (None: by the values, and taken where these do not decide; phases are then equally
+    long)."""
 
     values: dict[str, int]
     trip_count: tuple[int, ...]
@@ -27,8 +27,8 @@ class Scenario:
 
 
 def scenarios(program: Program) -> Iterator[Scenario]:
-    """The first and the last block, each trip count up to one more than the stages and a long one, two in turn, with
-    branches taken and not. One scenario where nothing depends on run-time values."""
+    """Yield the scenarios of a program: the first and the last block, each trip count up to one more than the stages
+    and a long one, two in turn, with branches taken and not. One scenario where nothing depends on run-time values."""
     operations = [op for role in program.roles for op in warp.walk(role.body)]
     stages = [op.stages for op in operations if isinstance(op, warp.Pipeline)]
     loops = any(isinstance(op, warp.Loop) and not _is_fixed(op) for op in operations)
@@ -73,7 +73,7 @@ def _evaluate(expr: tile.Expr, values: dict[str, int]) -> int:
         case tile.Binary(op=op, a=a, b=b):
             left, right = _evaluate(a, values), _evaluate(b, values)
             if right == 0 and op in ("floordiv", "floormod"):
-                raise _Unknown  # the machine computes something, which nobody uses
+                raise _Unknown  # the machine's result is unspecified, and unused
             return _apply(op, left, right)
         case tile.Call() | tile.Ptx() | tile.Load():
             raise _Unknown
@@ -116,10 +116,10 @@ def _apply(op: str, a: int, b: int) -> int:
 
 
 class Execution:
-    """The operations of one role in the order in which a scenario executes them. Long loops are cut by whole
-    `period`s, all roles' alike: `skips` has by how many iterations when a role enters the loop for the first time, the
-    second time and so on; of those over the variables `long` more iterations are left. `asked`: for something that only
-    the scenario knows. `values` are those of the variables where the operation that came last is executed."""
+    """The operations of one role in the order in which a scenario executes them. Long loops skip a multiple of `period`
+    iterations, the same in all roles: `skips` has the number for a role's first entry into the loop, its second and so
+    on; loops over the variables `long` keep more iterations. `asked` tells whether the scenario's choices were used.
+    `values` are the variables' values at the last operation."""
 
     def __init__(
         self,
@@ -134,12 +134,12 @@ class Execution:
         self.values: Mapping[str, int] = {}
         self.skips = skips
         self.asked = False
-        self.entered: dict[str, int] = {}  # each pipeline, how often
-        self.looped: dict[str, int] = {}  # each loop, likewise
-        self.trip_count = 0  # of the innermost pipeline that is under way
+        self.entered: dict[str, int] = {}  # number of entries, by pipeline
+        self.looped: dict[str, int] = {}  # number of entries, by loop
+        self.trip_count = 0  # of the innermost current pipeline
         self.stages = 0
         self.steady: tile.Var | None = None  # its variable
-        self.left = False  # the innermost loop, by a break
+        self.left = False  # whether a break has left the innermost loop
 
     def run(self, body: tuple[Operation, ...], values: dict[str, int]) -> Iterator[Operation]:
         for op in body:
@@ -190,7 +190,7 @@ class Execution:
                     yield op
 
     def distinguished(self, var: str, trip_count: int) -> Iterator[int]:
-        """The first iterations of a loop and the last ones. Those between do what the ones before them did."""
+        """Yield the first iterations of a loop and the last ones; those between repeat the ones before them."""
         if not self.period:
             yield from range(trip_count)
             return
@@ -202,8 +202,8 @@ class Execution:
             yield k if k < first else k + skipped
 
     def phase(self, op: warp.Loop, iteration: int, trip_count: int) -> tuple[Operation, ...]:
-        """What an iteration does: where branches are not to be taken, that of the first phase, where they are, that of
-        none; else each is the turn of as many."""
+        """Return the body of an iteration: of the first phase where branches are not taken, of the last where they are,
+        else of phases of equal length."""
         if self.scenario.taken is not None:
             return op.bodies[-1 if self.scenario.taken else 0]
         return op.bodies[iteration * len(op.bodies) // trip_count]
@@ -212,7 +212,7 @@ class Execution:
         return self.left
 
     def count(self, op: warp.Loop, values: dict[str, int]) -> tuple[int, int]:
-        """The first value of the loop variable, and the number of iterations."""
+        """Return the first value of the loop variable, and the number of iterations."""
         if op.following is not None:
             self.asked = True
             return 0, max(1, self.scenario.trip_count[0])

@@ -1,5 +1,5 @@
-"""That no box which TMA stores or adds up begins below 0: promise 18 of `ir.warp_verify`. Coordinates are followed by
-their bounds, and by the conditions of the branches that they stand in."""
+"""Boxes that TMA stores or reduces do not begin below 0: rule 18 of `ir.warp_verify`. Coordinates are tracked by bounds,
+and by the conditions of the branches around them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ANY: Bounds = (-math.inf, math.inf)
 
 
 def signs(program: Program) -> Iterator[str]:
-    """Promise 18. What lies above a tensor is not written; of a box that begins below it the whole store is undefined
-    (PTX ISA, cp.async.bulk.tensor)."""
+    """Yield violations of rule 18. Elements above a tensor are not written; a box that begins below it makes the whole
+    store undefined (PTX ISA, cp.async.bulk.tensor)."""
     found = _Stores()
     for role in (*program.roles, *((program.common,) if program.common is not None else ())):
         found.collect(role.body, {}, ())
@@ -41,8 +41,8 @@ def signs(program: Program) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _Stores:
-    """The stores by TMA, where they begin, and the conditions that hold there. A variable may get several values, in
-    copies of a loop's body: here each definition has a name of its own."""
+    """The TMA stores, with their first indices and the conditions that hold there. Each definition of a variable gets a
+    name of its own, because copies of a loop's body define it again."""
 
     stores: list[tuple[warp.TmaStore, tuple[tile.Expr, ...], tuple[tile.Expr, ...]]] = field(default_factory=list)
     definitions: dict[tile.Var, list[tile.Expr | Steps]] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class _Values:
                 return {}, 0
 
     def bounds(self, expr: tile.Expr) -> Bounds:
-        """Return what the expression stays between."""
+        """Return the bounds of an expression."""
         if expr not in self.found:
             self.found[expr] = ANY  # of a variable that is made of itself
             terms, constant = self.definitions.sum(expr)
@@ -218,7 +218,7 @@ def _wrapped(bounds: Bounds, dtype: DType) -> Bounds:
 
 
 def _unknown(expr: tile.Expr) -> Bounds:
-    """Return the bounds of whatever has the expression's type."""
+    """Return the bounds of all values of an expression's type."""
     if expr.dtype.kind == "bool":
         return (0, 1)
     return integer_range(expr.dtype) if expr.dtype.kind in ("int", "uint") else ANY

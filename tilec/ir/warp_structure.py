@@ -1,6 +1,5 @@
-"""What must hold of a warp program before any of it runs: promises 1, 2, 8, 9 and 11 of `ir.warp_verify`; and which
-tiles have memory in common, for promise 10.
-"""
+"""Rules of a warp program that need no run: 1, 2, 8, 9, 13 and 15 of `ir.warp_verify`; and the tiles that share memory,
+for rule 10."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from tilec.support.records import dataclass
 
 
 def partition(program: Program) -> Iterator[str]:
-    """What is wrong with how roles divide the warps of a block: they follow each other, and leave none out."""
+    """Yield violations of rule 1: roles take consecutive warps and leave none out."""
     next_warp = 0
     for role in program.roles:
         if role.first_warp != next_warp:
@@ -24,10 +23,10 @@ def partition(program: Program) -> Iterator[str]:
         next_warp = role.first_warp + role.warps
         if role.warps % 4 and any(isinstance(op, warp.Wgmma) for op in warp.walk(role.body)):
             yield f"role {role.name} has {role.warps} warps, not whole warpgroups"
-    asked: dict[int, Role] = {}  # who says how many registers each warpgroup has
+    register_owner: dict[int, Role] = {}  # by warpgroup: the first role that sets its registers
     for role in program.roles:
         for group in range(role.first_warp // 4, -(-(role.first_warp + role.warps) // 4)):
-            other = asked.setdefault(group, role)
+            other = register_owner.setdefault(group, role)
             if other.registers != role.registers:
                 yield (
                     f"roles {other.name} and {role.name} share a warpgroup and ask for {other.registers} and "
@@ -39,7 +38,7 @@ def partition(program: Program) -> Iterator[str]:
 
 
 def memory(program: Program) -> Iterator[str]:
-    """What is wrong with where shared tiles lie, offsets and sizes in bytes."""
+    """Yield violations of rule 2, by the offsets and sizes of shared tiles in bytes."""
     names = [t.buffer.name for t in program.shared]
     yield from (f"two shared tiles are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1)
     in_rings = {name for ring in program.rings for name in ring.buffers}
@@ -61,7 +60,7 @@ def memory(program: Program) -> Iterator[str]:
 
 
 def parts_of(program: Program) -> Iterator[str]:
-    """Promise 8."""
+    """Yield violations of rule 8 on tiles that warpgroups store in separate parts."""
     layouts = {b.name: layout for b, layout in program.fragments}
     for role in program.roles:
         operations = list(warp.walk(role.body))
@@ -90,7 +89,7 @@ def parts_of(program: Program) -> Iterator[str]:
 
 
 def copies_of(program: Program) -> Iterator[str]:
-    """Promise 8, of tiles with copies: each warpgroup fills all of its own one, for products alone."""
+    """Yield violations of rule 8 on tiles with copies: each warpgroup fills all of its own copy, for products only."""
     copies = {
         shared_tile.buffer.name: shared_tile.layout.copies
         for shared_tile in program.shared
@@ -112,7 +111,7 @@ def copies_of(program: Program) -> Iterator[str]:
 
 
 def reductions(program: Program) -> Iterator[str]:
-    """Promise 13."""
+    """Yield violations of rule 13."""
     layouts = {b.name: layout for b, layout in program.fragments}
     for role in program.roles:
         for op in warp.walk(role.body):
@@ -130,7 +129,7 @@ def reductions(program: Program) -> Iterator[str]:
 
 
 def _row_of(layout: Fragment, dim: int, thread: int) -> tuple[int, ...]:
-    """The thread's digits that say which row it has a part of."""
+    """Return the thread's digits that identify the row of which it holds a part."""
     row: list[int] = []
     for axis in layout.threads:
         thread, digit = divmod(thread, axis.size)
@@ -140,7 +139,6 @@ def _row_of(layout: Fragment, dim: int, thread: int) -> tuple[int, ...]:
 
 
 def _differing(lanes: set[int]) -> int:
-    """The bits in which any of them differ."""
     first = min(lanes)
     bits = 0
     for lane in lanes:
@@ -149,7 +147,7 @@ def _differing(lanes: set[int]) -> int:
 
 
 def _is_by_each(layout: Fragment, groups: int) -> bool:
-    """Whether each warpgroup sweeps all elements, every one of them by one thread of it."""
+    """Return whether each warpgroup sweeps all elements, each of them in one of its threads."""
     threads = range(WARPGROUP_THREADS)
     offsets = [layout.thread_offset(thread) for thread in range(layout.thread_count)]
     return (
@@ -160,7 +158,7 @@ def _is_by_each(layout: Fragment, groups: int) -> bool:
 
 
 def replicas(program: Program) -> Iterator[str]:
-    """Promise 15."""
+    """Yield violations of rule 15."""
     for role in program.roles:
         for op in warp.walk(role.body):
             if isinstance(op, warp.Elementwise) and any(a.dim < 0 and a.size > 1 for a in op.layout.threads):
@@ -189,13 +187,13 @@ def _parts(stmt: tile.Stmt) -> tuple[tile.Expr, ...]:
 
 
 def early(program: Program) -> Iterator[str]:
-    """Promise 9."""
+    """Yield violations of rule 9."""
     if not program.begins_early:
         return
     tensors = {p.name for p in program.params if not isinstance(p, tile.Var)}
     waiting = False
     for role in program.roles if program.common is None else (program.common, *program.roles):
-        # Only what stands in no loop and under no condition is sure to be run first.
+        # Only operations outside loops and branches are sure to run first.
         waits = [at for at, op in enumerate(role.body) if isinstance(op, warp.GridControl) and op.what == "wait"]
         waiting |= bool(waits)
         for op in role.body[: waits[0]] if waits else role.body:
@@ -208,8 +206,8 @@ def early(program: Program) -> Iterator[str]:
 
 
 def _reached(op: Operation) -> set[str]:
-    """By threads, or by what each warpgroup has begun for its part: what the producer loads, and what one thread asks
-    of the tensor cores, is ordered by barriers of all (promise 11)."""
+    """Return the buffers that threads touch, or asynchronous units for one warpgroup's part. TMA loads and tensor core
+    operations are left out: barriers of all order those (rule 11)."""
     if isinstance(op, warp.TmaLoad | warp.TryCancel | warp.TensorMma | warp.TensorCopy):
         return set()
     reads, writes, _, _ = own_effects(op)
@@ -217,7 +215,7 @@ def _reached(op: Operation) -> set[str]:
 
 
 def _keeps_rows(layout: Fragment, parts: int) -> bool:
-    """Whether each warpgroup has every so many-th block of rows, the first one the first."""
+    """Return whether warpgroup i holds exactly the blocks of `PART_ROWS` rows whose number is i modulo `parts`."""
     moved = {layout.register_offset(register)[0] for register in range(layout.register_count)}
     return layout.thread_count == parts * WARPGROUP_THREADS and all(
         (layout.thread_offset(thread)[0] + row) // warp.PART_ROWS % parts == thread // WARPGROUP_THREADS
@@ -228,19 +226,20 @@ def _keeps_rows(layout: Fragment, parts: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Overlaps:
-    """For each tile over the rings those whose memory it has, and whether, where both have a row, that belongs to the
-    same warpgroup's part of them. `by_rows` are the sums of which each warpgroup has such a part."""
+    """The tiles that reuse the memory of rings. `beneath` has for each of them the ring tiles whose memory it reuses,
+    and whether rows at the same place belong to the same warpgroup in both. `by_rows` are the accumulators of which
+    each warpgroup holds such rows."""
 
     beneath: dict[str, tuple[tuple[str, bool], ...]]
     by_rows: frozenset[str]
 
     def own_rows(self, op: Operation) -> tuple[str, ...]:
-        """The tiles of which each warpgroup reads only the rows of its part."""
+        """Return the tiles of which each warpgroup reads only the rows of its part."""
         return warp.own_rows(op) if isinstance(op, warp.Wgmma) and op.c.name in self.by_rows else ()
 
 
 def overlaps_of(program: Program) -> Overlaps:
-    """Which shared tiles lie where others do, and may therefore not be in use with them."""
+    """Return the shared tiles that reuse the memory of others, and so must not be in use with them."""
     over = [shared_tile for shared_tile in program.shared if shared_tile.over_rings]
     if not over:
         return Overlaps({}, frozenset())
@@ -259,7 +258,7 @@ def overlaps_of(program: Program) -> Overlaps:
 
 
 def _rows_alike(shared_tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
-    """Row by row: their first bytes are the same, and so is whose they are."""
+    """Return whether rows of both begin at the same bytes and belong to the same warpgroups."""
     if shared_tile.layout.row_bytes != other.layout.row_bytes:
         return False
     mine, others = (_row_owners(t, parts) for t in (shared_tile, other))
@@ -271,7 +270,7 @@ def _rows_alike(shared_tile: warp.SharedTile, other: warp.SharedTile, parts: int
 
 
 def _row_owners(shared_tile: warp.SharedTile, parts: int) -> dict[int, int]:
-    """Where each row of a panel begins, and which warpgroup's it is."""
+    """Return the offset of each row of a panel, with the warpgroup that it belongs to."""
     layout = shared_tile.layout
     begins = (
         shared_tile.offset + v * shared_tile.stride + p * layout.panel_bytes

@@ -1,5 +1,5 @@
-"""Fences of tensor memory: others are told what threads have done there only when those have fenced it since, and who
-waits fences before it touches tensor memory (promise 16 of `warp_verify`)."""
+"""Fences of tensor memory (rule 16 of `warp_verify`): threads fence their accesses before they signal a barrier, and
+fence after they wait at one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilec.ir.warp_run_state import RoleState
 
 
 class TensorFences:
-    """At the barriers of rings that lie in tensor memory, and in a kernel that makes its roles at all of them."""
+    """Checks the barriers of rings in tensor memory, and with explicit roles all barriers."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -19,7 +19,7 @@ class TensorFences:
         self.rings = {ring.name for ring in program.rings if not tensor.isdisjoint(ring.buffers)}
 
     def missing(self, state: RoleState, op: Operation) -> str:
-        """What is wrong with the operation behind those that the role has executed, or ""."""
+        """Return the violation of an operation after those that the role has executed, or ""."""
         if not self.has_tensor_memory:
             return ""
         where = f"line {op.span.line}: {name_of(op)} has no fence of tensor memory"
@@ -42,14 +42,14 @@ class TensorFences:
         return ""
 
     def tells(self, op: Operation) -> bool:
-        """Whether threads tell others of what they have done to tensor memory."""
+        """Return whether the operation signals others that may then touch tensor memory."""
         if isinstance(op, warp.RingFill | warp.RingRelease):
             return not op.by_tensor_cores and op.cursor.ring in self.rings
         meets = warp.Arrive | warp.NamedBarrier | warp.BarSync | warp.WarpgroupSync
         return self.program.explicit_roles and isinstance(op, meets)
 
     def hears(self, op: Operation) -> bool:
-        """Whether threads wait for what others have done to it."""
+        """Return whether the operation waits for others that may have touched tensor memory."""
         if isinstance(op, warp.RingWait | warp.RingAcquire):
             return op.cursor.ring in self.rings
         if isinstance(op, warp.NamedBarrier):

@@ -1,4 +1,4 @@
-"""Warp IR as text: what each role executes, one operation per line, with the versions it touches. Meant to be read."""
+"""Warp IR as text for people: the operations of each role, one per line, with the versions they touch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilec.ir.warp import Operation, Program
 
 
 def show_program(program: Program) -> str:
-    """A warp program as text."""
+    """Return a warp program as text."""
     return "\n".join(_program(program)) + "\n"
 
 
@@ -70,7 +70,7 @@ def _barriers(ring: warp.Ring) -> str:
 
 
 def show_shared(layout: SharedLayout) -> str:
-    """How a shared tile lies in memory, in words."""
+    """Return the layout of a shared tile, in words."""
     if layout.placement is not None:
         return f"place {show_expr(layout.placement.place)} of {layout.placement.size}"
     panels = f"{layout.panels} panels of {layout.panel} columns" if layout.panels > 1 else "row-major"
@@ -80,7 +80,8 @@ def show_shared(layout: SharedLayout) -> str:
 
 
 def show_fragment(layout: Fragment) -> str:
-    """Digits, least significant first: `size` values that move `stride` along dimension `d` are `size·d(stride)`."""
+    """Return the digits of a layout, least significant first: `size` values that move `stride` along dimension `d` are
+    `size·d(stride)`."""
     sides = []
     for axes in (layout.threads, layout.registers):
         digits = [
@@ -137,13 +138,13 @@ def _body(body: tuple[Operation, ...], indent: str, heading: str = "") -> Iterat
 
 
 def _heading(moment: warp.Moment) -> str:
-    """Of a pipeline in another one, where both stand."""
+    """Return the heading of a position; of a pipeline inside another, the positions of both."""
     part = "steady state" if moment.part == "steady" else f"{moment.part}, step {moment.step}"
     return part if moment.around is None else f"{_heading(moment.around)}; over {moment.var.name}: {part}"
 
 
 def _iterations(moment: warp.Moment) -> Iterator[str]:
-    """In terms of the steady state's own variable, or what the variable was in the source's loop; outer loops first."""
+    """Yield the iterations, outer loops first, relative to the steady state's variable or as values of the source's."""
     if moment.around is not None:
         yield from _iterations(moment.around)
     if moment.iteration is not None:
@@ -268,9 +269,8 @@ def _operation(op: Operation) -> str:
         case warp.Advance(cursor=cursor, behind=behind):
             return f"advance {cursor.name}{f' to {behind.name}' if behind else ''}"
         case warp.Arrive(barrier=barrier, condition=condition, by_warps=by_warps, block=block):
-            return (
-                f"arrive at {_barrier(barrier)}{_whose(block)}{_where(condition)}{', once a warp' if by_warps else ''}"
-            )
+            once = ", once a warp" if by_warps else ""
+            return f"arrive at {_barrier(barrier)}{_whose(block)}{_where(condition)}{once}"
         case warp.CopiesArrive(barrier=barrier, condition=condition):
             return f"cp_async arrive at {_barrier(barrier)}{_where(condition)}"
         case warp.TensorArrive(barrier=barrier):

@@ -1,5 +1,5 @@
-"""What gives the scalars of a warp program their values, and integer expressions as sums of these: for the parts of the
-verifier that ask where boxes begin."""
+"""Definitions of the scalars of a warp program, and integer expressions as affine sums of them, for the verifier's checks
+of boxes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A loop's variable: from `start` on, `step` at a time, as long as it is less than `stop`. Where the machine says
-    how the loop goes on, it is also whatever `following` is."""
+    """The values of a loop's variable: `start`, then every `step`, below `stop`; with `following`, also that value."""
 
     start: tile.Expr
     stop: tile.Expr
@@ -22,7 +21,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """All that gives a variable a value: the same one may get it in several roles and copies of a loop's body."""
+    """All definitions of each variable; several roles and copies of a loop's body may define the same one."""
 
     values: dict[tile.Var, list[tile.Expr | Steps]]
 
@@ -65,7 +64,7 @@ class Definitions:
 
 
 def definitions_of(operations: Iterable[warp.Operation]) -> Definitions:
-    """Collect what the operations give to variables."""
+    """Return everything that defines each variable."""
     found: dict[tile.Var, list[tile.Expr | Steps]] = {}
     for op in operations:
         match op:

@@ -1,53 +1,53 @@
-"""What holds of a synchronised warp program, checked by running its control flow and its waits, but none of its
-arithmetic.
+"""Verifier of synchronised warp programs: it runs their control flow and their waits, but none of their arithmetic.
 
 1. Roles partition the threads of the block, whole warps each; warpgroup operations run in whole warpgroups, and roles
    that share a warpgroup ask for the same registers.
-2. Shared tiles have names of their own, lie inside the dynamic shared memory asked for, and overlap neither the
-   barriers nor one another, but for those over the rings, which may have the memory of tiles in rings.
-3. A tile with several versions is only touched through a cursor of its ring. A cursor that moves to where another one
-   stands moves by one version.
-4. Barriers: a version is filled by a role that has acquired it, and nobody reads one that it has not waited for; every
-   full barrier that is waited for is filled, every release meets its acquire, each with the arrivals that the barrier
-   counts; no role waits for ever, and no version is filled while its readers have it. Who fills by ordinary writes
-   has written every tile of the version, and is done with it when it hands it on. What a role has written itself is
-   fenced before it passes the version to another one, and so is what it has read of the machine's answers.
-5. What an asynchronous operation writes is read or awaited, and what it reads is overwritten, only after a wait that
-   covers it.
-6. Warpgroups that take turns each wait for their turn and pass it on, in this order; meanwhile they meet nobody at a
-   barrier of the role, and at the end the turn is the first one's again.
+2. Shared tiles have unique names, lie inside the dynamic shared memory asked for, and overlap neither the barriers nor
+   one another, except that tiles over the rings may reuse the memory of tiles in rings.
+3. A tile with several versions is only touched through a cursor of its ring. A cursor that moves to the position of
+   another one moves by one version.
+4. Barriers: a producer acquires a version before it fills it, and a consumer waits for it before it reads it. Every
+   full barrier that is waited for is filled, and every release meets its acquire, each with the arrivals that the
+   barrier counts. No role waits for ever, and no version is filled while consumers hold it. A producer that uses
+   ordinary writes has written every tile of the version when it hands it on, and does not touch it afterwards. A role
+   fences its own writes before it passes the version to another role, and its reads of cluster launch control
+   responses.
+5. The result of an asynchronous operation is read or awaited, and its source overwritten, only after a wait that covers
+   it.
+6. Warpgroups in ping-pong wait for their turn and pass it on, alternately; in between they take part in no barrier of
+   the role, and at the end the turn is the first warpgroup's again.
 7. Two operations of one role that touch the same version of a shared tile, or a tensor, one of them writing and not
-   both atomically, have a barrier between them, and a proxy fence where ordinary writes meet the asynchronous proxy. Of
-   a tensor none is needed where each thread reaches elements of its own, nor where the two reach other parts of it.
-8. Of a tile that warpgroups store apart, each reaches its own rows only, and of one with copies its own one; so a
-   barrier of each warpgroup will do there.
-9. Where a program begins early, each role waits for the grid before it, whatever path it takes, until it reaches a
-   tensor; and some role does at all events.
-10. A tile over the rings is touched only when the tiles whose memory it has are done with: all versions that were begun
-   to be filled have been released, nobody but this role has touched them besides who filled them, and its threads have
-   had a barrier since they did: one of each warpgroup will do where it has only read what lies beneath its own rows.
-   From then on nobody fills or touches these tiles.
-11. Two accesses to one version of a shared tile, or of a sum in tensor memory, by different roles, by TMA or by the
-   tensor cores, one of them writing, are ordered by barriers that somebody signals when the first is complete, and that
-   whoever makes the second has waited for, himself or by way of others; where threads have written what the
-   asynchronous proxy then reads or writes, they have fenced it before they signalled.
+   both atomically, have a barrier between them, and a proxy fence where ordinary writes meet the asynchronous proxy. A
+   tensor needs none where each thread reaches its own elements only, nor where the two reach different parts of it.
+8. Of a tile that warpgroups store in separate parts, each reaches its own rows only, and of a tile with copies its own
+   copy; so a barrier of each warpgroup is enough there.
+9. Where a program begins early, each role waits for the grid before it, on every path, until it reaches a tensor; and
+   some role always waits.
+10. A tile over the rings is touched only after the tiles whose memory it reuses: all versions that were acquired have
+    been released, only this role and their producers have touched them, and its threads have had a barrier since. A
+    barrier of each warpgroup is enough where it has only read the memory of its own rows. From then on nobody fills or
+    touches these tiles.
+11. Two accesses to one version of a shared tile, or of an accumulator in tensor memory, by different roles, by TMA or
+    by the tensor cores, one of them writing, are ordered by barriers: somebody signals when the first is complete, and
+    the role of the second has waited for that, directly or through others. Where the asynchronous proxy then reads or
+    writes what threads have written, these have fenced before they signalled.
 12. Such accesses, and those of one role, come in the order of the loop's text.
-13. The threads that have parts of a row find each other where it is reduced: in each warp they are a lane and all
-    those whose numbers differ from it in some bits, the same ones for all rows.
-14. An address that TMA, a tensor core, ldmatrix or stmatrix is given is aligned as it demands (`warp_alignment`).
-15. Where several threads have a copy of each element of a sweep, of which one stores to memory, no sweep sets registers
-    of all of them and memory that it reads too.
-16. Of what threads have done to tensor memory, others are told by a barrier only when those have fenced it since, and
-    who waits at one fences before it touches tensor memory: at the barriers of rings that lie there, and in a kernel
-    that makes its roles at all of them.
-17. The boxes that TMA copies begin at multiples of 16 bytes of a row of their tensor, whatever the kernel is launched
-    with (`warp_boxes`).
-18. No box that TMA stores or adds up begins below 0 (`warp_signs`).
+13. The threads that hold parts of a row can reduce it: in each warp they are a lane and all lanes whose numbers differ
+    from it in certain bits, the same bits for all rows.
+14. Addresses given to TMA, a tensor core, ldmatrix or stmatrix are aligned as it demands (`warp_alignment`).
+15. Where several threads hold a copy of each element of a sweep, of which one stores to memory, no sweep both sets
+    registers of all of them and reads that memory.
+16. Threads fence their accesses to tensor memory before they signal a barrier, and fence after they wait at one before
+    they touch tensor memory: at the barriers of rings in tensor memory, and at all barriers of explicit roles.
+17. The boxes that TMA copies begin at multiples of 16 bytes of a row of their tensor, for all launch parameters
+    (`warp_boxes`).
+18. No box that TMA stores or reduces begins below 0 in its tensor (`warp_signs`).
 
-Not checked here: the barriers that a kernel itself arrives at and waits for (`explicit_roles.protocol` runs them on the
-same machine, `ir.barrier_machine`, which says why not here; the emulator finds what that cannot know); that a cursor
-points at the iteration that the schedule means (the emulator's comparison with numpy finds that), and what blocks do to
-one another's global memory."""
+Not checked here: the kernel's own barriers (`explicit_roles.protocol` runs them on the same machine,
+`ir.barrier_machine`, which explains why; the emulator finds what neither can know); that a cursor points at the
+iteration that the schedule means (the emulator's comparison with numpy finds that); and races between blocks on global
+memory.
+"""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ from tilec.support import records
 from tilec.support.memo import by_identity
 
 MAX_STEPS = 20_000  # operations executed per role: enough for every shape of pipeline, whatever the trip count
-ALL_STEPS = 200_000  # those of all scenarios: where there are many, each has its share
+ALL_STEPS = 200_000  # the budget of all scenarios together, shared equally where there are many
 
 
 @records.dataclass(frozen=True, slots=True)
 class Unfollowed:
-    """A role that is followed no further than to this operation: what comes behind it is not verified."""
+    """A role that is cut short before this operation: nothing after it is verified."""
 
     role: str
     at: Operation
@@ -98,14 +98,13 @@ class Unfollowed:
 
 
 def program_violations(program: Program) -> Iterator[str]:
-    """Every rule of warp IR that a program breaks, in a sentence each; none where it may become code."""
+    """Yield every rule of warp IR that a program breaks, as a sentence each; none where it may become code."""
     return iter(verification(program)[0])
 
 
 @by_identity(4)
 def verification(program: Program) -> tuple[tuple[str, ...], tuple[Unfollowed, ...]]:
-    """The same, and where roles are not followed to their end: in loops in loops that together run for very long. One
-    place for each role, the first that it is cut at."""
+    """Return the violations, and one cut for each role that runs too long in nested loops to be followed to its end."""
     skips: dict[str, Unfollowed] = {}
     return tuple(_violations(program, skips)), tuple(skips.values())
 
@@ -125,16 +124,16 @@ def _violations(program: Program, skips: dict[str, Unfollowed]) -> Iterator[str]
     yield from early(program)
     overlaps, parts = overlaps_of(program), Parts(program)
     same_for_all_iterations: set[tuple[tuple[str, int], ...]] = set()
-    found = list(scenarios(program))
-    steps = min(MAX_STEPS, ALL_STEPS // len(found))
-    for scenario in found:
+    cases = list(scenarios(program))
+    steps = min(MAX_STEPS, ALL_STEPS // len(cases))
+    for scenario in cases:
         known = tuple(scenario.values.items())
         if known in same_for_all_iterations and scenario.taken is None:
             continue
         run = _Run(program, scenario, overlaps, parts, steps)
         is_broken = any(run.violations())
-        for cut in run.skips:
-            skips.setdefault(cut.role, cut)
+        for cut_role in run.skips:
+            skips.setdefault(cut_role.role, cut_role)
         if is_broken:
             yield from _Run(program, scenario, overlaps, parts, steps, whole=True).violations()
             return
@@ -143,19 +142,20 @@ def _violations(program: Program, skips: dict[str, Unfollowed]) -> Iterator[str]
 
 
 class _Broken(Exception):
-    """A promise is, as `said`."""
+    """A rule is violated, as `message` describes."""
 
-    def __init__(self, said: str) -> None:
-        super().__init__(said)
-        self.said = said
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 # ---- rings -----------------------------------------------------------------------------------------------------------
 
 
 class _Run:
-    """All roles together, each until it must wait, and for so many `steps` at most. Unless it is the `whole` run, loops
-    are cut where nothing new is expected: what that finds, the whole run has to confirm."""
+    """One run of all roles together, each until it must wait, and for `steps` operations at most. Unless it is the
+    `whole` run, loops skip iterations that repeat earlier ones; the whole run has to confirm a violation found this
+    way."""
 
     def __init__(
         self, program: Program, scenario: Scenario, overlaps: Overlaps, parts: Parts, steps: int, whole: bool = False
@@ -170,7 +170,7 @@ class _Run:
             if any(isinstance(op, warp.TensorMma) and op.paired for op in warp.walk(role.body))
         }
         self.versions = {(r.name, v): Version.of(r) for r in program.rings for v in range(r.depth)}
-        self.next_in_ping_pong = 0  # the warpgroup whose turn it is
+        self.next_in_ping_pong = 0  # the warpgroup that has the turn
         period = 0 if whole else lcm(*(r.depth for r in program.rings))
         skips: dict[tuple[str, int], int] = {}
         numbered = [(n, part) for role in program.roles for n, part in enumerate(_warpgroups(role))]
@@ -190,7 +190,7 @@ class _Run:
             state.mates = tuple(other for other in same if other is not state)
         self.overlaps = overlaps
         self.skips: list[Unfollowed] = []
-        self.covered: dict[str, str] = {}  # the tiles whose memory another tile has, and which
+        self.covered: dict[str, str] = {}  # tiles whose memory another tile reuses, and that tile
 
     def violations(self) -> Iterator[str]:
         try:
@@ -198,7 +198,7 @@ class _Run:
                 self.roles, self.advance, lambda state: state.done, lambda state: state.executed > self.steps
             )
         except _Broken as broken:
-            yield broken.said
+            yield broken.message
             return
         if how == "stuck":
             for state in self.roles:
@@ -209,7 +209,7 @@ class _Run:
             yield from self.leftovers()
 
     def advance(self, state: RoleState) -> bool:
-        """Run until a wait; whether it got anywhere."""
+        """Run a role until it must wait; return whether it made progress."""
         has_moved = False
         while not state.done:
             op = state.waiting or next(state.steps, None)
@@ -232,7 +232,7 @@ class _Run:
         return has_moved
 
     def step(self, state: RoleState, op: Operation) -> str | None:
-        """Execute one operation: a violation, "" if all is well, None if it cannot go on yet."""
+        """Execute one operation: return a violation, "" if there is none, None if the operation has to wait."""
         if message := self.tensor_fences.missing(state, op):
             return message
         match op:
@@ -251,7 +251,9 @@ class _Run:
                 state.missing[place] = set(self.rings[cursor.ring].buffers)
                 return ""
             case warp.TensorMma():
-                return self.multiply(state, op) if op.leader is None else ""  # else by barriers of the kernel's own
+                return (
+                    self.multiply(state, op) if op.leader is None else ""
+                )  # with a leader, ordered by the kernel's own barriers
             case warp.TmaLoad(destination=tile) | warp.TryCancel(answer=tile):
                 return self.load(state, op, tile.name) if op.barrier is None else ""  # as above
             case warp.TensorCopy():
@@ -323,7 +325,7 @@ class _Run:
             case warp.TensorWait(what=what):
                 return self.wait(state, {"load": "tcgen05.ld", "store": "tcgen05.st"}[what], 0)
             case warp.CopiesArrive():
-                for accesses in state.accesses.values():  # whoever waits for the barrier waits for them
+                for accesses in state.accesses.values():  # a wait for the barrier covers these copies
                     accesses[:] = [a for a in accesses if not (a.queue == "cp.async" and a.group and a.write)]
                 return ""
             case warp.CpAsyncCommit():
@@ -354,19 +356,19 @@ class _Run:
         if message := self.order.load(state.index, op, buffer, place, position, version.full.phase):
             return message
         if not missing:
-            # The barrier counts all bytes of a version: it completes with the last copy, as soon as anybody looks.
+            # The barrier counts all bytes of a version: the last copy completes it.
             version.full.fill()
         return ""
 
     def hear(self, state: RoleState, cursor: warp.Cursor, which: Literal["full", "empty"], phases: int) -> None:
-        """The role has waited for so many phases of the barrier of the version that it is at."""
+        """Record that the role has waited for so many phases of a barrier, of the version at the cursor."""
         ring, slot = self.rings[cursor.ring], state.positions.get(cursor.name, 0) % self.rings[cursor.ring].depth
         self.order.wait(state.index, (ring.name, slot, which), phases)
 
     def arrive(
         self, state: RoleState, op: warp.RingFill | warp.RingRelease, which: Literal["full", "empty"], arrivals: int
     ) -> str:
-        """The role, or the tensor cores for it, arrive at this barrier of the version that it is at."""
+        """Let the role, or the tensor cores for it, arrive at a barrier of the version at the cursor."""
         ring, version, _ = self.position(state, op.cursor)
         barrier = version.full if which == "full" else version.empty
         slot = state.positions.get(op.cursor.name, 0) % ring.depth
@@ -378,7 +380,8 @@ class _Run:
         return ""
 
     def multiply(self, state: RoleState, op: warp.TensorMma) -> str:
-        """The tensor cores keep the products of one sum in order; nobody else has the versions until they say so."""
+        """Hand the versions of a product to the tensor cores, which hold them until they signal. Products into one
+        accumulator stay in order."""
         slots: dict[str, tuple[int, int]] = {}
         for tile in (op.a, op.b, op.c):
             slot = self.version(state, op, tile.name)
@@ -395,7 +398,7 @@ class _Run:
         return self.order.multiply(state.index, op, slots)
 
     def given(self, state: RoleState, op: warp.RingFill | warp.RingRelease) -> str:
-        """A version that the tensor cores have been given is theirs to hand on, and only such a one."""
+        """Return a violation if a thread hands on a version that the tensor cores hold."""
         ring = op.cursor.ring
         is_given = (ring, state.positions.get(op.cursor.name, 0)) in state.given
         if is_given and not op.by_tensor_cores:
@@ -403,7 +406,7 @@ class _Run:
         return ""
 
     def fill(self, state: RoleState, op: warp.RingFill, cursor: warp.Cursor) -> str:
-        """By ordinary writes: the role's warps or threads arrive, each when it is done."""
+        """Let the role's warps or threads arrive at the full barrier, after their ordinary writes."""
         ring, position = self.rings[cursor.ring], state.positions.get(cursor.name, 0)
         if position >= state.acquired.get(ring.name, 0):
             return f"line {op.span.line}: {ring.name} is handed on before its version is acquired"
@@ -418,7 +421,7 @@ class _Run:
         return self.arrive(state, op, "full", state.role.arrivals(ring.by))
 
     def leave(self, state: RoleState, op: Operation, ring: Ring, position: int, how: str) -> str:
-        """Another role may have the version from here on, by whatever proxy."""
+        """Give up a version, which another role may then touch by either proxy."""
         slot = position % ring.depth
         for buffer in ring.buffers:
             for access in state.accesses.get((buffer, slot), ()):
@@ -426,7 +429,7 @@ class _Run:
                     return f"line {op.span.line}: {ring.name} is {how} while {access.op} still reads it"
                 if (access.write or ring.heard_by) and not access.fenced:
                     return f"line {op.span.line}: {ring.name} is {how} with no proxy fence after {access.op}"
-            # Whoever has waited for the other role comes after them.
+            # A role that has waited for the other role comes after these accesses.
             if (done := state.accesses.pop((buffer, slot), None)) and how == "released":
                 state.spent[(buffer, slot)] = done
         state.left[ring.name] = max(state.left.get(ring.name, 0), position + 1)
@@ -440,7 +443,7 @@ class _Run:
             return message
         if version.full.phase <= phase:
             return f"line {op.span.line}: {ring.name} is released before it was filled"
-        # Blocks that share tiles do the same: as many release this version as it is released to.
+        # Blocks that share tiles run alike: as many blocks release this version as this block releases it to.
         blocks = len(mates_by_any(self.program.cluster, ring.shared))
         if ring.paired and not op.by_tensor_cores:
             blocks = 2
@@ -470,7 +473,7 @@ class _Run:
         accesses = [*((n, False) for n in sorted(reads)), *((n, True) for n in sorted(writes))]
         kept_of = {}
         atomic = combined(op)
-        # All conflicts before any record: an operation may read and write one tile, and does not wait for itself.
+        # Check all conflicts before recording: an operation may read and write one tile without waiting for itself.
         for name, write in accesses:
             slot = self.version(state, op, name)
             if isinstance(slot, str):
@@ -510,16 +513,16 @@ class _Run:
         return ""
 
     def is_elsewhere(self, state: RoleState, op: Operation, name: str, earlier: Access, write: bool) -> bool:
-        """Whether both reach a tensor, but not the same part of it."""
+        """Return whether the two accesses reach different parts of a tensor."""
         return are_elsewhere(earlier.reached, self.parts.reached(op, name, write, self.executions[state.index].values))
 
     def cursor(self, op: warp.Operation, name: str) -> warp.Cursor | None:
-        """The one through which an operation reaches a tile, if that has versions."""
+        """Return the cursor through which an operation reaches a tile with versions."""
         ring = self.ring_of.get(name)
         return next((c for c in op.cursors if ring is not None and c.ring == ring.name), None)
 
     def version(self, state: RoleState, op: warp.Operation, name: str) -> int | str:
-        """Which version of a tile an operation touches, or what is wrong with that."""
+        """Return the slot of the version that an operation touches, or a violation."""
         if over := self.covered.get(name):
             return f"line {op.span.line}: {name_of(op)} touches {name} while {over} has its memory"
         ring = self.ring_of.get(name)
@@ -529,7 +532,8 @@ class _Run:
         if cursor is None:
             return f"line {op.span.line}: {name_of(op)} touches {name} without saying which version"
         position = state.positions.get(cursor.name, 0)
-        filling = 0 if ring.bytes else state.acquired.get(ring.name, 0)  # what TMA fills is nobody else's meanwhile
+        # Nobody else may touch a version while TMA fills it.
+        filling = 0 if ring.bytes else state.acquired.get(ring.name, 0)
         if ring.has_barriers and position >= max(state.waited.get(ring.name, 0), filling):
             return f"line {op.span.line}: {name_of(op)} touches {name} before it has waited for the version"
         if ring.has_barriers and position < state.left.get(ring.name, 0):
@@ -537,7 +541,7 @@ class _Run:
         return position % ring.depth
 
     def moves_in(self, state: RoleState, op: warp.Operation, name: str) -> str:
-        """Promise 10, where a tile over the rings is touched."""
+        """Check rule 10 where a tile over the rings is touched."""
         for tile, rows_alike in self.overlaps.beneath.get(name, ()):
             ring = self.ring_of[tile]
             begun = max(other.acquired.get(ring.name, 0) for other in self.roles)
@@ -562,8 +566,8 @@ class _Run:
         return ""
 
     def await_(self, state: RoleState, op: warp.Await) -> str:
-        """As if it read the tiles, or overwrote them; without `rendezvous`, what the thread itself has under way counts
-        alone."""
+        """Check a read of the tiles, or with `readers` an overwrite. Without `rendezvous` only the thread's own
+        asynchronous operations count."""
         for name in op.tiles:
             slot = self.version(state, op, name)
             if isinstance(slot, str):
@@ -592,7 +596,7 @@ class _Run:
 
 
 def _warpgroups(role: Role) -> tuple[Role, ...]:
-    """The parts of a role that go on by themselves: its warpgroups where they take turns, else all of it."""
+    """Return the parts of a role that run independently: its warpgroups in ping-pong, else the whole role."""
     if role.ping_pong_barrier is None:
         return (role,)
     return tuple(

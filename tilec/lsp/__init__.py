@@ -1,12 +1,12 @@
-"""`tilec lsp`: what editors ask about kernel files while they are being written.
+"""`tilec lsp`: a language server for kernel files.
 
-positions   places in a text as an editor counts them
-names       what each name of a file is, and where else it stands
-vocabulary  what can be written at a place: names of the language, parameters, dtypes
-hover       what is known of the word under the cursor
-findings    diagnostics and their fixes, as the protocol has them
-worker      a process that checks and schedules, and what it finds; `helper` is our side of it
-documents   the open files, and what has been found out about each
-answers     what an editor is answered
-server      the protocol's connection, and when a text is looked at
+positions   conversion of places between tilec and an editor
+names       definitions and uses of the names of a file
+vocabulary  names of the language, parameters and dtypes at a place
+hover       the description of the word under the cursor
+findings    diagnostics and their fixes in the types of the protocol
+worker      a process that checks and schedules; `helper` is its client
+documents   the open files, and the results about each
+answers     answers to an editor's requests
+server      the protocol's connection, and the analysis of changed texts
 """

@@ -1,4 +1,5 @@
-"""What an editor is answered about a file that it has open, in the types of the protocol."""
+"""Answers to an editor's requests about an open file, in the types of the protocol. The handlers are named after the
+requests of the protocol."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tilec.frontend.language import meaning
 from tilec.frontend.syntax import ast
 from tilec.lsp import findings, vocabulary
 from tilec.lsp.documents import Document, Documents
-from tilec.lsp.hover import hover as told
+from tilec.lsp.hover import hover as describe_place
 from tilec.lsp.names import Kind, Names, Symbol
 from tilec.lsp.positions import Units
 from tilec.support.records import dataclass
@@ -41,7 +42,7 @@ _SYMBOLS: dict[Kind, types.SymbolKind] = {
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What every answer is made from: the open files, how the editor counts, and where the documents are a site."""
+    """The inputs of every answer: the open files, the editor's code units, and the address of the documents' site."""
 
     documents: Documents
     units: Units
@@ -51,7 +52,7 @@ class Desk:
         return types.Location(document.uri, self.units.range(span, document.source.lines))
 
     def definition(self, document: Document, line: int, column: int) -> tuple[Document, Span] | None:
-        """Where what stands at a place is defined, in whatever file."""
+        """Return the definition of the name at a place, in whatever file it is."""
         found = document.names.at(line, column)
         if found is not None:
             symbol, _ = found
@@ -75,7 +76,7 @@ def _place_in(document: Document, symbol: Symbol | None) -> tuple[Document, Span
 
 def hover(desk: Desk, document: Document, params: types.HoverParams) -> types.Hover | None:
     place = desk.units.place(params.position, document.source.lines)
-    found = told(document, desk.documents, *place)
+    found = describe_place(document, desk.documents, *place)
     if found is None:
         return None
     text, span = found
@@ -122,18 +123,18 @@ def signature_help(desk: Desk, document: Document, params: types.SignatureHelpPa
         return None
     entry = vocabulary.signature_of(call.name, text)
     if entry is not None:
-        label, shown, told = vocabulary.shown(entry), vocabulary.parameters(entry), meaning(entry)
+        label, shown, documentation = vocabulary.shown(entry), vocabulary.parameters(entry), meaning(entry)
     else:
         symbol = document.names.visible(line, column).get(call.name)
         if symbol is None or symbol.node is None:
             return None
-        shown, told = tuple(f"{p.kind}{p.name}" for p in symbol.node.params), symbol.kind
+        shown, documentation = tuple(f"{p.kind}{p.name}" for p in symbol.node.params), symbol.kind
         label = f"{symbol.name}({', '.join(shown)})"
     words = [p.split("=")[0] for p in shown]
     active = words.index(call.keyword) if call.keyword in words else min(call.argument, max(len(words) - 1, 0))
     signature = types.SignatureInformation(
         label,
-        documentation=types.MarkupContent(types.MarkupKind.Markdown, told),
+        documentation=types.MarkupContent(types.MarkupKind.Markdown, documentation),
         parameters=[types.ParameterInformation(p) for p in shown],
     )
     return types.SignatureHelp([signature], active_signature=0, active_parameter=active)
@@ -160,7 +161,7 @@ def document_symbols(desk: Desk, document: Document, params: types.DocumentSymbo
 def _outline(
     body: tuple[ast.Stmt, ...], names: Names, document: Document, units: Units, *, top: bool = False
 ) -> list[types.DocumentSymbol]:
-    """Functions with what they allocate; at the top the constants too."""
+    """Return functions with the buffers that they allocate; with `top`, constants too."""
     lines = document.source.lines
     listed = []
     for statement in body:
@@ -202,7 +203,7 @@ def rename(desk: Desk, document: Document, params: types.RenameParams) -> types.
 
 
 def _renamable(desk: Desk, document: Document, position: types.Position) -> tuple[Symbol, Span] | None:
-    """The name at a place, unless another file gives it, or it may stand where the text cannot be read."""
+    """Return the name at a place; None if another file defines it, or it may occur in text that cannot be parsed."""
     names = document.names
     found = names.at(*desk.units.place(position, document.source.lines))
     if found is None or found[0].kind in ("module", "imported"):

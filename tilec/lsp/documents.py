@@ -1,4 +1,4 @@
-"""The files that an editor has open: their text, the names in it, and what was found out about it so far."""
+"""The files that an editor has open: their text, their names, and the results about them so far."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tilec.support.source import SourceFile, Span
 
 @dataclasses.dataclass(eq=False)
 class Document:
-    """A file, as it is in the editor. `edition` counts its texts; `checked` and `scheduled` are what was found out
-    about this one (None: not yet)."""
+    """A file as it is in the editor. `edition` counts its texts; `checked` and `scheduled` are the results for this one
+    (None: not yet)."""
 
     uri: str
     source: SourceFile
@@ -42,14 +42,14 @@ class Document:
     def offset(self, line: int, column: int) -> int:
         return sum(len(text) + 1 for text in self.source.lines[: line - 1]) + column - 1
 
-    def about(self, told: Told, span: Span) -> str | None:
-        """What was told about a definition: the spans begin where it does."""
+    def about(self, notes: Told, span: Span) -> str | None:
+        """Return the note about a definition: the one with the same start."""
         at = span.line, span.column
-        return next((text for where, text in told if not where.file and (where.line, where.column) == at), None)
+        return next((text for where, text in notes if not where.file and (where.line, where.column) == at), None)
 
 
 def path_of(uri: str) -> str:
-    """The file behind a URI. What is no file (`untitled:`) gets a path in a folder that there is not, so that it
+    """Return the path of a URI. What is no file (`untitled:`) gets a path in a folder that does not exist, so that it
     imports nothing."""
     parts = urlsplit(uri)
     if parts.scheme == "file":
@@ -89,7 +89,7 @@ class Documents:
     # ---- other files -------------------------------------------------------------------------------------------------
 
     def beside(self, document: Document, path: str) -> Document | None:
-        """The file that a document imports by this path: as it is open, else as it lies on the disk."""
+        """Return the file that a document imports by this path: the open one, else the one on the disk."""
         place = Path(document.source.path).parent / path
         for other in self._open.values():
             if Path(other.source.path) == place:
@@ -101,8 +101,8 @@ class Documents:
         return Document(place.as_uri(), source) if place.is_absolute() else None
 
     def origin(self, document: Document, origin: Origin) -> tuple[Document, Symbol | None] | None:
-        """The file that a name comes from, and the name there (None: it is the file itself). An imported name may have
-        been imported there too."""
+        """Return the file that a name comes from, and the name there (None: the file itself is meant). An imported name
+        may be imported there too."""
         name = origin.name
         for path in origin.files:
             there = self.beside(document, path)
@@ -115,7 +115,7 @@ class Documents:
         return None
 
     def from_stars(self, document: Document, name: str) -> tuple[Document, Symbol] | None:
-        """A name that the file has by `from .file import *`."""
+        """Return a name that the file has by `from .file import *`."""
         for star in document.names.stars:
             for path in star.files:
                 there = self.beside(document, path)

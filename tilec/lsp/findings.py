@@ -1,4 +1,4 @@
-"""Diagnostics as the protocol has them, and the fixes that go with them."""
+"""Diagnostics in the types of the protocol, and their fixes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _SEVERITY = {
 }
 
 NO_MISTAKE_HERE = frozenset({"no-kernel"})
-"""Mistakes of what is compiled, and none of a file that others import: an editor holds both."""
+"""Codes of errors of a compilation that are none of an imported file: an editor opens both."""
 
 
 def diagnostics(
     found: Iterable[Diagnostic], source: SourceFile, uri: str, units: Units, site: str | None
 ) -> list[types.Diagnostic]:
-    """Each once: a kernel is checked, and what is found is found again when it is scheduled. Codes link to `site`."""
+    """Return each diagnostic once: scheduling a kernel finds again what checking it has found. Codes link to `site`."""
     return [_diagnostic(one, source, uri, units, site) for one in dict.fromkeys(found)]
 
 
 def _diagnostic(found: Diagnostic, source: SourceFile, uri: str, units: Units, site: str | None) -> types.Diagnostic:
     labels = [label for label in (found.primary, *found.secondary) if label is not None and label.span.line > 0]
-    # Of several files, only this one's editor hears of it: it shows where the mistake reaches it.
+    # An error in another file is shown at the line of this file through which it is reached.
     shown = next((label for label in labels if not label.span.file), None)
     whole = source.whole_line(_import_line(labels, source)) if shown is None else shown.span
     related = [
@@ -53,7 +53,7 @@ def _diagnostic(found: Diagnostic, source: SourceFile, uri: str, units: Units, s
 
 
 def _import_line(labels: list[Label], source: SourceFile) -> int:
-    """Of an import of the file that they are in, if that can be seen; else the first."""
+    """Return the line that imports the labels' file, if it is recognisable; else the first."""
     stems = {Path(label.span.file).stem for label in labels}
     for number, line in enumerate(source.lines, start=1):
         if "import" in line and any(re.search(rf"\b{re.escape(stem)}\b", line) for stem in stems):
@@ -80,7 +80,7 @@ def _location(label: Label, source: SourceFile, uri: str, units: Units) -> types
 
 
 def fixes(found: Iterable[Diagnostic], source: SourceFile) -> Iterator[tuple[Diagnostic, Span, str]]:
-    """What can be written in place of what: where it stands once in the text that the diagnostic points at."""
+    """Yield each fix with the span to replace, where the wrong text occurs exactly once in the diagnostic's range."""
     for one in found:
         if one.fix is None or one.primary is None or one.primary.span.file:
             continue

@@ -1,4 +1,5 @@
-"""Our side of a `worker`: one question at a time, and an end to it where it takes too long or nobody wants to know."""
+"""The client of a `worker` process: asks one question at a time, and ends the process where it takes too long or the
+answer is no longer wanted."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tilec.lsp.worker import LENGTH, Answer, Question
 
 
 class Helper:
-    """Starts its process with the first question, and again after each that ended it."""
+    """Starts its worker with the first question, and again after a question that ended it."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -25,8 +26,8 @@ class Helper:
         self._asked: Question | None = None
 
     async def ask(self, question: Question, is_wanted: Callable[[], bool]) -> Answer | None:
-        """None where it is no longer wanted when its turn comes, or where the process ended, or had to be, before. Once
-        it may have ended for another reason than this question, and is asked again."""
+        """Return the answer; None if it is no longer wanted at its turn, times out, or ends the worker. A worker that
+        has ended is started and asked once more, because an earlier question may have ended it."""
         async with self._lock:
             if not is_wanted():
                 return None
@@ -61,7 +62,7 @@ class Helper:
         return found
 
     def give_up(self, path: str) -> None:
-        """Nobody wants to know what it is doing for a file, if that is what it does."""
+        """Stop the worker if it is busy with this file."""
         if self._asked is not None and self._asked.source.path == path:
             self.stop()
 
@@ -73,7 +74,7 @@ class Helper:
 
 
 async def _started() -> Process:
-    # Not from the current folder (-P): that is the editor's, and may hold any Python.
+    # Without the current folder (-P): it is the editor's, and may contain any Python.
     ours = str(Path(tilec.__file__).parents[1])
     program = f"import sys; sys.path.insert(0, {ours!r}); from tilec.lsp.worker import main; main()"
     return await asyncio.create_subprocess_exec(
@@ -82,7 +83,7 @@ async def _started() -> Process:
 
 
 async def _watched(process: Process) -> None:
-    """Until it ends; or until we end, and it with us."""
+    """Wait for the process to end; kill it if this task ends first."""
     try:
         await process.wait()
     finally:

@@ -1,5 +1,5 @@
-"""What is known of the word under the cursor, as Markdown: what it means in the language, what it is in this file, and
-what the scheduler has done with its statement."""
+"""The description of the word under the cursor, as Markdown: its meaning in the language, its definition in this file,
+and the schedule of its statement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNSCHEDULED = "not scheduled yet"
 
 
 def hover(document: Document, documents: Documents, line: int, column: int) -> tuple[str, Span] | None:
-    """What is to be said at a place, and about which part of the text."""
+    """Return the description of a place, and the part of the text that it is about."""
     text = document.source.lines[line - 1]
     word, start = word_at(text, column)
     span = Span(line, start, line, start + len(word))
@@ -61,7 +61,7 @@ def _about(document: Document, documents: Documents, symbol: Symbol, place: Span
 
 
 def _definition(document: Document, symbol: Symbol) -> Iterator[str]:
-    """The line that defines it; of a function all of its header, and what it says of itself."""
+    """Yield the defining line; for a function its whole header, and its docstring."""
     first = symbol.places[0]
     lines = [document.source.lines[first.line - 1].strip()]
     if symbol.node is not None and symbol.node.body:
@@ -77,7 +77,7 @@ def _definition(document: Document, symbol: Symbol) -> Iterator[str]:
 
 
 def _explanations(document: Document, line: int, column: int) -> Iterator[str]:
-    """What `tilec explain` says of the mistakes that are shown here."""
+    """Yield the texts of `tilec explain` for the diagnostics here."""
     from tilec.driver.explanations import EXPLANATIONS
 
     for answer in (document.checked, document.scheduled):
@@ -87,11 +87,11 @@ def _explanations(document: Document, line: int, column: int) -> Iterator[str]:
                 yield f"**{found.severity}[{found.code}]** {' '.join(EXPLANATIONS.get(found.code, '').split())}"
 
 
-# ---- what the scheduler did ------------------------------------------------------------------------------------------
+# ---- schedules -------------------------------------------------------------------------------------------------------
 
 
 def _is_statement(document: Document, line: int) -> bool:
-    """Whether code of a kernel stands on the line."""
+    """Return whether the line belongs to a function."""
     return any(covers(scope.span, line, 1) or scope.span.line == line for scope in document.names.scopes[1:])
 
 
@@ -103,13 +103,13 @@ def _schedules(document: Document, line: int, column: int) -> Iterator[str]:
     elif document.scheduled is None:
         yield f"Schedule: {_UNSCHEDULED}"
     else:
-        told = [text for span, text in _innermost(document.scheduled.schedules, line, column)]
-        yield from (f"Schedule: {text}" for text in dict.fromkeys(told))
+        notes = [text for span, text in _innermost(document.scheduled.schedules, line, column)]
+        yield from (f"Schedule: {text}" for text in dict.fromkeys(notes))
 
 
-def _innermost(told: Told, line: int, column: int) -> Iterator[tuple[Span, str]]:
-    """Of the statements around a place, those that begin last; a place before the first one on its line counts as in
+def _innermost(notes: Told, line: int, column: int) -> Iterator[tuple[Span, str]]:
+    """Yield the notes on the statements around a place that begin last. A place on a statement's line counts as inside
     it."""
-    at = [(span, text) for span, text in told if not span.file and (covers(span, line, column) or span.line == line)]
+    at = [(span, text) for span, text in notes if not span.file and (covers(span, line, column) or span.line == line)]
     latest = max(((span.line, span.column) for span, _ in at), default=None)
     yield from ((span, text) for span, text in at if (span.line, span.column) == latest)

@@ -1,4 +1,4 @@
-"""What each name of a kernel file stands for, and where else it stands. Nothing is evaluated: the text says it.
+"""Resolution of the names of a kernel file: their definitions and uses, from the text alone.
 
 Names belong to the file, a function, a lambda or a comprehension, as in Python.
 """
@@ -21,7 +21,7 @@ Kind = Literal["constant", "variable", "buffer", "function", "kernel", "macro", 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an imported name comes from: the paths to look at, seen from the file's folder, and its name there (None
+    """The origin of an imported name: the candidate paths, relative to the file's folder, and its name there (None
     where it is the file itself)."""
 
     files: tuple[str, ...]
@@ -30,8 +30,8 @@ class Origin:
 
 @dataclass(eq=False, slots=True)
 class Symbol:
-    """One name of one scope. `places` are where it is given a value, `uses` where it is read; `node` is the statement
-    that defines a function, `origin` where an imported name comes from."""
+    """One name of one scope. `places` are its definitions, `uses` its reads; `node` is the definition of a function,
+    `origin` the origin of an imported name."""
 
     name: str
     kind: Kind
@@ -43,12 +43,11 @@ class Symbol:
 
     @property
     def spans(self) -> list[Span]:
-        """Everywhere it stands, in the order of the text."""
+        """All its occurrences, in the order of the text."""
         return sorted({*self.places, *self.uses}, key=_start)
 
     def defined_for(self, line: int, column: int) -> Span:
-        """The definition that a use at this place means: of a tile or variable the allocation, else the last one before
-        it."""
+        """Return the definition that a use refers to: for a buffer the allocation, else the last one before the use."""
         if self.kind == "buffer":
             return self.places[0]
         before = [span for span in self.places if _start(span) <= (line, column)]
@@ -57,7 +56,7 @@ class Symbol:
 
 @dataclass(eq=False, slots=True)
 class Scope:
-    """Names of a function, or of the file. `span` is all of its text."""
+    """The names of a function, or of the file. `span` is all of its text."""
 
     span: Span
     parent: Scope | None = None
@@ -71,7 +70,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """`base.name`, where the base is a name of its own."""
+    """`base.name`, where the base is a name."""
 
     base: Symbol
     name: str
@@ -80,8 +79,8 @@ class Member:
 
 @dataclass(slots=True)
 class Names:
-    """All names of a file; `stars` are the files of whose names it has all. `is_whole`: nothing of its text had to be
-    left out."""
+    """All names of a file; `stars` are the files from which it imports all names. `is_whole`: all of its text could be
+    parsed."""
 
     module: ast.Module
     is_whole: bool = True
@@ -99,7 +98,7 @@ class Names:
             yield from scope.symbols.values()
 
     def at(self, line: int, column: int) -> tuple[Symbol, Span] | None:
-        """The name that stands at a place, or ends there."""
+        """Return the name at a place, or ending there."""
         for symbol in self.symbols():
             for span in symbol.spans:
                 if covers(span, line, column):
@@ -113,7 +112,7 @@ class Names:
         return next((name for span, name in self.unresolved.items() if covers(span, line, column)), None)
 
     def visible(self, line: int, column: int) -> dict[str, Symbol]:
-        """What may be named at a place, by name: the innermost scope's first."""
+        """Return the names visible at a place; an inner scope hides an outer one."""
         inside = [scope for scope in self.scopes if scope is self.top or covers(scope.span, line, column)]
         found: dict[str, Symbol] = {}
         for scope in reversed(inside):
@@ -123,7 +122,7 @@ class Names:
 
 
 def covers(span: Span, line: int, column: int) -> bool:
-    """Whether a place lies in the span or at its end."""
+    """Return whether a place lies in the span or at its end."""
     return (span.line, span.column) <= (line, column) <= (span.end_line, span.end_column)
 
 
@@ -132,7 +131,7 @@ def _start(span: Span) -> tuple[int, int]:
 
 
 def resolve(module: ast.Module, is_whole: bool = True) -> Names:
-    """The names of a file."""
+    """Return the names of a file."""
     names = Names(module, is_whole)
     reader = _Reader(names)
     top = reader.open(module.span, None)
@@ -145,7 +144,7 @@ def resolve(module: ast.Module, is_whole: bool = True) -> Names:
 
 
 class _Reader:
-    """Binds the names of each scope, then visits what is read in it."""
+    """Binds the names of each scope, then resolves the uses in it."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
@@ -323,7 +322,6 @@ def _kind_of_function(node: ast.Function) -> Kind:
 
 
 def _word(span: Span, name: str, text: str) -> Span:
-    """The name in a definition's first lines."""
     for down, line in enumerate(text.split("\n")):
         if not line.startswith(("@", "#")) and name in line:
             column = line.index(name) + 1

@@ -1,4 +1,4 @@
-"""Places in a text: tilec counts lines and characters from 1, an editor lines and code units from 0."""
+"""Conversion of places in a text: tilec counts lines and characters from 1, an editor lines and code units from 0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CODECS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """The code units that the editor counts: of UTF-16, unless both sides agreed on others."""
+    """The editor's code units: of UTF-16, unless both sides agreed on others."""
 
     encoding: str = "utf-16"
 
@@ -23,7 +23,7 @@ class Units:
         return len(text.encode(codec, "surrogatepass")) // width
 
     def range(self, span: Span, lines: Sequence[str]) -> types.Range:
-        """Where a span stands in a text of these lines. What points nowhere is the text's beginning."""
+        """Return the range of a span in a text of these lines; the beginning of the text for a span without a place."""
         start = self._position(span.line, span.column, lines)
         end = self._position(span.end_line, span.end_column, lines)
         return types.Range(start, max(start, end, key=lambda at: (at.line, at.character)))
@@ -34,7 +34,7 @@ class Units:
         return types.Position(line - 1, self.length(lines[line - 1].rstrip("\r")[: max(column - 1, 0)]))
 
     def place(self, position: types.Position, lines: Sequence[str]) -> tuple[int, int]:
-        """Line and column; what lies outside the text is its nearest place."""
+        """Return line and column; a position outside the text becomes the nearest place inside."""
         if position.line >= len(lines):
             return len(lines), len(lines[-1]) + 1
         text, left = lines[position.line].rstrip("\r"), position.character

@@ -1,4 +1,4 @@
-"""The language server: the protocol's requests in, answers out. Nothing that a file or an editor holds ends it."""
+"""The language server: receives the protocol's requests and sends answers. No content of a file or request ends it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 
 PAUSE = 0.15
-"""Seconds without a change after which a text is looked at."""
+"""The seconds without a change after which a text is analysed."""
 CHECK_SECONDS, SCHEDULE_SECONDS = 20.0, 300.0
 
 
 class _Protocol(LanguageServerProtocol):
-    """Answers a request that makes no sense too: who asks it waits."""
+    """Also answers malformed requests, because their sender waits."""
 
     def structure_message(self, data: dict[str, Any]) -> Any:
         try:
@@ -43,10 +43,10 @@ class _Protocol(LanguageServerProtocol):
 
 
 class Server(LanguageServer):
-    """The open files, and the two processes that look at them: mistakes do not wait for schedules."""
+    """The open files, and the two workers that analyse them: errors do not wait for schedules."""
 
     def __init__(self, options: CompileOptions, site: str | None) -> None:
-        # Kernels are small: the whole text with each change, and nothing to put together.
+        # Kernels are small: each change sends the whole text, so that there are no edits to apply.
         whole = types.TextDocumentSyncKind.Full
         super().__init__("tilec", __version__, text_document_sync_kind=whole, protocol_cls=_Protocol)
         self.options = options
@@ -56,7 +56,7 @@ class Server(LanguageServer):
         self._looking: set[asyncio.Task[None]] = set()
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """In the editor's log, without the traceback: nobody waits for it."""
+        """Write the error to the editor's log, without the traceback."""
         self.log(f"{type(error).__name__}: {error}")
 
     def log(self, message: str) -> None:
@@ -67,10 +67,10 @@ class Server(LanguageServer):
         encoding = self.workspace.position_encoding
         return Units(str(encoding.value if isinstance(encoding, types.PositionEncodingKind) else encoding))
 
-    # ---- looking at a text -------------------------------------------------------------------------------------------
+    # ---- analysis of a text ------------------------------------------------------------------------------------------
 
     def look(self, document: Document, pause: float = 0.0) -> None:
-        """Begin to find out what is wrong with it, and how it is scheduled."""
+        """Start checking and scheduling a document."""
         self.scheduler.give_up(document.source.path)
         task = asyncio.ensure_future(self._look(document, document.edition, pause))
         self._looking.add(task)
@@ -84,8 +84,8 @@ class Server(LanguageServer):
         if not is_current():
             return
         if found is None or found.bug is not None:
-            said = "no answer in time" if found is None else f"internal error: {found.bug}"
-            self.log(f"{document.source.path} cannot be checked: {said}")
+            reason = "no answer in time" if found is None else f"internal error: {found.bug}"
+            self.log(f"{document.source.path} cannot be checked: {reason}")
             return
         document.checked = found
         self.publish(document)
@@ -104,19 +104,18 @@ class Server(LanguageServer):
 
 
 def _concerning(document: Document, options: CompileOptions) -> CompileOptions:
-    """Of the constants that -D gives values, those that the file speaks of: an editor opens others too."""
+    """Return the options with only those -D constants that the file mentions: an editor opens other files too."""
     text = document.source.text
     return replace(options, defines=tuple(d for d in options.defines if d[0] in text))
 
 
 def serve(options: CompileOptions, site: str | None) -> None:
-    """Answer an editor on standard input and output until it goes. Diagnostics link to `site`, if the documents are
-    one."""
+    """Serve an editor on standard input and output until it disconnects. Diagnostics link to `site`, if there is one."""
     logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
     server = Server(options, site)
     register(server)
     try:
-        # What any library prints must not come between the answers.
+        # Output of libraries must not mix with the answers.
         with (
             open(0, "rb", closefd=False) as requests,
             open(1, "wb", closefd=False) as replies,
@@ -132,7 +131,7 @@ def serve(options: CompileOptions, site: str | None) -> None:
 
 
 def register(server: Server) -> None:
-    """What the server answers."""
+    """Register the server's request handlers."""
     feature = server.feature
     feature(types.TEXT_DOCUMENT_DID_OPEN)(functools.partial(_did_open, server))
     feature(types.TEXT_DOCUMENT_DID_CHANGE)(functools.partial(_did_change, server))
@@ -168,7 +167,7 @@ def register(server: Server) -> None:
 def _answering(
     server: Server, handler: Callable[[answers.Desk, Document, Any], Any]
 ) -> Callable[[Any], Awaitable[Any]]:
-    """A request about a file that is open; of any other there is nothing to say. What goes wrong is said in the log."""
+    """Return a handler for requests about open files. Errors are logged, and answered with nothing."""
 
     async def answered(params: Any) -> Any:
         document = server.documents.get(params.text_document.uri)
@@ -199,7 +198,7 @@ def _did_change(server: Server, params: types.DidChangeTextDocumentParams) -> No
 
 
 def _did_save(server: Server, params: types.DidSaveTextDocumentParams) -> None:
-    """Files that import it are looked at again."""
+    """Analyse the files that import the saved one again."""
     saved = server.documents.get(params.text_document.uri)
     for document in server.documents.all():
         imported = document.checked.source.imported.values() if document.checked is not None else ()

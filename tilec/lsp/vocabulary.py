@@ -1,4 +1,4 @@
-"""What the language knows at a place of a text, finished or not: the call around it, names, parameters, dtypes."""
+"""The language's vocabulary at a place of a text, finished or not: the call around it, names, parameters, dtypes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _WORD = re.compile(r"[A-Za-z_][\w.]*")
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """The innermost call that is open at a place: its name as written, the number of the argument there, the keyword of
-    that argument, and those that are given."""
+    """The innermost open call at a place: its name as written, the index and the keyword of the argument there, and all
+    keywords given."""
 
     name: str
     argument: int
@@ -38,8 +38,8 @@ class Inside:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Where a place stands. `written` is the dotted word that ends there, in a string or comment what of it stands
-    before the place."""
+    """The context of a place. `written` is the dotted word that ends there; in a string or comment only its part before
+    the place."""
 
     kind: Literal["code", "string", "comment"]
     written: str
@@ -47,7 +47,7 @@ class Context:
 
 
 def context(text: str, offset: int) -> Context:
-    """What stands before character `offset` of a text."""
+    """Return the context of the character at `offset` of a text."""
     kind: Literal["code", "string", "comment"] = "code"
     calls: list[tuple[str, int, list[str], str | None]] = []
     before, last = text[:offset], ""
@@ -85,18 +85,19 @@ def _is_closed(token: str) -> bool:
 
 
 def language_names(text: str) -> tuple[str, ...]:
-    """What the file calls `tilelang.language`."""
+    """Return the names of `tilelang.language` in the file."""
     return tuple(dict.fromkeys([*(a or b for a, b in _IMPORTED.findall(text)), "T"]))
 
 
 def meant(word: str, text: str) -> str:
-    """A dotted word as the language spells it: with `T.` for whatever the file calls it."""
+    """Return a dotted word with `T.` in place of the file's name for the language."""
     head, dot, rest = word.partition(".")
     return f"T.{rest}" if dot and head in language_names(text) else word
 
 
 def word_at(line: str, column: int) -> tuple[str, int]:
-    """The dotted word around a column (from 1), up to the end of the part that is there; and where it begins."""
+    """Return the dotted word around a column (from 1), up to the end of its part there, and the column where it
+    begins."""
     for found in _WORD.finditer(line):
         if found.start() < column <= found.end() + 1:
             end = column - 1
@@ -107,12 +108,12 @@ def word_at(line: str, column: int) -> tuple[str, int]:
 
 
 def signature_of(word: str, text: str) -> Name | None:
-    """What the language says of a dotted word."""
+    """Return the language's documentation of a dotted word."""
     return documented().get(meant(word, text))
 
 
 def shown(name: Name) -> str:
-    """How a call of it is written."""
+    """Return the signature of a call."""
     return name.signature if isinstance(name.signature, str) else written(name.signature)
 
 
@@ -124,7 +125,7 @@ def markdown(name: Name) -> str:
 
 
 def members(prefix: str, text: str) -> Iterator[tuple[str, Name]]:
-    """What may follow `T.`, or another dotted beginning of a name of the language: its next part, and what it is."""
+    """Yield the possible next parts after `T.` or another dotted prefix of the language, with their documentation."""
     head = meant(prefix, text)
     if head == "T.GemmWarpPolicy.":
         policy = documented()["T.GemmWarpPolicy"]
@@ -136,7 +137,7 @@ def members(prefix: str, text: str) -> Iterator[tuple[str, Name]]:
 
 
 def keywords(call: Inside, text: str) -> Iterator[tuple[str, str]]:
-    """Parameters of a call that are not given by name yet, and how they are written."""
+    """Yield the parameters of a call that are not given yet, and their notation."""
     entry = signature_of(call.name, text)
     if entry is None or not isinstance(entry.signature, Signature):
         return
@@ -148,7 +149,7 @@ def keywords(call: Inside, text: str) -> Iterator[tuple[str, str]]:
 
 
 def parameters(entry: Name) -> tuple[str, ...]:
-    """The parameters of a call, each as the signature shows it; a lone `*` is none."""
+    """Return the parameters of a call as its signature shows them, without a lone `*`."""
     if isinstance(entry.signature, str):
         return ()
     shown = ("*args",) if entry.signature.variadic else ()

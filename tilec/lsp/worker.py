@@ -1,5 +1,5 @@
-"""Checks and schedules what an editor holds, in a process of its own: whatever becomes of it, the editor's server
-lives on. It reads questions from standard input and writes answers, pickled, to standard output."""
+"""A process that checks and schedules an editor's files, so that no failure ends the editor's server. It reads pickled
+questions from standard input and writes pickled answers to standard output."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from tilec.driver.build import Plan
 
 Told = tuple[tuple[Span, str], ...]
-"""What is to be said about places of the text, as Markdown."""
+"""Notes about places of the text, as Markdown."""
 
 LENGTH = struct.Struct(">Q")
-"""What stands before each message: how many bytes it has."""
+"""The prefix of each message: its length in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`check` finds mistakes and what names are given, `schedule` plans the kernels of a text without mistakes."""
+    """`check` finds errors and the values of names; `schedule` plans the kernels of a text without errors."""
 
     step: Literal["check", "schedule"]
     source: SourceFile
@@ -36,9 +36,8 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What there is to say about a text: `source` with the files that it imports; `values` of names, by where they are
-    given; `schedules` of statements and loops, and `layouts` of tiles, by where these stand. `bug` is an internal
-    error."""
+    """The results for a text: `source` with the files that it imports; `values` of names, by their definitions;
+    `schedules` of statements and loops, and `layouts` of tiles, by their places. `bug` is an internal error."""
 
     source: SourceFile
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -64,7 +63,7 @@ def answer(question: Question) -> Answer:
 # ---- check -----------------------------------------------------------------------------------------------------------
 
 _MOST_VALUES = 4
-"""Of a name that is given several: as a macro's parameter, in each call another."""
+"""The most values shown for a name with several, as a macro's parameter, which differs between calls."""
 
 
 def _check(question: Question) -> Answer:
@@ -85,8 +84,8 @@ def _check(question: Question) -> Answer:
         legal(question.source, question.options, observer)
     except CompileError as error:
         found = error.diagnostics
-    told = tuple((span, text) for span, values in given.items() if (text := _told(values)))
-    return Answer(question.source, (*found, *observer.warnings), told)
+    notes = tuple((span, text) for span, values in given.items() if (text := _told(values)))
+    return Answer(question.source, (*found, *observer.warnings), notes)
 
 
 def _told(values: list[Any]) -> str:
@@ -96,7 +95,7 @@ def _told(values: list[Any]) -> str:
 
 
 def _shown(value: Any) -> str | None:
-    """A constant as it is written; None for what is no constant."""
+    """Return a constant as it is written; None for anything else."""
     if value is None or isinstance(value, bool | int | float | str):
         return f"`{value!r}`"
     if isinstance(value, tuple):
@@ -141,12 +140,12 @@ def _schedules(plan: Plan) -> Iterator[tuple[Span, str]]:
             f"{loop['status']}: {loop['proof']}{rings}",
         )
         for op in planned.loop.own:
-            told, stmt = loop["ops"][op], planned.loop.statements[op]
-            role = f", role {told['role']}" if told["role"] else ""
+            record, stmt = loop["ops"][op], planned.loop.statements[op]
+            role = f", role {record['role']}" if record["role"] else ""
             yield (
                 stmt.span,
-                f"stage {told['stage']}, order {told['order']}{role}: begins {told['start']} cycles after "
-                f"its iteration, issues for {told['issue']} cycles, done after {told['latency']}; "
+                f"stage {record['stage']}, order {record['order']}{role}: begins {record['start']} cycles after "
+                f"its iteration, issues for {record['issue']} cycles, done after {record['latency']}; "
                 f"an iteration every {loop['ii']} cycles{of}",
             )
 
@@ -177,7 +176,7 @@ def _serve(questions: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def main() -> None:
-    # What any library prints must not come between the answers.
+    # Output of libraries must not mix with the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     _serve(sys.stdin.buffer, answers)

@@ -1,7 +1,7 @@
-"""PTX text to a cubin, by nvJitLink: no GPU, driver or toolkit. The only module that imports it.
+"""Assembles PTX text to a cubin by nvJitLink, without GPU, driver or toolkit. The only module that imports it.
 
-The assembler's log is part of the result: registers and spills of each entry, and as `Remark`s what it did to the code
-without being asked (waits injected, wgmma serialised, setmaxnreg ignored).
+The assembler's log is part of the result: registers and spills of each entry, and as `Remark`s the changes to the code
+that nobody asked for (waits injected, wgmma serialised, setmaxnreg ignored).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ RemarkKind = Literal["register-spill", "wgmma-serialised", "inserted-wait", "set
 
 @dataclass(frozen=True, slots=True)
 class EntryReport:
-    """What one kernel costs, in the assembler's words; sizes in bytes per thread, `smem_bytes` static and per CTA."""
+    """The resources of one kernel as the assembler reports them; sizes in bytes per thread, `smem_bytes` static and per
+    CTA."""
 
     name: str
     registers: int
@@ -51,8 +52,9 @@ class Assembled:
 
 
 def assemble(ptx: str, target: str, *, opt_level: int = 3, line_info: bool = False) -> Assembled:
-    """Assemble and link one PTX module for `target`. PTX that is refused is a bug in tilec, not in the kernel. With
-    `line_info` the cubin says which line of the kernel each instruction comes from; the instructions are the same."""
+    """Assemble and link one PTX module for `target`. Raises `InternalError` for PTX that is refused: that is a bug in
+    tilec, not in the kernel. With `line_info` the cubin maps each instruction to its line of the kernel; the
+    instructions are the same."""
     options = [f"-arch={target}", "-verbose", *_LEVELS[opt_level], *(["-lineinfo"] if line_info else [])]
     if "setmaxnreg" in ptx:
         # nvJitLink compiles PTX relocatable (-c), and relocatable code may not move registers between warps: setmaxnreg
@@ -72,7 +74,7 @@ def assemble(ptx: str, target: str, *, opt_level: int = 3, line_info: bool = Fal
 
 @cache
 def refusal(ptx: str, target: str) -> str | None:
-    """What the assembler has against PTX that a person wrote, if anything: its first error, in its words."""
+    """Return the assembler's first error in PTX that a user wrote; None if it has none."""
     try:
         assemble(ptx, target, opt_level=0)
     except InternalError as error:
@@ -82,12 +84,12 @@ def refusal(ptx: str, target: str) -> str | None:
 
 
 def assembled(cubin: bytes, info: str) -> Assembled:
-    """A cubin with what its log says."""
+    """Return a cubin with the parsed log."""
     entries = parse_entries(info)
     return Assembled(cubin, info, entries, parse_remarks(info, entries))
 
 
-# nvJitLink itself knows -O0 and -O3 only, and must be given neither where the assembler is told.
+# nvJitLink itself knows -O0 and -O3 only, and must be given neither with an option for the assembler.
 _LEVELS = {0: ("-O0",), 1: ("-Xptxas=-O1",), 2: ("-Xptxas=-O2",), 3: ("-O3",)}
 
 
@@ -122,7 +124,7 @@ def _text(size: int, handle: int, read: Callable[[int, bytearray], None]) -> str
 
 
 def _refusal(ptx: str, log: str) -> str:
-    """The assembler's errors, each with the PTX line it names."""
+    """Return a message with the assembler's errors, each with the PTX line it names."""
     lines = ptx.split("\n")
     message = ["the assembler refused the PTX"]
     for entry in log.splitlines():
@@ -145,10 +147,10 @@ _WARNING = re.compile(r"^ptxas (?:.*; )?warning\s*:\s*(.*)$")
 
 
 def parse_entries(info: str) -> tuple[EntryReport, ...]:
-    """The kernels that the log reports on, in the log's order.
+    """Return the kernels that the log reports on, in the log's order.
 
-    The compiler's lines give stack and spills, then registers; the linker's, at the end, the shared memory. Only what
-    the linker kept is reported.
+    The compiler's lines give stack and spills, then registers; the linker's, at the end, the shared memory. Only
+    kernels that the linker kept are reported.
     """
     frames: dict[str, tuple[int, int, int]] = {}
     registers: dict[str, tuple[int, int]] = {}
@@ -173,7 +175,7 @@ def parse_entries(info: str) -> tuple[EntryReport, ...]:
 
 
 def parse_remarks(info: str, entries: tuple[EntryReport, ...]) -> tuple[Remark, ...]:
-    """What deserves a warning: the assembler's numbered advice, its warnings, and spills."""
+    """Return what deserves a warning: the assembler's numbered advice, its warnings, and spills."""
     remarks = []
     for line in info.splitlines():
         if match := _ADVICE.match(line):

@@ -1,7 +1,7 @@
-"""Keeps what the assembler has made in a folder, found again by what it was made of.
+"""A cache of assembled machine code in a folder, by a hash of its input.
 
-The same PTX gives the same machine code, which takes a third of the time of a build to make again. Entries that are
-damaged are made again and overwritten; the oldest go once there are too many.
+The same PTX gives the same machine code, which takes a third of a build's time. Damaged entries are made again and
+overwritten; the oldest are deleted once there are too many.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tilec.support.kept_files import keep, kept
 MOST_ENTRIES = 1000
 """One entry is 10 to 300 KB."""
 
-_FORMAT = 2  # of entries, and of the options that `assembler.assemble` makes of what it is asked for
-_LENGTH = 8  # bytes that say how long the log is
+_FORMAT = 2  # of entries, and of the assembler options that `assembler` derives from its arguments
+_LENGTH = 8  # bytes of the length of the log
 
 
 def assemble_cached(
     ptx: str, target: str, folder: Path | None, *, opt_level: int = 3, afresh: bool = False
 ) -> assembler.Assembled:
-    """What `assembler.assemble` gives, from the folder where it is there (None: there is no folder). `afresh` looks
-    nothing up."""
+    """Return the result of `assembler.assemble_module`, from the folder where it is there (None: no cache). `afresh`
+    ignores existing entries."""
     if folder is None:
         return assembler.assemble(ptx, target, opt_level=opt_level)
     path = folder / "assembled" / key(ptx, target, opt_level)
@@ -41,7 +41,7 @@ def assemble_cached(
 
 
 def key(ptx: str, target: str, opt_level: int) -> str:
-    """What machine code depends on, as a hash."""
+    """Return a hash of everything that machine code depends on."""
     version = installed().get("nvidia-nvjitlink", "")
     return sha256(repr((_FORMAT, version, target, opt_level, ptx)).encode()).hexdigest()
 
@@ -51,7 +51,7 @@ def _read(path: Path, ptx: str) -> assembler.Assembled | None:
         data = kept(path, path.name)
         length = int.from_bytes(data[:_LENGTH], "little")
         found = assembler.assembled(data[_LENGTH + length :], data[_LENGTH : _LENGTH + length].decode())
-        os.utime(path, follow_symlinks=False)  # what is used is not old
+        os.utime(path, follow_symlinks=False)  # a used entry counts as new
     except (OSError, ValueError):
         return None
     return found if _is_machine_code_of(ptx, found) else None
@@ -65,7 +65,7 @@ def _is_machine_code_of(ptx: str, found: assembler.Assembled) -> bool:
 
 
 def _forget_oldest(folder: Path) -> None:
-    """Leaves half of the entries where there are more than there may be. Other processes may do the same."""
+    """Delete half of the entries where there are too many. Other processes may do the same at the same time."""
     with suppress(OSError):
         found = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
         entries = [(entry.stat().st_mtime_ns, entry.path) for entry in found]

@@ -1,20 +1,20 @@
-"""How far the assembler is to optimise: as far as is asked for, unless that would take it minutes."""
+"""Chooses the assembler's optimisation level: the requested one, unless that would take minutes."""
 
 from __future__ import annotations
 
 MOST_WAITS = 64
-"""Times in a row that a warpgroup waits for wgmma, without a branch between, for which everything is optimised."""
+"""The most consecutive waits for wgmma, without a branch between, that are assembled at the full level."""
 
 LEVEL = 1
-"""At which more are assembled."""
+"""The level for more."""
 
 
 def waits_in_a_row(ptx: str) -> int:
-    """How often in a row, at most, a warpgroup waits for wgmma without a branch between.
+    """Return the largest number of consecutive waits for wgmma without a branch between.
 
-    What ptxas 13.0 takes at -O2 and -O3 for a line of products, each with loads of its own and a wait, grows with their
-    third power: 3.6 seconds for 50, 11.5 for 75, 28 for 100, with registers spilt from 75 on. At -O1 100 take it 3.2
-    seconds and no spill.
+    The time of ptxas 13.0 at -O2 and -O3 for a sequence of products, each with loads of its own and a wait, grows with
+    its third power: 3.6 seconds for 50, 11.5 for 75, 28 for 100, with registers spilt from 75 on. At -O1 100 take 3.2
+    seconds without spills.
     """
     most = here = 0
     for line in ptx.splitlines():
@@ -30,7 +30,7 @@ def waits_in_a_row(ptx: str) -> int:
 
 
 def assembler_level(ptx: str, opt_level: int, asked: int | None) -> int:
-    """What is `asked` of the assembler, else as much as of the whole compilation, where that takes it seconds."""
+    """Return the level `asked` for, else that of the compilation, reduced where the assembler would take too long."""
     if asked is not None:
         return asked
     return opt_level if waits_in_a_row(ptx) <= MOST_WAITS else min(opt_level, LEVEL)

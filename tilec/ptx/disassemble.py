@@ -1,4 +1,4 @@
-"""The machine code of a cubin as text, where a disassembler is installed: `nvdisasm` reads it, nothing here runs it."""
+"""Disassembles a cubin by `nvdisasm`, where that is installed."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import sys
 from pathlib import Path
 
 PACKAGE = "nvidia-cuda-nvdisasm"
-"""What brings the disassembler, where there is no CUDA toolkit."""
+"""The package with the disassembler, for machines without a CUDA toolkit."""
 
 
 def disassembler() -> str | None:
-    """`nvdisasm`, on the path or from its package."""
+    """Return the path of `nvdisasm`, on the path or from its package; None if it is not installed."""
     places = (Path(folder) / "nvidia" / "cu13" / "bin" / "nvdisasm" for folder in sys.path)
     return shutil.which("nvdisasm") or next((str(place) for place in places if place.is_file()), None)
 
 
 def disassembled(cubin: bytes) -> str | None:
-    """Every function of a cubin. Of one with line information, `//## File "gemm.tl", line 28` stands before the
-    instructions of a line. None without a disassembler, or where it cannot read the cubin."""
+    """Return the text of all functions of a cubin; None without a disassembler, or where it cannot read the cubin. With
+    line information, `//## File "gemm.tl", line 28` precedes the instructions of a line."""
     program = disassembler()
     if program is None:
         return None
-    # A file in memory, which goes with this process however it ends.
+    # A file in memory, which disappears with this process however it ends.
     with os.fdopen(os.memfd_create("kernel.cubin"), "wb") as file:
         file.write(cubin)
         file.flush()

@@ -1,7 +1,7 @@
-"""The instructions: a row per form, with its operands and the least target and PTX version that know it.
+"""The instruction table: a row per form, with its operands and the lowest target and PTX version that support it.
 
-A row is found by the longest run of leading parts: `cp.async.bulk.commit_group` before `cp.async`.
-Rows say what the assembler would say early and in our words; the assembler stays the judge of the rest.
+A row is found by the longest run of leading parts: `cp.async.bulk.commit_group` before `cp.async`. The rows catch
+early, in our words, what the assembler would report; the assembler remains the judge of the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a modifier needs beyond its row: `modifier` is matched against the dot-separated parts of the opcode."""
+    """The requirements of a modifier beyond its row's. `modifier` is matched against the dot-separated parts of the
+    opcode."""
 
     modifier: str
     sm: int = 0
@@ -89,7 +90,7 @@ _WORDS = {
     "c": "a function or a list in parentheses",
 }
 
-# Modifiers that came later than the instructions they stand on.
+# Modifiers that are newer than their instructions.
 _BF16 = (Requirement("bf16", 80, (7, 0)), Requirement("bf16x2", 80, (7, 0)))
 _BF16_ARITHMETIC = (Requirement("bf16", 90, (7, 8)), Requirement("bf16x2", 90, (7, 8)))
 _PAIRS_OF_F32 = Requirement("f32x2", 100, (8, 6))
@@ -320,7 +321,7 @@ ROWS: dict[str, Row] = {row.stem: row for row in (*_rows(), *_tensor_rows(), *_m
 
 @cache
 def lookup(opcode: str) -> Row | None:
-    """The row of an instruction by its whole opcode, or None where nobody knows it."""
+    """Return the row of an instruction by its whole opcode; None for an unknown instruction."""
     stem = opcode
     while stem:
         row = ROWS.get(stem)
@@ -364,7 +365,7 @@ def _target_complaint(opcode: str, target: str, version: str) -> str | None:
 
 
 def check(instruction: Instruction, target: str, version: str) -> str | None:
-    """What is wrong with an instruction on a target (`sm_90a`) at a PTX version (`8.0`), or None."""
+    """Return what is wrong with an instruction on a target (`sm_90a`) at a PTX version (`8.0`); None if nothing is."""
     row = lookup(instruction.opcode)
     if row is None:
         return f"unknown instruction {instruction.opcode}"

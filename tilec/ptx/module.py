@@ -1,4 +1,5 @@
-"""A PTX translation unit as values: what the emitter builds, `ptx.text` prints and parses, and the emulator decodes."""
+"""A PTX translation unit as values: built by the emitter, printed and parsed by `ptx.text` and `ptx.parse`, decoded by
+the emulator."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ class NotPred:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """`(a, b)`: what a call passes or takes back: `.param` variables, registers and constants."""
+    """`(a, b)`: the arguments or results of a call: `.param` variables, registers and constants."""
 
     items: tuple[Reg | Imm | FloatImm | Symbol, ...]
 
@@ -112,7 +113,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Loc:
-    """`.loc file line column`: the instructions after it come from there."""
+    """`.loc file line column`: the source location of the instructions after it."""
 
     file: int
     source_line: int
@@ -134,7 +135,7 @@ class RegDecl:
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """An address in an initialiser: byte `shift / 8` and following of `symbol + addend` stand at `offset`."""
+    """An address in an initialiser: the bytes of `symbol + addend` from byte `shift / 8` on, at `offset`."""
 
     offset: int
     size: int
@@ -174,7 +175,7 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """`name: .branchtargets a, b;`: where a `brx.idx` may go."""
+    """`name: .branchtargets a, b;`: the possible targets of a `brx.idx`."""
 
     name: str
     labels: tuple[str, ...]
@@ -183,7 +184,7 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class Prototype:
-    """`name: .callprototype (…) _ (…);`: the shape of the functions that an indirect call may reach."""
+    """`name: .callprototype (…) _ (…);`: the signature of the functions that an indirect call may reach."""
 
     name: str
     returns: tuple[Param, ...]

@@ -1,8 +1,8 @@
-"""Keeps the names of a PTX module apart: those of the kernel's author, and those that tilec and PTX have.
+"""Keeps the names of a PTX module apart: the kernel author's, and those of tilec and PTX.
 
-The assembler takes a parameter that is named like its kernel, and crashes for sm_80. A `$`, which no name in a kernel
-file has, makes a name that is free by construction. Nobody outside misses the name of a parameter: a launch passes
-them in their order.
+The assembler accepts a parameter with the name of its kernel, and crashes for sm_80. A `$`, which no name in a kernel
+file has, makes a name that is free by construction. No caller needs the name of a parameter: a launch passes them in
+order.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from dataclasses import replace
 from tilec.ptx.module import Address, Entry, Instruction, Item, Module, Symbol
 
 _RESERVED = re.compile(r"_|WARP_SZ|vprintf|tilec_smem|__tilec_.*|printf_arguments|printf_[0-9a-f]{16}")
-"""The identifiers of PTX itself, and what tilec calls variables and functions."""
+"""The identifiers of PTX itself, and of tilec's variables and functions."""
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether PTX or tilec uses the name itself: a kernel, which is found by its name, cannot have it."""
+    """Return whether PTX or tilec uses the name itself. A kernel, which is found by its name, cannot have it."""
     return _RESERVED.fullmatch(name) is not None
 
 
 def parameter_name(name: str) -> str:
-    """Return what PTX calls a parameter: its own name unless that is reserved."""
+    """Return the name of a parameter in PTX: its own unless that is reserved."""
     return f"{name}$" if is_reserved(name) else name
 
 
 def separate_parameters(module: Module) -> Module:
-    """Rename the parameters that are named like a kernel of the module, which no instruction names."""
+    """Rename the parameters that have the name of a kernel of the module."""
     kernels = {entry.name for entry in module.entries}
     return replace(module, entries=tuple(_separate(entry, kernels) for entry in module.entries))
 

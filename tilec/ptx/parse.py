@@ -1,7 +1,7 @@
-"""Reads PTX text into a `ptx.Module` (grammar/ptx.lark). The inverse of `ptx.text`, up to comments.
+"""Parses PTX text into a `ptx.Module` (grammar/ptx.lark). The inverse of `ptx.text`, up to comments.
 
-Text of other compilers is welcome: what has no place in a `Module` and no effect on a run (debug sections, pragmas,
-address hints of parameters) is dropped, and everything else that is not understood is an error with its line.
+Text of other compilers is accepted: parts without effect on a run that a `Module` cannot hold (debug sections, pragmas,
+address hints of parameters) are dropped, and anything else unknown is an error with its line.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PtxSyntaxError(Exception):
 
 
 def parse_module(text: str) -> Module:
-    """The translation unit; every instruction, label and declaration carries its line."""
+    """Return the translation unit; every instruction, label and declaration carries its line."""
     try:
         parts = _parser().parse(text)
     except UnexpectedInput as error:
@@ -89,9 +89,9 @@ def _parser() -> Lark:
 
 
 MOST_REGISTERS = 1 << 20
-"""Of one declaration: more would take the emulator's memory, before any of them is used."""
+"""The limit of one declaration: more would exhaust the emulator's memory before any is used."""
 MOST_BYTES = 1 << 30
-"""Of one variable."""
+"""The limit of one variable."""
 
 _SIZES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 _STRUCT = {
@@ -119,7 +119,7 @@ _STRUCT = {
 
 @dataclass(frozen=True, slots=True)
 class _Tagged:
-    """A part of a declaration that its parent picks out by name."""
+    """A part of a declaration, which its parent finds by its tag."""
 
     tag: str
     value: Any
@@ -421,7 +421,7 @@ class _Build(Transformer[Token, Any]):
 
 
 def _flatten(children: Iterable[Any]) -> Iterator[Item]:
-    """Items in order; one `.reg` line may declare several registers."""
+    """Yield the items in order; one `.reg` line may declare several registers."""
     for child in children:
         if isinstance(child, tuple):
             yield from child
@@ -431,7 +431,7 @@ def _flatten(children: Iterable[Any]) -> Iterator[Item]:
 
 @dataclass(frozen=True, slots=True)
 class _InitialAddress:
-    """The address of a variable or function as an initial value, or the part of it under a mask of bits."""
+    """The address of a variable or function as an initial value, or its part under a bit mask."""
 
     symbol: str
     addend: int
@@ -486,7 +486,7 @@ def _resolve_registers(body: tuple[Item, ...]) -> tuple[Item, ...]:
 
 
 def _check_depth(body: tuple[Item, ...]) -> None:
-    """What walks over blocks goes as deep as they lie in each other."""
+    """Refuse deeply nested blocks, over which code recurses."""
     level: list[Item] = list(body)
     for _ in range(DEEPEST):
         level = [inner for item in level if isinstance(item, Block) for inner in item.body]

@@ -1,6 +1,6 @@
-"""Takes apart the instructions that most of a PTX file consists of: the grammar reads each in one piece, as PLAIN.
+"""Parses the most frequent kind of instructions, which the grammar reads in one piece, as PLAIN.
 
-A kernel's registers and addresses are few and stand in many instructions, so that each is made once.
+A kernel has few registers and addresses, used in many instructions, so that each is made once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ADDRESS = re.compile(r"([^+-]+)(?:\+?(-?\d+))?")
 
 
 def instruction(text: str, line: int) -> Instruction:
-    """`@%p1 add.s32 %r1, %r2, 3;` as a value. The text matches PLAIN."""
+    """Return an instruction such as `@%p1 add.s32 %r1, %r2, 3;`. The text must match PLAIN."""
     guard, rest = None, text[:-1]
     if text[0] == "@":
         predicate, rest = rest.split(None, 1)
@@ -60,7 +60,7 @@ def _operand(text: str) -> Operand:
 
 
 def _simple(text: str) -> Any:
-    """A register, number or name; the grammar says which of them may stand where."""
+    """Return a register, number or name; the grammar limits where each may stand."""
     if text[0] == "%" or text == "_":
         return Reg(text)
     if text[0] != "-" and not text[0].isdigit():

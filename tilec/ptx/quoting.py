@@ -1,5 +1,5 @@
-"""Texts in PTX that are not PTX: names of files, comments. The assembler takes printable ASCII alone, and knows no
-escapes in strings: anything else is written as the bytes of its UTF-8 in hexadecimal, as in an address of the web."""
+"""Quotes arbitrary text in PTX: names of files, comments. The assembler takes printable ASCII only, and no escapes in
+strings: any other character becomes the hexadecimal bytes of its UTF-8, as in a URL."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def quote_text(text: str) -> str:
 
 
 def unquote_text(text: str) -> str:
-    """Return the text that `quote_text` was given."""
+    """Return the original of a text that `quote_text` has made."""
     data = _HEXADECIMAL.sub(lambda found: bytes([int(found[1], 16)]), _bytes(text))
     return data.decode(errors="surrogateescape")
 
 
 def _bytes(text: str) -> bytes:
-    """File names that are not UTF-8 have surrogates for their bytes."""
+    """Encode a text in which surrogates stand for bytes that are not UTF-8, as in file names."""
     return text.encode(errors="surrogateescape")

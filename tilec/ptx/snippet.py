@@ -1,6 +1,6 @@
-"""PTX that a person has written into a kernel: `fma.rn.f32 {0}, {1}, {2}, {3};`, where {0} is the result and {1} and on
-are what goes in. It may declare registers, and it computes: no memory, no barriers, no branches, nothing of the
-machine. So it may be computed twice, or not at all, like any other expression."""
+"""PTX that the author writes into a kernel: `fma.rn.f32 {0}, {1}, {2}, {3};`, where {0} is the result and {1} and on
+are the inputs. It may declare registers, and it only computes: no memory, no barriers, no branches, no machine state.
+So it may be computed twice, or not at all, like any other expression."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COMPUTES = frozenset(_COMPUTES.split())
 """The first words of instructions whose results depend on their operands alone."""
 
 SPECIAL = frozenset({"rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2", "tanh"})
-"""Those for the unit of transcendental functions."""
+"""The instructions for the unit of transcendental functions."""
 
 _HEAD = ".version 9.0\n.target sm_120a\n.address_size 64\n.visible .entry snippet() {\n"
 _REGISTER = re.compile(r"\{\s*(\d+)\s*\}")
@@ -46,7 +46,7 @@ _CLASSES = {"f16": "b16", "bf16": "b16", "f16x2": "b32", "bf16x2": "b32", "f32":
 
 
 class SnippetError(Exception):
-    """What is wrong with the text, and what to do about it."""
+    """An error in the text, with a remedy."""
 
     def __init__(self, message: str, remedy: str | None = None) -> None:
         super().__init__(message)
@@ -56,42 +56,43 @@ class SnippetError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """`registers` are those that it declares, with their classes: b16 b32 b64 f32 f64 pred; {0} and its like are
-    `operand(0)` and its like in the instructions."""
+    """`registers` are those that it declares, with their classes: b16 b32 b64 f32 f64 pred. In the instructions {0} is
+    `operand_name(0)`, and so on."""
 
     registers: tuple[tuple[str, str], ...]
     instructions: tuple[Instruction, ...]
 
     @property
     def special(self) -> int:
-        """How many instructions are for the unit of transcendental functions."""
+        """The number of instructions for the unit of transcendental functions."""
         return sum(i.opcode.partition(".")[0] in SPECIAL for i in self.instructions)
 
     def renamed(self, names: Mapping[str, Reg]) -> Iterator[Instruction]:
-        """The instructions with these registers in place of theirs."""
+        """Yield the instructions with their registers replaced."""
         for i in self.instructions:
             guard = None if i.guard is None else Guard(names[i.guard.reg.name], i.guard.negated)
             yield replace(i, operands=tuple(_renamed(o, names) for o in i.operands), guard=guard)
 
 
 def operand(number: int) -> str:
-    """The name in a snippet of what is written {number}."""
+    """Return the name of {number} in a snippet's instructions."""
     return f"%operand{number}"
 
 
 def without_comments(text: str) -> str:
-    """Return the text without the comments of its author."""
+    """Return the text without the author's comments."""
     return _COMMENT.sub(" ", text)
 
 
 def with_names(text: str, names: Sequence[str]) -> str:
-    """The text with the names of registers in place of {0}, {1} and on."""
+    """Return the text with the names of registers in place of {0}, {1} and on."""
     return _REGISTER.sub(lambda found: names[int(found[1])], text)
 
 
 @lru_cache(maxsize=256)
 def read(text: str, inputs: int) -> Snippet:
-    """A snippet of so many inputs. `SnippetError` where the text is not understood, or does more than compute."""
+    """Return a snippet with so many inputs. Raises `SnippetError` where the text is not understood, or does more than
+    compute."""
     named = {int(number) for number in _REGISTER.findall(text)}
     if 0 not in named:
         raise SnippetError("nothing is written to {0}, the result", "write {0} where the result goes")
@@ -123,18 +124,18 @@ def read(text: str, inputs: int) -> Snippet:
 
 
 def complaint(snippet: Snippet, target: str, version: str) -> str | None:
-    """What of it the target does not know, if anything."""
+    """Return the first instruction error on a target; None if there is none."""
     found = (isa.check(instruction, target, version) for instruction in snippet.instructions)
-    return next((said for said in found if said is not None), None)
+    return next((error for error in found if error is not None), None)
 
 
 def _line(line: int, inputs: int) -> int:
-    """Of the text, where its first is 1."""
+    """Return the line in the snippet's text, from 1."""
     return max(line - _HEAD.count("\n") - inputs - 2, 1)
 
 
 def _check_ends(text: str) -> None:
-    """Refuse text that would end with what stands around it."""
+    """Refuse text that could close the block around it, or merge with the text behind it."""
     bare = _COMMENT.sub(" ", text).rstrip()
     depths = list(accumulate({"{": 1, "}": -1}.get(character, 0) for character in bare))
     if depths and (min(depths) < 0 or depths[-1]):
@@ -166,7 +167,7 @@ def _declared(item: RegDecl, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check(instruction: Instruction, known: Collection[str], inputs: Collection[str], written: set[str]) -> None:
-    """Refuse what does more than compute; what it writes joins `written`."""
+    """Refuse an instruction that does more than compute; add the registers that it writes to `written`."""
     opcode = instruction.opcode
     if opcode.partition(".")[0] not in COMPUTES:
         if isa.lookup(opcode) is None:
@@ -193,7 +194,6 @@ def _check(instruction: Instruction, known: Collection[str], inputs: Collection[
 
 
 def _names(value: Operand | None) -> list[str]:
-    """The registers of an operand."""
     match value:
         case Reg(name=name):
             return [name]

@@ -1,7 +1,7 @@
 """Prints a `ptx.Module` as PTX text.
 
-Instructions are indented by four spaces, labels stand at column 0, and nothing depends on anything but the module, so
-equal modules print to equal bytes. `ptx.parse` reads the text back; comments are the only thing it drops.
+Instructions are indented by four spaces, labels stand at column 0, and the text depends on the module alone, so that
+equal modules print to equal bytes. `ptx.parse` reads the text back; it drops only comments.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _INDENT = "    "
 
 
 def print_module(module: Module) -> str:
-    """The module as text that `ptxas` and `ptx.parse` take."""
+    """Return the module as text for `ptxas` and `ptx.parse`."""
     lines = [f".version {module.version}", f".target {module.target}", ".address_size 64", ""]
     if module.files:
-        # Time and size are given, or the assembler takes those of a file of that name in the folder that it runs in
-        # for its line table: the same input would not be the same output. A time of 0 counts as not given.
+        # Without time and size the assembler reads those of a file of that name in its working folder for its line
+        # table, and the same input would give different output. A time of 0 counts as not given.
         lines.extend(f'.file {index} "{quote_text(path)}", 1, 1' for index, path in enumerate(module.files, start=1))
         lines.append("")
     if module.variables:
@@ -60,7 +60,7 @@ def print_module(module: Module) -> str:
 
 
 def print_variable(variable: Variable) -> str:
-    """One declaration; every variable is an array of bytes, whatever it was declared as."""
+    """Return one declaration; every variable is printed as an array of bytes."""
     linkage = f".{variable.linkage} " if variable.linkage else ""
     extent = str(variable.size) if variable.size else ""
     head = f"{linkage}.{variable.space} .align {variable.align} .b8 {variable.name}[{extent}]"
@@ -76,7 +76,7 @@ def print_variable(variable: Variable) -> str:
 
 
 def print_instruction(instruction: Instruction) -> str:
-    """One instruction with its guard and semicolon, not indented."""
+    """Return one instruction with its guard and semicolon, not indented."""
     guard = instruction.guard
     prefix = "" if guard is None else f"{_guard(guard)} "
     if not instruction.operands:

@@ -1,7 +1,7 @@
-"""Checks that a name in a PTX module stands for one thing wherever it can be used.
+"""Checks that every name in a PTX module has one meaning where it is visible.
 
-Kernels, functions and variables share the outermost name space; the parameters and variables of a kernel stand beside
-them. Labels and registers have `$` and `%` in front.
+Kernels, functions and variables share the outermost name space; the parameters and variables of a kernel are visible
+beside them. Labels and registers have `$` and `%` in front.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tilec.ptx.module import Module, Variable
 
 
 def name_clashes(module: Module) -> Iterator[str]:
-    """Yield a sentence for each name that stands for two things in one place."""
+    """Yield a sentence for each name with two meanings in one place."""
     outer = [variable.name for variable in module.variables]
     outer += [function.name for function in module.functions]
     outer += [entry.name for entry in module.entries]

@@ -1,4 +1,4 @@
-"""The kernels of one folder: what is listed can be read and saved, and nothing else is reached."""
+"""The kernels of one folder: listed files can be read and saved, and nothing else is accessible."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tilec.support.records import dataclass
 _NEW = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*\.tl")
 _CONSTANT = re.compile(r"[A-Za-z_]\w*=\S+")
 _SECONDS = 120
-"""For one compilation: a slip in a kernel is not to keep the machine busy."""
+"""The time limit of one compilation: an error in a kernel must not keep the machine busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a compilation `said`, and the report page where there is one."""
+    """The output of a compilation, `said`, and the report page if there is one."""
 
     said: str
     page: bytes | None
@@ -34,7 +34,7 @@ class Kernels:
         self.folder = folder.resolve()
 
     def names(self) -> list[str]:
-        """Paths below the folder, with slashes."""
+        """Return the paths of the kernels relative to the folder, with slashes."""
         found = (path for pattern in ("*.tl", "*/*.tl") for path in self.folder.glob(pattern) if self._is_ours(path))
         return sorted(path.relative_to(self.folder).as_posix() for path in found)
 
@@ -42,18 +42,18 @@ class Kernels:
         return path.is_file() and path.resolve().is_relative_to(self.folder)
 
     def read(self, name: str) -> str | None:
-        """The text; None if there is no such kernel. Raises `CompileError` where it cannot be read."""
+        """Return the text; None if there is no such kernel. Raises `CompileError` where it cannot be read."""
         if name not in self.names():
             return None
         return files.read_source(str(self.folder / name)).text
 
     def may_save(self, name: str) -> bool:
-        """A kernel that is there; or a new one in the folder itself."""
+        """Return whether the name is an existing kernel, or a valid new one in the folder itself."""
         return name in self.names() or (_NEW.fullmatch(name) is not None and not os.path.lexists(self.folder / name))
 
     def save(self, name: str, text: str) -> None:
-        """Replace the file, or leave it as it was; its lines go on to end as they did. Raises `CompileError` where it
-        cannot be written."""
+        """Replace the file atomically, with the line endings that it had. Raises `CompileError` where it cannot be
+        written."""
         assert self.may_save(name)
         before = self.read(name)
         if before is not None and "\r\n" in before:
@@ -62,7 +62,7 @@ class Kernels:
             files.write_all({str(self.folder / name): text.encode()})
 
     def compile(self, name: str, target: str, constants: Sequence[str]) -> Outcome:
-        """`tilec report` in a process of its own, whose end is none of this one."""
+        """Run `tilec report` in a process of its own, so that its failure does not end the server."""
         assert name in self.names()
         if strange := [word for word in constants if not _CONSTANT.fullmatch(word)]:
             return Outcome(f"{strange[0]} is no constant: write NAME=VALUE\n", None)
@@ -83,7 +83,7 @@ class Kernels:
                 )
             except subprocess.TimeoutExpired:
                 return Outcome(f"this takes more than {_SECONDS} s: tilec {name} says where, with --time\n", None)
-            # Where there is a page, the tables of the report are in it.
+            # A page contains the tables of the report.
             is_made = page.exists()
             return Outcome(
                 done.stderr if is_made else done.stdout + done.stderr, page.read_bytes() if is_made else None

@@ -1,8 +1,8 @@
 """`tilec serve`: a server for one person on one machine.
 
-It listens on 127.0.0.1 only, answers requests for that address only (a page elsewhere may call this machine by a name
-of its own: DNS rebinding), and takes kernels from its own page only, which knows a token. Reports are shown without an
-origin, so that their script can ask nothing of the server.
+It listens on 127.0.0.1 only, answers requests for that address only (another site may give this machine a name of its
+own: DNS rebinding), and accepts kernels only with the token of its own page. Reports are shown without an origin, so
+that their scripts cannot send requests to the server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REPORT = "sandbox allow-scripts"
 
 
 class Server(ThreadingHTTPServer):
-    """Serves the kernels of a folder; `url` says where."""
+    """Serves the kernels of a folder at `url`."""
 
     daemon_threads = True
 
@@ -88,24 +88,24 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             return
         name = unquote(urlsplit(self.path).path).removeprefix("/kernels/")
-        asked = _asked(self.rfile.read(int(length)))
-        if asked is None or asked["target"] not in target_names():
+        request = _asked(self.rfile.read(int(length)))
+        if request is None or request["target"] not in target_names():
             self._refuse(HTTPStatus.BAD_REQUEST)
         elif not self.server.kernels.may_save(name):
             self._refuse(HTTPStatus.NOT_FOUND)
         else:
-            self._save(name, asked)
+            self._save(name, request)
 
-    def _save(self, name: str, asked: Mapping[str, str]) -> None:
-        """Save, compile, and say what came of it."""
+    def _save(self, name: str, request: Mapping[str, str]) -> None:
+        """Save and compile the kernel, and send the outcome."""
         server = self.server
         with server.compiling:
             try:
-                server.kernels.save(name, asked["text"])
+                server.kernels.save(name, request["text"])
             except CompileError as error:
                 self._send_json({"said": f"{error}\n", "report": None})
                 return
-            outcome = server.kernels.compile(name, asked["target"], asked["constants"].split())
+            outcome = server.kernels.compile(name, request["target"], request["constants"].split())
             server.reports.pop(name, None)
             if outcome.page is not None:
                 server.reports[name] = outcome.page
@@ -139,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(json.dumps(value).encode(), "application/json", _OWN)
 
     def _refuse(self, status: HTTPStatus) -> None:
-        self.close_connection = True  # what else was sent has not been read
+        self.close_connection = True  # the rest of the request has not been read
         self._send(status.phrase.encode(), "text/plain", _OWN, status)
 
     def _send(self, body: bytes, kind: str, policy: str, status: HTTPStatus = HTTPStatus.OK) -> None:
@@ -154,11 +154,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Nobody reads along."""
+        """Log nothing."""
 
 
 def _asked(body: bytes) -> dict[str, str] | None:
-    """The text, the target and the constants that the page sends; None if that is something else."""
+    """Return the page's text, target and constants; None for any other request."""
     try:
         value = json.loads(body)
     except ValueError:

@@ -1,2 +1,2 @@
-"""What every other folder may use: records, source text, diagnostics, files, processes. Nothing here knows of
+"""Services for every other folder: records, source text, diagnostics, files, processes. Nothing here knows of
 kernels."""

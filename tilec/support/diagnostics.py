@@ -1,4 +1,4 @@
-"""Diagnostics are values: what is wrong, where, and what to do about it. `render` draws them."""
+"""Diagnostics as values: an error or warning, its place, and a remedy. `render` draws them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A piece of source text and what to say about it."""
+    """A range of source text and a message about it."""
 
     span: Span
     text: str = ""
@@ -23,14 +23,14 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """What an editor may do about it: write `right` in place of `wrong`, which stands in the primary label's text."""
+    """An edit that an editor may offer: `right` in place of `wrong`, which occurs in the primary label's text."""
 
     wrong: str
     right: str
 
 
 def instead(wrong: str, right: str | None) -> Fix | None:
-    """The fix that writes `right`, where something is known that was probably meant."""
+    """Return the fix that writes `right`; None where no replacement is known."""
     return None if right is None else Fix(wrong, right)
 
 
@@ -49,18 +49,18 @@ class Diagnostic:
 
 
 Warn = Callable[[Diagnostic], None]
-"""Where a pass sends what does not stop it."""
+"""Receives the warnings of a pass."""
 
 
 def unheard(_: Diagnostic) -> None:
-    """Of no interest to the caller."""
+    """Ignore a warning."""
 
 
 class CompileError(Exception):
-    """The kernel is wrong. `diagnostics` has one or several; the command exits with 1. One without any is what follows
-    from a mistake that is known already: it never leaves the front end.
+    """The kernel is wrong. `diagnostics` has one or several; the command exits with 1. An error without any follows
+    from one that is reported already, and never leaves the front end.
 
-    Its text is `shown`, with file, line and caret, where somebody has had the source to draw them: `tilec.compile` has.
+    Its text is `shown`, with file, line and caret, where the source was available to draw them, as in `tilec.compile`.
     """
 
     def __init__(self, *diagnostics: Diagnostic) -> None:
@@ -70,12 +70,12 @@ class CompileError(Exception):
 
     @property
     def file(self) -> str | None:
-        """The file of the first mistake, where that is in a file."""
+        """The file of the first diagnostic, if it names one."""
         return self._place.file or None if self._place is not None else None
 
     @property
     def line(self) -> int | None:
-        """The line of the first mistake, from 1."""
+        """The line of the first diagnostic, from 1."""
         return None if self._place is None else self._place.line
 
     @property
@@ -86,23 +86,23 @@ class CompileError(Exception):
         return self.shown or "; ".join(dict.fromkeys(map(_in_one_line, self.diagnostics)))
 
     def called_from(self, span: Span) -> CompileError:
-        """The same, with the place of the call: the innermost, and the others by which it came from another file."""
+        """Return the error with the place of the call added, unless a call from the same file is there already."""
         return CompileError(*(_called(d, Label(span, "called here")) for d in self.diagnostics))
 
     def in_file(self, path: str) -> CompileError:
-        """The same, pointing into an imported file."""
+        """Return the error with its places in an imported file."""
         return CompileError(*(_moved(d, path) for d in self.diagnostics))
 
     def located_in(self, path: str) -> CompileError:
-        """The same, where places in the file that is compiled have its path too."""
+        """Return the error with this path for places in the compiled file, which are unnamed."""
         return CompileError(*(_moved(d, path, only_unnamed=True) for d in self.diagnostics))
 
 
-CompileError.__module__ = "tilec"  # where programs know it from, and what a traceback calls it
+CompileError.__module__ = "tilec"  # the name that programs import, and that tracebacks show
 
 
 def _in_one_line(diagnostic: Diagnostic) -> str:
-    """Return code, title and place, for who has not the source to draw it."""
+    """Return code, title and place on one line, for readers without the source."""
     line = "" if diagnostic.primary is None else f" (line {diagnostic.primary.span.line})"
     return f"[{diagnostic.code}] {diagnostic.title}{line}"
 
@@ -125,7 +125,7 @@ def _moved(diagnostic: Diagnostic, path: str, only_unnamed: bool = False) -> Dia
 
 
 class Mistakes:
-    """What is wrong with a file so far: reading goes on behind a mistake, so that one run shows several."""
+    """The errors found in a file so far: reading continues after an error, so that one run shows several."""
 
     MOST = 20
 
@@ -135,21 +135,21 @@ class Mistakes:
 
     @contextmanager
     def caught(self) -> Iterator[None]:
-        """Inside, a mistake is kept, and ends only what is inside."""
+        """Collect a `CompileError` raised in the block, which it ends."""
         try:
             yield
         except CompileError as error:
             self.add(error)
 
     def add(self, error: CompileError) -> None:
-        """One mistake of a kind a place: what is read twice, as a macro, is wrong once. `met` counts them all."""
+        """Add the error, once for each kind and place: a macro may be read twice. `met` counts all errors."""
         self.met += 1
         for diagnostic in error.diagnostics:
             where = diagnostic.primary.span if diagnostic.primary else None
             self.found.setdefault((diagnostic.code, where), diagnostic)
 
     def has(self, *codes: str) -> bool:
-        """Whether a mistake of one of these kinds has been met."""
+        """Return whether an error with one of these codes has been added."""
         return any(code in codes for code, _ in self.found)
 
     def join(self, others: Mistakes) -> None:
@@ -157,25 +157,25 @@ class Mistakes:
             self.add(CompileError(*others.found.values()))
 
     def end(self) -> None:
-        """Nothing is made of a file with mistakes: here they are, in the order of the text."""
+        """Raise a `CompileError` with all errors in the order of the text, if there are any."""
         if not self.met:
             return
-        listed = sorted(self.found.values(), key=_place)
-        if (more := len(listed) - self.MOST) > 0:
-            last = listed[self.MOST - 1]
-            listed[self.MOST - 1 :] = [replace(last, notes=(*last.notes, f"{more} mistakes more are not shown"))]
-        raise CompileError(*listed)
+        diagnostics = sorted(self.found.values(), key=_place)
+        if (more := len(diagnostics) - self.MOST) > 0:
+            last = diagnostics[self.MOST - 1]
+            diagnostics[self.MOST - 1 :] = [replace(last, notes=(*last.notes, f"{more} mistakes more are not shown"))]
+        raise CompileError(*diagnostics)
 
 
 class _AtOnce(Mistakes):
-    """The first one ends everything."""
+    """Raises the first error instead of collecting it."""
 
     def add(self, error: CompileError) -> None:
         raise error
 
 
 AT_ONCE: Mistakes = _AtOnce()
-"""For who wants the result or nothing: no mistake is gone on behind."""
+"""The collector for callers that need a result or an error: it raises the first error."""
 
 
 def _place(diagnostic: Diagnostic) -> tuple[str, int, int]:
@@ -213,5 +213,5 @@ def warning(
     notes: tuple[str, ...] = (),
     help: str | None = None,
 ) -> Diagnostic:
-    """A diagnostic that does not stop the compilation."""
+    """Return a diagnostic that does not stop the compilation."""
     return Diagnostic(code, title, Label(span, label), secondary, notes, help, "warning")

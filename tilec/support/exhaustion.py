@@ -1,4 +1,4 @@
-"""Tells errors that say that the machine, or a limit of the process, has run out of something."""
+"""Recognises errors that mean that the machine, or a limit of the process, has run out of a resource."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BY_NUMBER = {
     errno.EDQUOT: "room in the disk quota",
     errno.EFBIG: "room in a file (ulimit -f)",
 }
-# What libraries say where they have no error number: the loader of shared libraries, nvJitLink, and threads.
+# Messages of libraries without error numbers: the loader of shared libraries, nvJitLink, and threads.
 _BY_WORDS = {
     "cannot allocate memory": "memory",
     "failed to map segment": "memory",
@@ -29,7 +29,8 @@ _BY_WORDS = {
 
 
 def exhausted(error: BaseException) -> str | None:
-    """Say what has run out, if that is why an error, or one that it was raised from, came about."""
+    """Return the exhausted resource that caused an error, directly or through the errors it was raised from; else
+    None."""
     return next((what for one in _chain(error) if (what := _said_by(one)) is not None), None)
 
 
@@ -44,7 +45,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _said_by(error: BaseException) -> str | None:
     if isinstance(error, MemoryError):
         return "memory"
-    # A pipe that takes no more at the moment is a BlockingIOError too, which says how much it took.
+    # A full pipe raises BlockingIOError too, with the number of characters written.
     if isinstance(error, OSError) and not hasattr(error, "characters_written"):
         return _BY_NUMBER.get(error.errno or 0)
     if isinstance(error, ImportError | RuntimeError) or type(error).__module__.partition(".")[0] in ("sqlite3", "cuda"):

@@ -1,4 +1,5 @@
-"""Reads and writes the files a command names: kernels come in as `SourceFile`, outputs appear whole or not at all."""
+"""Reads and writes the files that a command names: kernels are read as `SourceFile`, outputs appear whole or not at
+all."""
 
 from __future__ import annotations
 
@@ -24,13 +25,13 @@ from tilec.support.staging import Staging, staging
 LARGEST_SOURCE = 1 << 20
 LARGEST_TEXT = 1 << 26
 LARGEST = 1 << 31
-"""Bytes of a kernel file, of other text, and of any file that is read: more takes long, or does not end."""
+"""The largest sizes in bytes of a kernel file, of other text, and of any file that is read."""
 _PIECE = 1 << 20
 _MOST_LINKS = 40  # as Linux follows
 
 
 def read_source(path: str) -> SourceFile:
-    """The kernel file at `path`; a missing file, a directory or text that is not UTF-8 is the user's mistake."""
+    """Return the kernel file at `path`; a missing file, a directory or text that is not UTF-8 is the user's error."""
     data = read_bytes(path, LARGEST_SOURCE)
     check_no_binary(path, data)
     return SourceFile(path, text_of(path, data))
@@ -41,7 +42,7 @@ def read_text(path: str, largest: int = LARGEST_TEXT) -> str:
 
 
 def text_of(path: str, data: bytes) -> str:
-    """What `data`, read from `path`, says as UTF-8, without the mark that some editors put in front."""
+    """Return `data`, read from `path`, decoded as UTF-8 without a byte order mark."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -72,28 +73,28 @@ def read_bytes(path: str, largest: int = LARGEST) -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open without waiting: a pipe may have nobody who writes to it."""
+    """Open without blocking: a pipe may have no writer."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _at_most(largest: int, file: FileIO) -> bytes:
-    """Piece by piece: Python takes memory for as much as it is asked for, however short the file is."""
+    """Read in pieces: Python allocates as much memory as is asked for, however short the file is."""
     pieces = bytearray()
     while piece := file.read(min(_PIECE, largest - len(pieces))):
         pieces += piece
     return bytes(pieces)
 
 
-# ---- what was read ---------------------------------------------------------------------------------------------------
+# ---- record of reads -------------------------------------------------------------------------------------------------
 
 State = tuple[int, int, int] | None
-"""By which a file is told from what it was: time of its last change in nanoseconds, bytes, and which file it is."""
+"""Identifies a version of a file: time of its last change in nanoseconds, size in bytes, inode."""
 
 _noted: ContextVar[dict[str, State] | None] = ContextVar("_noted", default=None)
 
 
 def state(path: str) -> State:
-    """None where there is no such file."""
+    """Return the version of a file; None where there is no such file."""
     try:
         found = Path(path).stat()
     except (OSError, ValueError):
@@ -102,14 +103,14 @@ def state(path: str) -> State:
 
 
 def note(path: str) -> None:
-    """The file is about to be read, there or not."""
+    """Record that the file is about to be read, whether it exists or not."""
     if (noted := _noted.get()) is not None and path not in noted:
         noted[path] = state(path)
 
 
 @contextmanager
 def noted() -> Iterator[dict[str, State]]:
-    """The files that are read inside, as they were before that."""
+    """Record the files that are read in the block, with their versions before that."""
     found: dict[str, State] = {}
     token = _noted.set(found)
     try:
@@ -118,7 +119,7 @@ def noted() -> Iterator[dict[str, State]]:
         _noted.reset(token)
 
 
-# ---- what is written -------------------------------------------------------------------------------------------------
+# ---- writing ---------------------------------------------------------------------------------------------------------
 
 
 def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
@@ -141,7 +142,7 @@ def check_writable(path: str) -> None:
         _behind_links(file)
         file.stat()
     except (FileNotFoundError, NotADirectoryError):
-        pass  # a new file, or one whose folder is no folder
+        pass  # a new file, or a parent that is no folder
     except OSError as error:
         fail("unwritable-output", f"cannot write {path}: {_reason(error)}")
     if not path or path.endswith("/") or file.is_dir():
@@ -156,8 +157,8 @@ def check_writable(path: str) -> None:
 
 
 class _Renames:
-    """Whether outputs are being renamed. `lock` is held meanwhile: whoever ends the process at once takes it first.
-    A signal that is heard all the same – by a thread of a library, which does not block it – is kept for later."""
+    """State of the renames of outputs. `lock` is held meanwhile: code that ends the process at once takes it first. A
+    signal that is delivered all the same – to a thread of a library, which does not block it – is kept for later."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -170,14 +171,14 @@ _is_over = False
 
 
 def write_no_more() -> None:
-    """From now on `write_all` ends like Ctrl-C: whoever asked for that need not rely on where the exception of a signal
-    is raised, which may be where Python ignores it."""
+    """Make `write_all` raise KeyboardInterrupt from now on. A signal's own exception may be raised where Python ignores
+    it, so that callers cannot rely on it."""
     global _is_over
     _is_over = True
 
 
 def interrupt(reason: KeyboardInterrupt) -> None:
-    """Raise what a signal handler has to raise: now, or after the renames that this thread is at."""
+    """Raise the exception of a signal handler: now, or after the renames that this thread is at."""
     if _renames.thread == threading.get_ident():
         _renames.kept = reason
         return
@@ -192,7 +193,7 @@ def end_process(code: int) -> NoReturn:
 
 def write_all(contents: Mapping[str, bytes]) -> None:
     """Write every file beside its destination, then rename them all: a failure leaves each destination as it was.
-    Where the machine runs out of something, that is an `OSError`: see `support.exhaustion`."""
+    Raises `OSError` where the machine runs out of a resource (see `support.exhaustion`)."""
     destination = Path()
     try:
         with ExitStack() as stack:
@@ -219,7 +220,7 @@ def write_all(contents: Mapping[str, bytes]) -> None:
                 for staged, number, destination in pending:
                     staged.place(number, destination.name)
     except BrokenPipeError:
-        raise  # the reader of a pipe has seen enough: no mistake of anyone's
+        raise  # the reader of a pipe has closed it, which is no error
     except OSError as error:
         if exhausted(error):
             raise OSError(error.errno, error.strerror, str(destination)) from error
@@ -227,7 +228,7 @@ def write_all(contents: Mapping[str, bytes]) -> None:
 
 
 def _overwrite_file(destination: Path, data: bytes) -> None:
-    """Write to a device or a pipe. What has become a file since it was looked at stays as it is."""
+    """Write to a device or a pipe. Refuses a regular file that has appeared there since the check."""
     with os.fdopen(os.open(destination, os.O_WRONLY | os.O_CLOEXEC), "wb") as file:
         if S_ISREG(os.fstat(file.fileno()).st_mode):
             raise FileExistsError(errno.EEXIST, "it has just become another file")
@@ -235,8 +236,8 @@ def _overwrite_file(destination: Path, data: bytes) -> None:
 
 
 def _behind_links(path: Path) -> Path:
-    """Return the file that a link leads to. Where others may write, they can plant links: only those of this user, of
-    the folder's owner and of root are followed."""
+    """Return the file that a link leads to. Others may plant links in folders that they can write: only links of this
+    user, of the folder's owner and of root are followed."""
     for _ in range(_MOST_LINKS):
         if not path.is_symlink():
             return path.parent.resolve() / path.name
@@ -252,7 +253,7 @@ def _link_owner(path: Path) -> int:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Inside, whatever ends the command waits: so that all outputs are replaced, or none."""
+    """Block the signals that end the command, so that all outputs are replaced, or none."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
     try:
         with _renames.lock:
@@ -278,7 +279,7 @@ def make_folder(path: str) -> None:
 
 
 def _identity(path: str) -> tuple[int, int] | Path:
-    """Equal for two names of one file, through links and for files yet to be made."""
+    """Return a value that is equal for two names of one file, through links and for files yet to be made."""
     try:
         found = Path(path).stat()
     except OSError:
@@ -287,7 +288,7 @@ def _identity(path: str) -> tuple[int, int] | Path:
 
 
 def _is_special(file: Path) -> bool:
-    """A device or a pipe: it is written in place, for renaming onto it would replace it."""
+    """Return whether the file is a device or a pipe, which is written in place, because a rename would replace it."""
     return file.exists() and not file.is_file()
 
 

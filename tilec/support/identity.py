@@ -1,6 +1,7 @@
-"""A value as itself, not as one that equals another: for tables about statements, of which two that read alike are two.
+"""Keys by identity: for tables about statements, in which two that are equal are still two.
 
-`id` would do for as long as the value lives; then another one may have its number. A `Same` keeps what it is about.
+A plain `id` is valid only while its value lives; then another value may get the same number. An `IdentityKey` keeps its
+value alive.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Same(Generic[T_co]):
-    """Equals another one if both are `of` the very same object; the key of a dictionary, or a member of a set."""
+    """Equals another key if both are `of` the very same object; for dictionaries and sets."""
 
     __slots__ = ("of",)
 

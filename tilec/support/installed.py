@@ -1,4 +1,4 @@
-"""Which packages are installed, in which versions."""
+"""The installed packages and their versions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import cache
 
 @cache
 def installed() -> dict[str, str]:
-    """The versions of all packages by their names, as their folders have them: `importlib.metadata` takes longer to
-    import than `tilec --version` does everything else. The first folder in which one is found counts."""
+    """Return the versions of all packages by name, read from the names of their folders: importing `importlib.metadata`
+    takes longer than the rest of `tilec --version`. The first folder that has a package counts."""
     found: dict[str, str] = {}
     for folder in reversed(sys.path):
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []  # noqa: PTH112, PTH208 - pathlib is slow

@@ -16,7 +16,7 @@ _is_isolating = False
 
 
 class Crash(Exception):
-    """The call ended its process by a signal. `signal_name` is that of the signal, as `SIGSEGV`."""
+    """The call ended its process by a signal, named `signal_name`, as `SIGSEGV`."""
 
     def __init__(self, signal_name: str) -> None:
         super().__init__(signal_name)
@@ -24,15 +24,15 @@ class Crash(Exception):
 
 
 def isolate_calls() -> None:
-    """Let `call_isolated` fork from now on. Only a program that owns its process may: to fork one that has a GPU's
-    context or threads of somebody else's is not safe."""
+    """Let `call_isolated` fork from now on. Only for a program that owns its process: forking with a GPU context or
+    somebody else's threads is not safe."""
     global _is_isolating
     _is_isolating = hasattr(os, "fork")
 
 
 def call_isolated(work: Callable[[], Any]) -> Any:
-    """Return what `work` returns, which marshal must know how to write. Where calls are isolated it runs in a forked
-    process, and here once more where it raises an error there, for the error.
+    """Return the result of `work`, which marshal must support. Where calls are isolated it runs in a forked process; if
+    it raises there, it runs once more here, for the exception.
 
     Raises `Crash` where a signal ends that process.
     """
@@ -42,7 +42,7 @@ def call_isolated(work: Callable[[], Any]) -> Any:
     parent = os.getpid()
     try:
         child = os.fork()
-    except OSError:  # no more processes: what can be done without one is done
+    except OSError:  # no more processes: run it here
         os.close(reader)
         os.close(writer)
         return work()

@@ -1,8 +1,7 @@
-"""Files that a run of tilec leaves for the next one, in a cache folder: whole and undamaged, or as if not there.
+"""Files in a cache folder that a run of tilec leaves for the next one: whole and undamaged, or treated as absent.
 
-An entry is sealed with the version of tilec that wrote it and the key that it was written for, so that one that was
-copied to another name is not taken for what belongs there. A seal is no secret: whoever reads an entry still checks its
-content, and nothing in an entry is ever executed.
+An entry is sealed with the version of tilec that wrote it and its key, so that an entry copied to another name is not
+used there. A seal is no secret: readers still check the content of an entry, and nothing in it is ever executed.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from tilec import __version__
 from tilec.support.staging import staging
 
 LARGEST_ENTRY = 1 << 26
-"""Bytes of an entry; those of tilec have some hundred thousand."""
+"""The largest size of an entry in bytes; tilec's own have some hundred thousand."""
 _SEAL = 65  # a hash in hexadecimal digits, and a line feed
 
 
 def kept(path: Path, key: str) -> bytes:
-    """Return what `keep` has written for this key. Anything else there is a `ValueError`, and what is no file of a
-    plausible size is not read."""
+    """Return the data that `write_entry` wrote for this key. Raises `ValueError` for anything else, without reading
+    files that are not regular or too large."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(handle)
@@ -36,7 +35,7 @@ def kept(path: Path, key: str) -> bytes:
 
 
 def sealed(data: bytes, key: str) -> bytes:
-    """Put a seal before the data: a hash of it, the key, and the version of tilec."""
+    """Return the data after a seal: a hash of it, the key, and the version of tilec."""
     return _seal(data, key) + data
 
 
@@ -45,8 +44,8 @@ def _seal(data: bytes, key: str) -> bytes:
 
 
 def keep(path: Path, key: str, data: bytes) -> None:
-    """Write an entry, which other processes may be reading or writing. A cache that cannot be written costs time,
-    nothing else."""
+    """Write an entry, which other processes may be reading or writing. Errors are ignored: a cache that cannot be
+    written only costs time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with staging(path.parent) as staged:

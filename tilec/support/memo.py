@@ -1,8 +1,7 @@
-"""Answers kept for the very values that were asked about.
+"""Caches of functions of frozen values, by the identity of the arguments.
 
-Passes ask the same of the same statement again and again, and a frozen value never answers otherwise. Values that are
-equal are not told from one another by `functools.lru_cache`; but who asks about a loop may look for that loop in the
-answer, by `is`.
+Passes ask the same of the same statement again and again. `functools.lru_cache` does not distinguish equal values; but
+a caller that asks about a loop may look for that very loop in the answer, by `is`.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ Answer = TypeVar("Answer")
 
 
 def by_identity(most: int) -> Callable[[Callable[Arguments, Answer]], Callable[Arguments, Answer]]:
-    """Keeps the last `most` answers of a function of frozen values, given by position, with what they are about."""
+    """Cache the last `most` results of a function of frozen values, given by position, together with the arguments."""
 
     def decorated(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-        # The values are kept too, so that nothing else gets their identity. In the order in which they came.
+        # In order of insertion. The arguments are kept alive, so that no other object gets their identity.
         kept: dict[tuple[int, ...], tuple[object, Answer]] = {}
 
         @wraps(function)

@@ -1,7 +1,7 @@
-"""What a field of `CompileOptions` says of itself beside its default: how people spell it, and what it may be.
+"""The metadata of a field of `CompileOptions`: its spelling for people, and its values.
 
 The click option with its line of `--help`, the tuner's knob, the checks of values given from Python, the "options" of a
-trace and docs/options.md are all made from this.
+trace and docs/options.md are all made from it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tilec.support.diagnostics import Diagnostic, fail
 from tilec.support.records import dataclass
 
 AUTO = "auto"
-"""The word for None: the kernel or the compiler says."""
+"""The word for None: the kernel or the compiler decides."""
 
 _META = "option"
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How a field of `CompileOptions` is spelled, and which values it takes.
+    """The spelling and the values of a field of `CompileOptions`.
 
     switch    the long spelling on the command line; a switch that is on by default has --no-… beside it
     help      its line in `--help`; {decides} stands for what the compiler decides from -O3 on
@@ -62,33 +62,33 @@ class Option:
 
     @property
     def is_closed(self) -> bool:
-        """It takes its words only."""
+        """Return whether it takes its words only."""
         return bool(self.words) and self.bounds is None and self.read is None
 
     @property
     def name(self) -> str:
-        """Without its dashes: as in a space of variants, a trace, or a file of `tilec tune`."""
+        """The switch without its dashes, as in a space of variants, a trace, or a file of `tilec tune`."""
         return self.switch.removeprefix("--")
 
 
 def option(default: Any, switch: str, help: str, **more: Any) -> Any:
-    """A field of `CompileOptions` with that default, which people spell as `Option` says."""
+    """Return a field of `CompileOptions` with a default and the metadata of an `Option`."""
     return dataclasses.field(default=default, metadata={_META: Option(switch, help, **more)})
 
 
 def choices(*words: str) -> dict[str, str]:
-    """Words that stand for themselves."""
+    """Return words that stand for themselves."""
     return {word: word for word in words}
 
 
 def options_of(record: type[Any]) -> dict[str, Option]:
-    """The fields of a class that people can spell, in their order."""
+    """Return the options of a class by field, in their order."""
     return {f.name: f.metadata[_META] for f in dataclasses.fields(record) if _META in f.metadata}
 
 
 def value_of(option: Option, default: object, given: object) -> Any:
-    """The field's value for what a person gave: a word, a number, or true or false. Raises `ValueError`, which goes on
-    behind the option's name ("is one of …"), or `CompileError`."""
+    """Return the field's value for a user's word, number or boolean. Raises `CompileError`, or `ValueError` with a
+    message that continues the option's name ("is one of …")."""
     if isinstance(default, bool):
         if not isinstance(given, bool):
             raise ValueError("is true or false")
@@ -112,7 +112,7 @@ def _number(option: Option, given: object) -> int:
 
 
 def check_value(name: str, option: Option, default: object, value: object) -> None:
-    """Raises `ValueError` where a field has a few values, and this is none of them."""
+    """Raise `ValueError` where a field has a few values, and this is none of them."""
     values = (False, True) if isinstance(default, bool) else tuple(option.words.values())
     if (isinstance(default, bool) or option.is_closed) and value not in values:
         raise ValueError(f"{name} is {' or '.join(map(repr, values))}, not {value!r}")
@@ -124,32 +124,32 @@ def check_value(name: str, option: Option, default: object, value: object) -> No
 
 
 def deprecated(old: str, new: str) -> Diagnostic:
-    """The warning for what is written as in an earlier version."""
+    """Return the warning for an older spelling."""
     return Diagnostic("deprecated-spelling", f"{old} is an older spelling", help=f"write {new}", severity="warning")
 
 
 def said(value: object) -> str:
-    """A value as a trace has it."""
+    """Return a value as traces write it."""
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
 
 
 def without(option: Option) -> str:
-    """What is written so that the compiler decides nothing by an option."""
+    """Return the spelling by which the compiler decides nothing for an option."""
     if option.undecided is False:
         return option.off
     return f"{option.switch} {word_for(option, option.undecided)}"
 
 
 def word_for(option: Option, value: object) -> str | None:
-    """The word that stands for a value."""
+    """Return the word that stands for a value."""
     return next((word for word, of in option.words.items() if of == value), None)
 
 
-# ---- what texts mean -------------------------------------------------------------------------------------------------
+# ---- parsers of values -----------------------------------------------------------------------------------------------
 
 
 def parse_cluster(text: str) -> tuple[int, int, int]:
-    """`XxY` or `XxYxZ`, as in 2x1; commas do too."""
+    """Return the extents written as `XxY` or `XxYxZ`, as in 2x1, or with commas."""
     parts = text.lower().replace(",", "x").split("x")
     if not 1 <= len(parts) <= 3 or not all(part.isdecimal() and int(part) for part in parts):
         fail("bad-cluster", f"--cluster {text} is no number of blocks", help="write --cluster 2x1")
@@ -158,7 +158,7 @@ def parse_cluster(text: str) -> tuple[int, int, int]:
 
 
 def parse_rasterisation(text: str) -> int:
-    """The rows of a panel."""
+    """Return the rows of a panel."""
     if not (text.isdecimal() and int(text)):
         fail(
             "bad-rasterisation",
@@ -169,7 +169,7 @@ def parse_rasterisation(text: str) -> int:
 
 
 def parse_subtile(text: str) -> int:
-    """A number of parts."""
+    """Return a number of parts."""
     if not (text.isdecimal() and int(text)):
         fail("bad-subtile", f"--subtile {text} is no number of parts", help="write auto, none, or --subtile 2")
     return int(text)

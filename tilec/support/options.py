@@ -1,4 +1,4 @@
-"""What a compilation is asked to do. Nothing else in tilec reads environment variables."""
+"""The options of a compilation. Nothing else in tilec reads environment variables."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ CALIBRATIONS = ("silicon", "book")
 """The sets of cycles that every target file carries; the first is the default."""
 
 Arrivals = Literal["warp", "thread"]
-"""Who arrives at an mbarrier when a role of several warps is done with a tile: one thread of each warp, or every
-thread. One for a warpgroup would do where CUTLASS lets it: PTX has a wait for wgmma end for the threads that wait, and
-says nothing of the warpgroup's other warps."""
+"""The threads that arrive at an mbarrier when a role of several warps is done with a tile: one of each warp, or every
+thread. CUTLASS lets one thread of a warpgroup arrive, but PTX completes a wait for wgmma only for the threads that
+wait, and says nothing of the warpgroup's other warps."""
 ARRIVALS: tuple[Arrivals, ...] = get_args(Arrivals)
 
 TileScheduler = Literal["auto", "static", "launch-control"]
-"""How a block of a persistent grid goes on to its next tile: by a fixed stride, or by asking the machine for the work
-of a block that has not begun (cluster launch control)."""
+"""The way in which a block of a persistent grid gets its next tile: by a fixed stride, or by asking the machine for the
+work of a block that has not begun (cluster launch control)."""
 TILE_SCHEDULERS: tuple[TileScheduler, ...] = get_args(TileScheduler)
 
 Scheduler = Literal["exact", "heuristic"]
@@ -48,23 +48,24 @@ Stage = Literal["ast", "tile", "alias", "layout", "problem", "schedule", "expand
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
 LAST_STAGE: dict[int, Stage] = {0: "tile", 1: "alias"}
-"""Where the optimisation levels end that make no code."""
+"""The last stages of the optimisation levels that make no code."""
 
 Lint = Literal["warn", "error", "off"]
 LINTS: tuple[Lint, ...] = get_args(Lint)
 
 MAY_DECIDE = 3
-"""From this optimisation level on the compiler decides what options with `decides` leave open."""
+"""The optimisation level from which the compiler decides what options with `decides` leave open."""
 
 LARGEST_BITS = 4096
-"""Of an integer that is known when the kernel is compiled: Python writes out no longer one."""
+"""The bits of the largest integer constant: Python prints no longer ones."""
 
 Value = int | float | bool | str
-"""What `-D NAME=VALUE` can give a module constant."""
+"""The values that `-D NAME=VALUE` can give a module constant."""
 
 
 def parse_define(text: str) -> tuple[str, Value]:
-    """`NAME=VALUE`: an integer, a float, True or False, else a string (quotes are optional)."""
+    """Return name and value of `NAME=VALUE`: an integer, a float, True or False, else a string (quotes are
+    optional)."""
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         fail("bad-define", f"-D {text} does not define anything", help="write -D NAME=VALUE, as in -D M=4096")
@@ -79,12 +80,12 @@ def parse_define(text: str) -> tuple[str, Value]:
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """What the environment asks for, under the names that tileiras has for it.
+    """The settings from the environment, under the names that tileiras has for them.
 
     unlimited_smem        lift the shared-memory limit, to see what a tile that does not fit would have become
-    prefer_tma            store every fragment through shared memory by TMA, where it can be
-    always_swizzle        take the widest bank swizzle that is legal, whatever the score of the layout
-    delay_tma_store_wait  let TMA stores read shared memory until something needs it; else wait right behind each
+    prefer_tma            store every fragment through shared memory by TMA, where possible
+    always_swizzle        use the widest legal bank swizzle, whatever the score of the layout
+    delay_tma_store_wait  let TMA stores read shared memory until something needs it; else wait right after each
     """
 
     unlimited_smem: bool = False
@@ -98,15 +99,15 @@ NO_SWITCHES = Switches()
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """What a compilation is asked to do. Each field is documented beneath it, and docs/options.md lists those that have
-    a spelling on the command line; `option_fields.Option` says what their statements have.
+    """The options of a compilation. Each field is documented beneath it, and docs/options.md lists those that have a
+    spelling on the command line, from their `option_fields.Option`.
 
-    Nothing is checked when one is made: `check_fields` refuses values from Python, the command line those of people.
+    The constructor checks nothing: `check_fields` checks values from Python, and the command line those of users.
     """
 
     target: str = option("sm_90a", "--target", "Machine to compile for.", metavar="NAME,…", is_code=False)
-    """The name of a machine that `tilec targets` lists, or the path of a target file, whose name ends in .toml; the
-    command makes one of these for each that is named."""
+    """The name of a machine that `tilec targets` lists, or the path of a target file, whose name ends in .toml. The
+    command makes one set of options for each target given."""
 
     calibration: str = option(
         "silicon",
@@ -115,7 +116,7 @@ class CompileOptions:
         words=choices(*CALIBRATIONS),
         is_code=False,
     )
-    """Which set of cycles of the target's file instructions and latencies are taken from."""
+    """The set of instruction and latency cycles in the target's file."""
 
     gpu: str | None = option(
         None,
@@ -136,13 +137,13 @@ class CompileOptions:
         short=("-O",),
         bounds=(0, 3),
     )
-    """`LAST_STAGE` has where 0 and 1 end; 3 decides what `decided` lists."""
+    """`LAST_STAGE` has the last stages of 0 and 1; 3 makes the decisions of `DECISION_OPTIONS`."""
 
     defines: tuple[tuple[str, Value], ...] = option(
         (), "--define", "Override a constant of the kernel.",
         short=("-D",), read=parse_define, many=True, metavar="NAME=VALUE", is_code=False,
     )  # fmt: skip
-    """Constants of the kernel file, by name, with the values that they have instead; of two for one, the last."""
+    """Overridden constants of the kernel file, by name, with their values; the last of two for one name counts."""
 
     entry: str | None = option(
         None, "--entry", "Which kernel, where the file has several.",
@@ -158,7 +159,7 @@ class CompileOptions:
         words=choices(*STRATEGIES),
         tuned=True,
     )
-    """Of all pipelined loops that do not say themselves."""
+    """For all pipelined loops without a strategy of their own."""
 
     auto_pipeline: bool = option(
         True,
@@ -169,7 +170,7 @@ class CompileOptions:
         decides="which serial loops are pipelined",
         undecided=False,
     )
-    """Of `T.serial` loops; `T.Pipelined` ones are in any case."""
+    """For `T.serial` loops; `T.Pipelined` ones are pipelined in any case."""
 
     stages_by_occupancy: bool = option(
         True,
@@ -181,7 +182,7 @@ class CompileOptions:
         undecided=False,
         former={"--fewer-stages": "--stages-by-occupancy", "--no-fewer-stages": "--no-stages-by-occupancy"},
     )
-    """Versions of tiles are given up where the model says that the occupancy gained is worth more."""
+    """Stages are given up where the model says that the occupancy gained is worth more."""
 
     register_stages: int | None = option(
         None,
@@ -193,8 +194,8 @@ class CompileOptions:
         decides="which fragments are loaded an iteration ahead",
         undecided=1,
     )
-    """How many versions there are of fragments that products by mma.sync load from shared tiles (1: none is loaded in
-    the iteration before; None: as pays)."""
+    """The versions of fragments that products by mma.sync load from shared tiles (1: no prefetch into registers; None:
+    chosen by the model)."""
 
     split_loops: bool = option(
         True,
@@ -204,7 +205,7 @@ class CompileOptions:
         decides="in which iterations masks are tested",
         undecided=False,
     )
-    """The loop is split where its masks begin or end to matter."""
+    """The loop is split where its masks start or stop having an effect."""
 
     scheduler: Scheduler = option(
         "exact",
@@ -213,7 +214,7 @@ class CompileOptions:
         words=choices(*SCHEDULERS),
         tuned=True,
     )
-    """Who solves the modulo scheduling problem of a loop."""
+    """The solver of a loop's modulo scheduling problem."""
 
     search_budget: int = option(
         3000,
@@ -224,8 +225,8 @@ class CompileOptions:
         bounds=(0, None),
         metavar="N",
     )
-    """How much all of the solver's runs for a kernel may take together, in thousandths of CP-SAT's deterministic time
-    (0: nothing is searched)."""
+    """The limit for all of the solver's runs for a kernel together, in thousandths of CP-SAT's deterministic time (0:
+    no search)."""
 
     assembler_level: int | None = option(
         None,
@@ -243,7 +244,7 @@ class CompileOptions:
         default_text="yes, where it pays",
         tuned=True,
     )
-    """Of the consumers' warpgroups of a warp-specialised loop."""
+    """For the consumers' warpgroups of a warp-specialised loop."""
 
     overlap: bool = option(
         True,
@@ -252,7 +253,7 @@ class CompileOptions:
         default_text="yes",
         tuned=True,
     )
-    """Of a role of a warp-specialised loop; without, its operations of two iterations do not mix."""
+    """For each role of a warp-specialised loop; without it, operations of two iterations do not mix."""
 
     persistent: bool = option(
         True,
@@ -262,7 +263,7 @@ class CompileOptions:
         default_text="yes, where loads have a warp of their own, and blocks are not too unlike",
         tuned=True,
     )
-    """`tile_scheduler` says who gives a block its next one."""
+    """`tile_scheduler` decides how a block gets its next tile."""
 
     tile_scheduler: TileScheduler = option(
         "auto",
@@ -272,7 +273,7 @@ class CompileOptions:
         words=choices(*TILE_SCHEDULERS),
         tuned=True,
     )
-    """Of a persistent grid."""
+    """For persistent grids."""
 
     consumer_warpgroups: int | None = option(
         None,
@@ -285,7 +286,7 @@ class CompileOptions:
         tuned=True,
         former={"--consumers": "--consumer-warpgroups"},
     )
-    """Warpgroups of 128 threads that a block computes with, whatever the kernel says (None: as it says)."""
+    """The warpgroups of 128 threads that a block computes with, overriding the kernel (None: as it says)."""
 
     cluster: tuple[int, int, int] | None = option(
         None,
@@ -301,8 +302,8 @@ class CompileOptions:
         decides="clusters",
         undecided=(1, 1, 1),
     )
-    """The blocks of a cluster along x, y and z, for kernels that do not say (1, 1, 1: each block on its own even if
-    they do, where nothing else changes by that; None: as pays)."""
+    """The blocks of a cluster along x, y and z, for kernels that do not set it (None: chosen by the model). (1, 1, 1)
+    also overrides a kernel that does, where nothing else changes by that."""
 
     rasterisation: int | None = option(
         None,
@@ -316,8 +317,8 @@ class CompileOptions:
         decides="the order of blocks",
         undecided=0,
     )
-    """The height or width, in blocks, of the panels that blocks go over the grid in, for kernels that do not say
-    (0: x counts fastest; None: as pays)."""
+    """The height or width, in blocks, of the panels in which blocks cover the grid, for kernels that do not set it (0:
+    x fastest; None: chosen by the model)."""
 
     subtile: int | None = option(
         None,
@@ -331,8 +332,8 @@ class CompileOptions:
         decides="in which parts tiles are computed with",
         undecided=1,
     )
-    """In how many parts the tiles of a loop are whose products are computed with, for kernels that do not say (1:
-    none; None: as pays)."""
+    """The number of parts of the tiles of a loop whose products are computed with, for kernels that do not set it (1:
+    no split; None: chosen by the model)."""
 
     multicast: bool = option(
         True,
@@ -350,7 +351,7 @@ class CompileOptions:
         default_text="yes",
         former={"--pairs": "--cta-pairs", "--no-pairs": "--no-cta-pairs"},
     )
-    """Where one block alone multiplies with .cta_group::1."""
+    """Otherwise each block multiplies alone, with .cta_group::1."""
 
     epilogue_warp: bool = option(
         True,
@@ -369,7 +370,7 @@ class CompileOptions:
         default_text="yes, where it takes them",
         tuned=True,
     )
-    """Where the target has it (PTX ISA, stmatrix: sm_90 and above)."""
+    """On targets with stmatrix (PTX ISA: sm_90 and above)."""
 
     tma_loads: bool = option(
         True,
@@ -387,7 +388,7 @@ class CompileOptions:
         words=choices(*ARRIVALS),
         tuned=True,
     )
-    """At the barriers of rings; blocks that share a ring hear from one thread of each warp in any case."""
+    """At the barriers of rings; in rings shared by blocks one thread of each warp arrives in any case."""
 
     pdl: bool = option(
         True,
@@ -399,7 +400,7 @@ class CompileOptions:
         undecided=False,
         former={"--dependent-launch": "--pdl", "--no-dependent-launch": "--no-pdl"},
     )
-    """By griddepcontrol, for kernels that do not say themselves what they wait for."""
+    """By griddepcontrol, for kernels without a wait for other grids of their own."""
 
     max_scheduled_ii: int | None = option(
         None,
@@ -410,11 +411,11 @@ class CompileOptions:
         metavar="CYCLES",
         former={"--rrt-size-threshold": "--max-scheduled-ii"},
     )
-    """A warp-specialised loop whose initiation interval (cycles) must be larger is divided among its roles but not
+    """A warp-specialised loop with a larger minimal initiation interval (cycles) is divided into roles but not
     scheduled (None: every loop is)."""
 
     fma: bool = option(True, "--fma", "Whether a product that is added to something is one operation with the sum.")
-    """A product and a sum in one expression by one fma, which rounds once, as other compilers for GPUs have it."""
+    """A product and a sum in one expression become one fma, which rounds once, as in other compilers for GPUs."""
 
     fast_math: bool = option(
         False, "--fast-math", "Approximate functions and division; products fused with sums across statements.",
@@ -425,7 +426,7 @@ class CompileOptions:
         None, "--schedule", "Take the schedule from this trace, after verifying it.",
         read=files.read_text, metavar="FILE", is_code=False,
     )  # fmt: skip
-    """The text of a trace, whose schedule is taken in place of the solver's."""
+    """The text of a trace, whose schedule replaces the solver's."""
 
     lint: Lint = option(
         "warn", "--lint", "What lints do: warn, fail the build, or nothing.", words=choices(*LINTS), is_code=False
@@ -435,12 +436,12 @@ class CompileOptions:
     solve_afresh: bool = option(
         False, "--no-cache", "Solve and assemble again, even where the result is cached.", is_code=False
     )
-    """What is solved and assembled is written to the cache all the same; parser tables are taken from it."""
+    """Results are written to the cache all the same; parser tables are still read from it."""
 
     refuse_inline_ptx: bool = option(
         False, "--no-inline-ptx", "Refuse T.ptx, for kernels of people that you do not trust.", is_code=False
     )
-    """What T.ptx computes is checked all the same; machine code of strangers is then what tilec makes alone."""
+    """T.ptx is checked in any case; with this, all machine code is generated by tilec alone."""
 
     verify: bool = option(
         False,
@@ -448,32 +449,33 @@ class CompileOptions:
         "Verify thoroughly what every pass makes, also where that takes longer than the pass.",
         is_code=False,
     )
-    """Without, what stages give is verified, by what is quick."""
+    """Otherwise only the results of stages are verified, by quick checks."""
 
     cache_dir: str | None = None
-    """Where parser tables, solved schedules and assembled machine code are kept (None: nothing is)."""
+    """The folder of cached parser tables, schedules and machine code (None: no cache)."""
 
     switches: Switches = NO_SWITCHES
-    """What the environment asks for."""
+    """The settings from the environment."""
 
     silenced: tuple[str, ...] = ()
-    """Codes of warnings that nobody wants to see ("all": none of them)."""
+    """The codes of silenced warnings ("all": all of them)."""
 
     errors: tuple[str, ...] = ()
-    """Codes of warnings that end the compilation, where they are not silenced."""
+    """The codes of warnings that end the compilation, unless silenced."""
 
     warnings_are_errors: bool = False
-    """A warning that is not silenced ends the compilation."""
+    """Any warning that is not silenced ends the compilation."""
 
     tuned_for: str | None = None
-    """The digest of the only kernel text that the rest is meant for (None: any)."""
+    """The digest of the only kernel text that the other options are meant for (None: any)."""
 
 
 OPTIONS = options_of(CompileOptions)
-"""By its field, how each option is spelled that people can give."""
+"""The options that users can give, by field."""
 
 DECIDED = {field: stated for field, stated in OPTIONS.items() if stated.decides}
-"""What -O3 adds to -O2. With what `without` says of all of these both levels have the same schedules and grid."""
+"""The options that -O3 adds to -O2. With `spell_undecided` of all of these both levels have the same schedules and
+grid."""
 
 
 FORMER_NAMES = {
@@ -482,11 +484,11 @@ FORMER_NAMES = {
     for old, new in stated.former.items()
     if new == stated.switch
 }
-"""By the names that options had in spaces, files of `tilec tune` and from Python: their fields now."""
+"""The fields by former names of options, in spaces, files of `tilec tune` and from Python."""
 
 
 def check_fields(given: Mapping[str, object]) -> None:
-    """Raises `ValueError` where there is no such field of `CompileOptions`, or it has no such value."""
+    """Raise `ValueError` where `CompileOptions` has no such field, or the field no such value."""
     default_text = CompileOptions()
     for name, value in given.items():
         if name not in CompileOptions.__match_args__:
@@ -499,7 +501,7 @@ def check_fields(given: Mapping[str, object]) -> None:
 
 
 def changed(options: CompileOptions) -> dict[str, str]:
-    """What was asked for beside target and constants, where that is not what would be done anyway."""
+    """Return the options, apart from target and constants, that differ from the defaults."""
     different = _different(options, CompileOptions())
     about_code = {name: said(value) for name, value in different.items() if name in OPTIONS and OPTIONS[name].is_code}
     environment = {name: said(value) for name, value in _different(options.switches, NO_SWITCHES).items()}
@@ -508,13 +510,12 @@ def changed(options: CompileOptions) -> dict[str, str]:
 
 
 def _different(record: CompileOptions | Switches, default_text: CompileOptions | Switches) -> dict[str, object]:
-    """The fields that are not as usual."""
     names = type(record).__match_args__
     return {name: getattr(record, name) for name in names if getattr(record, name) != getattr(default_text, name)}
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> str:
-    """Where results are kept for the next run: $TILEC_CACHE_DIR, else tilec/ in the user's cache folder."""
+    """Return the folder of cached results: $TILEC_CACHE_DIR, else tilec/ in the user's cache folder."""
     if chosen := environment.get("TILEC_CACHE_DIR"):
         return chosen
     base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -522,8 +523,8 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def verification(environment: Mapping[str, str] = os.environ) -> str:
-    """What every compilation is to verify behind each pass: $TILEC_VERIFY is "all" for everything, "1" for all but warp
-    programs that are not complete yet, which takes as long as a build; "" for what is complete alone."""
+    """Return the verification that every compilation performs after each pass, from $TILEC_VERIFY: "all" for
+    everything; "1" for all but incomplete warp programs, which take as long as a build; "" for complete values only."""
     return environment.get("TILEC_VERIFY", "")
 
 
@@ -562,8 +563,9 @@ _DECIMAL = re.compile(r"[+-]?[0-9]{1,20}")
 
 
 def switches(environment: Mapping[str, str] = os.environ) -> Switches:
-    """TILE_AS_DEBUG_UNLIMITED_SMEM counts if it is exactly 1, TILEIR_PREFER_TMA_FOR_LOAD_STORE if it is exactly true,
-    TILEIR_ALWAYS_SWIZZLE whatever it is, TILEIR_DELAY_TMA_STORE_WAIT as a decimal number: 0 switches the delay off."""
+    """Return the settings of the environment. TILE_AS_DEBUG_UNLIMITED_SMEM counts if it is exactly 1,
+    TILEIR_PREFER_TMA_FOR_LOAD_STORE if it is exactly true, TILEIR_ALWAYS_SWIZZLE if it is set,
+    TILEIR_DELAY_TMA_STORE_WAIT as a decimal number: 0 switches the delay off."""
     delay = environment.get("TILEIR_DELAY_TMA_STORE_WAIT", "1")
     if not _DECIMAL.fullmatch(delay.strip()):
         fail(

@@ -1,4 +1,4 @@
-"""The signals that end a command, and what processes that tilec starts have to do with the one that started them."""
+"""The signals that end a command, and the relation of processes that tilec starts to their parent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PR_SET_PDEATHSIG = 1  # man 2 prctl
 
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""What ends a command: Ctrl-C, `kill`, a terminal that is closed, Ctrl-\\."""
+"""The signals of Ctrl-C, `kill`, a terminal that is closed, and Ctrl-\\."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -24,13 +24,13 @@ class Interrupted(KeyboardInterrupt):
 
 
 def interrupted_code(reason: KeyboardInterrupt) -> int:
-    """The exit code of a command that a signal has ended, as a shell reports it."""
+    """Return the exit code of a command that a signal has ended, as a shell reports it."""
     return 128 + (reason.number if isinstance(reason, Interrupted) else signal.SIGINT)
 
 
 def end_with_parent(parent: int) -> None:
-    """End this process as soon as its parent has ended, however that was: nobody would take what it makes. Elsewhere
-    than on Linux it goes on until it notices."""
+    """End this process as soon as its parent ends, for whatever reason. On systems other than Linux it goes on until it
+    notices."""
     if sys.platform != "linux":
         return
     import ctypes
@@ -42,8 +42,8 @@ def end_with_parent(parent: int) -> None:
 
 @contextmanager
 def deaf_processes() -> Iterator[None]:
-    """Processes that are started inside never hear of Ctrl-C and the like, which a terminal sends to all of them: one
-    that is still starting up would end with a traceback that nobody can prevent. SIGTERM is how they are ended."""
+    """Start processes in the block with Ctrl-C and other terminal signals blocked: one that is still starting would end
+    with a traceback that nothing can prevent. SIGTERM still ends them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*ENDING_SIGNALS} - {signal.SIGTERM})
     try:
         yield

@@ -1,4 +1,4 @@
-"""Says what a process is at, to who listens: the one that ends it where it takes too long, and the status line."""
+"""Reports the current activity of a process to listeners: a supervisor with a time limit, and the status line."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 _listeners: tuple[int, ...] = ()
-"""Pipes. Processes that are forked have them too."""
+"""Pipes, inherited by forked processes."""
 
 _doing = ""
-"""What was said last."""
+"""The last reported activity."""
 
 _LONGEST = 400
-"""Bytes of a message: so few are written at once, whoever else writes."""
+"""The largest message in bytes: small enough for an atomic write."""
 
 
 @contextmanager
 def listening(pipe: int, *, only: bool = False) -> Iterator[None]:
-    """Inside, this process, and those that it forks, say in `pipe` what they are at; to nobody else, if it is `only`
-    this one who listens."""
+    """Report activities of this process and its forks to `pipe` in the block; with `only`, to no other listener."""
     global _listeners
     before = _listeners
     _listeners = (pipe,) if only else (*before, pipe)
@@ -30,7 +29,7 @@ def listening(pipe: int, *, only: bool = False) -> Iterator[None]:
 
 
 def say(what: str) -> None:
-    """`what` this process is at; nothing, where it is at nothing more."""
+    """Report the current activity; an empty text for none."""
     global _doing
     _doing = what
     _write(what)
@@ -38,7 +37,7 @@ def say(what: str) -> None:
 
 @contextmanager
 def doing(what: str) -> Iterator[None]:
-    """Says so inside; and nothing more afterwards."""
+    """Report an activity for the duration of the block."""
     say(what)
     try:
         yield
@@ -47,7 +46,7 @@ def doing(what: str) -> Iterator[None]:
 
 
 def refine(what: str) -> None:
-    """More exactly, until something else is said: which candidate of a choice, which interval of a loop."""
+    """Report a detail of the current activity: a candidate of a choice, an interval of a loop."""
     if _listeners and _doing:
         _write(f"{_doing}, {what}")
 
@@ -61,10 +60,10 @@ def _write(what: str) -> None:
             os.write(pipe, text[:_LONGEST] + b"\n")
 
 
-def heard(text: bytes, said: dict[int, str]) -> None:
-    """Adds whole lines of a pipe to what each process said last."""
+def heard(text: bytes, activities: dict[int, str]) -> None:
+    """Update the last activity of each process from whole lines of a pipe."""
     for line in text.decode(errors="replace").splitlines():
         process, _, what = line.partition(" ")
-        said.pop(int(process), None)
+        activities.pop(int(process), None)
         if what:
-            said[int(process)] = what
+            activities[int(process)] = what

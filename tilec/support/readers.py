@@ -1,6 +1,7 @@
-"""Reads what others wrote as JSON, TOML or a Python expression: `ValueError` for what is none, or nested too deeply.
+"""Parsers of untrusted JSON, TOML and Python expressions: `ValueError` for malformed text, or too deep nesting.
 
-What walks over a value goes as deep as the value: none of it meets the interpreter's recursion limit.
+Code that walks over a value recurses as deep as the value: the limit here keeps it from the interpreter's recursion
+limit.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import warnings
 from typing import Any, NoReturn
 
 DEEPEST = 100
-"""Containers or operators inside each other. What tilec writes has less than twenty."""
+"""The largest nesting of containers or operators. tilec itself writes less than twenty."""
 
 _LONG_KEY = re.compile(
     rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{DEEPEST}}}""", re.ASCII
@@ -22,7 +23,7 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def json_value(text: str) -> Any:
-    """The value of a JSON text; infinities and NaN are none, nor is half of a character that \\u writes in two."""
+    """Return the value of a JSON text. Infinities, NaN and lone surrogates are refused."""
     try:
         value = json.loads(text, parse_constant=_no_number)
     except RecursionError:
@@ -38,10 +39,10 @@ def json_value(text: str) -> Any:
 
 
 def toml_table(text: str) -> dict[str, Any]:
-    """The table that a TOML text is."""
+    """Return the table of a TOML text."""
     import tomllib
 
-    if _LONG_KEY.search(text):  # Python takes long to say so
+    if _LONG_KEY.search(text):  # which Python takes long to refuse
         _refuse_depth()
     try:
         table = tomllib.loads(text)
@@ -52,9 +53,9 @@ def toml_table(text: str) -> dict[str, Any]:
 
 
 def python_expression(text: str) -> ast.expr:
-    """The syntax tree of a Python expression. Nothing is evaluated."""
+    """Return the syntax tree of a Python expression. Nothing is evaluated."""
     try:
-        with warnings.catch_warnings():  # of Python's, about what may have been meant
+        with warnings.catch_warnings():  # hints of Python's about probable mistakes
             warnings.simplefilter("ignore")
             expression = ast.parse(text, mode="eval").body
     except SyntaxError as error:

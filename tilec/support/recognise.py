@@ -1,4 +1,4 @@
-"""Tells files of other kinds from kernel files, so that one who names the wrong file is told once what it is."""
+"""Recognises files that are no kernel files, so that a user who names the wrong file gets one clear message."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ _BINARY = (
     (b"\x50\xed\x55\xba", "a fatbin", "it is made of a kernel file: name that"),
     (b"PK\x03\x04", "an archive", "arrays go behind --inputs of tilec emulate"),
 )
-"""How such files begin."""
+"""The first bytes of such files."""
 
 _PTX = re.compile(r"\s*(?:(?://[^\n]*|/\*.*?\*/)\s*)*\.version\s", re.DOTALL)
 _C = re.compile(r"\s*(?://|/\*|#\s*(?:include\s*[<\"]|pragma\s+once\b|ifndef\s+\w+\s*\n))")
 
 
 def check_no_binary(path: str, data: bytes) -> None:
-    """Fails with `not-a-kernel` where the first bytes are those of machine code or the like."""
+    """Raise `CompileError` (`not-a-kernel`) where the first bytes are those of machine code or another binary
+    format."""
     for first, what, help_text in _BINARY:
         if data.startswith(first):
             fail("not-a-kernel", f"{path} is {what}, not text", help=help_text)
 
 
 def check_kernel(path: str, text: str) -> None:
-    """Fails with `not-a-kernel` where the text is in another language, in which nothing would make sense."""
+    """Raise `CompileError` (`not-a-kernel`) where the text is in another language."""
     if _PTX.match(text):
         fail("not-a-kernel", f"{path} is PTX, not a kernel file", help="tilec emulate FILE.ptx runs it")
     if _C.match(text):

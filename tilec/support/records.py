@@ -1,9 +1,9 @@
-"""`dataclass(slots=True)`, frozen or not, that costs a tenth of the standard library's to define.
+"""`dataclass(slots=True)`, frozen or not, at a tenth of the standard library's definition cost.
 
-A compiler's nodes are some two hundred classes, and the standard decorator compiles half a dozen methods for each of
-them: more than a tenth of a second before anything has run. Here a class gets its `__init__` compiled when something
-first asks for it – the first instance, `inspect.signature`, `help` –, and shares every other method.
-`dataclasses.replace`, `fields`, `field` and `match` work as ever, and a type checker sees the standard decorator.
+A compiler's nodes are some two hundred classes, and the standard decorator compiles half a dozen methods for each: more
+than a tenth of a second before anything has run. Here a class compiles its `__init__` when it is first needed – by the
+first instance, `inspect.signature`, `help` – and shares every other method. `dataclasses.replace`, `fields`, `field`
+and `match` work as usual, and a type checker sees the standard decorator.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import MISSING, Field, FrozenInstanceError
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-# The mark, as `dataclasses` makes it, of a field proper; `fields` and `replace` look for it.
+# The marker of a real field in `dataclasses`; `fields` and `replace` look for it.
 _FIELD = vars(dataclasses)["_FIELD"]
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _make(cls: Any, is_frozen: bool, is_compared: bool, kw_only: bool) -> Any:
         methods |= {"__eq__": _eq, "__hash__": _hash if is_frozen else None}
     for name, method in (methods | _FROZEN if is_frozen else methods).items():
         namespace.setdefault(name, method)
-    # A second class, as with the standard `slots=True`: `super()` without arguments would still mean the first one.
+    # A second class, as with the standard `slots=True`: `super()` without arguments still refers to the first one.
     return type(cls)(cls.__name__, cls.__bases__, namespace)
 
 
@@ -115,7 +115,7 @@ def _compile_init(cls: Any) -> Callable[..., None]:
 
 
 class _Absent:
-    """What stands for a value that is made anew for each instance."""
+    """The default of a parameter whose value is made anew for each instance."""
 
     def __repr__(self) -> str:
         return "<factory>"
@@ -133,7 +133,7 @@ def _eq(self: Any, other: Any) -> Any:
 
 
 _HASH = "_known_hash"
-"""The slot of the hash, once it has been asked for: expressions are looked up again and again, with all their parts."""
+"""The slot of the cached hash: expressions, with all their parts, are looked up again and again."""
 
 
 def _hash(self: Any) -> int:

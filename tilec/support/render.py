@@ -1,6 +1,6 @@
-"""Draws diagnostics for a terminal: title, the lines they are about with the text underlined, notes and help.
+"""Draws diagnostics for a terminal: title, source lines with underlined text, notes and help.
 
-The user's text goes to the terminal as text: no markup, no control characters, tabs as spaces.
+The user's text is printed as plain text: no markup, no control characters, tabs as spaces.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _SECONDARY = "cyan"
 
 _TAB = "    "
 _WIDEST = 160
-"""A longer line is cut to this much around what it is shown for."""
+"""The longest line shown; a longer one is cropped around its label."""
 _BEFORE = 60
 
 
 def render(diagnostic: Diagnostic, source: SourceFile | None = None) -> Text:
-    """The diagnostic as text with styles; without `source`, or where it points nowhere, the lines are left out. A file
-    that it points into stands with its name, the primary label's first."""
+    """Return the diagnostic as styled text; source lines need `source` and a place in it. Each file is headed by its
+    name, the primary label's first."""
     colour = _COLOUR[diagnostic.severity]
     out = Text()
     out.append(f"{diagnostic.severity}[{diagnostic.code}]", colour)
@@ -44,7 +44,7 @@ def render(diagnostic: Diagnostic, source: SourceFile | None = None) -> Text:
 
 
 def _shown(diagnostic: Diagnostic, source: SourceFile | None) -> list[tuple[Label, bool]]:
-    """The labels that point into the file, each once, with whether it is the primary one."""
+    """Return the labels that point into the file, each once, with whether it is the primary one."""
     if source is None:
         return []
     primary = [] if diagnostic.primary is None else [(diagnostic.primary, True)]
@@ -53,7 +53,7 @@ def _shown(diagnostic: Diagnostic, source: SourceFile | None) -> list[tuple[Labe
 
 
 def _draw_file(out: Text, file: SourceFile, labels: list[tuple[Label, bool]], width: int, colour: str) -> None:
-    """The name of the file with the place of its first label, and the lines with labels."""
+    """Draw a file's name with the place of its first label, and the lines with labels."""
     first = labels[0][0].span
     out.append(f"\n{' ' * width}--> ", _FRAME)
     out.append(f"{_printable(file.path)}:{first.line}:{first.column}")
@@ -68,7 +68,7 @@ def _draw_line(out: Text, line: str, number: int, labels: list[tuple[Label, bool
     left = _cut(line, labels[0][0].span)
     out.append(f"\n{number:>{width}} | ", _FRAME)
     out.append(_crop(_printable(line), _cells(line, left)))
-    # From left to right, so that the eye meets them in the order of the text; the primary one comes last in a tie.
+    # From left to right, in the order of the text; the primary label comes last in a tie.
     for label, is_primary in sorted(labels, key=lambda item: (item[0].span.column, item[1])):
         span = label.span
         end = span.end_column if span.end_line == span.line else len(line) + 1
@@ -83,7 +83,7 @@ def _draw_line(out: Text, line: str, number: int, labels: list[tuple[Label, bool
 
 
 def _cut(line: str, span: Span) -> int:
-    """How many characters are left out in front."""
+    """Return the number of characters omitted at the start of a line."""
     return max(span.column - 1 - _BEFORE, 0) if len(line) > _WIDEST else 0
 
 
@@ -92,7 +92,7 @@ def _crop(text: str, cells: int) -> str:
 
 
 def _cells(line: str, characters: int) -> int:
-    """How far to the right the text after so many characters begins."""
+    """Return the terminal column after so many characters."""
     return cell_len(_printable(line[: max(characters, 0)]))
 
 

@@ -1,4 +1,4 @@
-"""Finds the text that ships beside the code: grammars and target files, in a wheel or in a checkout."""
+"""Locates text that ships beside the code: grammars and target files, in a wheel or in a checkout."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ def _folder(name: str) -> Path:
 
 @cache
 def grammar(name: str) -> str:
-    """The text of a grammar, named with its suffix: `tile.lark`."""
+    """Return the text of a grammar, named with its suffix: `tile.lark`."""
     return (_folder("grammar") / name).read_text(encoding="utf-8")
 
 
 def tables_folder() -> Path:
-    """Where a wheel keeps parser tables that were made when it was built; a checkout has no such folder."""
+    """Return the wheel's folder of parser tables, made when it was built; a checkout has no such folder."""
     return _PACKAGE / "_data" / "tables"
 
 
 def target_file(name: str) -> Path:
-    """The target file of `name`: one of `target_names`, or a person's own file, whose name ends in .toml."""
+    """Return the path of a target file: one of `target_names`, or a user's own, whose name ends in .toml."""
     return Path(name) if is_own_target(name) else _folder("targets") / f"{name}.toml"
 
 
 def is_own_target(name: str) -> bool:
-    """Whether a target is named by its file, and not by a name that ships."""
+    """Return whether a target is a user's file, not a name that ships."""
     return name.endswith(".toml")
 
 
 def target_stem(name: str) -> str:
-    """What outputs for a target are called."""
+    """Return the stem of the names of outputs for a target."""
     return Path(name).stem if is_own_target(name) else name
 
 
@@ -46,10 +46,10 @@ def target_text(name: str) -> str:
 
 
 def target_names() -> tuple[str, ...]:
-    """The targets that ship, by name."""
+    """Return the names of the targets that ship."""
     return tuple(sorted(path.stem for path in _folder("targets").glob("*.toml")))
 
 
 def cmake_folder() -> Path:
-    """Where `FindTilec.cmake` lies."""
+    """Return the folder of `FindTilec.cmake`."""
     return _folder("cmake")

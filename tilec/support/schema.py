@@ -1,10 +1,10 @@
-"""What a value from outside must be, as the types of our dataclasses say it: one schema, made from the fields.
+"""Checks of outside values against the types of dataclasses: the fields are the schema.
 
-`read` makes a value of a type from plain JSON or TOML, and checks one that is there already; a field's type is all that
-there is to write. Ranges and other demands stand in it: `Annotated[int, Range(0, 255)]`. The message names the place,
-what was expected there and what was found. `plain` is the way back.
+`read_value` converts plain JSON or TOML to a type, or checks an existing value. Ranges and other constraints are part
+of the type: `Annotated[int, Range(0, 255)]`. A message names the place, the expected and the found value. `to_plain` is
+the inverse.
 
-Of a union of dataclasses each says in `KIND` which `kind` its objects have.
+The dataclasses of a union name their `kind` in JSON in `KIND`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _LONGEST_SHOWN = 60
 
 
 class SchemaError(ValueError):
-    """The value is not what its type says; the message names the place."""
+    """The value does not match its type; the message names the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Of whole numbers: both ends belong to it."""
+    """A range of whole numbers, both ends included."""
 
     low: int
     high: int
@@ -44,8 +44,8 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Any other demand on a value, with the words for what is `wanted`. One that is `of_any_type` may be asked of any
-    value, so that its words stand for the type's too."""
+    """Any other constraint on a value; `wanted` describes it in messages. With `of_any_type` it is tested on values of
+    any type, and its description replaces the type's."""
 
     allows: Callable[[Any], bool]
     wanted: str
@@ -54,8 +54,8 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Where a file has something else than the value: this is read as `of`, and `by` makes the value of it, or says
-    with a `ValueError` why there is none."""
+    """A field whose file representation is of type `of`; the function `by` converts it to the value, or raises
+    `ValueError`."""
 
     of: Any
     by: Callable[[Any], Any]
@@ -69,7 +69,7 @@ class Made:
 
 
 _WORD = Range(-(1 << 63), (1 << 63) - 1)
-"""What a whole number is where nothing narrower is said."""
+"""The range of a whole number without a narrower constraint."""
 
 _NAMES: Mapping[Any, str] = {
     int: "a whole number", float: "a number", str: "a string", bool: "true, false", types.NoneType: "null",
@@ -77,7 +77,7 @@ _NAMES: Mapping[Any, str] = {
 
 
 def read(wanted: Any, value: object, place: str) -> Any:
-    """`value` as the type `wanted`: objects become dataclasses, arrays tuples. Raises `SchemaError`."""
+    """Return `value` as the type `wanted`: objects become dataclasses, arrays tuples. Raises `SchemaError`."""
     origin, arguments = _parts(wanted)
     if wanted is Any:
         return value
@@ -118,8 +118,8 @@ def read(wanted: Any, value: object, place: str) -> Any:
 
 
 def record(wanted: Callable[..., T], value: object, place: str) -> T:
-    """An object with a member for each field; those with a default may be left out. Of a class whose `OPEN` is true
-    the object may have others too, which are passed over."""
+    """Return a dataclass from an object with a member for each field; fields with a default are optional. Unknown
+    members are refused unless the class's `OPEN` is true."""
     if not isinstance(value, dict):
         _refuse(place, "an object or table", value)
     hints, required = _fields(wanted)
@@ -128,18 +128,18 @@ def record(wanted: Callable[..., T], value: object, place: str) -> T:
     elif hasattr(wanted, "KIND"):
         _known((wanted.KIND,), value.get("kind"), _member(place, "kind"))
         value = {name: member for name, member in value.items() if name != "kind"}
-    said = f"{place}: " if place else ""
+    prefix = f"{place}: " if place else ""
     for name in value:
         if name not in hints:
-            raise SchemaError(f"{said}'{name}' is not known here")
+            raise SchemaError(f"{prefix}'{name}' is not known here")
     for name in required:
         if name not in value:
-            raise SchemaError(f"{said}'{name}' is missing")
+            raise SchemaError(f"{prefix}'{name}' is missing")
     return wanted(**{name: read(hints[name], member, _member(place, name)) for name, member in value.items()})
 
 
 def versioned(value: object, *known: int) -> dict[str, Any]:
-    """The other members of an object whose `schema` is one of these versions."""
+    """Return the other members of an object whose `schema` is one of the known versions."""
     if not isinstance(value, dict):
         _refuse("", "an object or table", value)
     version = value.get("schema")
@@ -149,11 +149,11 @@ def versioned(value: object, *known: int) -> dict[str, Any]:
 
 
 def plain(value: object) -> Any:
-    """What JSON holds of a value, as `read` takes it; what is as its field's default says is left out."""
+    """Return the JSON form of a value, as `read_value` takes it, without fields that equal their defaults."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         members = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
-        said = {f.name: plain(member) for f, member in members if member != _default(f)}
-        return {"kind": value.KIND, **said} if hasattr(value, "KIND") else said
+        given = {f.name: plain(member) for f, member in members if member != _default(f)}
+        return {"kind": value.KIND, **given} if hasattr(value, "KIND") else given
     if isinstance(value, Mapping):
         return {name: plain(member) for name, member in value.items()}
     return [plain(member) for member in value] if isinstance(value, tuple) else value
@@ -165,7 +165,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def faults(value: Any, place: str) -> Iterator[str]:
-    """What a dataclass that the program has made holds against its own types."""
+    """Yield the mismatches between a dataclass and its own types."""
     made: Callable[..., Any] = type(value)
     for name, hint in _fields(made)[0].items():
         yield from _faults(hint, getattr(value, name), _member(place, name))
@@ -188,7 +188,7 @@ def _faults(hint: Any, value: Any, place: str) -> Iterator[str]:
 
 @cache
 def _fits(hint: Any) -> Callable[[Any], bool]:
-    """A quick test: what passes it has no faults. What does not may have none either: `read` judges that."""
+    """Return a quick test. A value that passes has no faults; one that does not is left to `read_value`."""
     origin, arguments = _parts(hint)
     if hint is int:
         low, high = _WORD.low, _WORD.high
@@ -220,7 +220,7 @@ def _members_fit(kind: Callable[..., Any]) -> tuple[tuple[str, Callable[[Any], b
 
 @cache
 def _parts(wanted: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A type's origin and its arguments, looked up once: they are asked for at each member of each object."""
+    """Return a type's origin and arguments, cached: they are needed for each member of each object."""
     return typing.get_origin(wanted), typing.get_args(wanted)
 
 
@@ -236,7 +236,7 @@ def _one_of(alternatives: tuple[Any, ...], value: object, place: str) -> Any:
     kinds = {one.KIND: one for one in others if hasattr(one, "KIND")}
     if kinds and isinstance(value, dict):
         return record(kinds[_known((*kinds,), value.get("kind"), _member(place, "kind"))], value, place)
-    # What cannot be meant is not looked at: the message names the place inside.
+    # Only one alternative may fit an array, or anything else: then its message names the place inside.
     meant = [one for one in others if (_parts(one)[0] is tuple) == isinstance(value, list)]
     if len(others) == 1 or len(meant) == 1:
         return read((meant or others)[0], value, place)
@@ -245,8 +245,8 @@ def _one_of(alternatives: tuple[Any, ...], value: object, place: str) -> Any:
             return read(one, value, place)
         except SchemaError:
             continue
-    said = [one for one in others if one is not int or float not in others]
-    *named, last = dict.fromkeys("an object or table" if one in kinds.values() else _name(one) for one in said)
+    shown = [one for one in others if one is not int or float not in others]
+    *named, last = dict.fromkeys("an object or table" if one in kinds.values() else _name(one) for one in shown)
     return _refuse(place, f"{', '.join(named)} or {last}" if named else last, value)
 
 
@@ -274,7 +274,6 @@ def _members(arguments: tuple[Any, ...], value: object, place: str) -> tuple[Any
 
 
 def _named(wanted: Any, value: object, place: str) -> Any:
-    """A `NamedTuple` from an array."""
     if not isinstance(value, list | tuple) or len(value) != len(wanted._fields):
         _refuse(place, f"[{', '.join(wanted._fields)}]", value)
     hints = typing.get_type_hints(wanted, include_extras=True)

@@ -1,4 +1,4 @@
-"""Sizes known only at launch: integer expressions of the kernel's scalars, in a form that JSON holds as it is.
+"""Sizes known only at launch: integer expressions of the kernel's scalars, in a form that JSON holds directly.
 
 A size is a number, the name of a scalar, or an operation on two sizes: `m`, or `["floordiv", ["add", "m", 127], 128]`.
 """
@@ -16,21 +16,21 @@ OPERATIONS: dict[str, tuple[Callable[[int, int], int], str]] = {
     "add": (operator.add, "+"), "sub": (operator.sub, "-"), "mul": (operator.mul, "*"),
     "floordiv": (operator.floordiv, "//"), "floormod": (operator.mod, "%"), "min": (min, "min"), "max": (max, "max"),
 }  # fmt: skip
-"""Python's, on integers; and how one is written."""
+"""Python's integer operations, with their notation."""
 
 
 _LARGEST = 1 << 63
 
 MOST_ELEMENTS = (1 << 31) - 1
-"""Along a dimension of a tensor, and in what its extent is computed from: kernels count in int32."""
+"""The largest extent of a tensor, and the largest intermediate value of its computation: kernels count in int32."""
 
 
 class SizeError(ValueError):
-    """Arrays and numbers that do not go together."""
+    """Arrays and numbers that contradict each other."""
 
 
 class UnknownSize(SizeError):
-    """Nothing says what a scalar is."""
+    """A scalar that nothing determines."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"nothing says what the size {name} is")
@@ -38,7 +38,7 @@ class UnknownSize(SizeError):
 
 
 def evaluate(size: Size, scalars: Mapping[str, int]) -> int:
-    """The value, given those of the scalars in it; `UnknownSize` where one of them has none."""
+    """Return the value of a size from those of its scalars. Raises `UnknownSize` for a scalar without a value."""
     if isinstance(size, int):
         return size
     if isinstance(size, str):
@@ -57,7 +57,7 @@ def shape_of(shape: Shape, scalars: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def names(size: Size) -> Iterator[str]:
-    """The scalars in it."""
+    """Yield the scalars in a size."""
     if isinstance(size, str):
         yield size
     elif isinstance(size, tuple):
@@ -66,7 +66,7 @@ def names(size: Size) -> Iterator[str]:
 
 
 def parts(size: Size) -> Iterator[Size]:
-    """Yield it and the sizes that it is made of."""
+    """Yield a size and the sizes that it is made of."""
     yield size
     if isinstance(size, tuple):
         yield from parts(size[1])
@@ -74,7 +74,7 @@ def parts(size: Size) -> Iterator[Size]:
 
 
 def show(size: Size) -> str:
-    """As Python would write it: `(m + 127) // 128`."""
+    """Return a size in Python's notation: `(m + 127) // 128`."""
     if not isinstance(size, tuple):
         return str(size)
     name, a, b = size
@@ -86,7 +86,7 @@ def show(size: Size) -> str:
 
 
 def read(record: object) -> Size:
-    """A size from JSON; `ValueError` for anything else."""
+    """Return a size from JSON. Raises `ValueError` for anything else."""
     if type(record) is str or (type(record) is int and abs(record) < _LARGEST):
         return record
     if isinstance(record, list | tuple) and len(record) == 3:
@@ -97,13 +97,14 @@ def read(record: object) -> Size:
 
 
 def found(shapes: Mapping[str, Shape], arrays: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """The scalars that the arrays' own shapes give; `SizeError`, naming both places, where two of them disagree."""
+    """Return the scalars that the arrays' shapes determine. Raises `SizeError`, naming both places, where two
+    disagree."""
     values: dict[str, int] = {}
     places: dict[str, str] = {}
     for tensor, shape in shapes.items():
         extents = arrays.get(tensor, ())
         if len(extents) != len(shape):
-            continue  # whoever compares the shapes reports it
+            continue  # reported where the shapes are compared
         for axis, (size, extent) in enumerate(zip(shape, extents, strict=True)):
             solved = _solved(size, extent)
             if solved is None:
@@ -117,7 +118,7 @@ def found(shapes: Mapping[str, Shape], arrays: Mapping[str, tuple[int, ...]]) ->
 
 
 def _solved(size: Size, value: int) -> tuple[str, int] | None:
-    """The one scalar of a size that has this value, where sums and products with numbers can be undone."""
+    """Return the only scalar of a size and its value, where sums and products with numbers can be inverted."""
     match size:
         case str():
             return size, value

@@ -10,7 +10,7 @@ from tilec.support.records import dataclass
 @dataclass(frozen=True, slots=True)
 class Span:
     """A half-open range of characters, as 1-based lines and columns (the last column is exclusive). `file` is the path
-    of an imported file, seen from the one that is compiled; that one itself is ""."""
+    of an imported file, relative to the compiled one, whose own `file` is ""."""
 
     line: int
     column: int
@@ -20,28 +20,28 @@ class Span:
 
     @property
     def place(self) -> str:
-        """Its line, as a message names it: `line 14`, `line 3 of parts/scale.tl`."""
+        """The line as messages name it: `line 14`, `line 3 of parts/scale.tl`."""
         return f"line {self.line} of {self.file}" if self.file else f"line {self.line}"
 
     def to(self, other: Span) -> Span:
-        """The smallest span from the start of `self` to the end of `other`."""
+        """Return the smallest span from the start of `self` to the end of `other`."""
         return Span(self.line, self.column, other.end_line, other.end_column, self.file)
 
     def first_line(self) -> Span:
-        """Itself, or only its first character where it has several lines."""
+        """Return the span, or only its first character where it has several lines."""
         if self.line == self.end_line:
             return self
         return Span(self.line, self.column, self.line, self.column + 1, self.file)
 
 
 NOWHERE = Span(0, 0, 0, 0)
-"""The span of what the compiler made up; it points at no text."""
+"""The span of generated code; it points at no text."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A kernel file: `path` as the user wrote it (it appears in messages only), and its text. `imported` fills with the
-    files that it imports, by the `file` of their spans, as they are read."""
+    """A kernel file: `path` as the user wrote it (for messages only), and its text. `imported` fills with the files
+    that it imports, by the `file` of their spans, as they are read."""
 
     path: str
     text: str
@@ -49,11 +49,11 @@ class SourceFile:
     imported: dict[str, SourceFile] = field(default_factory=dict, repr=False, compare=False)
 
     def of(self, span: Span) -> SourceFile:
-        """The file that a span points into."""
+        """Return the file that a span points into."""
         return self.imported.get(span.file, self)
 
     def digest(self) -> str:
-        """Of its text and that of the files that it imports, wherever they lie: those that have been read so far."""
+        """Return a hash of the text and of the imported files read so far, independent of where they lie."""
         from hashlib import sha256
 
         whole = sha256(self.text.encode())
@@ -62,8 +62,8 @@ class SourceFile:
         return whole.hexdigest()
 
     def whole_line(self, line: int, file: str = "") -> Span | None:
-        """A line of this file or, by its name, of an imported one, from its first character that is no space; None
-        where there is no such line."""
+        """Return a line of this file or, by its name, of an imported one, without leading spaces; None where there is
+        no such line."""
         name = file if file in self.imported else ""
         lines = self.imported[name].lines if name else self.lines
         if not 0 < line <= len(lines):

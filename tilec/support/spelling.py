@@ -1,15 +1,15 @@
-"""Which word somebody meant who has misspelled it. Words that only share letters are no answer."""
+"""Guesses the intended word of a misspelling. Words that only share letters are no match."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 _MOST = 3
-"""Slips in a word that are still one person's slips."""
+"""The largest number of typing errors in a word."""
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that a few slips make of `name`, upper case or not, one for every three letters; or that it
+    """Return the candidate within one typing error for every three letters of `name`, ignoring case; or one that `name`
     abbreviates."""
     lowered = {candidate.lower(): candidate for candidate in candidates}
     word = name.lower()
@@ -22,13 +22,13 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
 
 
 def _abbreviates(word: str, candidate: str) -> bool:
-    """Whether each part of it begins that of the candidate, as trans_b does transpose_b."""
+    """Return whether each part of the word begins the candidate's part, as trans_b does transpose_b."""
     short, whole = word.split("_"), candidate.split("_")
     return len(short) == len(whole) > 1 and all(a and b.startswith(a) for a, b in zip(short, whole, strict=True))
 
 
 def distance(left: str, right: str) -> int:
-    """The least number of letters to add, leave out, replace or exchange with their neighbours."""
+    """Return the least number of letters to insert, delete, replace or swap with their neighbours."""
     before: list[int] = []
     row = list(range(len(right) + 1))
     for i, a in enumerate(left, 1):

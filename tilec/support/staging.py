@@ -1,11 +1,11 @@
-"""Writes files in a private folder beside their place, to rename them from there: whole, or not at all.
+"""Writes files in a private folder beside their destination and renames them from there: whole, or not at all.
 
 The private folder is made by this process alone (`mkdir` follows no link), nobody else may look into it, and it is
 named by random digits, however long the names of the files are. Files are opened and renamed relative to open folders,
 so that a folder that is moved or replaced meanwhile does not redirect them.
 
-The folder is locked as long as the process lives. One that nobody has locked was left by a process that was killed:
-whoever writes there next removes it.
+The folder is locked for the life of the process. An unlocked one was left by a killed process: the next writer there
+removes it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _MOST_TRIES = 100
 
 
 class Staging:
-    """A private folder inside another one, and the files that are in it, numbered from 0."""
+    """A private folder inside another one, with its files, numbered from 0."""
 
     def __init__(self, parent: int, private: int) -> None:
         self._parent, self._private, self._count = parent, private, 0
 
     def write(self, data: bytes, name: str) -> int:
-        """Write a file that is to become `name` and return its number. Who may do what with a file of this user that
-        it replaces stays as it is; a file of someone else says nothing about ours."""
+        """Write a file that is to become `name` and return its number. It takes the permissions of a file of this user
+        that it replaces, not those of a file of someone else."""
         number = self._count
         handle = os.open(str(number), _NEW_FILE, 0o666, dir_fd=self._private)
         self._count += 1
@@ -45,13 +45,13 @@ class Staging:
         return number
 
     def check_replaceable(self, name: str) -> None:
-        """Refuse a name that has become something else than a file since it was looked at."""
+        """Refuse a name that is no regular file any more."""
         found = self._stat(name)
         if found is not None and not S_ISREG(found.st_mode):
             raise FileExistsError(errno.EEXIST, "what is there is no regular file")
 
     def place(self, number: int, name: str) -> None:
-        """Rename a file out of the private folder. A link that bears the name is replaced, never followed."""
+        """Rename a file out of the private folder. A link with that name is replaced, never followed."""
         os.rename(str(number), name, src_dir_fd=self._private, dst_dir_fd=self._parent)
 
     def remove_files(self) -> None:
@@ -68,7 +68,7 @@ class Staging:
 
 @contextmanager
 def staging(folder: Path) -> Iterator[Staging]:
-    """A private folder in `folder`; it goes at the end, with the files that were not placed."""
+    """Make a private folder in `folder`; it is removed at the end, with the files that were not placed."""
     parent = os.open(folder, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         remove_strays(folder, parent)
@@ -101,7 +101,7 @@ def _make_private(parent: int) -> tuple[str, int]:
 
 
 def _lock(private: int) -> bool:
-    """Lock a private folder unless another process has; where the file system knows no locks, nobody has."""
+    """Lock a private folder; return False where another process has locked it. Without file locks nobody has."""
     try:
         fcntl.flock(private, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -117,14 +117,14 @@ def _is_private(private: int) -> bool:
 
 
 def _is_still(name: str, parent: int, private: int) -> bool:
-    """Return whether the name is still that of the open folder."""
+    """Return whether the name still belongs to the open folder."""
     try:
         return os.path.samestat(os.stat(name, dir_fd=parent, follow_symlinks=False), os.fstat(private))
     except FileNotFoundError:
         return False
 
 
-# ---- what killed processes have left ---------------------------------------------------------------------------------
+# ---- leftovers of killed processes -----------------------------------------------------------------------------------
 
 
 def remove_strays(folder: Path, parent: int) -> None:
@@ -144,7 +144,7 @@ def remove_strays(folder: Path, parent: int) -> None:
 
 
 def _remove_stray(name: str, parent: int, private: int) -> None:
-    """Remove one folder, if it is not locked and has nothing in it but what this module writes."""
+    """Remove one folder, if it is unlocked and contains only files that this module writes."""
     fcntl.flock(private, fcntl.LOCK_EX | fcntl.LOCK_NB)
     inside = os.listdir(private)
     if all(file.isdecimal() for file in inside):

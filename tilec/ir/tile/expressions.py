@@ -1,4 +1,4 @@
-"""Buffers, and the scalar expressions over them. Sizes are elements, but where bytes or bits are said."""
+"""Buffers, and the scalar expressions over them. Sizes count elements unless bytes or bits are named."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ IN_REGISTERS: tuple[Scope, ...] = ("fragment", "local", "reducer")
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Row-major storage. `global` buffers are the kernel's tensors; the others are tiles the kernel allocates. Of a
-    `local` one every thread has its own, in registers; of a `reducer` threads have parts of each element, also there.
-    `tmem` is the tensor memory of tcgen05. Of a `barrier` the elements are mbarriers, not values.
+    """Row-major storage. `global` buffers are the kernel's tensors; the others are tiles that the kernel allocates.
+
+    Every thread has its own copy of a `local` buffer, in registers. Of a `reducer` each thread holds a partial value of
+    each element, also in registers. `tmem` is the tensor memory of tcgen05. The elements of a `barrier` are mbarriers,
+    not values.
 
     An extent of a tensor may be an expression of the kernel's integer parameters, known at launch. `lanes` is the last
     extent where the kernel's text has a vector there, as an element of float32x4, and 1 elsewhere.
@@ -31,12 +33,11 @@ class Buffer:
     span: Span = field(default=NOWHERE, compare=False)
     lanes: int = field(default=1, compare=False)
     strides: tuple[Extent, ...] | None = None
-    """Of a tensor whose rows do not lie one after the other: how many elements a step along each dimension is; the last
-    one is 1."""
+    """Of a tensor whose rows are not contiguous: the distance along each dimension, in elements; the last is 1."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents where all are numbers, as a tile's always are."""
+        """The extents as numbers. Raises `InternalError` for a tensor whose extents are known only at launch."""
         if self.is_dynamic:
             raise InternalError(f"the shape of {self.name} is known only at launch")
         return cast("tuple[int, ...]", self.extents)
@@ -77,14 +78,14 @@ class Var:
 
 
 THREAD = Var("%tid")
-"""The thread's index in its block, or in its role where that has a kernel of its own; visible everywhere. What depends
-on it differs from thread to thread."""
+"""The thread's index in its block, or in its role where the kernel makes its own roles; visible everywhere. A value
+that depends on it differs between threads."""
 
 WARPGROUP = Var("%warpgroup")
-"""The warpgroup of the thread in its block, visible everywhere. Only the conditions of `ir.groups` name it."""
+"""The index of the thread's warpgroup in its block, visible everywhere. Used only by the conditions of `ir.groups`."""
 
 ONCE = "%once"
-"""How names of variables begin that are there because their values are used several times."""
+"""The prefix of the names of variables that keep a value which is used several times."""
 
 UnaryOp = Literal["neg", "not"]
 BinaryOp = Literal[
@@ -99,22 +100,25 @@ WARP_WIDE = frozenset(
     {"shfl_xor", "shfl_up", "shfl_down", "shfl_sync", "warp_sum", "warp_max", "warp_min", "warp_and", "warp_or",
      "vote_any", "vote_all", "ballot", "match_any", "match_all"}
 )  # fmt: skip
-"""Calls whose value in a thread is made of the arguments in all threads of its warp."""
+"""Calls whose value in a thread depends on the arguments in all threads of its warp."""
 BLOCK_WIDE = frozenset({"block_count", "block_and", "block_or"})
-"""Those made of the arguments in all threads of the block: all have one value."""
+"""Calls whose value depends on the arguments in all threads of the block; all threads get the same value."""
 PHASE_DONE = "phase_done"
-"""Whether the phase of a parity has completed of a barrier, without waiting for it."""
+"""The call that tests, without waiting, whether a barrier's phase of a given parity has completed."""
 BIT_COUNTS = frozenset({"popcount", "clz"})
-"""Calls of one uint32 or uint64 that give an int32: the bits that are 1, and those that are 0 before the first 1."""
+"""Calls of one uint32 or uint64 that give an int32: the number of 1 bits, and of leading 0 bits."""
 INTEGER_CALLS: dict[str, tuple[tuple[DType, ...], DType]] = {
     "fns": ((UINT32, UINT32, INT32), UINT32),
     "philox": ((UINT64, UINT64, UINT64), UINT32),
     "clc_is_canceled": ((UINT32,) * 4, INT32),
     **{f"clc_get_first_ctaid_{axis}": ((UINT32,) * 4, INT32) for axis in "xyz"},
 }
-"""Calls of integers, with the types of their arguments and of their value: the place of the n-th 1 among the bits of a
-word from some place on; of a key and a sequence the number that Philox 4x32-10 has at a position; and of the words of
-an answer of cluster launch control whether it gives a block's work away, and the index of that block."""
+"""Calls of integers, with the types of their arguments and of their value.
+
+`fns`: the position of the n-th 1 bit of a word, from some bit on. `philox`: the number that Philox 4x32-10 generates
+for a key and a sequence at a position. `clc_*`: from the words of a cluster launch control response, whether a block's
+work was taken over, and the index of that block.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +143,10 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A mathematical function of floats: exp exp2 exp10 log log2 log10 sqrt rsqrt sinh cosh tanh sigmoid erf abs sin
-    cos tan atan floor ceil trunc round nearbyint pow fmod; or `reinterpret`, the bits of any type as another one of the
-    same size; or one of `BIT_COUNTS` or `INTEGER_CALLS`; or what threads compute together, one of `WARP_WIDE` or
-    `BLOCK_WIDE`; or `PHASE_DONE`, of a load of a barrier and a parity."""
+    """A function of scalars: a mathematical function of floats (exp exp2 exp10 log log2 log10 sqrt rsqrt sinh cosh tanh
+    sigmoid erf abs sin cos tan atan floor ceil trunc round nearbyint pow fmod); `reinterpret`, the bits of any type as
+    another type of the same size; one of `BIT_COUNTS` or `INTEGER_CALLS`; one of `WARP_WIDE` or `BLOCK_WIDE`, which
+    threads compute together; or `PHASE_DONE`, of a load of a barrier and a parity."""
 
     fn: str
     args: tuple[Expr, ...]
@@ -151,7 +155,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Ptx:
-    """What PTX of the kernel's author computes of `args`: `ptx.snippet` says what the text may hold."""
+    """The value that PTX written by the kernel's author computes from `args`; `ptx.snippet` defines which text is
+    allowed."""
 
     text: str
     args: tuple[Expr, ...]
@@ -178,7 +183,7 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One element of a buffer. Out-of-range reads of a global buffer give 0."""
+    """One element of a buffer. Out-of-bounds reads of a global buffer give 0."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -194,10 +199,10 @@ Extent = int | Expr
 
 
 def extent_expr(extent: Extent) -> Expr:
-    """A size as an expression."""
+    """Return a size as an expression."""
     return integer(extent) if isinstance(extent, int) else extent
 
 
 def integer(value: int) -> Const:
-    """A literal of type int32."""
+    """Return a literal of type int32."""
     return Const(value, INT32)

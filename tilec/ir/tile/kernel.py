@@ -1,4 +1,4 @@
-"""A kernel: its parameters, its grid, and what it asks of the compiler."""
+"""A kernel: its parameters, its grid, and the options that its author sets for the compiler."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tilec.support.source import NOWHERE, Span
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """The layout that a person gives a tile: the threads and registers of a fragment; of a shared tile the width in
-    bytes of its swizzle (0: its rows one after another), or a placement that is no such swizzle."""
+    """A layout that the author gives a tile: the threads and registers of a fragment; for a shared tile the width in
+    bytes of its swizzle (0: plain row-major), or an arbitrary placement."""
 
     buffer: Buffer
     layout: LoopLayout | Placement | int
@@ -23,8 +23,8 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class Subtile:
-    """In how many parts of equal size, each a tile of its own, a person wants a tile along each dimension, with all
-    tiles that go with it; 1 all over: as it is. At most one number is larger."""
+    """The number of equal parts that the author wants a tile split into along each dimension, with all tiles that are
+    used with it; 1 leaves a dimension whole. At most one number is larger than 1."""
 
     buffer: Buffer
     parts: tuple[int, ...]
@@ -33,7 +33,7 @@ class Subtile:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """How many blocks along x, y and z run together and reach each other's shared memory."""
+    """The number of blocks along x, y and z that run together and reach each other's shared memory."""
 
     extents: tuple[int, int, int]
     span: Span = field(default=NOWHERE, compare=False)
@@ -49,9 +49,9 @@ ALONE = Cluster((1, 1, 1))
 
 @dataclass(frozen=True, slots=True)
 class Raster:
-    """In which order the numbers of the hardware go over the first two dimensions of a grid: panel after panel of
-    `panel` rows of blocks (columns, if not `by_rows`), each walked along its length, every other one backwards. With
-    no panel x counts fastest."""
+    """The order in which the hardware's block numbers cover the first two dimensions of a grid: panel by panel of
+    `panel` rows of blocks (columns unless `by_rows`), each walked along its length, every other one backwards. Without
+    a panel x varies fastest."""
 
     panel: int
     by_rows: bool = True
@@ -59,19 +59,18 @@ class Raster:
 
 
 RANK = Var("%rank")
-"""The block's number in its cluster, x counted fastest: of the block indices, where the kernel asks for it."""
+"""The block's rank in its cluster, x fastest: a block index of kernels that ask for it."""
 
 Ask = Literal["fast-math", "unspecialised", "without-tma"]
-"""Approximate functions; no roles for warps; no copy by TMA."""
+"""Use approximate functions; do not specialise warps; do not copy by TMA."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """`params` in launch order: global buffers and scalar variables, among them those that extents are made of. `grid`
-    and `block_vars` are x, y, z, as many as written. `outputs` are the tensors that the file says it returns, in that
-    order; `asks` is what it asks of the compiler; `raster` is the order of the blocks that it states (None: left open);
-    `subtiles` are the tiles of which it says in how many parts they are.
-    """
+    """A kernel in tile IR. `params` are in launch order: global buffers and scalar variables, among them those that
+    extents depend on. `grid` and `block_vars` are x, y, z, as many as written. `outputs` are the tensors that the file
+    says it returns, in that order; `asks` are its compiler options; `raster` is the order of blocks that it states
+    (None: left open); `subtiles` are the tiles that it splits into parts."""
 
     name: str
     params: tuple[Buffer | Var, ...]
@@ -90,5 +89,5 @@ class Kernel:
 
     @property
     def workspaces(self) -> tuple[Buffer, ...]:
-        """The tensors that the kernel allocates: parameters too, but who launches it makes them."""
+        """The tensors that the kernel allocates: parameters too, but made by the launcher."""
         return tuple(b for b in self.buffers if b.scope == "global")

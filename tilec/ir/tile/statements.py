@@ -1,4 +1,4 @@
-"""What a kernel does: operations on whole tiles, elementwise nests, and the control flow around them."""
+"""The statements of a kernel: operations on whole tiles, elementwise nests, and the control flow around them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Region:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents without the dimensions of extent 1 that only select an index."""
+        """The extents, without the dimensions of extent 1 that only select an index."""
         return tuple(e for e in self.extent if e != 1) or (1,)
 
     @property
@@ -69,11 +69,12 @@ Attr = (
 
 @dataclass(frozen=True, slots=True)
 class TileOp(Asked):
-    """One `T.*` operation on whole tiles: the base of all of them, each of which is a class in its file of `ops`.
+    """One `T.*` operation on whole tiles: the base class of all operations, each of which is defined in a file of
+    `ops`.
 
-    What an operation is made of are the fields of its class: those that are regions (`In`), in order, are its
-    `regions`, and all others its `attributes`. Text, parser and schema of tile IR follow from them (`ir.operations`).
-    `versions` are, by the number of a region, the version that is meant of a tile which has several
+    The fields of an operation's class are its operands: those marked as regions (`In`), in order, are its `regions`,
+    and all others its `attributes`. Text, parser and schema of tile IR follow from them (`ir.operations`). `versions`
+    names, by the number of a region, the version that is meant of a tile with several versions
     (`analysis.named_versions`).
     """
 
@@ -82,12 +83,12 @@ class TileOp(Asked):
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """What it works on, in the order of its fields."""
+        """The regions that the operation works on, in the order of its fields."""
         return shape_of(type(self)).read(self)
 
     @property
     def attributes(self) -> tuple[tuple[str, Attr], ...]:
-        """All else that it says, sorted by key; what a field has by default is not said."""
+        """The attributes that differ from their defaults, sorted by key."""
         given = [
             (key, value)
             for key, default in shape_of(type(self)).attributes
@@ -99,7 +100,7 @@ class TileOp(Asked):
         return tuple(given)
 
     def with_regions(self, regions: tuple[Region, ...]) -> Self:
-        """The operation on other regions, as many as its fields take."""
+        """Return the operation on other regions, as many as its fields take."""
         return replace(self, **shape_of(type(self)).bind(regions))
 
     @property
@@ -110,7 +111,8 @@ class TileOp(Asked):
         return tuple(found)
 
     def map_expressions(self, regions: Callable[[Region], Region], each: Callable[[Expr], Expr]) -> Self:
-        """The operation with its regions and expressions as these make them; itself where that changes none."""
+        """Return the operation with `regions` and `each` applied to its regions and expressions; itself where nothing
+        changes."""
         shape = shape_of(type(self))
         changed: dict[str, Any] = {}
         for key in shape.expressions:
@@ -125,20 +127,22 @@ class TileOp(Asked):
 
     @property
     def barrier(self) -> Load | None:
-        """The element of the kernel's own barrier that it is about."""
+        """The element of the kernel's own barrier that the operation waits for or signals, if any."""
         return None
 
     @property
     def block(self) -> Expr | None:
-        """The block of the cluster, by its number there, that it reaches; None: its own."""
+        """The rank of the cluster's block that the operation reaches; None for its own."""
         return None
 
     def element(self, place: tuple[Expr, ...], sources: tuple[Expr, ...]) -> Store:
-        """What it does to the element at `place` of its last region, of those of the other ones that belong to it."""
+        """Return the store to the element at `place` of its last region, from the corresponding elements of the other
+        regions."""
         raise InternalError(f"T.{self.name} is no nest of elements")
 
     def with_leader(self, leader: int) -> Self:
-        """The operation, done by this thread of the block for all."""
+        """Return the operation as issued by this thread of the block for all. Raises `InternalError` for one without a
+        leader."""
         if all(key != "leader" for key, _ in shape_of(type(self)).attributes):
             raise InternalError(f"T.{self.name} is not done by one thread")
         led: dict[str, Any] = {"leader": leader}
@@ -151,11 +155,11 @@ Order = Literal["relaxed", "acquire", "release", "acq_rel", "seq_cst"]
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """One element of a buffer, inside `Parallel`. Out-of-range stores to a global buffer are dropped.
+    """One element of a buffer, inside `Parallel`. Out-of-bounds stores to a global buffer are dropped.
 
-    With `atomic` the element becomes the combination of what it held and the value, in one step that no thread of the
-    grid sees half done; `previous` is what it held, visible to the statements after it. A `load` leaves it as it was.
-    To a `reducer` a thread adds in its own part.
+    With `atomic` the element becomes the combination of its old value and the new one, as one atomic step; `previous`
+    is the old value, visible to the statements after it. A `load` leaves the element unchanged. A store to a `reducer`
+    adds to the thread's own partial value.
     """
 
     buffer: Buffer
@@ -169,8 +173,8 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """Inside `Parallel`: write `text`, a format of C's printf, with values of 32 bits at least in place of its
-    conversions. What one thread prints keeps its order."""
+    """Inside `Parallel`: write `text`, a format of C's printf, with values of at least 32 bits for its conversions. The
+    output of one thread keeps its order."""
 
     text: str
     values: tuple[Expr, ...]
@@ -178,7 +182,7 @@ class Print:
 
 
 PRINTED = Buffer("%printed", (1,), INT32, "local")
-"""What stands for the output where statements are ordered: whoever prints writes it."""
+"""A buffer that stands for the output when statements are ordered: every print writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +196,9 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class LoopLayout:
-    """Which thread runs each iteration of a nest, and as its how-manieth (None: in their order): expressions of `vars`,
-    one per dimension of `shape`. Where threads have several `copies` of an iteration, a last one is the copy's number.
-    """
+    """The thread that runs each iteration of a nest, and the iteration's index within it (None: in program order). Both
+    are expressions of `vars`, one variable per dimension of `shape`. Where threads have several `copies` of an
+    iteration, one more variable, the last, is the copy's number."""
 
     shape: tuple[int, ...]
     vars: tuple[Var, ...]
@@ -206,8 +210,8 @@ class LoopLayout:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Which of `size` places of a shared tile, each of an element, is that of each element: an expression of `vars`,
-    the indices. No two elements share a place."""
+    """The slot of each element of a shared tile, among `size` slots of one element each: an expression of `vars`, the
+    indices. No two elements share a slot."""
 
     shape: tuple[int, ...]
     vars: tuple[Var, ...]
@@ -217,12 +221,13 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """A perfect elementwise nest over all threads; the body holds `Store`, `Print`, `Bind` and `If`
-    only. `width` is how many
-    neighbours of the last dimension one thread should handle together (None: as pays); `layout` gives every iteration
-    its thread. Where `THREAD` is the first variable, each thread runs the iterations that have its index. An
-    `asynchronous` one is a copy by cp.async, if the layouts allow it. `versions` are those that it means of the tiles
-    `versioned`, which have several (`analysis.named_versions`)."""
+    """A perfect elementwise nest over all threads; its body holds only `Store`, `Print`, `Bind` and `If`.
+
+    `width` is how many neighbours of the last dimension one thread should handle together (None: the compiler chooses);
+    `layout` assigns every iteration to a thread. Where `THREAD` is the first variable, each thread runs the iterations
+    with its own index. An `asynchronous` nest is a copy by cp.async, if the layouts allow it. `versions` are the
+    versions that it means of the `versioned` tiles, which have several (`analysis.named_versions`).
+    """
 
     vars: tuple[Var, ...]
     extents: tuple[int, ...]
@@ -244,9 +249,9 @@ LoopKind = Literal["serial", "pipelined", "unroll"]
 
 @dataclass(frozen=True, slots=True)
 class SchedulingHints:
-    """What a person asks of a pipelined loop beside stage and order. One entry per scheduled statement: whether it must
-    be asynchronous, the group of producers that it fills a ring with (-1: none), and in `sync` the statements for whose
-    work it waits. `span` is where the stages are asked for."""
+    """The author's requests for a pipelined loop besides stage and order, with one entry per scheduled statement:
+    whether it must be asynchronous, the group of producers that it fills a ring with (-1: none), and in `sync` the
+    statements whose work it waits for. `span` is where the stages are requested."""
 
     asynchronous: tuple[bool, ...] | None = None
     groups: tuple[int, ...] | None = None
@@ -256,13 +261,15 @@ class SchedulingHints:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """`for var in range(start, stop, step)`, the step positive. `num_stages` is None where the source does not give
-    one; `stage` and `order` are the manual lists of T.Pipelined, one entry per scheduled statement. `factor` is how
-    many iterations of an unrolled loop become one (None: all of them, where that is not too many). `distinct_by` names
-    variables that are bound in the body and have, taken together, other values in each iteration, so that what they
-    index is another place each time; with none in it, nobody asks for an order among the iterations. A loop that is
-    `dynamically_scheduled` has a first iteration, and one for each value that the machine hands out instead of
-    beginning blocks (cluster launch control): perhaps none, all of them less than `stop`."""
+    """`for var in range(start, stop, step)`, with a positive step.
+
+    `num_stages` is None where the source does not give it; `stage` and `order` are the manual lists of T.Pipelined, one
+    entry per scheduled statement. `factor` is the unroll factor (None: unroll fully, unless that is too much).
+    `distinct_by` names variables bound in the body whose values, taken together, differ in each iteration, so that
+    accesses indexed by them never overlap; if it is empty, the iterations need no order at all. A loop that is
+    `dynamically_scheduled` runs a first iteration, and one for each value that cluster launch control returns: perhaps
+    none, all less than `stop`.
+    """
 
     kind: LoopKind
     var: Var
@@ -292,7 +299,7 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class While:
-    """All threads agree on the condition, and look at it anew before each iteration."""
+    """A loop whose condition is the same in all threads and is evaluated before each iteration."""
 
     condition: Expr
     body: tuple[Stmt, ...]
@@ -301,8 +308,8 @@ class While:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """Leave the innermost loop, a `For` that is not pipelined or a `While`. Nothing that runs in an iteration follows
-    it: it ends the body, or a branch of the `If` that ends it."""
+    """Leave the innermost loop, a `For` that is not pipelined or a `While`. It is the last statement of an iteration:
+    it ends the body, or a branch of the `If` that ends the body."""
 
     span: Span = field(default=NOWHERE, compare=False)
 

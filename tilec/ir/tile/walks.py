@@ -1,4 +1,4 @@
-"""What can be asked of trees of any shape: what is in them, and variables replaced."""
+"""Traversal of statements and expressions, and substitution of variables."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tilec.ir.types import BOOL
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
-    """The direct operands of an expression."""
+    """Return the direct operands of an expression."""
     return parts.expressions(expr).read(expr)
 
 
 def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
-    """The expression with variables replaced."""
+    """Return the expression with variables replaced."""
     if isinstance(expr, Var):
         return values.get(expr, expr)
     return map_expressions(expr, lambda operand: substitute(operand, values))
 
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:
-    """The expression and everything below it, parents first."""
+    """Yield the expression and everything below it, parents first."""
     left = [expr]
     while left:
         one = left.pop()
@@ -33,17 +33,17 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
 
 
 def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
-    """The statement lists nested in a statement."""
+    """Return the statement lists nested in a statement."""
     return parts.lists(stmt)
 
 
 def declared(stmt: Stmt) -> tuple[Var, ...]:
-    """The variables that a statement declares, for those inside it or behind it."""
+    """Return the variables that a statement declares, for the statements inside it or after it."""
     return tuple(var for var in parts.declared(stmt).read(stmt) if var is not None)
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
-    """Every statement, in program order, parents first."""
+    """Yield every statement, in program order, parents first."""
     for stmt in body:
         yield stmt
         for nested in parts.lists(stmt):
@@ -51,5 +51,5 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def is_true(expr: Expr) -> bool:
-    """Whether an expression is the literal `true`."""
+    """Return whether an expression is the literal `true`."""
     return isinstance(expr, Const) and expr.dtype == BOOL and bool(expr.value)

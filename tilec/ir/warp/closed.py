@@ -1,7 +1,7 @@
 """The closed set of warp operations.
 
-Who asks something of each of them matches over it and ends in `assert_never`: the type checker then names every place
-where a new operation has no answer yet, and at run time one that is not in the set is refused rather than guessed at.
+Code that handles every operation matches over the set and ends in `assert_never`: the type checker then names every
+place that does not handle a new operation yet, and at run time an operation outside the set is refused.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ _KNOWN = frozenset(get_args(AnyOperation))
 
 
 def known(op: Operation) -> AnyOperation:
-    """The operation as one of the set. Raises `InternalError` for any other."""
+    """Return the operation as one of the set. Raises `InternalError` for any other."""
     if type(op) not in _KNOWN:
         raise InternalError(f"what {type(op).__name__} touches is not said")
     return cast(AnyOperation, op)

@@ -1,4 +1,4 @@
-"""Where the tiles of a program lie: rings of versions and the cursors that walk through them, tensor maps, barriers."""
+"""The memory of a program: rings of versions, the cursors that walk through them, tiles, tensor maps, barriers."""
 
 from __future__ import annotations
 
@@ -15,43 +15,42 @@ from tilec.support.source import NOWHERE, Span
 MBARRIER_BYTES = 8
 
 PART_ROWS = 64
-"""Rows of a tile that a warpgroup has together, as wgmma gives them to it."""
+"""Rows of a tile that a warpgroup holds together, as in wgmma."""
 
 SMALL_STRIDE = 128
-"""Bytes between versions of a tile that is no larger, as TMA wants them aligned, if it has no bank swizzle to begin
-anew."""
+"""The distance in bytes between versions of a tile that is no larger and not swizzled: the alignment of TMA."""
 
 FIRST_PING_PONG = 3
-"""The first named barrier for turns: 0 is the whole block's, 1 and 2 those of two roles."""
+"""The first named barrier for ping-pong: 0 is the whole block's, 1 and 2 belong to two roles."""
 
 FIRST_PER_WARPGROUP = 6
-"""The first named barrier for warpgroups that meet apart: at most three take turns."""
+"""The first named barrier of warpgroups that synchronise separately: at most three take turns in ping-pong."""
 
 
 def arrivals_of(warps: int, by: Arrivals) -> int:
-    """How often so many warps arrive at an mbarrier to say one thing."""
+    """Return how often so many warps arrive at an mbarrier for one event."""
     return warps if by == "warp" else 32 * warps
 
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """`depth` versions of some shared tiles that are filled and freed together.
+    """`depth` versions of some shared tiles that are filled and released together.
 
-    With mbarriers (`arrivals` > 0) one role fills it for others: `full` completes with `fills` arrivals of those who
-    fill the version, and the `bytes` that TMA copies into it; `empty` with `arrivals` of those who have released it.
-    A role of one thread arrives once, any other one as `arrivals_of` says. Without, all that touch it are of one role,
-    which orders them by waits and barriers. A ring without tiles passes on versions of other rings.
+    With mbarriers (`arrivals` > 0) one role fills it for others. `full` completes with `fills` arrivals of the
+    producers, and the `bytes` that TMA copies into the version; `empty` with `arrivals` of the consumers. A role of one
+    thread arrives once, any other as `count_arrivals` says. Without mbarriers, only one role touches the ring, ordered
+    by waits and block barriers. A ring without tiles hands on versions of other rings.
 
-    `shared` has the axes of the cluster along which blocks load some of the tiles together (`ir.multicast`): then a
-    version is released to all who fill it, and `arrivals` counts those of all whom this block fills it for.
+    `shared` has the axes of the cluster along which blocks load some of the tiles by multicast (`ir.multicast`): then a
+    version is released to all producers, and `arrivals` counts the consumers of all blocks that this block loads for.
 
-    `paired`: the tensor cores of a pair of blocks work on it together, asked by a thread of the first. What both blocks
-    fill and threads of both release counts at the first one's barriers, `bytes` and `arrivals` of both; what the tensor
-    cores fill and release they say to both blocks.
+    `paired`: the tensor cores of a pair of blocks work on it together, at the request of a thread of the first.
+    Producers and consumers of both blocks arrive at the first block's barriers, with `bytes` and `arrivals` of both;
+    the tensor cores signal the barriers of both blocks.
 
-    `heard_by`: its versions are answers to what a thread of the cluster's first block asks the machine (`TryCancel`),
-    and so many blocks of the cluster hear each. A version comes to all of them, each of which announces its `bytes` to
-    itself, and all release it to the first one, which counts the `arrivals` of all.
+    `heard_by`: its versions are cluster launch control responses to a thread of the cluster's first block
+    (`TryCancel`), multicast to this number of blocks. Each block announces the `bytes` to itself, and all release the
+    version to the first one, which counts the `arrivals` of all.
     """
 
     name: str
@@ -71,14 +70,14 @@ class Ring:
 
     @property
     def crosses_blocks(self) -> bool:
-        """Whether other blocks signal its barriers."""
+        """Return whether other blocks signal its barriers."""
         return bool(self.shared) or self.paired or self.heard_by > 1
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A role's position in a ring. `name` is unique in the program. Where a kernel says itself which version it means,
-    `index` is that."""
+    """A role's position in a ring. `name` is unique in the program. `index` is the version, where the kernel gives it
+    itself."""
 
     name: str
     ring: str
@@ -87,8 +86,8 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class SharedTile:
-    """A shared buffer with all its versions: `depth` of them, `stride` bytes apart, the first at `offset`. One that is
-    `over_rings` lives when the rings are done with, and may lie in their memory."""
+    """A shared buffer with all its versions: `depth` of them, `stride` bytes apart, the first at `offset`. A tile that
+    is `over_rings` lives after the rings are drained, and may reuse their memory."""
 
     buffer: Buffer
     layout: SharedLayout
@@ -108,14 +107,14 @@ class SharedTile:
         return self.stride * self.depth
 
     def meets(self, other: SharedTile) -> bool:
-        """Whether both have some byte."""
+        """Return whether both have a byte in common."""
         return self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
 
 
 @dataclass(frozen=True, slots=True)
 class TensorTile:
-    """A buffer in tensor memory with all its versions: `depth` of them, `columns` apart, the first from column `offset`
-    of the block's allocation on."""
+    """A buffer in tensor memory with all its versions: `depth` of them, `columns` apart, the first at column `offset`
+    of the block's allocation."""
 
     buffer: Buffer
     columns: int
@@ -124,16 +123,16 @@ class TensorTile:
 
     @property
     def per_column(self) -> int:
-        """How many elements of a row share a column: several where the tile is a factor, not a sum. Dimensions before
-        the last two number versions, which lie side by side in its columns."""
+        """The number of elements of a row in a column: several where the tile is an operand, not an accumulator.
+        Dimensions before the last two number versions, which lie side by side in the columns."""
         *versions, rows, width = self.buffer.shape
         return math.prod(versions) * -(-rows // TENSOR_LANES) * width // self.columns
 
 
 @dataclass(frozen=True, slots=True)
 class Corners:
-    """What an im2col descriptor is about: a filter is at all places, `stride` pixels apart, from `lower` pixels before
-    an image's first one up to `upper` pixels after its last one, in every direction."""
+    """The corners of an im2col descriptor: filter positions are `stride` pixels apart, from `lower` pixels before an
+    image's first one up to `upper` pixels after its last one, in every direction."""
 
     lower: int
     upper: int
@@ -143,7 +142,7 @@ class Corners:
 @dataclass(frozen=True, slots=True)
 class TensorMap:
     """A TMA descriptor parameter: boxes of `box` elements in the order of the tensor's axes, bank swizzle in bytes.
-    With `corners` it is one for im2col, and a box so many places of so many channels."""
+    With `corners` it is one for im2col, and a box is a number of pixels by a number of channels."""
 
     name: str
     tensor: Buffer
@@ -154,7 +153,7 @@ class TensorMap:
 
 @dataclass(frozen=True, slots=True)
 class Barriers:
-    """mbarriers that the kernel itself arrives at and waits for: one for each count, which is that of its arrivals."""
+    """mbarriers that the kernel itself arrives at and waits for: one for each of `counts`, its number of arrivals."""
 
     name: str
     counts: tuple[int, ...]
@@ -163,7 +162,7 @@ class Barriers:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """One of several `Barriers`."""
+    """One barrier of a `BarrierArray`."""
 
     name: str
     index: Expr

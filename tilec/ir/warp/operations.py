@@ -14,9 +14,10 @@ from tilec.support.source import NOWHERE, Span
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Where in a software pipeline an operation stands: in which time step of which part, and in which iteration of the
-    source's loop, as the value of its variable; which of that loop's statements it is a part of, counted as they are
-    written; and where the pipeline stands in the one around it."""
+    """The position of an operation in a software pipeline, for readers and for the verifier's order of the text. `part`
+    and `step` are the part of the pipeline and the time step in it; `iteration` is the value of the source loop's
+    variable `var`; `place` is the index of the source statement in that loop; `around` is the position of the pipeline
+    in the one around it."""
 
     part: Literal["prologue", "steady", "epilogue"]
     step: int
@@ -26,14 +27,14 @@ class Moment:
     place: int | None = None
 
     def within(self, moment: Moment) -> Moment:
-        """This moment in a pipeline that stands at another one."""
+        """Return this position, in a pipeline that is itself at the position `moment`."""
         return replace(self, around=moment if self.around is None else self.around.within(moment))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """`cursors` gives the position of each ring that the operation's tiles belong to; `moment` is there to be read, and
-    means nothing to any pass; the verifier alone asks it for the order of the text."""
+    """The base of all operations. `cursors` are the positions in the rings that the operation's tiles belong to. No
+    pass depends on `moment`; only the verifier uses it."""
 
     cursors: tuple[Cursor, ...] = ()
     moment: Moment | None = field(default=None, compare=False)
@@ -52,7 +53,7 @@ class Elementwise(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """For the element at `variables` of a tile, the one of a tensor at `indices`; zero unless `condition` holds."""
+    """For the element at `variables` of a tile, the element of a tensor at `indices`; zero unless `condition` holds."""
 
     buffer: tile.Buffer
     variables: tuple[tile.Var, ...]
@@ -62,8 +63,8 @@ class Gather:
 
 @dataclass(frozen=True, slots=True)
 class CpAsync(Operation):
-    """Global to shared by cp.async in chunks of `width` bytes (4, 8 or 16), zeros for what lies outside the tensor. Of
-    a gather, neighbours in a chunk are neighbours in the tensor."""
+    """Global to shared by cp.async in chunks of `width` bytes (4, 8 or 16), with zeros for elements out of bounds. In a
+    gather, neighbours in a chunk are neighbours in the tensor."""
 
     source: tile.Region | Gather
     destination: tile.Region
@@ -73,7 +74,8 @@ class CpAsync(Operation):
 
 @dataclass(frozen=True, slots=True)
 class FourRows:
-    """Four rows of a matrix, each by its own index, beside the rows of a tile from `at` on, a multiple of four."""
+    """Four rows of a matrix, each by its own index (TMA gather4 and scatter4), for the rows of a tile from `at` on, a
+    multiple of four."""
 
     rows: tuple[tile.Expr, ...]
     at: tile.Expr
@@ -82,15 +84,15 @@ class FourRows:
 @dataclass(frozen=True, slots=True)
 class TmaLoad(Operation):
     """Global to shared by TMA, signalling the full barrier of the ring. `start` is the region's first index; of an
-    im2col map it is the first place, as the pixel there, and `tap` where from there the filter looks.
+    im2col map it is the first position, as its pixel, and `tap` the offset of the filter's element from there.
 
-    With a `barrier` of the kernel's own it signals that; the role's thread `leader` issues it, and first announces the
-    bytes, unless the kernel `announces` them itself. The barrier is that of the cluster's `block`, or where that is
-    None of this one.
+    With a `barrier` of the kernel's own it signals that one; the role's thread `leader` issues it, and first announces
+    the bytes, unless the kernel does so itself (not `announces`). The barrier belongs to the cluster's `block`, or
+    where that is None to this block.
 
-    Where blocks of the cluster that differ along the axes `shared` load the same tile, each loads a slice of it, of the
-    map's box along dimension `sliced`, for all of them. With `four` the map's box is one row, and of `start` only the
-    column counts.
+    Where blocks of the cluster that differ along the axes `shared` load the same tile, each loads one slice, along
+    dimension `sliced` of the map's box, and multicasts it. With `four` the map's box is one row, and of `start` only
+    the column counts.
     """
 
     map: TensorMap
@@ -109,11 +111,11 @@ class TmaLoad(Operation):
 @dataclass(frozen=True, slots=True)
 class TmaStore(Operation):
     """Shared to global by TMA, issued by the role's first thread, as one bulk group. With `atomic` every element is
-    combined with what the tensor holds.
+    combined with the tensor's.
 
-    With several `parts` the first thread of each of so many warpgroups issues one: of every `parts` blocks of
-    `PART_ROWS` rows of the tile, that of its own number, along dimension `rows` of the map's box. `four` is as
-    in `TmaLoad`.
+    With several `parts` the first thread of each of so many warpgroups issues a store: of every `parts` blocks of
+    `PART_ROWS` rows of the tile, the one with the warpgroup's number, along dimension `rows` of the map's box. `four`
+    is as in `TmaLoad`.
     """
 
     map: TensorMap
@@ -127,7 +129,7 @@ class TmaStore(Operation):
 
 @dataclass(frozen=True, slots=True)
 class StoreMatrix(Operation):
-    """The columns from `column` on of an accumulator fragment to a 16-bit shared tile by stmatrix, converting to the
+    """The columns from `column` on of an accumulator fragment to a 16-bit shared tile by stmatrix, converted to the
     tile's type."""
 
     source: tile.Buffer
@@ -145,8 +147,8 @@ class LoadMatrix(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Mma(Operation):
-    """C += op(A)·op(B) by mma.sync, A and B by ldmatrix from shared memory, parts of tiles also; either may be a
-    fragment. With `metadata` A is half of a sparse matrix, and that, in shared memory, says where its elements belong.
+    """C += op(A)·op(B) by mma.sync, A and B by ldmatrix from shared memory, also parts of tiles; either may be a
+    fragment. With `metadata`, a shared tile, A is the non-zero half of a sparse matrix, and the metadata its positions.
     With `nibbles` a byte of A and B is two elements."""
 
     a: tile.Region
@@ -161,9 +163,9 @@ class Mma(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Wgmma(Operation):
-    """C += op(A)·op(B) as one wgmma group, B and mostly A in shared memory, parts of tiles also, A may be a fragment:
-    complete only after a wait. `metadata` as in `Mma`. With `waits_later` the kernel says itself when its tiles may be
-    handed on."""
+    """C += op(A)·op(B) as one wgmma group, complete only after a wait. B and mostly A are in shared memory, also parts
+    of tiles; A may be a fragment. `metadata` as in `Mma`. With `waits_later` the kernel itself decides when its tiles
+    may be released."""
 
     a: tile.Region
     b: tile.Region
@@ -177,9 +179,9 @@ class Wgmma(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """What the elements of A and B are multiplied with: `a` and `b` in tensor memory have one scale for `a_step` and
-    `b_step` elements along K, where the tiles begin at `start`. `types` are those of A and B, `kind` that of the
-    product, as the ISA calls them."""
+    """Scale factors of A and B: `a` and `b` in tensor memory have one scale for `a_step` and `b_step` elements along
+    K, of tiles that begin at `start`. `types` are the types of A and B, `kind` that of the product, as the ISA calls
+    them."""
 
     a: tile.Buffer
     b: tile.Buffer
@@ -192,10 +194,10 @@ class Scales:
 
 @dataclass(frozen=True, slots=True)
 class TensorMma(Operation):
-    """C += op(A)·op(B) by tcgen05.mma, A in shared or tensor memory, B in shared and C in tensor memory, or C =
-    op(A)·op(B) where `clear` holds. One thread asks for it, of the role's the one numbered `leader`; that the tensor
-    cores are done, they say themselves (`by_tensor_cores`, `TensorArrive`). `paired`: those of a pair of blocks, of
-    which each has rows of its own and half of B's columns."""
+    """C += op(A)·op(B) by tcgen05.mma, A in shared or tensor memory, B in shared and C in tensor memory; or C =
+    op(A)·op(B) where `clear` holds. One thread issues it, number `leader` of the role; the tensor cores themselves
+    signal its completion (`by_tensor_cores`, `TensorArrive`). `paired`: by the tensor cores of a pair of blocks, of
+    which each has its own rows of A and half of B's columns."""
 
     a: tile.Buffer
     b: tile.Buffer
@@ -210,7 +212,7 @@ class TensorMma(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TensorCopy(Operation):
-    """Scales from shared to tensor memory, in order with the products that the role's thread `leader` asks for."""
+    """Scales from shared to tensor memory, in order with the products issued by the role's thread `leader`."""
 
     source: tile.Buffer
     destination: tile.Buffer
@@ -219,7 +221,7 @@ class TensorCopy(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TensorLoad(Operation):
-    """Columns of a tile in tensor memory to registers, from one on and as many as the fragment has: there after a
+    """Columns of a tile in tensor memory, from `column` on, to a fragment with that many: there after a
     `TensorWait`."""
 
     source: tile.Buffer
@@ -262,7 +264,7 @@ class Let(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What the iterations of a loop do while its variable is less than `until`."""
+    """The body of a loop's iterations while its variable is less than `until`."""
 
     until: tile.Expr
     body: tuple[Operation, ...]
@@ -270,8 +272,8 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """What a loop's variable is in the next iteration, and whether there is one: what the iteration has found out by
-    its end."""
+    """The value of a loop's variable in the next iteration, and whether there is one, both computed by the
+    iteration."""
 
     value: tile.Var
     is_there: tile.Var
@@ -279,10 +281,10 @@ class Following:
 
 @dataclass(frozen=True, slots=True)
 class Loop(Operation):
-    """`for var in range(start, stop, step)`, run by all threads of the role alike. `part` says which piece of a
-    software pipeline it is. Before the iterations that run `body` are those of each of the `phases` in turn, as many as
-    there are. With `following` there is a first iteration at all events, and each one says how it goes on; `step` then
-    means nothing, but the variable stays below `stop`."""
+    """`for var in range(start, stop, step)`, run by all threads of the role alike. `part` marks the steady state of a
+    software pipeline. The iterations of each of the `phases` come in turn, then those that run `body`. With `following`
+    there always is a first iteration, and each one computes the next; `step` then is meaningless, but the variable
+    stays below `stop`."""
 
     var: tile.Var
     start: tile.Expr
@@ -313,13 +315,13 @@ class Break(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Trap(Operation):
-    """The thread gives up, and the grid with it. Under a `Branch` whose condition may differ between threads."""
+    """Abort the grid, by a thread. Under a `Branch` whose condition may differ between threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branch(Operation):
-    """A condition that all threads of the role agree on, unless it only guards a `Trap`. A `guard` protects a piece of
-    a `Pipeline`: it holds where the trip count is at least `least`."""
+    """A condition that is the same in all threads of the role, unless it only guards a `Trap`. A `guard` protects a
+    piece of a `Pipeline`: it holds where the trip count is at least `least`."""
 
     condition: tile.Expr
     then: tuple[Operation, ...]

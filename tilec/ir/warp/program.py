@@ -1,4 +1,4 @@
-"""The roles of a kernel, and all of it."""
+"""The roles of a kernel, and the whole program."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tilec.support.source import NOWHERE, Span
 @dataclass(frozen=True, slots=True)
 class Role:
     """Warps first_warp … first_warp + warps − 1. `registers` is the setmaxnreg count (None: as launched), the same for
-    roles that share a warpgroup. `single_thread` roles run their body in one elected thread of their first warp. Where
-    the role's warpgroups take turns, `ping_pong_barrier` is the named barrier of the first; the turn is its own before
-    the body, and again after it."""
+    roles that share a warpgroup. `single_thread` roles run their body in one elected thread of their first warp. In
+    ping-pong, `ping_pong_barrier` is the named barrier of the first warpgroup, which has the turn before the body, and
+    again after it."""
 
     name: str
     first_warp: int
@@ -36,7 +36,7 @@ class Role:
         return self.warps * 32
 
     def arrivals(self, by: Arrivals) -> int:
-        """How often the role arrives at an mbarrier to say one thing."""
+        """Return how often the role arrives at an mbarrier for one event."""
         return 1 if self.single_thread else arrivals_of(self.warps, by)
 
     @property
@@ -51,13 +51,16 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A kernel ready to be written as PTX. `smem_bytes` is dynamic shared memory, `barriers_at` the offset of the
-    rings' mbarriers in it: for each ring in turn `depth` full barriers, then `depth` empty ones; behind them the
-    kernel's own `barriers`, and behind these the address of what is allocated for the tiles in `tensor` memory, and
-    where `tells_peer` another mbarrier.
-    `common` is what all warps of the block do before they take up their roles. With `explicit_roles` they are the
-    kernel's own, and each counts its threads from 0. What `begins_early` may run while the grid before it does, and
-    reaches no tensor until it has waited for that."""
+    """A kernel ready to be written as PTX.
+
+    `smem_bytes` is dynamic shared memory, `barriers_at` the offset of the rings' mbarriers in it: for each ring in turn
+    `depth` full barriers, then `depth` empty ones. The kernel's own `barriers` follow, then the address of the
+    allocation for the tiles in `tensor` memory, and with `tells_peer` one more mbarrier.
+
+    `common` is the code of all warps before they take up their roles. With `explicit_roles` the roles are the kernel's
+    own, and each counts its threads from 0. A program that `begins_early` may overlap the grid before it, and accesses
+    no tensor until it has waited for that grid.
+    """
 
     name: str
     params: tuple[Buffer | Var, ...]
@@ -84,19 +87,19 @@ class Program:
 
     @property
     def paired(self) -> bool:
-        """Whether the tensor cores of two blocks work together: then all that is said to them is said to both."""
+        """Return whether the tensor cores of two blocks work together: then every signal of theirs goes to both."""
         asked = (isinstance(op, TensorMma) and op.paired for op in self.operations())
         return any(ring.paired for ring in self.rings) or (self.explicit_roles and any(asked))
 
     @property
     def signals_blocks(self) -> bool:
-        """Whether roles that the kernel makes signal barriers of other blocks."""
+        """Return whether roles made by the kernel signal barriers of other blocks."""
         signals = (isinstance(op, Arrive) and op.block is not None for op in self.operations())
         return self.explicit_roles and (self.paired or any(signals))
 
     @property
     def barrier_bytes(self) -> int:
-        """What all mbarriers take."""
+        """The bytes of all mbarriers."""
         return MBARRIER_BYTES * (
             sum(2 * r.depth for r in self.rings if r.has_barriers) + sum(len(b.counts) for b in self.barriers)
         )
@@ -109,33 +112,33 @@ class Program:
 
     @property
     def tensor_address_at(self) -> int:
-        """Where in dynamic shared memory its address is written."""
+        """The offset in dynamic shared memory of the address of the tensor memory."""
         return self.barriers_at + self.barrier_bytes
 
     @property
     def tells_peer(self) -> bool:
-        """Whether each block of a pair tells the other one that it is done with its tensor memory, which is given back
-        for both together: where roles are the kernel's own, all meet anyway."""
+        """Return whether each block of a pair signals the other when it has finished with its tensor memory, which is
+        freed for both together. Explicit roles meet at a barrier anyway."""
         return bool(self.tensor) and self.paired and not self.explicit_roles
 
     @property
     def peer_barrier_at(self) -> int:
-        """The mbarrier of that message."""
+        """The offset of the mbarrier of that signal."""
         return self.tensor_address_at + MBARRIER_BYTES
 
     @property
     def tensor_bytes(self) -> int:
-        """What tensor memory needs of shared memory."""
+        """The bytes of shared memory that tensor memory needs."""
         return MBARRIER_BYTES * (bool(self.tensor) + self.tells_peer)
 
     def named_barrier(self, role: int) -> int:
-        """The named barrier at which the threads of a role meet: none that the kernel itself names."""
+        """Return the named barrier of a role's threads: one that the kernel itself does not use."""
         if len(self.roles) == 1:
             return 0
         taken = {op.id for r in self.roles for op in walk(r.body) if isinstance(op, NamedBarrier)}
         return [number for number in range(1, 16) if number not in taken][role]
 
     def operations(self) -> Iterator[Operation]:
-        """Those of all roles."""
+        """Yield the operations of all roles."""
         for role in self.roles:
             yield from walk(role.body)

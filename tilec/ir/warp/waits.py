@@ -11,15 +11,14 @@ from tilec.ir.warp.operations import Operation
 from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span
 
-# ---- synchronisation: placed by code.sync, except the ring protocol, which follows from the roles, and what a kernel
-# ---- asks for itself -------------------------------------------------------------------------------------------------
+# ---- synchronisation: placed by code.sync, but for the ring protocol, which follows from the roles, and kernels' own
 
 
 @dataclass(frozen=True, slots=True)
 class Await(Operation):
-    """Nothing by itself: a place where all that fills the named tiles has completed, and with `readers` all that reads
-    them, as far as the thread itself does it; with `rendezvous`, for all threads of the role. The waits for it are
-    placed like all others."""
+    """A place where all writes to the named tiles, and with `readers` all reads of them, must be complete. Emits
+    nothing itself: its waits are placed like all others. It covers the thread's own operations, with `rendezvous` those
+    of all threads of the role."""
 
     tiles: tuple[str, ...]
     readers: bool = False
@@ -28,8 +27,9 @@ class Await(Operation):
 
 @dataclass(frozen=True, slots=True)
 class BarSync(Operation):
-    """All threads of the role meet at named barrier `id`. `over` is what is touched behind it, and has been touched at
-    `after`, by other threads: to be read, and empty where the kernel asks for the barrier or it has another purpose."""
+    """A barrier of all threads of the role, the named barrier `id`. `over` is what is accessed after it, and was
+    accessed at `after` by other threads: for readers, and empty where the kernel asks for the barrier or it has another
+    purpose."""
 
     id: int
     threads: int
@@ -39,8 +39,7 @@ class BarSync(Operation):
 
 @dataclass(frozen=True, slots=True)
 class WarpgroupSync(Operation):
-    """The threads of each warpgroup of the role meet by themselves: at named barrier `first`, or the one so many after
-    it as the warpgroup has in the role."""
+    """A barrier of each warpgroup of the role by itself: warpgroup number n uses named barrier `first` + n."""
 
     first: int
 
@@ -66,7 +65,8 @@ class WgmmaWait(Operation):
 
 @dataclass(frozen=True, slots=True)
 class BulkWait(Operation):
-    """Who issues TMA stores waits until at most `pending` of its newest ones still read shared memory."""
+    """Wait, in the thread that issues TMA stores, until at most `pending` of its newest ones still read shared
+    memory."""
 
     pending: int
 
@@ -78,8 +78,8 @@ class ProxyFence(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TensorWait(Operation):
-    """Wait until all loads of this thread from tensor memory are complete, or all its stores: of the last one, that to
-    `fragment` or from it."""
+    """Wait until all loads of this thread from tensor memory are complete, or all its stores. `fragment` is the
+    register operand of the last one."""
 
     what: Literal["load", "store"]
     fragment: Buffer
@@ -87,24 +87,24 @@ class TensorWait(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TensorFence(Operation):
-    """Order what this thread has done to tensor memory before the barrier that follows, or what it does there next
-    after the barrier that it has waited at."""
+    """Order this thread's earlier accesses to tensor memory before the barrier that follows, or its later ones after
+    the barrier that it has waited at."""
 
     what: Literal["before", "after"]
 
 
 @dataclass(frozen=True, slots=True)
 class RingAcquire(Operation):
-    """Who fills: wait until the version is empty, then announce the bytes that TMA will copy into it, if any."""
+    """In a producer: wait until the version is empty, then announce the bytes that TMA will copy into it, if any."""
 
     cursor: Cursor
 
 
 @dataclass(frozen=True, slots=True)
 class RingFill(Operation):
-    """Who fills by ordinary writes: it arrives on the version's full barrier, and leaves the version alone, or with
-    `keeps` leaves it to others for the time being. `by_tensor_cores`: they arrive themselves, once they have done all
-    that this thread has asked them for. Of a ring without tiles `cursors` say which versions of others are meant."""
+    """In a producer that writes with ordinary stores: arrive on the version's full barrier, and give the version up, or
+    with `keeps` give it up for the time being. `by_tensor_cores`: the tensor cores arrive, once they have completed
+    everything that this thread has issued. Of a ring without tiles `cursors` name the versions of other rings."""
 
     cursor: Cursor
     by_tensor_cores: bool = False
@@ -113,14 +113,14 @@ class RingFill(Operation):
 
 @dataclass(frozen=True, slots=True)
 class RingWait(Operation):
-    """Who reads: wait until the version is full."""
+    """In a consumer: wait until the version is full."""
 
     cursor: Cursor
 
 
 @dataclass(frozen=True, slots=True)
 class RingRelease(Operation):
-    """Who reads: it arrives on the version's empty barrier; or as in `RingFill` the tensor cores do."""
+    """In a consumer: arrive on the version's empty barrier; with `by_tensor_cores` as in `RingFill`."""
 
     cursor: Cursor
     by_tensor_cores: bool = False
@@ -128,23 +128,22 @@ class RingRelease(Operation):
 
 @dataclass(frozen=True, slots=True)
 class RingDrain(Operation):
-    """Producer: wait until every version is empty, so that nobody signals a block that has gone."""
+    """In a producer: wait until every version is empty, so that nobody signals a block that has exited."""
 
     cursor: Cursor
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterArrive(Operation):
-    """Each thread says to the blocks of its cluster that it has come here; `relaxed`: and nothing else."""
+    """Each thread arrives at the cluster's barrier; `relaxed`: without ordering memory."""
 
     relaxed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterWait(Operation):
-    """Each thread waits until all threads of its cluster that have not ended have arrived. `meets`: it stands right
-    behind an arrival that releases, and so is a barrier of the block too; else nobody knows what others did before they
-    arrived, or since."""
+    """Each thread waits until all threads of its cluster that have not exited have arrived. `meets`: it directly
+    follows an arrival that releases, and so is a barrier of the block too; else it orders no accesses of the block."""
 
     meets: bool = False
 
@@ -152,14 +151,14 @@ class ClusterWait(Operation):
 @dataclass(frozen=True, slots=True)
 class GridSync(Operation):
     """All threads of the role, in all blocks of the grid, wait for each other at a tensor of one number, `counter`,
-    which begins as 0."""
+    which is initially 0."""
 
     counter: str
 
 
 @dataclass(frozen=True, slots=True)
 class GridControl(Operation):
-    """Wait for the grid that was launched before this one, or let the one after it begin."""
+    """Wait for the grid that was launched before this one, or let the next one begin."""
 
     what: Literal["wait", "launch_dependents"]
 
@@ -171,25 +170,25 @@ class PingPongWait(Operation):
 
 @dataclass(frozen=True, slots=True)
 class PingPongPass(Operation):
-    """Each warpgroup of the role arrives at the named barrier of the next one, whose turn it is then."""
+    """Each warpgroup of the role arrives at the named barrier of the next warpgroup, which gives it the turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advance(Operation):
-    """Move a cursor to the next version. `behind` is one of the same ring that stands there and has yet to move on."""
+    """Move a cursor to the next version. `behind` is a cursor of the same ring that is already there."""
 
     cursor: Cursor
     behind: Cursor | None = None
 
 
-# ---- what a kernel orders its roles by -------------------------------------------------------------------------------
+# ---- synchronisation that the kernel itself writes -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Arrive(Operation):
-    """Each thread of the role arrives, or those for which `condition` holds, after what it has done before; or with
-    `by_warps` one of each warp, after what all of it have done. The barrier is that of the cluster's `block`, or where
-    that is None of this one."""
+    """Each thread of the role, or those for which `condition` holds, arrives after its earlier accesses; or with
+    `by_warps` one thread of each warp, after those of the whole warp. The barrier belongs to the cluster's `block`, or
+    where that is None to this block."""
 
     barrier: Barrier
     condition: Expr | None = None
@@ -207,8 +206,8 @@ class CopiesArrive(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TensorArrive(Operation):
-    """The tensor cores arrive once they have done all that the role's thread `leader` has asked them for: where those
-    of two blocks do it (`paired`), at the barriers of both."""
+    """The tensor cores arrive once they have completed everything that the role's thread `leader` has issued; for those
+    of two blocks (`paired`), at the barriers of both."""
 
     barrier: Barrier
     leader: int
@@ -217,10 +216,10 @@ class TensorArrive(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TryCancel(Operation):
-    """The role's thread `leader` asks for the work of a block that has not begun. The answer's bytes signal the
-    barrier, and with `announces` it first announces them there; else the kernel does. Without a barrier the answer is
-    one of a ring: the thread asks in the first block of a cluster for the work of another cluster, all blocks hear the
-    answer, and each has announced its bytes when it acquired the version."""
+    """The role's thread `leader` asks cluster launch control for the work of a block that has not begun. The response's
+    bytes signal the barrier; with `announces` the thread first announces them there, else the kernel does. Without a
+    barrier the response is a version of a ring: the thread asks in the first block of a cluster for the work of another
+    cluster, all blocks receive the response, and each announces its bytes when it acquires the version."""
 
     answer: Buffer
     barrier: Barrier | None
@@ -240,8 +239,8 @@ class ExpectBytes(Operation):
 
 @dataclass(frozen=True, slots=True)
 class BarrierWait(Operation):
-    """All threads of the role wait until the barrier's phase of this parity has completed. Where `unless` holds, it has
-    already, and nobody looks."""
+    """All threads of the role wait until the barrier's phase of this parity has completed. Where `unless` holds, it is
+    known to have completed, and nobody tests it."""
 
     barrier: Barrier
     parity: Expr
@@ -250,8 +249,8 @@ class BarrierWait(Operation):
 
 @dataclass(frozen=True, slots=True)
 class NamedBarrier(Operation):
-    """All threads of the role arrive at named barrier `id`, at which so many `threads` do, of other roles too; and
-    with `waits` they wait for these."""
+    """All threads of the role arrive at named barrier `id`, which counts `threads` arrivals, of other roles too; with
+    `waits` they also wait for these."""
 
     id: int
     threads: int
@@ -260,6 +259,6 @@ class NamedBarrier(Operation):
 
 @dataclass(frozen=True, slots=True)
 class SetRegisters(Operation):
-    """From here on each thread of the role has so many registers (setmaxnreg)."""
+    """Each thread of the role has this many registers from here on (setmaxnreg)."""
 
     count: int

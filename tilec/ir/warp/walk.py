@@ -1,4 +1,4 @@
-"""What can be asked of operations without running them."""
+"""Traversal of warp operations, and their static properties."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from tilec.ir.warp.waits import Arrive, BarrierWait, CopiesArrive, TensorArrive,
 
 
 def static_trip_count(loop: Loop) -> int | None:
-    """How often the loop runs; None where that is known only at run time."""
+    """Return the loop's trip count; None where it is known only at run time."""
     if isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const) and loop.following is None:
         return len(range(int(loop.start.value), int(loop.stop.value), loop.step))
     return None
 
 
 def final_guard(loop: Loop) -> Branch | None:
-    """What guards all that an iteration of the loop does, by a condition that once it does not hold never holds again:
-    the loop's variable is to be less than something that does not move with it."""
+    """Return the branch around the whole body of a loop whose condition, once false, stays false. The condition
+    compares the loop's variable with an upper bound that does not change with it. None for other loops."""
     if not loop.body:
         return None
     *before, guard = loop.body
@@ -57,7 +57,8 @@ def final_guard(loop: Loop) -> Branch | None:
 
 
 def scalar_reads(op: Operation) -> tuple[str, ...]:
-    """The tensors whose elements every thread of the role reads for itself, before the operation or in its indices."""
+    """Return the tensors whose elements every thread of the role reads for itself, as scalars of the operation or in
+    its indices."""
     exprs: tuple[tile.Expr, ...]
     match op:
         case Let(value=value):
@@ -96,19 +97,19 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
 
 
 def own_rows(op: Wgmma) -> tuple[str, ...]:
-    """The shared tiles of which each warpgroup reads only the rows that its part of the sum has."""
+    """Return the shared tiles of which each warpgroup reads only the rows of its part of the accumulator."""
     shared_tile = op.a.buffer
     is_all_rows = len(shared_tile.shape) == 2 and op.a.extent[0] == shared_tile.shape[0]
     return (shared_tile.name,) if is_all_rows and not op.transpose_a and shared_tile != op.b.buffer else ()
 
 
 def nested(op: Operation) -> tuple[tuple[Operation, ...], ...]:
-    """The operation lists inside a structured operation."""
+    """Return the operation lists inside a structured operation."""
     return lists(op)
 
 
 def walk(body: tuple[Operation, ...]) -> Iterator[Operation]:
-    """Every operation, in program order, parents first."""
+    """Yield every operation, in program order, parents first."""
     for op in body:
         yield op
         for inner in nested(op):
