@@ -1,5 +1,5 @@
-"""Boxes that TMA stores or reduces do not begin below 0: rule 18 of `ir.warp_verify`. Coordinates are tracked by bounds,
-and by the conditions of the branches around them."""
+"""Boxes that TMA stores or reduces do not begin below 0: rule 18 of `ir.warp_verify`. Coordinates are tracked by
+bounds, and by the conditions of the branches around them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Definitions of the scalars of a warp program, and integer expressions as affine sums of them, for the verifier's checks
-of boxes."""
+"""Definitions of the scalars of a warp program, and integer expressions as affine sums of them, for the verifier's
+checks of boxes."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def _concerning(document: Document, options: CompileOptions) -> CompileOptions:
 
 
 def serve(options: CompileOptions, site: str | None) -> None:
-    """Serve an editor on standard input and output until it disconnects. Diagnostics link to `site`, if there is one."""
+    """Serve an editor on standard input and output until it disconnects. Diagnostics link to `site`, if any."""
     logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
     server = Server(options, site)
     register(server)
