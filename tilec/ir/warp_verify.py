@@ -132,8 +132,8 @@ def _violations(program: Program, skips: dict[str, Unfollowed]) -> Iterator[str]
             continue
         run = _Run(program, scenario, overlaps, parts, steps)
         is_broken = any(run.violations())
-        for cut_role in run.skips:
-            skips.setdefault(cut_role.role, cut_role)
+        for divided_role in run.skips:
+            skips.setdefault(divided_role.role, divided_role)
         if is_broken:
             yield from _Run(program, scenario, overlaps, parts, steps, whole=True).violations()
             return
