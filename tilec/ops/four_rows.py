@@ -249,8 +249,9 @@ def _four(op: FourRows, region: tile.Region) -> warp.FourRows:
 def lower_gather(op: Gather4, context: Context) -> tuple[warp.Operation, ...]:
     source, destination = op.regions
     load = warp.TmaLoad(
-        tensor_map_of(source, destination.buffer, context), source.start, destination.buffer, barrier=barrier_of(op),
-        leader=op.leader, announces=op.announces, four=_four(op, destination), cursors=context.cursors, span=op.span,
+        tensor_map_of(source, destination.buffer, context), source.start, destination.buffer,
+        barrier=barrier_of(op), leader=op.leader, announces=op.announces,
+        four=_four(op, destination), cursors=context.cursors, span=op.span,
     )  # fmt: skip
     return (load,)
 

@@ -279,9 +279,9 @@ class StageTile(Access):
 
 
 Static = Union[
-    int, float, bool, str, None, DType, VectorType, Lanes, WarpPolicy, Dictionary, Function, Method, Foreign, Poisoned,
-    Held, Namespace, Reference, range, LoopLayout, Swizzle, IndexMap, TileScheduler, Pipeline, Handle, Stage,
-    "tuple[Value, ...]",
+    int, float, bool, str, None, range, DType, VectorType, Lanes, WarpPolicy, Dictionary, Function, Method,
+    Foreign, Poisoned, Held, Namespace, Reference, LoopLayout, Swizzle, IndexMap,
+    TileScheduler, Pipeline, Handle, Stage, "tuple[Value, ...]",
 ]  # fmt: skip
 Value = Static | Buffer | Access | Member | Expr
 """Compile-time values, which stay Python values until they are combined with a typed operand, and run-time values."""
