@@ -67,7 +67,7 @@ class _Sweep:
         self.kept = tuple(a.var for a in self.body if isinstance(a, Definition))
         self.kept += tuple(s.previous for s in self.stored if s.previous is not None)
         replica = op.layout.replica(self.copies())
-        self.once = () if replica is None else (tile.Binary("eq", replica, tile.integer(0), BOOL),)
+        self.first_copy = () if replica is None else (tile.Binary("eq", replica, tile.integer(0), BOOL),)
         check_nest(op.nest, op.layout, self.copies())
         # One of the threads with a copy of an element stores it: the others must not read the element meanwhile.
         in_memory = all(not s.buffer.in_registers for s in self.stored)
@@ -77,7 +77,7 @@ class _Sweep:
         self.shared_conditions = self.of_all_steps()
         self.is_independent = self.leaves_what_it_reads() and not self.masks_are_kept()
         self.run_length = self.vector()
-        self.fresh = 0
+        self.variables = 0  # made so far, for their names
         self.read_before: dict[tuple[str, Address, int, Reg | None], list[Operand]] = {}
 
     def leaves_what_it_reads(self) -> bool:
@@ -187,7 +187,7 @@ class _Sweep:
         ]
         # Threads that would only repeat others' work do nothing, since the elements that they read might be overwritten
         # meanwhile. In a nest with fragments they compute their own copies.
-        inside: list[tile.Expr] = [] if self.places else list(self.once)
+        inside: list[tile.Expr] = [] if self.places else list(self.first_copy)
         for dim, extent in enumerate(self.layout.shape):
             if self.layout.overhangs(dim):
                 # A run lies wholly inside or outside: its length divides the extent (see `row_major`).
@@ -332,9 +332,9 @@ class _Sweep:
 
     def read(self, load: tile.Load, indices: tuple[tile.Expr, ...], run: _Run, lane: int, width: int) -> list[Operand]:
         """Load `width` neighbours from an element on, or return them if they have just been loaded."""
-        once = self.once if load.buffer.name in self.overwritten else ()
+        first_copy = self.first_copy if load.buffer.name in self.overwritten else ()
         indices = self.scalars.settle_indices(indices)
-        guard = self.guard(load.buffer, indices, (*run.inside, *once), reads=True)
+        guard = self.guard(load.buffer, indices, (*run.inside, *first_copy), reads=True)
         guard = self.with_conditions(guard, (*self.shared_conditions, *run.masks.get(load, ())), run, lane)
         address = self.address(load.buffer, indices)
         place = load.buffer.name, address, width, guard
@@ -353,8 +353,8 @@ class _Sweep:
         if isinstance(index, tile.Var):
             return run.values[lane].get(index, index)
         if isinstance(index, tile.Load):
-            self.fresh += 1
-            var = tile.Var(f"%gathered{self.state.builder.labels}.{self.fresh}", index.dtype)
+            self.variables += 1
+            var = tile.Var(f"%gathered{self.state.builder.labels}.{self.variables}", index.dtype)
             self.scalars.define(var, self.read_index(index, run, lane), (-math.inf, math.inf))
             return var
         return map_expressions(index, lambda operand: self.resolved(operand, run, lane))
@@ -390,15 +390,15 @@ class _Sweep:
             if isinstance(a.value, tile.Load) and a.value.buffer.in_registers:
                 cls = register_class(a.var.dtype)
                 value = self.builder.into(cls, f"mov.{cls}", value)
-            self.fresh += 1
-            var = tile.Var(f"%kept{self.state.builder.labels}.{self.fresh}", a.var.dtype)
+            self.variables += 1
+            var = tile.Var(f"%kept{self.state.builder.labels}.{self.variables}", a.var.dtype)
             self.scalars.define(var, value, (-math.inf, math.inf))
             run.values[lane][a.var] = var
 
     def output(self, a: Output, run: _Run) -> None:
         """Print in each lane, by one of the threads that hold the element."""
         for lane in range(self.run_length):
-            guard = self.with_conditions(self.scalars.all_of((*run.inside, *self.once)), a.conditions, run, lane)
+            guard = self.with_conditions(self.scalars.all_of((*run.inside, *self.first_copy)), a.conditions, run, lane)
             with printing(self.state, guard), self.scalars.scope():
                 values = [substitute_vars(v, run.values[lane]) for v in a.values]
                 held = [self.scalars.register(v, self.reader(run, lane)) for v in values]
@@ -450,7 +450,7 @@ class _Sweep:
         if buffer.scope == "global":
             indices = self.scalars.settle_indices(indices)
         words = self.packed_values(buffer.dtype, values, run)
-        guard = self.guard(buffer, indices, (*run.inside, *self.once))
+        guard = self.guard(buffer, indices, (*run.inside, *self.first_copy))
         guard = self.with_conditions(guard, a.conditions, run, lane)
         vector = f".v{len(words)}" if len(words) > 1 else ""
         _, spelled, _, _ = words_of(buffer.dtype, len(values))
@@ -464,7 +464,7 @@ class _Sweep:
         """Add to the thread's part of an element; of threads with the same value only one adds."""
         store = a.store
         value = self.scalars.in_register(self.value(store.value, run, lane), store.buffer.dtype)
-        guard = self.with_conditions(self.scalars.all_of([*run.inside, *self.once]), a.conditions, run, lane)
+        guard = self.with_conditions(self.scalars.all_of([*run.inside, *self.first_copy]), a.conditions, run, lane)
         layout = self.state.layouts[store.buffer.name]
         if all(axis.dim < 0 for axis in layout.threads):
             indices = tuple(self.resolved(i, run, lane) for i in store.indices)
@@ -486,12 +486,12 @@ class _Sweep:
             if store.buffer.scope == "global":
                 indices = self.scalars.settle_indices(indices)
             guard = self.with_conditions(
-                self.guard(store.buffer, indices, (*run.inside, *self.once)), a.conditions, run, lane
+                self.guard(store.buffer, indices, (*run.inside, *self.first_copy)), a.conditions, run, lane
             )
             previous = emit_atomic(store, self.address(store.buffer, indices), values, guard, self.state)
             if store.previous is not None and previous is not None:
-                self.fresh += 1
-                var = tile.Var(f"%held{self.builder.labels}.{self.fresh}", store.buffer.dtype)
+                self.variables += 1
+                var = tile.Var(f"%held{self.builder.labels}.{self.variables}", store.buffer.dtype)
                 self.scalars.define(var, previous, (-math.inf, math.inf))
                 run.values[lane][store.previous] = var
 

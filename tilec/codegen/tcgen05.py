@@ -147,8 +147,8 @@ def emit_tensor_mma(op: TensorMma, state: State) -> None:
         return
     instruction = f"tcgen05.mma.{cta_group(state.program)}.kind::{_OPERANDS[op.a.dtype][0]}"
     with state.scalars.scope(), _only(op.leader, state):
-        of_both = 2 * rows if op.paired else rows
-        form = builder.into("b32", "mov.b32", Imm(instruction_descriptor(op, of_both, columns)))
+        pair_rows = 2 * rows if op.paired else rows
+        form = builder.into("b32", "mov.b32", Imm(instruction_descriptor(op, pair_rows, columns)))
         always = builder.into("pred", "setp.eq.u32", Imm(1), Imm(1))
         first = _keeps(op, state, always)
         sums = _version(op.c, op.cursors, state)
