@@ -15,16 +15,16 @@ from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
 
 SHARED_BASE = tile.Var("%smem")
-"""Where dynamic shared memory starts."""
+"""The start of dynamic shared memory."""
 
 MAX_OFFSET = 1 << 20  # constant offsets stay well inside the 32 bits an address may add
 
 
 @dataclass(slots=True)
 class Position:
-    """Where a role's cursor stands. `place` counts versions; in a ring with barriers it is where the version's full
-    barrier lies, short of where the ring's first one does. `parity` is that of the phase to be waited for next, if the
-    role waits at this cursor."""
+    """The position of a role's cursor. `place` counts versions; in a ring with barriers it is the address of the
+    version's full barrier, less the offset of the ring's first one. `parity` is that of the next phase to wait for, if
+    the role waits at this cursor."""
 
     place: Reg
     parity: Reg | None
@@ -33,8 +33,8 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a version of a tile lies in shared memory: `constant` bytes from its start, and `each` more for what a
-    `register` (None: nothing) has above `first` (None: 0)."""
+    """The offset of a tile's version in shared memory: `constant` + `each` · (`register` - `first`) bytes. Without a
+    `register` it is `constant`; without `first` it is counted from 0."""
 
     constant: int
     register: Reg | None = None
@@ -44,6 +44,8 @@ class Place:
 
 
 class Addresses:
+    """Emits the addresses of elements of tensors and tiles, for one entry."""
+
     def __init__(self, builder: Builder, scalars: Scalars, program: Program, pointers: dict[str, Reg]) -> None:
         self.builder, self.scalars, self.pointers = builder, scalars, pointers
         self.tiles: dict[str, SharedTile] = {t.buffer.name: t for t in program.shared}
@@ -55,7 +57,7 @@ class Addresses:
     # ---- global ----
 
     def measure(self, tensor: tile.Buffer) -> tuple[int | Reg, ...]:
-        """The strides in bytes. Those known only at launch are computed where this is first asked."""
+        """Return a tensor's strides in bytes. Strides known only at launch are computed at the first call."""
         if tensor.name in self.strides:
             return self.strides[tensor.name]
         if tensor.strides is not None:
@@ -65,7 +67,7 @@ class Addresses:
             return self.strides[tensor.name]
         stride = tensor.dtype.bytes
         known: list[int | Reg] = []
-        wide: Reg | None = None  # the stride, once an extent is no number
+        wide: Reg | None = None  # the stride, once an extent is a run-time value
         for extent in reversed(tensor.extents):
             known.append(stride if wide is None else wide)
             if wide is None and isinstance(extent, int):
@@ -76,7 +78,7 @@ class Addresses:
         return self.strides[tensor.name]
 
     def longer(self, stride: int | Reg, extent: tile.Extent) -> Reg:
-        """stride · extent, in 64 bits."""
+        """Emit stride · extent, in 64 bits."""
         if isinstance(extent, int):
             assert isinstance(stride, Reg)
             return self.builder.into("b64", "mul.lo.s64", stride, Imm(extent))
@@ -86,7 +88,7 @@ class Addresses:
         return self.builder.into("b64", "mul.lo.s64", self.builder.into("b64", "cvt.s64.s32", size), stride)
 
     def global_element(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Address:
-        """The element's address: a 64-bit base that neighbouring elements share, and a constant offset."""
+        """Return an element's address: a 64-bit base that neighbouring elements share, and a constant offset."""
         terms: dict[tile.Expr, int] = {}
         constant = 0
         rows: list[tuple[tile.Expr, Reg]] = []
@@ -106,7 +108,7 @@ class Addresses:
         return Address(self.global_base(start, moving, beyond), constant - beyond)
 
     def row(self, base: Reg, index: tile.Expr, stride: Reg) -> Reg:
-        """base + index · stride."""
+        """Emit base + index · stride."""
 
         def compute() -> Reg:
             value = self.scalars.register(index)
@@ -114,7 +116,7 @@ class Addresses:
             return self.builder.into("b64", "mad.lo.s64", wide, stride, base)
 
         if any(isinstance(e, tile.Load) for e in tile.walk_expr(index)):
-            return compute()  # what was read may have changed
+            return compute()  # the loaded value may have changed
         return self.scalars.once(("row", base, index, stride), compute)
 
     def global_base(self, base: Reg, terms: tuple[tuple[tile.Expr, int], ...], constant: int) -> Reg:
@@ -138,7 +140,7 @@ class Addresses:
     # ---- shared ----
 
     def place(self, buffer: tile.Buffer, cursors: tuple[Cursor, ...]) -> Place:
-        """The version that the cursors point at."""
+        """Return the place of the tile's version that the cursors point at."""
         shared_tile = self.tiles[buffer.name]
         ring = self.ring_of.get(buffer.name)
         if ring is None or ring.depth == 1:
@@ -153,18 +155,18 @@ class Addresses:
         return self.version(cursor, shared_tile.offset, shared_tile.stride)
 
     def version(self, cursor: Cursor, offset: int, stride: int) -> Place:
-        """Of what has a stretch of `stride` for each version of a cursor's ring: where it has barriers, a multiple of
-        their size."""
+        """Return the place of the cursor's version among versions `stride` bytes apart. In a ring with barriers
+        `stride` is a multiple of their size."""
         position = self.positions[cursor.name]
         first, step = self.first_place(next(ring for ring in self.rings if ring.name == cursor.ring))
         return Place(offset, position.place, stride // step, first, position.moves)
 
     def first_place(self, ring: Ring) -> tuple[Reg | None, int]:
-        """What a cursor of the ring holds at the first version (None: 0), and how much more at each further one."""
+        """Return the value of the ring's cursors at the first version (None: 0), and the step to the next version."""
         return (self.scalars.register(SHARED_BASE), MBARRIER_BYTES) if ring.has_barriers else (None, 1)
 
     def tile_base(self, buffer: tile.Buffer, cursors: tuple[Cursor, ...]) -> tuple[Reg, int]:
-        """Where the version starts that the cursors point at: a register and a constant to add."""
+        """Return the start of the version that the cursors point at: a register and a constant to add."""
         place = self.place(buffer, cursors)
         base = self.scalars.register(SHARED_BASE)
         own = private_copy(self.tiles[buffer.name].layout)
@@ -173,7 +175,7 @@ class Addresses:
         return self.moved(base, place), place.constant
 
     def moved(self, base: Reg, place: Place) -> Reg:
-        """The base for the version at this place."""
+        """Return the base moved to the version at this place."""
         moving, first, each = place.register, place.first, place.each
         if moving is None:
             return base
@@ -188,7 +190,7 @@ class Addresses:
         return self.builder.into("b32", "mad.lo.u32", register, Imm(by), base)
 
     def forget_positions(self) -> None:
-        """Cursors may have moved: at the borders of loops and branches."""
+        """Invalidate addresses computed from cursors, at the borders of loops and branches."""
         for position in self.positions.values():
             position.moves += 1
 
@@ -200,7 +202,7 @@ class Addresses:
     def inside_tile(
         self, buffer: tile.Buffer, inside: Reg | None, constant: int, cursors: tuple[Cursor, ...]
     ) -> Address:
-        """So many bytes from the tile's beginning: those of a register (None: zero), and a constant."""
+        """Return the address at an offset from the tile's start: a register (None: zero) plus a constant."""
         base, offset = self.tile_base(buffer, cursors)
         return Address(self.sum(base, inside), offset + constant)
 
@@ -210,15 +212,15 @@ class Addresses:
         return self.scalars.once(("sum", base, inside), lambda: self.builder.into("b32", "add.u32", base, inside))
 
     def tile_offset(self, layout: SharedLayout, indices: tuple[tile.Expr, ...]) -> tuple[Reg | None, int]:
-        """The byte offset of an element inside its tile: a register (None: zero) plus a constant.
+        """Return the byte offset of an element inside its tile: a register (None: zero) plus a constant.
 
-        The swizzle permutes within `repeat_bytes`, so multiples of that may stay constant; the rest passes through it.
+        The swizzle permutes within `repeat_bytes`, so multiples of that stay constant; the rest is swizzled.
         """
         linear = self.linear_offset(layout, indices)
         form = affine(linear)
         constant = form.constant
         if self.scalars.interval(form.symbolic())[0] < 0:
-            # The constant keeps the sum from passing below the start of shared memory on its way.
+            # The constant keeps the sum from going below the start of shared memory on the way.
             return self.scalars.register(swizzle(linear, layout) if layout.swizzle else linear), 0
         if not layout.swizzle:
             symbolic = form.symbolic()
@@ -231,7 +233,7 @@ class Addresses:
         return self.scalars.register(swizzle(inner, layout)), outside
 
     def linear_offset(self, layout: SharedLayout, indices: tuple[tile.Expr, ...]) -> tile.Expr:
-        """The byte offset before the swizzle."""
+        """Build the byte offset before the swizzle."""
         if layout.placement is not None:
             place = tile.substitute(layout.placement.place, dict(zip(layout.placement.vars, indices, strict=True)))
             return scale(place, layout.element_bytes)
@@ -241,7 +243,7 @@ class Addresses:
         return add(scale(row, layout.panel * layout.element_bytes), self.column_offset(layout, indices[-1]))
 
     def column_offset(self, layout: SharedLayout, column: tile.Expr) -> tile.Expr:
-        """Panel and place inside it, in bytes."""
+        """Build the byte offset of a column: of its panel, and inside the panel."""
         size = layout.element_bytes
         if layout.panels == 1:
             return scale(column, size)
@@ -260,13 +262,13 @@ class Addresses:
 
 
 def private_copy(layout: SharedLayout) -> tile.Expr:
-    """By how many bytes the warpgroup's own copy of a tile lies behind the first one."""
+    """Build the byte offset from a tile's first copy to the warpgroup's own one."""
     if layout.copies == 1:
         return tile.integer(0)
     return scale(tile.Binary("floordiv", tile.THREAD, tile.integer(WARPGROUP_THREADS), INT32), layout.copy_bytes)
 
 
 def swizzle(offset: tile.Expr, layout: SharedLayout) -> tile.Expr:
-    """Bits 6:4 (5:4, 4) of a byte offset ^= bits 9:7 (8:7, 7); tiles start where the pattern repeats."""
+    """Xor bits 6:4 (5:4, 4) of a byte offset with bits 9:7 (8:7, 7); tiles start where the pattern repeats."""
     rows = tile.Binary("shr", offset, tile.integer(3), INT32)
     return tile.Binary("xor", offset, tile.Binary("bitand", rows, tile.integer(layout.swizzle_mask << 4), INT32), INT32)

@@ -1,4 +1,4 @@
-"""Atomic combinations of elements in memory: one instruction where there is one, else a loop of compare-and-swap."""
+"""Atomic combinations of elements in memory: one instruction if the target has it, else a compare-and-swap loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORDS: dict[int, Class] = {16: "b16", 32: "b32", 64: "b64"}
 
 
 def widest(store: Store, target: Target) -> int:
-    """How many neighbours one instruction can combine, giving nothing back (PTX ISA, red)."""
+    """Return the number of neighbours that one red instruction can combine (PTX ISA, red)."""
     dtype = store.buffer.dtype
     if store.atomic != "add" or not _has_instruction(store, target):
         return 1
@@ -34,8 +34,8 @@ def _has_instruction(store: Store, target: Target) -> bool:
 
 
 def emit_atomic(store: Store, address: Address, values: list[Reg], guard: Reg | None, state: State) -> Reg | None:
-    """Combine `values` with the elements from `address` on, where the guard holds; what the element held, if the store
-    has a name for it (0 where the guard does not hold)."""
+    """Combine `values` with the elements from `address` on, where the guard holds. Return the element's previous value,
+    if the store has a variable for it (0 where the guard does not hold)."""
     builder = state.builder
     order: str = store.order
     if order == "seq_cst":
@@ -74,7 +74,7 @@ def _operation(store: Store, dtype: DType) -> str:
         case "add" if dtype.is_float:
             name = {"float16": "noftz.f16", "bfloat16": "noftz.bf16"}.get(dtype.name, f"f{dtype.bits}")
             return f"add.{name}"
-        case "add":  # a sum is the same bits, signed or not, and 64 bits know only one spelling
+        case "add":  # signed and unsigned sums are the same bits; for 64 bits PTX has only .u64
             return "add.u64" if dtype.bits == 64 else f"add.{'s' if dtype.kind == 'int' else 'u'}32"
         case "min" | "max":
             return f"{store.atomic}.{'s' if dtype.kind == 'int' else 'u'}{dtype.bits}"
@@ -87,7 +87,7 @@ def _operation(store: Store, dtype: DType) -> str:
 
 
 def _packed(operation: str, values: list[Reg], state: State) -> tuple[str, Reg | Vector]:
-    """16-bit floats two to a word, words as a vector."""
+    """Pack 16-bit floats two to a word, and words into a vector. Return the operation on them and the operand."""
     name, dtype = operation.rsplit(".", 1)
     words = values
     if dtype in ("f16", "bf16") and len(values) > 1:
@@ -99,7 +99,7 @@ def _packed(operation: str, values: list[Reg], state: State) -> tuple[str, Reg |
 
 
 def _swap(store: Store, address: Address, value: Reg, guard: Reg | None, order: str, state: State) -> Reg:
-    """Compute from what was seen, and put it there if that is still what is there."""
+    """Emit the compare-and-swap attempt and the branch that retries it. Return the previous value."""
     builder, dtype, scope = state.builder, store.buffer.dtype, store.buffer.scope
     cls, bits = register_class(dtype), f"b{dtype.bits}"
     held = builder.into(cls, f"mov.{cls}", ZERO.get(cls, Imm(0)))

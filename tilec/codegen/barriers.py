@@ -1,4 +1,4 @@
-"""The mbarriers that a kernel itself arrives at and waits for; and where the threads of a warpgroup meet."""
+"""The mbarriers that a kernel itself arrives at and waits for, and the named barrier of a warpgroup."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tilec.ptx.module import Address, Guard, Imm, Reg, Symbol
 
 
 def own_barrier(barrier: Barrier, state: State) -> Address:
-    """Where the barrier lies in shared memory."""
+    """Return the shared address of a barrier."""
     return place_of(barrier, state.scalars, state.barriers[barrier.name])
 
 
 def place_of(barrier: Barrier, scalars: Scalars, first: int) -> Address:
-    """The same, where the first one of that name lies at `first`."""
+    """Return the shared address of a barrier, given the offset of the buffer's first one."""
     base = scalars.register(SHARED_BASE)
     form = affine(barrier.index)
     constant = first + MBARRIER_BYTES * form.constant
@@ -31,12 +31,12 @@ def place_of(barrier: Barrier, scalars: Scalars, first: int) -> Address:
 
 
 def is_thread(state: State, number: int) -> Reg:
-    """Whether the thread is the one of this number in its role."""
+    """Emit the test whether this thread has this number in its role."""
     return state.builder.into("pred", "setp.eq.u32", state.scalars.register(THREAD), Imm(number))
 
 
 def warpgroup(state: State) -> Reg:
-    """The number of the thread's warpgroup in its role."""
+    """Return the number of the thread's warpgroup in its role."""
 
     def compute() -> Reg:
         number = state.builder.into("b32", "shr.u32", state.scalars.register(WARP), Imm(2))
@@ -87,7 +87,7 @@ def emit_barrier(op: Arrive | CopiesArrive | ExpectBytes | BarrierWait, state: S
 
 
 def _wait(address: Address, parity: Reg, state: State) -> None:
-    """Spin until the phase of this parity has completed; targets before sm_90 cannot sleep meanwhile."""
+    """Emit the loop that waits for the phase of this parity. Before sm_90 it spins, for lack of try_wait."""
     builder = state.builder
     waits = "try_wait" if state.target.has("tma") else "test_wait"
     again = builder.label("wait")

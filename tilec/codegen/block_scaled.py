@@ -14,7 +14,7 @@ from tilec.ptx.module import Address, Imm, Reg
 
 _TYPES = {"mxf8f6f4": {"e4m3": 0, "e5m2": 1}, "mxf4": {"e2m1": 1}, "mxf4nvf4": {"e2m1": 1}}
 VECTORS = {"mxf8f6f4": 1, "mxf4": 2, "mxf4nvf4": 4}
-"""How many scales one instruction takes along K."""
+"""The scales along K that one instruction takes, for each kind."""
 _ELEMENTS = {"mxf8f6f4": 32, "mxf4": 64, "mxf4nvf4": 64}  # along K, of one instruction
 _CHUNK_BYTES = 512  # of scales: 32 lines of 16 bytes
 _CHUNK_COLUMNS = 4
@@ -23,7 +23,7 @@ _STRIDE = 8 << 32  # eight lines of 16 bytes are 128 bytes
 
 
 def scaled_descriptor(op: TensorMma, scales: Scales, rows: int, columns: int) -> int:
-    """Without the places of the scales in their words."""
+    """Return the instruction descriptor without the positions of the scales in their words."""
     a, b = (_TYPES[scales.kind][name] for name in scales.types)
     transposed = int(op.transpose_a) << 15 | int(not op.transpose_b) << 16
     powers = int(scales.kind != "mxf4nvf4") << 23  # ue8m0, else ue4m3
@@ -31,7 +31,7 @@ def scaled_descriptor(op: TensorMma, scales: Scales, rows: int, columns: int) ->
 
 
 class Places:
-    """Which of the four scales of a word an instruction begins with: known, or from where along K the tiles begin."""
+    """Instruction descriptors with the first scale of each word, which may depend on the run-time start along K."""
 
     def __init__(self, scales: Scales, form: int, state: State) -> None:
         self.scales, self.state = scales, state
@@ -49,7 +49,7 @@ class Places:
             self.moving = parts[0] if len(parts) == 1 else state.builder.into("b32", "or.b32", *parts)
 
     def descriptor(self, k: int, builder: Builder) -> Reg:
-        """Of the instruction that begins `k` bytes on."""
+        """Return the descriptor of the instruction that starts `k` bytes along K."""
         number = k // K_BYTES * _ELEMENTS[self.scales.kind]
         form = self.form + (number // self.scales.a_step << 29) + (number // self.scales.b_step << 4)
         fixed = builder.into("b32", "mov.b32", Imm(form))
@@ -61,13 +61,13 @@ def opcode(scales: Scales, group: str) -> str:
 
 
 def scale_columns(base: Reg, rows: int, builder: Builder) -> Address:
-    """Where the scales of a tile's rows from this one on begin: 32 rows share a column."""
+    """Return the address of the scales of a tile's rows from `rows` on: 32 rows share a column."""
     beyond = rows // TENSOR_LANES * _CHUNK_COLUMNS
     return Address(builder.into("b32", "add.u32", base, Imm(beyond)) if beyond else base)
 
 
 def emit_copies(op: TensorCopy, source: Reg, first: int, into: Reg, group: str, state: State) -> None:
-    """From `first` bytes behind the register on, to the columns from `into` on."""
+    """Emit the copies from `source` + `first` bytes to the columns from `into` on."""
     builder = state.builder
     address = builder.into("b32", "add.u32", source, Imm(first)) if first else source
     encoded = builder.into("b64", "cvt.u64.u32", builder.into("b32", "bfe.u32", address, Imm(4), Imm(14)))

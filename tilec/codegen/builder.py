@@ -30,8 +30,8 @@ _FLOATS: dict[int, Class] = {8: "b32", 16: "b16", 32: "f32", 64: "f64"}
 
 
 def register_class(dtype: DType) -> Class:
-    """How a value of the type is held: 16-bit floats as their bits, smaller ones likewise in the low byte of 32, small
-    integers widened to 32 bits."""
+    """Return the register class of a type. 16-bit floats are held as their bits, 8-bit ones in the low byte of 32 bits,
+    and small integers extended to 32 bits."""
     if dtype.kind == "bool":
         return "pred"
     if dtype.is_float:
@@ -40,12 +40,13 @@ def register_class(dtype: DType) -> Class:
 
 
 MAX_INSTRUCTIONS = 65_536
-"""Of a kernel. Loops over a tile's elements are unrolled for each thread, and what the assembler needs grows faster
-than what it is given: so many instructions take it 10 seconds and half a gigabyte where few registers are live."""
+"""The limit of a kernel. Loops over a tile's elements are unrolled for each thread, and the assembler's effort grows
+faster than the code: this many instructions take it 10 seconds and half a gigabyte where few registers are live."""
 
 
 class Builder:
-    """`imported` are the files that spans may name, besides the kernel's own, which they do not."""
+    """The PTX items of one entry. `imported` are the files that spans may name; spans of the kernel's own file name
+    none."""
 
     def __init__(self, imported: tuple[str, ...] = ()) -> None:
         self.items: list[Item] = []
@@ -59,12 +60,12 @@ class Builder:
         self.begun = 0
 
     def begin(self) -> None:
-        """What is to be hoisted stands here."""
+        """Mark the place where hoisted code is inserted."""
         self.begun = len(self.items)
 
     @contextmanager
     def hoisted(self) -> Iterator[None]:
-        """What is emitted inside stands before everything since `begin`."""
+        """Insert the code emitted inside before everything since `begin`."""
         later, self.items = self.items[self.begun :], self.items[: self.begun]
         yield
         self.begin()
@@ -84,7 +85,7 @@ class Builder:
             self.expect(0)
 
     def expect(self, instructions: int) -> None:
-        """At least so many will follow: whether that is too many."""
+        """Fail if this many further instructions would make the kernel too long."""
         if len(self.items) + instructions > MAX_INSTRUCTIONS:
             fail(
                 "too-many-instructions",
@@ -95,7 +96,7 @@ class Builder:
             )
 
     def into(self, cls: Class, opcode: str, *operands: Operand, guard: Guard | Reg | None = None) -> Reg:
-        """Emit with a new destination register, and return that."""
+        """Emit an instruction with a new destination register, and return the register."""
         result = self.new(cls)
         self.emit(opcode, result, *operands, guard=guard)
         return result
@@ -108,7 +109,7 @@ class Builder:
         self.items.append(Label(name))
 
     def at(self, span: Span) -> None:
-        """What follows comes from this place of the kernel's text."""
+        """Set the source location of the following instructions."""
         self.span = span if span.line else self.span
         self.locate(span)
 
@@ -127,7 +128,7 @@ class Builder:
 
 
 def immediate(const: Const) -> Operand:
-    """A constant as an operand of its type; 16-bit floats have none and are moved as their bits."""
+    """Return a constant as an immediate operand of its type; 16- and 8-bit floats are given as their bits."""
     value, dtype = const.value, const.dtype
     if dtype.is_float:
         if dtype.bits == 64:
@@ -145,7 +146,7 @@ def f32(value: float) -> FloatImm:
 
 
 def _clamp(value: float) -> float:
-    """Python refuses to pack what overflows; the hardware's answer is infinity."""
+    """Return infinity for a value that overflows float32, as the hardware does; Python refuses to pack it."""
     limit = 3.4028235677973366e38
     if value > limit or value < -limit:
         return float("inf") if value > 0 else float("-inf")
@@ -153,7 +154,7 @@ def _clamp(value: float) -> float:
 
 
 def half_bits(value: float, dtype: DType) -> int:
-    """The bits of a constant as float16 or bfloat16, rounded to nearest even."""
+    """Return the bits of a constant as float16 or bfloat16, rounded to nearest even."""
     if dtype.name == "float16":
         if value == value and abs(value) != float("inf") and abs(value) >= 65520.0:
             value = float("inf") if value > 0 else float("-inf")
@@ -165,7 +166,7 @@ def half_bits(value: float, dtype: DType) -> int:
 
 
 def small_bits(value: float, dtype: DType) -> int:
-    """The bits of a constant as an 8-bit float, which it is one of."""
+    """Return the bits of a constant as an 8-bit float."""
     form = SMALL_FLOATS[dtype]
     if value != value:
         return 0x7F

@@ -1,4 +1,4 @@
-"""Cluster launch control: asking for the work of blocks that have not begun. `integers` reads the answer."""
+"""Cluster launch control: requests for the work of blocks that have not begun. `integers` decodes the answers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def emit_try_cancel(op: TryCancel, state: State) -> None:
 
 
 def _ask_for_all(op: TryCancel, answer: Address, state: State) -> None:
-    """By the role's only thread, in the first block of a cluster: all blocks hear the answer, each at its own
-    barrier."""
+    """Emit the request of a cluster, by the role's only thread in the first block. The answer is multicast to all
+    blocks and completes on the barrier of each."""
     assert state.role.single_thread
     (cursor,) = op.cursors
     full = barrier_address(state, cursor.name, cursor.ring, empty=False)

@@ -1,4 +1,4 @@
-"""What a block does with the others of its cluster, or with other grids: shares of loads, releases, barriers."""
+"""Cooperation of a block with its cluster and with other grids: slices of multicast loads, releases, barriers."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Symbol
 
 
 def launch_attributes(operations: Sequence[warp.Operation]) -> tuple[Attribute, ...]:
-    """What the program's operations ask of its launch."""
-    asked: list[Attribute] = []
+    """Return the launch attributes that the program's operations need."""
+    needed: list[Attribute] = []
     if any(isinstance(op, GridSync) for op in operations):
-        asked.append("cooperative")
+        needed.append("cooperative")
     if any(isinstance(op, warp.GridControl) and op.what == "wait" for op in operations):
-        asked.append("dependent")
-    return tuple(asked)
+        needed.append("dependent")
+    return tuple(needed)
 
 
 def emit_start(program: Program, builder: Builder) -> None:
-    """All threads wait until the barriers are initialised and tensor memory is allocated: of the cluster, where others
-    signal them, or store here, for which this block must have begun (CUDA programming guide, distributed shared
-    memory)."""
+    """Emit the wait until barriers are initialised and tensor memory is allocated. All threads of the cluster wait if
+    its blocks signal or store to one another, for which they must have begun (CUDA programming guide, distributed
+    shared memory); otherwise those of the block."""
     sends = any(isinstance(op, Elementwise) and op.block is not None for op in program.operations())
     if sends or program.signals_blocks or any(ring.crosses_blocks for ring in program.rings):
         emit_cluster_barrier(builder)
@@ -38,13 +38,13 @@ def emit_start(program: Program, builder: Builder) -> None:
 
 
 def emit_cluster_barrier(builder: Builder) -> None:
-    """Of all threads of the cluster; at the end so that no block is gone while another one signals it."""
+    """Emit the barrier of all threads of the cluster. At the end it keeps blocks alive that others still signal."""
     builder.emit("barrier.cluster.arrive.release.aligned")
     builder.emit("barrier.cluster.wait.acquire.aligned")
 
 
 def prepare(role: Role, state: State) -> None:
-    """What the role needs to know of its cluster, computed once."""
+    """Compute once what the role needs to know of its cluster: shares, mates, pair and head."""
     operations = list(warp.walk(role.body))
     for axes in dict.fromkeys(op.shared for op in operations if isinstance(op, warp.TmaLoad) and op.shared):
         state.shares[axes] = _share(axes, state)
@@ -60,13 +60,13 @@ def prepare(role: Role, state: State) -> None:
 
 
 def _digit(axis: str, state: State) -> Reg:
-    """The block's place in its cluster along an axis."""
+    """Return the block's index in its cluster along an axis."""
     read = lambda: state.builder.into("b32", "mov.u32", Reg(f"%cluster_ctaid.{axis}"))  # noqa: E731
     return state.scalars.once(("cluster place", axis), read)
 
 
 def _weighted(digits: list[tuple[Reg, int]], state: State) -> Operand:
-    """The number with these digits."""
+    """Emit the sum of these digits times their weights."""
     total: Operand = Imm(0)
     for digit, weight in digits:
         total = state.builder.into("b32", "mad.lo.u32", digit, Imm(weight), total)
@@ -83,7 +83,7 @@ def _share(axes: str, state: State) -> Share:
 
 
 def _mask(axes: str, state: State) -> Operand:
-    """A bit for each block that differs from this one along the axes only."""
+    """Emit the mask with a bit for each block that differs from this one along the axes only."""
     cluster = state.program.cluster
     first = sum(1 << mate for mate in mates(cluster, axes))
     others = [
@@ -97,7 +97,7 @@ def _mask(axes: str, state: State) -> Operand:
 
 
 def mates_mask(shared: tuple[str, ...], state: State) -> Operand:
-    """A bit for each block that differs from this one along some of the axes only."""
+    """Emit the mask of all blocks of `_compute_mask` for each of the groups of axes."""
     all_of_them, *more = (_mask(axes, state) for axes in shared)
     for mask in more:
         all_of_them = state.builder.into("b32", "or.b32", all_of_them, mask)
@@ -105,7 +105,7 @@ def mates_mask(shared: tuple[str, ...], state: State) -> Operand:
 
 
 def _mate(shared: tuple[str, ...], state: State) -> Mate:
-    """Lane n of each warp signals block n, if that is a mate."""
+    """Compute the block that a lane signals: lane n of each warp signals block n, if that is a mate."""
     builder, all_of_them = state.builder, mates_mask(shared, state)
     lane = builder.into("b32", "and.b32", state.scalars.register(THREAD), Imm(31))
     bit = builder.into("b32", "and.b32", builder.into("b32", "shr.u32", all_of_them, lane), Imm(1))
@@ -116,7 +116,7 @@ def _mate(shared: tuple[str, ...], state: State) -> Mate:
 
 
 def _pair(state: State) -> Pair:
-    """Blocks whose ranks differ in the last bit are a pair (PTX ISA, tcgen05 "CTA Pair")."""
+    """Locate the pair's first block. The ranks of a pair differ in the last bit (PTX ISA, tcgen05 "CTA Pair")."""
     builder, base = state.builder, state.scalars.register(SHARED_BASE)
     rank = builder.into("b32", "mov.u32", Reg("%cluster_ctarank"))
     first = builder.into("b32", "and.b32", rank, Imm(-2))
@@ -126,7 +126,7 @@ def _pair(state: State) -> Pair:
 
 
 def _head(state: State) -> Pair:
-    """The cluster's first block."""
+    """Locate the cluster's first block."""
     builder, base = state.builder, state.scalars.register(SHARED_BASE)
     rank = builder.into("b32", "mov.u32", Reg("%cluster_ctarank"))
     theirs = builder.into("b32", "mapa.shared::cluster.u32", base, Imm(0))
@@ -139,9 +139,9 @@ def first_of_pair(barrier: Address, cursor: Cursor, state: State) -> Address:
     return in_first(barrier, cursor, state.pair, state)
 
 
-def in_first(barrier: Address, cursor: Cursor, of: Pair, state: State) -> Address:
-    """A version's barrier in the first block of the pair, or of the cluster."""
-    place, away = barrier.base, of.away
+def in_first(barrier: Address, cursor: Cursor, leader: Pair, state: State) -> Address:
+    """Return the address of a version's barrier in the first block of the pair, or of the cluster."""
+    place, away = barrier.base, leader.away
     moves = state.addresses.positions[cursor.name].moves
     theirs = state.scalars.once(
         ("first block's barrier", cursor.name, moves), lambda: state.builder.into("b32", "add.u32", place, away)
@@ -150,8 +150,8 @@ def in_first(barrier: Address, cursor: Cursor, of: Pair, state: State) -> Addres
 
 
 def wait_for_peer(state: State) -> None:
-    """A warp tells one of the pair's other block that it has come here, and waits to be told the same. Not at the
-    cluster's barrier: other roles have ended, or wait for what only these blocks' rings still say."""
+    """Emit the wait of a warp for its counterpart in the pair's other block, by an mbarrier of both blocks. The
+    cluster's barrier would not do: other roles have ended, or still wait for these blocks' rings."""
     builder, base, at = state.builder, state.scalars.register(SHARED_BASE), state.program.peer_barrier_at
     rank = builder.into("b32", "mov.u32", Reg("%cluster_ctarank"))
     theirs = builder.into("b32", "mapa.shared::cluster.u32", base, builder.into("b32", "xor.b32", rank, Imm(1)))
@@ -167,14 +167,14 @@ def wait_for_peer(state: State) -> None:
 
 
 def emit_only_first_of_pair(end: str, builder: Builder) -> None:
-    """The second block's threads go to the end: those of the first one say all that there is to say."""
+    """Emit the branch of the pair's second block to the end: the first block's thread issues for both."""
     rank = builder.into("b32", "mov.u32", Reg("%cluster_ctarank"))
     bit = builder.into("b32", "and.b32", rank, Imm(1))
     builder.emit("bra", Symbol(end), guard=builder.into("pred", "setp.ne.u32", bit, Imm(0)))
 
 
 def release_to_mates(ring: Ring, cursor: Cursor, state: State) -> None:
-    """One lane for each block that fills this version."""
+    """Emit the release of a version to each block that fills it, by one lane per block."""
     builder, mate = state.builder, state.mates[ring.shared]
     position, base = state.addresses.positions[cursor.name], state.scalars.register(SHARED_BASE)
     away = state.scalars.hoisted(("mate", ring.shared), lambda: builder.into("b32", "sub.u32", mate.base, base))
@@ -183,13 +183,13 @@ def release_to_mates(ring: Ring, cursor: Cursor, state: State) -> None:
         lambda: builder.into("b32", "add.u32", position.place, away),
     )
     empty = Address(version, state.barriers[ring.name] + warp.MBARRIER_BYTES * ring.depth)
-    # Not .release.cluster, which costs a fence of the whole GPU in every step: what was read is read, and nothing that
-    # threads have written is handed over. CUTLASS's ClusterBarrier::arrive does the same.
+    # Not .release.cluster, which costs a fence of the whole GPU in every step. The reads are complete, and no writes of
+    # these threads need to become visible. CUTLASS's ClusterBarrier::arrive does the same.
     builder.emit("mbarrier.arrive.shared::cluster.b64", Reg("_"), empty, guard=mate.exists)
 
 
 def in_block(address: Address, block: Expr, state: State) -> Address:
-    """The same address of another block's shared memory."""
+    """Return the same address in another block's shared memory."""
     number, base = state.scalars.register(block), address.base
     theirs = state.scalars.once(
         ("in block", number, base), lambda: state.builder.into("b32", "mapa.shared::cluster.u32", base, number)
@@ -198,7 +198,7 @@ def in_block(address: Address, block: Expr, state: State) -> Address:
 
 
 def emit_cluster_arrive(op: ClusterArrive, state: State) -> None:
-    # One thread of a warp may be all that is left of it.
+    # In a role of one thread the warp's other threads have ended.
     aligned = "" if state.role.single_thread else ".aligned"
     state.builder.emit(f"barrier.cluster.arrive.{'relaxed' if op.relaxed else 'release'}{aligned}")
 
@@ -212,8 +212,8 @@ HIGH_BIT = 1 << 31
 
 
 def emit_grid_sync(op: GridSync, state: State) -> None:
-    """The blocks' arrivals add up to the counter's highest bit and nothing else, so that each rendezvous turns it over
-    and leaves the rest for the next one. All of a block arrive and leave together."""
+    """Emit a grid barrier. The arrivals of all blocks add up to the counter's highest bit, so that each barrier flips
+    this bit and leaves the others 0 for the next one. All threads of a block arrive and leave together."""
     builder = state.builder
     if any(isinstance(inner, warp.TmaStore) for inner in warp.walk(state.role.body)):
         builder.emit("cp.async.bulk.wait_group", Imm(0), guard=state.first_lanes or state.leader)
@@ -238,7 +238,7 @@ def emit_grid_sync(op: GridSync, state: State) -> None:
 
 
 def _arrival(state: State) -> Reg:
-    """One for each block, and for the first what is missing to the highest bit."""
+    """Emit the block's increment: 1, and for the first block what the others lack to the highest bit."""
     builder = state.builder
     index: Operand = Imm(0)
     blocks: Operand = Imm(1)

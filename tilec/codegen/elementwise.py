@@ -1,4 +1,4 @@
-"""Elementwise nests: each thread sweeps its registers of the nest's layout, in runs that move as vectors."""
+"""Elementwise nests: each thread computes the elements of its registers, in runs that move as vectors."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from tilec.support.diagnostics import InternalError
 from tilec.support.identity import Same
 from tilec.support.records import dataclass
 
-BATCH_REGISTERS = 32  # results of loads that are let fly before the first is used
-KEPT_LOADS = 8  # the last ones, whose results are at hand for elements that need them too
+BATCH_REGISTERS = 32  # results of loads in flight before the first is used
+KEPT_LOADS = 8  # the latest loads, whose results later elements may reuse
 
 
 def emit_elementwise(op: Elementwise, state: State) -> None:
@@ -50,6 +50,8 @@ def emit_elementwise(op: Elementwise, state: State) -> None:
 
 
 class _Sweep:
+    """The emission of one nest: its steps, for every register of a thread."""
+
     def __init__(self, op: Elementwise, state: State) -> None:
         self.op, self.state, self.layout = op, state, op.layout
         self.builder, self.scalars = state.builder, state.scalars
@@ -63,13 +65,13 @@ class _Sweep:
         self.stores_to: dict[str, list[tile.Store]] = {}
         for store in self.stored:
             self.stores_to.setdefault(store.buffer.name, []).append(store)
-        # What each element has a value of its own of.
+        # Variables with a value of their own in each element.
         self.kept = tuple(a.var for a in self.body if isinstance(a, Definition))
         self.kept += tuple(s.previous for s in self.stored if s.previous is not None)
         replica = op.layout.replica(self.copies())
-        self.once = () if replica is None else (tile.Binary("eq", replica, tile.integer(0), BOOL),)
+        self.first_copy = () if replica is None else (tile.Binary("eq", replica, tile.integer(0), BOOL),)
         check_nest(op.nest, op.layout, self.copies())
-        # Of the threads with a copy of an element one stores it: the others must not read what it overwrites meanwhile.
+        # One of the threads with a copy of an element stores it: the others must not read the element meanwhile.
         in_memory = all(not s.buffer.in_registers for s in self.stored)
         self.overwritten = {s.buffer.name for s in self.stored} if in_memory else set()
         self.places = {b.name: _places(state.layouts[b.name]) for b in self.fragments()}
@@ -78,24 +80,24 @@ class _Sweep:
         self.known_masks: dict[tuple[Same[Step], ...], tuple[dict[tile.Load, Path], dict[Path, int]]] = {}
         self.is_independent = self.leaves_what_it_reads() and not self.masks_change()
         self.run_length = self.vector()
-        self.fresh = 0
+        self.variables = 0  # made so far, for their names
         self.read_before: dict[tuple[str, Address, int, Reg | None], list[Operand]] = {}
 
     def leaves_what_it_reads(self) -> bool:
-        """Whether neither what is read from memory nor where it is changes on the way, or is known only then."""
+        """Return whether the nest neither changes nor computes the elements that it reads from memory and their indices."""
         written = {store.buffer.name for store in self.stored}
         read = [e for ld in self.memory_loads for e in tile.walk_expr(ld)]
         if any(e in self.kept or (isinstance(e, tile.Load) and e.buffer.name in written) for e in read):
             return False
-        return all(store.previous is None for store in self.stored)  # it may say what is read next
+        return all(store.previous is None for store in self.stored)  # an address may depend on it
 
     def masks_change(self) -> bool:
-        """Whether elements are read only where a value allows it that is computed, or stored, on the way."""
+        """Return whether the mask of a load depends on a value that the nest computes or stores."""
         asked = [e for mask in self.masks(self.body)[0].values() for c in mask for e in tile.walk_expr(c)]
         return any(e in self.kept or (isinstance(e, tile.Load) and e.buffer.name in self.stores_to) for e in asked)
 
     def copies(self) -> int:
-        """Of what is stored: each warpgroup sets its own one."""
+        """Return the number of copies of the stored tile, of which each warpgroup sets its own."""
         tiles = (self.state.addresses.tiles.get(s.buffer.name) for s in self.stored)
         return max((buffer.layout.copies for buffer in tiles if buffer is not None), default=1)
 
@@ -107,7 +109,7 @@ class _Sweep:
                     yield load.buffer
 
     def of_all_steps(self) -> tuple[tile.Expr, ...]:
-        """The conditions without which a thread has nothing to do in this nest: then it reads nothing either."""
+        """Return the conditions that all steps of the nest have in common: where they fail a thread reads nothing."""
         if not self.op.nest.is_per_thread or not self.body or any(isinstance(a, Definition) for a in self.body):
             return ()
         first, *others = (a.conditions for a in self.body if not isinstance(a, Definition))
@@ -120,12 +122,12 @@ class _Sweep:
                     yield e
 
     def vector(self) -> int:
-        """The run of consecutive elements of the last dimension that a thread holds; in a nest that fills words, one of
-        them."""
+        """Return the length of a run: consecutive elements of the last dimension that a thread holds. In a nest that
+        fills words it is one word."""
         if self.stored and self.stored[0].buffer.name in self.state.words:
             return per_word(self.stored[0].buffer)
         if not self.op.nest.is_per_thread and any(s.buffer.scope == "local" for s in self.stored):
-            return 1  # what one element leaves there the next one finds
+            return 1  # an element may read what the previous one has stored there
         first = next((a for a in self.layout.registers if a.size > 1), None)
         last = len(self.layout.shape) - 1
         if first is None or first.dim != last or first.stride != 1:
@@ -154,7 +156,7 @@ class _Sweep:
                         self.step(group[0], run)
 
     def batch(self, loads: list[tile.Load]) -> int:
-        """The number of runs whose loads are let fly together."""
+        """Return the number of runs whose loads are issued together."""
         run, registers = self.begin(0), 0
         for load in dict.fromkeys(loads):
             lanes = self.run_length // self.lanes_per_element(load, run)
@@ -180,7 +182,7 @@ class _Sweep:
                 self.output(a, run)
 
     def grouped(self) -> list[list[Step]]:
-        """The steps, those together that store neighbours."""
+        """Group the steps: stores to neighbouring elements are one group."""
         made: list[list[Step]] = []
         for a in self.body:
             if self.is_independent and made and follows(made[-1][-1], a):
@@ -194,9 +196,9 @@ class _Sweep:
             {v: add(c, tile.integer(o)) for v, c, o in zip(self.vars, self.coordinates, self.offsets[r], strict=True)}
             for r in range(register, register + self.run_length)
         ]
-        # Threads that would only repeat others' work do nothing: what they read might be written meanwhile. In a nest
-        # with fragments they keep their copies.
-        inside: list[tile.Expr] = [] if self.places else list(self.once)
+        # Threads that would only repeat others' work do nothing, since the elements that they read might be overwritten
+        # meanwhile. In a nest with fragments they compute their own copies.
+        inside: list[tile.Expr] = [] if self.places else list(self.first_copy)
         for dim, extent in enumerate(self.layout.shape):
             if self.layout.overhangs(dim):
                 # A run lies wholly inside or outside: its length divides the extent (see `row_major`).
@@ -206,8 +208,8 @@ class _Sweep:
     # ---- loads ----
 
     def prefetch(self, steps: list[Step], run: _Run) -> None:
-        """Read what the steps need from memory: the elements of a run together where they are neighbours, or else those
-        that the steps name one by one."""
+        """Load the steps' elements from memory: those of a run together where they are neighbours, or else neighbours
+        among the elements that the steps name one by one."""
         needed: dict[tile.Load, Step] = {}
         for a in steps:
             for load in self.loads(a):
@@ -223,7 +225,7 @@ class _Sweep:
             self.prefetch_alike(by_mask[mask], run, self.vary(mask))
 
     def prefetch_alike(self, needed: list[tile.Load], run: _Run, varies: bool) -> None:
-        """Read these elements under one mask, each by itself where that `varies` in a run."""
+        """Load these elements under one mask, each by itself if the mask `varies` in a run."""
         nested = [
             load for load in needed if any(isinstance(e, tile.Load) for i in load.indices for e in tile.walk_expr(i))
         ]
@@ -239,7 +241,7 @@ class _Sweep:
                 self.locate(run.first_users[load])
                 run.loaded[load] = self.load(load, run, width, together)
         self.prefetch_neighbours(alone, run)
-        for load in nested:  # where they are has been read by now
+        for load in nested:  # their indices have been loaded by now
             width = 1 if varies else self.width(load.buffer, load.indices, run)
             self.locate(run.first_users[load])
             run.loaded[load] = self.load(load, run, width)
@@ -259,8 +261,8 @@ class _Sweep:
         return self.may_race(load) or load.buffer.name in self.state.partly_written
 
     def may_race(self, load: tile.Load) -> bool:
-        """Whether another element of the nest, or another block, may store what is read here: where it is not used,
-        nothing orders the two."""
+        """Return whether another element of the nest, or another block, may store what is read here. Nothing orders
+        this store and a read whose value is not used."""
         name = load.buffer.name
         if load.buffer.scope == "global":
             return name in self.state.written
@@ -269,7 +271,7 @@ class _Sweep:
         return not load.buffer.in_registers and any(not own or s.indices != load.indices for s in stores)
 
     def prefetch_neighbours(self, loads: list[tile.Load], run: _Run) -> None:
-        """Read these elements of every lane, those that lie side by side together."""
+        """Load these elements of every lane, adjacent ones together."""
         if len(loads) == 1:
             self.locate(run.first_users[loads[0]])
             run.loaded[loads[0]] = self.load(loads[0], run, 1)
@@ -289,12 +291,12 @@ class _Sweep:
                 run.loaded[load].append(found[place.key])
 
     def in_one_place(self, buffer: tile.Buffer) -> int | None:
-        """How many elements of a row of a shared tile surely lie together."""
+        """Return the number of elements of a shared tile's row that are contiguous; None if it is not a shared tile."""
         return self.state.addresses.tiles[buffer.name].layout.run if buffer.scope == "shared" else None
 
     def lanes_per_element(self, load: tile.Load, run: _Run) -> int:
-        """How many neighbours of the run read one element, where the elements that it reads are neighbours: two for
-        `b[i, j // 2]`, all for `b[i]`. 1 where each lane has its own."""
+        """Return the number of adjacent lanes that read the same element: two for `b[i, j // 2]`, all for `b[i]`, 1 if
+        each lane reads its own."""
         last = self.vars[-1]
         if self.run_length == 1 or load.indices[-1] == last:
             return 1
@@ -310,8 +312,8 @@ class _Sweep:
         return together if moved == [lane // together for lane in range(self.run_length)] else 1
 
     def width(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], run: _Run, together: int = 1) -> int:
-        """How many elements of the run, each used by so many lanes, lie side by side, aligned, and inside or outside
-        the tensor together."""
+        """Return the number of elements that one access can move: adjacent, aligned, and inside or outside the tensor
+        together. `together` lanes use each of them."""
         count = self.run_length // together
         if count == 1 or buffer.dtype.kind == "bool":
             return 1
@@ -336,7 +338,7 @@ class _Sweep:
     def load(
         self, load: tile.Load, run: _Run, width: int, together: int = 1, lanes: range | None = None
     ) -> list[Operand]:
-        """The elements of the lanes, by default of all of them, `width` at once; `together` lanes share each."""
+        """Load the elements of the lanes, by default of all, `width` at once; `together` lanes share each."""
         values: list[Operand] = []
         for lane in lanes or range(0, self.run_length, width * together):
             indices = tuple(self.resolved(i, run, lane) for i in load.indices)
@@ -345,10 +347,10 @@ class _Sweep:
         return values
 
     def read(self, load: tile.Load, indices: tuple[tile.Expr, ...], run: _Run, lane: int, width: int) -> list[Operand]:
-        """`width` neighbours from an element on; those that have just been read are there."""
-        once = self.once if load.buffer.name in self.overwritten else ()
+        """Load `width` neighbours from an element on, or return them if they have just been loaded."""
+        first_copy = self.first_copy if load.buffer.name in self.overwritten else ()
         indices = self.scalars.settle_indices(indices)
-        guard = self.guard(load.buffer, indices, (*run.inside, *once), reads=True)
+        guard = self.guard(load.buffer, indices, (*run.inside, *first_copy), reads=True)
         guard = self.with_conditions(guard, (*self.shared_conditions, *run.masks.get(load, ())), run, lane)
         address = self.address(load.buffer, indices)
         place = load.buffer.name, address, width, guard
@@ -363,18 +365,18 @@ class _Sweep:
         return values
 
     def resolved(self, index: tile.Expr, run: _Run, lane: int) -> tile.Expr:
-        """The index in this lane, with the elements it reads put in as variables."""
+        """Return the index in this lane, with the elements that it reads replaced by variables."""
         if isinstance(index, tile.Var):
             return run.values[lane].get(index, index)
         if isinstance(index, tile.Load):
-            self.fresh += 1
-            var = tile.Var(f"%gathered{self.state.builder.labels}.{self.fresh}", index.dtype)
+            self.variables += 1
+            var = tile.Var(f"%gathered{self.state.builder.labels}.{self.variables}", index.dtype)
             self.scalars.define(var, self.read_index(index, run, lane), (-math.inf, math.inf))
             return var
         return map_expressions(index, lambda operand: self.resolved(operand, run, lane))
 
     def read_index(self, load: tile.Load, run: _Run, lane: int) -> Operand:
-        """An element that says where another one is."""
+        """Return the value of an element that is part of an index."""
         if load.buffer.in_registers or load in run.loaded:
             return self.reader(run, lane)(load)
         return self.load(load, run, 1, lanes=range(lane, lane + 1))[0]
@@ -387,8 +389,8 @@ class _Sweep:
     def guard(
         self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], more: tuple[tile.Expr, ...], reads: bool = False
     ) -> Reg | None:
-        """A predicate that holds where the access may happen; None: always. An element of a shared tile is read even
-        where a condition leaves it unused, as in `s[i - 1] if i > 0 else 0`."""
+        """Return a predicate that holds where the access may happen; None: always. Reads of shared tiles are checked
+        too, since an unused element is read as well, as in `s[i - 1] if i > 0 else 0`."""
         conditions = list(more)
         if buffer.scope == "global" or reads:
             for index, extent in zip(indices, buffer.extents, strict=True):
@@ -404,15 +406,15 @@ class _Sweep:
             if isinstance(a.value, tile.Load) and a.value.buffer.in_registers:
                 cls = register_class(a.var.dtype)
                 value = self.builder.into(cls, f"mov.{cls}", value)
-            self.fresh += 1
-            var = tile.Var(f"%kept{self.state.builder.labels}.{self.fresh}", a.var.dtype)
+            self.variables += 1
+            var = tile.Var(f"%kept{self.state.builder.labels}.{self.variables}", a.var.dtype)
             self.scalars.define(var, value, (-math.inf, math.inf))
             run.values[lane][a.var] = var
 
     def output(self, a: Output, run: _Run) -> None:
-        """Print in each lane, by one of the threads that have it."""
+        """Print in each lane, by one of the threads that hold the element."""
         for lane in range(self.run_length):
-            guard = self.with_conditions(self.scalars.all_of((*run.inside, *self.once)), a.conditions, run, lane)
+            guard = self.with_conditions(self.scalars.all_of((*run.inside, *self.first_copy)), a.conditions, run, lane)
             with printing(self.state, guard), self.scalars.scope():
                 values = [substitute_vars(v, run.values[lane]) for v in a.values]
                 held = [self.scalars.register(v, self.reader(run, lane)) for v in values]
@@ -441,8 +443,8 @@ class _Sweep:
             self.write(a, indices, values, run, lane)
 
     def assign_neighbours(self, group: list[Assignment], run: _Run) -> None:
-        """Stores of neighbours in one element of the nest: together, unless neighbours of the nest are what lies side
-        by side."""
+        """Emit stores of one nest element to neighbouring places: together, unless the elements of the run are already
+        adjacent in each store."""
         first = group[0].store
         self.locate(group[0])
         if self.width(first.buffer, first.indices, run) > 1 and not self.vary(group[0].conditions):
@@ -462,12 +464,12 @@ class _Sweep:
     def write(
         self, a: Assignment, indices: tuple[tile.Expr, ...], values: list[tuple[tile.Expr, int]], run: _Run, lane: int
     ) -> None:
-        """Store values, each of some lane, side by side from an element on."""
+        """Store values, each with its lane, to adjacent elements from `indices` on."""
         buffer = a.store.buffer
         if buffer.scope == "global":
             indices = self.scalars.settle_indices(indices)
         words = self.packed_values(buffer.dtype, values, run)
-        guard = self.guard(buffer, indices, (*run.inside, *self.once))
+        guard = self.guard(buffer, indices, (*run.inside, *self.first_copy))
         guard = self.with_conditions(guard, a.conditions, run, lane)
         vector = f".v{len(words)}" if len(words) > 1 else ""
         _, spelled, _, _ = words_of(buffer.dtype, len(values))
@@ -478,10 +480,10 @@ class _Sweep:
         self.builder.emit(f"st.{space}{vector}.{spelled.replace('s8', 'u8')}", address, value, guard=guard)
 
     def contribute(self, a: Assignment, run: _Run, lane: int) -> None:
-        """Add to the thread's part of an element: of those that would add the same one does."""
+        """Add to the thread's part of an element; of threads with the same value only one adds."""
         store = a.store
         value = self.scalars.in_register(self.value(store.value, run, lane), store.buffer.dtype)
-        guard = self.with_conditions(self.scalars.all_of([*run.inside, *self.once]), a.conditions, run, lane)
+        guard = self.with_conditions(self.scalars.all_of([*run.inside, *self.first_copy]), a.conditions, run, lane)
         layout = self.state.layouts[store.buffer.name]
         if all(axis.dim < 0 for axis in layout.threads):
             indices = tuple(self.resolved(i, run, lane) for i in store.indices)
@@ -491,7 +493,7 @@ class _Sweep:
         add_to_part(store, self.state.fragments[store.buffer.name][place], value, guard, self.state)
 
     def combine(self, a: Assignment, run: _Run) -> None:
-        """The elements of the run atomically, as many at once as the hardware can."""
+        """Combine the elements of the run atomically, as many at once as the hardware can."""
         store = a.store
         width = 1
         if not self.vary(a.conditions) and store.previous is None:
@@ -503,12 +505,12 @@ class _Sweep:
             if store.buffer.scope == "global":
                 indices = self.scalars.settle_indices(indices)
             guard = self.with_conditions(
-                self.guard(store.buffer, indices, (*run.inside, *self.once)), a.conditions, run, lane
+                self.guard(store.buffer, indices, (*run.inside, *self.first_copy)), a.conditions, run, lane
             )
             previous = emit_atomic(store, self.address(store.buffer, indices), values, guard, self.state)
             if store.previous is not None and previous is not None:
-                self.fresh += 1
-                var = tile.Var(f"%held{self.builder.labels}.{self.fresh}", store.buffer.dtype)
+                self.variables += 1
+                var = tile.Var(f"%held{self.builder.labels}.{self.variables}", store.buffer.dtype)
                 self.scalars.define(var, previous, (-math.inf, math.inf))
                 run.values[lane][store.previous] = var
 
@@ -519,7 +521,7 @@ class _Sweep:
         return guard
 
     def vary(self, conditions: tuple[tile.Expr, ...]) -> bool:
-        """Whether they may hold for some elements of a run only."""
+        """Return whether the conditions may hold for some elements of a run only."""
         met = [e for c in conditions for e in tile.walk_expr(c)]
         if self.op.nest.is_per_thread:
             return any(isinstance(e, tile.Load) or e in self.vars[1:] for e in met)
@@ -548,14 +550,14 @@ class _Sweep:
         self.builder.emit(cls_move, target, value, guard=None if guard is None else Guard(guard))
 
     def assign_words(self, store: tile.Store, run: _Run) -> None:
-        """Neighbours of the run together, where no element is looked up by itself (see `codegen.words`)."""
+        """Assign the run's elements as whole words, in fragments without single registers (see `codegen.words`)."""
         values = self.packed_values(store.buffer.dtype, [(store.value, lane) for lane in range(self.run_length)], run)
         first = self.fragment_register(store.buffer, store.indices, run, 0) // per_word(store.buffer)
         for target, value in zip(self.state.words[store.buffer.name][first:], values, strict=False):
             self.builder.emit("mov.b32", target, value)
 
     def packed_values(self, dtype: DType, items: list[tuple[tile.Expr, int]], run: _Run) -> list[Reg]:
-        """The values, each of some lane, as words of `dtype` neighbours."""
+        """Return the values, each with its lane, packed into words of neighbours of `dtype`."""
         _, _, _, per_word = words_of(dtype, len(items))
         if per_word == 1:
             values = [self.value(e, run, i) for e, i in items]
@@ -596,7 +598,7 @@ class _Sweep:
         return read
 
     def fragment_register(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], run: _Run, lane: int) -> int:
-        """Which of the fragment's registers this thread's element of this lane is in."""
+        """Return the number of the fragment's register that holds this lane's element."""
         offset = self.offsets[run.register + lane]
         place = dict(zip(self.vars, offset, strict=True))
         return self.places[buffer.name][tuple(_place(i, place) for i in indices)]
@@ -617,7 +619,7 @@ class _Run:
 
 
 def substitute_vars(expr: tile.Expr, values: dict[tile.Var, tile.Expr]) -> tile.Expr:
-    """Loop variables replaced outside loads only: a load is looked up by its own text."""
+    """Replace loop variables outside loads only: loads are looked up as they stand in the nest."""
     if isinstance(expr, tile.Load):
         return expr
     if isinstance(expr, tile.Var):
@@ -626,10 +628,10 @@ def substitute_vars(expr: tile.Expr, values: dict[tile.Var, tile.Expr]) -> tile.
 
 
 def _place(index: tile.Expr, offsets: dict[tile.Var, int]) -> int:
-    """What the register adds to an index of a fragment: a loop variable, a part of one or of their sum, or 0."""
+    """Evaluate an index of a fragment at the register's offsets; 0 if it is no constant there."""
     return offsets[index] if isinstance(index, tile.Var) else int(compute_expr(index, offsets) or 0)
 
 
 def _places(layout: Fragment) -> dict[tuple[int, ...], int]:
-    """Register index by what the register adds to the coordinates."""
+    """Index the registers by their offset from the thread's coordinates."""
     return {layout.register_offset(r): r for r in reversed(range(layout.register_count))}

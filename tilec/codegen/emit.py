@@ -31,9 +31,9 @@ def emit(
     fast_math: bool = False,
     fma: bool = True,
 ) -> Module:
-    """`file` is the kernel's file name for `.loc` lines, `imported` are the files that spans may name besides; `roles`
-    says which tensors are read and which written, `outputs` which are returned. With fast math the assembler may fuse
-    products and sums too, unless `fma` says that it must not."""
+    """Emit the PTX module of a program. `.loc` lines name `file`, the kernel's own, and `imported`, the other files of
+    spans. `roles` gives the use of each tensor, `outputs` the returned tensors. With fast math the assembler may also
+    fuse products and sums, unless `fma` is False."""
     made = EntryCode(program, target, imported)
     made.scalars.fast_math, made.scalars.may_fuse = fast_math, fast_math and fma
     body = made.build()
@@ -101,7 +101,7 @@ def manifest(program: Program, target: Target, roles: Mapping[str, launch.Tensor
 
 
 def _ptx_version(program: Program, target: Target) -> str:
-    """The target's, or a later one where an instruction came with that: `.kind::mxf4nvf4` with PTX ISA 8.7."""
+    """Return the target's version, or a later one that an instruction needs: 8.7 for `.kind::mxf4nvf4`."""
     every = (op for role in program.roles for op in warp.walk(role.body))
     scaled = {op.scales.kind for op in every if isinstance(op, warp.TensorMma) and op.scales is not None}
     return "8.7" if "mxf4nvf4" in scaled else target.ptx_version

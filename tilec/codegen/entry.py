@@ -50,13 +50,13 @@ from tilec.support.diagnostics import InternalError
 from tilec.target.table import Target
 
 SMEM = "tilec_smem"
-PING_PONG_THREADS = 256  # a warpgroup that waits for its turn, and the one that passes it on
+PING_PONG_THREADS = 256  # the warpgroup that waits, and the one that lets it go on
 
 _BY_TENSOR_CORES = warp.Wgmma | warp.TensorMma | warp.TensorCopy
 
 
 class EntryCode:
-    """The code of one entry, whose parts `build` writes in their order."""
+    """The code of one entry, whose parts `build` emits in order."""
 
     def __init__(self, program: Program, target: Target, imported: tuple[str, ...]) -> None:
         self.program, self.target = program, target
@@ -94,7 +94,7 @@ class EntryCode:
         thread = self.builder.into("b32", "mov.u32", Reg("%tid.x"))
         self.scalars.define(tile.THREAD, thread, (0, self.program.threads - 1))
         shifted = self.builder.into("b32", "shr.u32", thread, Imm(5))
-        # From a shuffle the assembler sees that the value is uniform.
+        # The shuffle tells the assembler that the value is uniform.
         uniform = self.builder.into("b32", "shfl.sync.idx.b32", shifted, Imm(0), Imm(31), Imm(-1))
         self.scalars.define(WARP, uniform, (0, self.program.threads // 32 - 1))
         if self.program.smem_bytes:
@@ -125,7 +125,7 @@ class EntryCode:
                 raise InternalError("a bool parameter")
             small = {8: "8", 16: "16"}.get(param.dtype.bits) if not param.dtype.is_float else None
             kind = f"{'s' if param.dtype.kind == 'int' else 'u'}{small}" if small else cls
-            # An extent is not negative, and indices are taken not to overflow.
+            # An extent is not negative, and indices are assumed not to overflow.
             range_ = (0, (1 << 31) - 1) if param in sizes else (-(2.0**31), 2.0**31)
             place = Address(Symbol(parameter_name(param.name)))
             self.scalars.define(param, self.builder.into(cls, f"ld.param.{kind}", place), range_)
@@ -136,7 +136,7 @@ class EntryCode:
             self.pointers[tensor_map.name] = self.builder.into("b64", "cvta.param.u64", address)
 
     def initialise_barriers(self, thread: Reg) -> None:
-        """By one thread, which also fetches the tensor maps."""
+        """Emit the initialisation of the barriers by one thread, which also prefetches the tensor maps."""
         if not self.barriers and not self.program.maps:
             clusters.emit_start(self.program, self.builder)
             return
@@ -165,8 +165,8 @@ class EntryCode:
         clusters.emit_start(self.program, self.builder)
 
     def roles(self) -> None:
-        """The first role begins at once, others are branched to: first by warpgroups, each of which changes its number
-        of registers as a whole, then those that share a warpgroup by warps."""
+        """Emit all roles. The first follows at once, the others are branched to. Branches to warpgroups come first,
+        since a warpgroup changes its register count as a whole; roles that share a warpgroup then branch by warps."""
         end = self.builder.label("end")
         if self.program.common is not None:
             self.set_registers(self.program.common)
@@ -282,8 +282,8 @@ class EntryCode:
         self.scalars.ranges[tile.THREAD], self.scalars.ranges[WARP] = before
 
     def set_cursors(self, role: Role) -> None:
-        """All at the first version. Fresh full barriers are waited for in phase 0; fresh empty ones count as released,
-        in the phase before."""
+        """Emit the initial positions of the cursors: the first version. Waits for full barriers begin with parity 0,
+        waits for empty barriers with 1, for which a fresh barrier counts as released."""
         operations = list(warp.walk(role.body))
         waits = {op.cursor.name: 0 for op in operations if isinstance(op, warp.RingWait)}
         waits |= {op.cursor.name: 1 for op in operations if isinstance(op, warp.RingAcquire | warp.RingDrain)}
@@ -296,15 +296,15 @@ class EntryCode:
             self.addresses.positions[cursor.name] = Position(place, parity)
 
     def registers(self, count: int) -> None:
-        """From what a thread has to so many: more are waited for, fewer given up at once."""
+        """Emit the change of a thread's registers to `count`."""
         if count != self.register_count:
             direction = "inc" if count > self.register_count else "dec"
             self.builder.emit(f"setmaxnreg.{direction}.sync.aligned.u32", Imm(count))
         self.register_count = count
 
     def ping_pong(self, role: Role, barrier: int, state: State) -> None:
-        """The first warpgroup's turn comes first: the last one passes it on before anything else. At the end it is the
-        first one's again, which waits for that, so that no arrival is left at its barrier."""
+        """Emit a role with ping-pong warpgroups. The first one begins, since the last one arrives at its barrier before
+        anything else. At the end the first one waits once more, so that no arrival is left pending."""
         builder, groups = self.builder, role.warps // 4
         group = builder.into("b32", "shr.u32", self.scalars.register(WARP), Imm(2))
         if role.first_warp:
@@ -379,7 +379,7 @@ class EntryCode:
             case warp.WarpgroupSync():
                 emit_warpgroup_sync(op, state)
             case warp.Await():
-                pass  # its waits stand before it
+                pass  # its waits have been inserted before it
             case warp.CpAsyncCommit():
                 builder.emit("cp.async.commit_group")
             case warp.CpAsyncWait(pending=pending):
@@ -449,7 +449,7 @@ class EntryCode:
         self.iterations(op, counter, stop, runs_once and not op.phases, state)
 
     def iterations(self, op: warp.Loop, counter: Reg, stop: Operand, runs_once: bool, state: State) -> None:
-        """Those that run the loop's body, until the counter has come to `stop`."""
+        """Emit the iterations until the counter reaches `stop`."""
         builder = self.builder
         low, high = self.scalars.interval(op.start)[0], self.scalars.interval(op.stop)[1] - 1
         again, done = builder.label("loop"), builder.label("done")
@@ -472,7 +472,7 @@ class EntryCode:
         self.addresses.forget_positions()
 
     def dynamic_iterations(self, op: warp.Loop, following: warp.Following, counter: Reg, state: State) -> None:
-        """As long as an iteration finds that there is another one."""
+        """Emit a loop whose iterations each find out whether there is another one."""
         builder, again = self.builder, self.builder.label("loop")
         builder.place(again)
         self.addresses.forget_positions()
@@ -495,7 +495,7 @@ class EntryCode:
         self.addresses.forget_positions()
 
     def read_uniform(self, load: tile.Load) -> Operand:
-        """An element that every thread reads for itself: an index or a bound in a tensor, a tile or a variable."""
+        """Load an element that every thread reads for itself, such as an index or a bound in a tensor or a tile."""
         if load.buffer.scope == "shared":
             load = replace(load, indices=self.scalars.settle_indices(load.indices))
             address = self.addresses.shared_element(load.buffer, load.indices, self.cursors)
@@ -515,7 +515,7 @@ class EntryCode:
         return load_vector(self.builder, load.buffer, address, 1, guard, load.buffer.name not in self.written)[0]
 
     def within(self, load: tile.Load) -> Reg | None:
-        """Whether there is such an element; None: always."""
+        """Return a predicate that holds if the element exists; None: always."""
         dimensions = zip(load.indices, load.buffer.extents, strict=True)
         return self.scalars.all_of(c for index, extent in dimensions for c in self.scalars.bounds(index, extent))
 
@@ -523,7 +523,7 @@ class EntryCode:
         return self.builder.into("pred", f"setp.{op}.s32", a, b)
 
     def branch(self, op: warp.Branch, state: State, leave: str = "") -> None:
-        """`leave`: where to go on if the condition does not hold, instead of behind the branch."""
+        """Emit a branch. If the condition fails the code goes on at `leave`, if given, instead of after the branch."""
         builder = self.builder
         builder.at(op.span)
         self.cursors = op.cursors
@@ -547,7 +547,7 @@ _ARRIVING = (warp.RingRelease, warp.RingFill)
 
 
 def _shares_warpgroup(role: Role) -> bool:
-    """Whether an earlier role has the first warps of its warpgroup."""
+    """Return whether an earlier role has the first warps of the role's warpgroup."""
     return role.registers is not None and role.first_warp % 4 != 0
 
 
@@ -557,8 +557,8 @@ def _move(buffer: tile.Buffer) -> tuple[Class, str]:
 
 
 def _written(program: Program) -> set[str]:
-    """Tensors that the kernel stores to, or that the one before it does meanwhile: their loads must not take the
-    read-only path."""
+    """Return the tensors that the kernel stores to, or that an overlapping previous kernel may store to. Their loads
+    must not take the read-only path."""
     if any(isinstance(op, warp.GridControl) and op.what == "wait" for op in program.operations()):
         return {p.name for p in program.params if isinstance(p, tile.Buffer)}
     names: set[str] = set()

@@ -1,5 +1,5 @@
-"""Arithmetic of float16 and bfloat16 by instructions of their own: each rounds once, as computing with float32 and
-rounding that does. Of one value, or of a pair of them in a word, the first in its lower half."""
+"""Native arithmetic of float16 and bfloat16, on single values or on pairs in a word, the first in the lower half. Each
+instruction rounds once, with the same result as float32 arithmetic rounded afterwards."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ OPERATIONS = frozenset({"add", "sub", "mul", "min", "max"})
 
 
 def emit_half(op: str, operands: Sequence[Operand], dtype: DType, builder: Builder, *, pairs: bool = False) -> Reg:
-    """One of `OPERATIONS`, or `fma`. Not before sm_90 are there sums and products of bfloat16: fma has both of them, by
-    one and by what no sum changes, -0."""
+    """Emit one of `OPERATIONS`, or `fma`. Before sm_90 bfloat16 has no add, sub and mul: an fma does them, with the
+    factor ±1 or the addend -0."""
     cls: Class = "b32" if pairs else "b16"
     spelled = f"{SPELLED[dtype]}x2" if pairs else SPELLED[dtype]
     if op in ("min", "max"):

@@ -1,4 +1,4 @@
-"""PTX of the kernel's author, in registers of the kernel."""
+"""PTX that a kernel's author writes, on registers of the kernel."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tilec.ptx.module import Reg
 
 
 def emit_ptx(expr: tile.Ptx, args: Sequence[Reg], builder: Builder) -> Reg:
-    """The register that has the result."""
+    """Emit the instructions, and return the register of the result."""
     written = snippet.read(expr.text, len(args))
     result = builder.new(register_class(expr.dtype))
     names = {snippet.operand(number): register for number, register in enumerate((result, *args))}
-    names |= {name: builder.new(cast("Class", cls)) for name, cls in written.registers}
+    names |= {name: builder.new(cast(Class, cls)) for name, cls in written.registers}
     for instruction in written.renamed(names):
         builder.emit(instruction.opcode, *instruction.operands, guard=instruction.guard)
     return result

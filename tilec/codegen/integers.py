@@ -1,4 +1,4 @@
-"""Calls of integers that are more than an operator, and that no thread needs another one for."""
+"""Integer functions that take several instructions or a special one, and involve no other thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilec.support.diagnostics import InternalError
 
 
 def emit_integer_call(fn: str, arguments: Sequence[Reg], builder: Builder) -> Reg:
-    """A call of `tile.INTEGER_CALLS`."""
+    """Emit a call of `tile.INTEGER_CALLS`."""
     match fn:
         case "fns":
             return builder.into("b32", "fns.b32", *arguments)
@@ -25,7 +25,7 @@ def emit_integer_call(fn: str, arguments: Sequence[Reg], builder: Builder) -> Re
 
 
 def _philox(key: Reg, sequence: Reg, position: Reg, builder: Builder) -> Reg:
-    """As `ops.philox` has it in numpy."""
+    """Emit Philox 4x32-10, as `ops.philox` computes it in numpy."""
 
     def halves(wide: Reg) -> tuple[Reg, Reg]:
         low, high = builder.many("b32", 2)
@@ -59,8 +59,8 @@ def _philox(key: Reg, sequence: Reg, position: Reg, builder: Builder) -> Reg:
 
 
 def _answered(fn: str, words: Sequence[Reg], builder: Builder) -> Reg:
-    """`clc_is_canceled` and the like, of an answer's words. Which block it is may be asked only where there is one (PTX
-    ISA, clusterlaunchcontrol.query_cancel)."""
+    """Emit `clc_is_canceled` and the like, on an answer's words. The block's index may be queried only if a block was
+    cancelled (PTX ISA, clusterlaunchcontrol.query_cancel)."""
     halves = [builder.into("b64", "mov.b64", Vector(tuple(words[i : i + 2]))) for i in (0, 2)]
     answer = builder.into("b128", "mov.b128", Vector(tuple(halves)))
     is_given = builder.into("pred", "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128", answer)

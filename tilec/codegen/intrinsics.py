@@ -1,4 +1,4 @@
-"""Functions that are asked for by their instruction: approximations, and IEEE operations rounded as asked."""
+"""Functions of float32 that name their instruction: approximations, and IEEE operations with a rounding mode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_intrinsic(fn: str) -> bool:
 
 
 def emit_intrinsic(fn: str, args: Sequence[Reg], builder: Builder) -> Reg:
-    """A function of float32."""
+    """Emit a function of float32."""
     if fn == "fast_rcp":
         return builder.into("f32", "rcp.approx.ftz.f32", *args)
     if fn.startswith("fast_"):
@@ -31,7 +31,7 @@ def emit_intrinsic(fn: str, args: Sequence[Reg], builder: Builder) -> Reg:
 
 
 def _rsqrt(x: Reg, builder: Builder) -> Reg:
-    """In float64, whose rounding is too fine to show: there is no such instruction of float32."""
+    """Emit a correctly rounded 1 / sqrt(x), in float64: there is no such instruction of float32."""
     wide = builder.into("f64", "cvt.f64.f32", x)
     root = builder.into("f64", "sqrt.rn.f64", wide)
     return builder.into("f32", _ROUND, builder.into("f64", "rcp.rn.f64", root))

@@ -1,4 +1,4 @@
-"""ldmatrix: fragments that lie in blocks of 8 × 8 elements of 16 bits, from shared memory."""
+"""ldmatrix: loads fragments whose layout has blocks of 8 × 8 elements of 16 bits from shared memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilec.ptx.module import Reg, Vector
 
 
 def emit_load_matrix(op: LoadMatrix, state: State) -> None:
-    """Up to four blocks with one instruction: lanes 8·i … 8·i + 7 have the addresses of the rows of block i."""
+    """Load up to four blocks with one instruction: lanes 8·i … 8·i + 7 have the addresses of the rows of block i."""
     builder, layout = state.builder, state.layouts[op.destination.name]
     place = warp_part(layout, 2)
     words = layout.register_count // 2
@@ -34,7 +34,7 @@ def emit_load_matrix(op: LoadMatrix, state: State) -> None:
             column = add(column, scale(digit(LANE, 8 << bit, 2), columns))
         return state.addresses.tile_offset(tile, (*outer, row, column))
 
-    # Where they lie in the tile other loads can use too, of other versions.
+    # Outside the scope, so that loads of other versions can reuse the offsets inside the tile.
     offsets = {first: offset(first) for first in range(0, words, together)}
     with state.scalars.scope():
         for first, inside in offsets.items():
@@ -50,13 +50,13 @@ def emit_load_matrix(op: LoadMatrix, state: State) -> None:
 
 
 def _steps(op: LoadMatrix, state: State, together: int) -> list[tuple[int, ...]]:
-    """By how much the blocks of an instruction are apart, for each bit of their number."""
+    """Return the distance of an instruction's blocks, for each bit of a block's number."""
     layout = state.layouts[op.destination.name]
     return [layout.register_offset(2 << bit) for bit in range(together.bit_length() - 1)]
 
 
 def _is_linear(op: LoadMatrix, state: State, together: int) -> bool:
-    """Whether a block's number, bit by bit, says where it is, seen from the first of each `together`."""
+    """Return whether the place of each of `together` blocks is the sum of the steps of its number's bits."""
     layout, steps = state.layouts[op.destination.name], _steps(op, state, together)
     for first in range(0, layout.register_count // 2, together):
         origin = layout.register_offset(2 * first)

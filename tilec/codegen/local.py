@@ -1,4 +1,4 @@
-"""Arrays of which every thread has its own: an element is a register, found out at run time where the index is."""
+"""Arrays that are private to a thread. An element is a register; a run-time index selects it by comparisons."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tilec.ptx.module import Guard, Imm, Operand, Reg
 
 
 def clear_local(buffer: tile.Buffer, state: State) -> None:
-    """Zeros, so that a thread that has set nothing yet has something to compute with, if not to use."""
+    """Set the array to zero, so that registers are defined even in threads that have not set them yet."""
     nothing: tile.Const = tile.Const(False if buffer.dtype == BOOL else 0, buffer.dtype)
     for register in state.fragments[buffer.name]:
         _move(buffer, register, state.scalars.value(nothing), None, state)
 
 
 def read_local(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], state: State) -> Operand:
-    """The element; some element where the index leaves the array."""
+    """Return the element; an arbitrary one if the index leaves the array."""
     registers, position = state.fragments[buffer.name], _position(buffer, indices)
     fixed = _known(position, state)
     if fixed is not None:
@@ -33,7 +33,7 @@ def read_local(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], state: State
 def write_local(
     buffer: tile.Buffer, indices: tuple[tile.Expr, ...], value: Operand, guard: Reg | None, state: State
 ) -> None:
-    """Set the element; nothing where the index leaves the array."""
+    """Set the element; do nothing if the index leaves the array."""
     registers, position = state.fragments[buffer.name], _position(buffer, indices)
     fixed = _known(position, state)
     if fixed is not None:
@@ -49,7 +49,7 @@ def write_local(
 
 
 def _position(buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr:
-    """Which register it is: the index in row-major order, as `ir.layout.local` has them."""
+    """Build the element's number in row-major order, the order of `ir.layout.local`."""
     total: tile.Expr = tile.integer(0)
     for index, extent in zip(indices, buffer.shape, strict=True):
         total = add(scale(total, extent), index)

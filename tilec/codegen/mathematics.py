@@ -8,7 +8,7 @@ Largest errors found on 16384 random arguments, in units of the last place again
 ex2.approx and rsqrt.approx taken as exact (the PTX ISA allows them 2^-22.5 or so): exp, exp10, log 0.8; sin and cos
 1.5 up to |x| = 1e5; log2 1.6; tanh, sigmoid 1.9; log10 2.0; tan 2.7. pow loses as many digits as its logarithm has
 before the point: 1e-4 in tests. sinh and cosh 1.1, atan 0.8; the polynomials of sinh and atan are fits
-of our own (Lawson's iteration, relative error). fmod is exact. tests/unit/test_codegen_scalar.py holds them to 2 to 8.
+of our own (Lawson's iteration, relative error). fmod is exact. tests/unit/test_codegen_scalar.py allows 2 to 8.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HALF_PI = (1.57079601287841796875, 3.139164786504813e-7, 5.390302529957765e-15) 
 
 
 class Functions:
-    """Emits functions. `may_call` is False where division must not be a subroutine (see `Scalars`)."""
+    """Emits functions of float32. `may_call` is False where division must not be a subroutine (see `Scalars`)."""
 
     def __init__(self, builder: Builder, may_call: bool, fast: bool) -> None:
         self.builder, self.may_call, self.fast = builder, may_call, fast
@@ -70,7 +70,7 @@ class Functions:
         return self.from_bits(self.word("or.b32", own, other))
 
     def horner(self, x: Reg, coefficients: Sequence[float]) -> Reg:
-        """The polynomial with these coefficients, the highest power first."""
+        """Evaluate the polynomial with these coefficients, the highest power first, by Horner's rule."""
         result = self.op("mov", f32(coefficients[0]))
         for coefficient in coefficients[1:]:
             result = self.fma(result, x, f32(coefficient))
@@ -93,10 +93,10 @@ class Functions:
         return self._scaled_exp(x, math.log2(10), high, math.log10(2) - high)
 
     def _scaled_exp(self, x: Reg, per_unit: float, high: float, low: float, bias: int = 127) -> Reg:
-        """2 to the power x · per_unit: whole powers apart, so that little is left for the approximation. `high` + `low`
-        is 1 / per_unit. With a `bias` of 126 half of it, which may be a number where the whole is too large."""
+        """Emit 2 to the power x · per_unit as an exact power of two times an approximation of the fraction. `high` +
+        `low` is 1 / per_unit. A `bias` of 126 gives half the result, which may be finite where the result is not."""
         whole = self.op("cvt.rni.f32", self.mul(x, f32(per_unit)))
-        # A scale that is a normal number; what exceeds it is left in the fraction.
+        # The power of two is kept a normal number; the excess stays in the fraction.
         whole = self.op("min", self.op("max", whole, f32(-126.0)), f32(127.0))
         rest = self.fma(whole, f32(-low), self.fma(whole, f32(-high), x))
         number = self.word("cvt.rzi.s32.f32", whole)
@@ -109,7 +109,7 @@ class Functions:
         return self.op("rcp.approx" if self.fast or not self.may_call else "rcp.rn", one)
 
     def _half_exp(self, x: Reg) -> tuple[Reg, Reg]:
-        """Halves of e to the power |x| and to the power -|x|."""
+        """Emit half of e to the power |x| and half of e to the power -|x|."""
         size = self.op("abs", x)
         if self.fast:
             half = self.mul(self.exp(size), f32(0.5))
@@ -156,7 +156,7 @@ class Functions:
         return self._logarithm(x, math.log10(math.e), math.log10(2))
 
     def _logarithm(self, x: Reg, of_mantissa: float, of_exponent: float) -> Reg:
-        """x = 2^e · m with m in [2/3, 4/3): e times one constant plus ln m times another."""
+        """Emit e · of_exponent + ln m · of_mantissa, where x = 2^e · m with m in [2/3, 4/3)."""
         is_small = self.compare("lt", x, f32(2.0**-126))
         normal = self.select(is_small, self.mul(x, f32(2.0**23)), x)
         word = self.word("mov.b32", normal)
@@ -204,7 +204,7 @@ class Functions:
         return self.divide(self.sin(x), self.cos(x))
 
     def _wave(self, x: Reg, quarter: int) -> Reg:
-        """sin(x + quarter · π/2), from the nearest multiple of π/2."""
+        """Emit sin(x + quarter · π/2), from the nearest multiple of π/2."""
         quadrants = self.op("cvt.rni.f32", self.mul(x, f32(2 / math.pi)))
         rest = x
         for part in HALF_PI:
@@ -221,7 +221,7 @@ class Functions:
         return self.from_bits(self.word("xor.b32", wave, sign))
 
     def atan(self, x: Reg) -> Reg:
-        """A polynomial up to 1; beyond, what the reciprocal leaves of a right angle."""
+        """Emit atan: a polynomial for |x| up to 1, beyond π/2 less the polynomial of the reciprocal."""
         size = self.op("abs", x)
         is_steep = self.compare("gt", size, f32(1.0))
         slope = self.select(is_steep, self.divide(f32(1.0), size), size)
@@ -239,11 +239,11 @@ class Functions:
     # ---- the rest ----
 
     def fmod(self, x: Reg, y: Reg) -> Reg:
-        """Exact, in integers: the digits of x come down eight at a time, as in a division on paper."""
+        """Emit fmod, exact: a long division of the significands in integers, eight bits at a time."""
         bits, divisor = (self.word("and.b32", self.word("mov.b32", v), Imm(0x7FFFFFFF)) for v in (x, y))
         (rest, high), (unit, low) = self._parts(bits), self._parts(divisor)
         left = self.word("sub.s32", high, low)
-        unit = self.word("max.u32", unit, Imm(1))  # of 0 nothing comes anyway
+        unit = self.word("max.u32", unit, Imm(1))  # a divisor of 0 gives NaN below
         self.builder.emit("rem.u32", rest, rest, unit)
         again, done = self.builder.label("digits"), self.builder.label("divided")
         self.builder.place(again)
@@ -255,7 +255,7 @@ class Functions:
         self.builder.emit("sub.s32", left, left, count)
         self.builder.emit("bra", Symbol(again))
         self.builder.place(done)
-        # In two steps, of which only the last one may leave the normal numbers.
+        # In two steps, so that only the last one may give a subnormal number.
         scaled = self.mul(self.builder.into("f32", "cvt.rn.f32.u32", rest), f32(2.0**-23))
         result = self.with_sign(self.mul(scaled, self.from_bits(self.word("shl.b32", low, Imm(23)))), x)
         result = self.select(self.builder.into("pred", "setp.lt.u32", bits, divisor), x, result)
@@ -265,7 +265,7 @@ class Functions:
         return self.select(exists, result, f32(math.nan))
 
     def _parts(self, bits: Reg) -> tuple[Reg, Reg]:
-        """The significand of a number without its sign, as an integer, and the exponent as it is stored."""
+        """Emit the significand of an unsigned number, as an integer, and its biased exponent."""
         exponent = self.word("shr.u32", bits, Imm(23))
         significand = self.word("and.b32", bits, Imm(0x7FFFFF))
         is_normal = self.builder.into("pred", "setp.ne.u32", exponent, Imm(0))
@@ -306,6 +306,6 @@ class Functions:
         return self.op("cvt.rni.f32", x)
 
     def round(self, x: Reg) -> Reg:
-        """Half away from zero: the largest number below a half keeps what lies below it from being rounded up."""
+        """Emit rounding half away from zero. It adds the largest number below 1/2, so that less is not rounded up."""
         half = self.with_sign(self.op("mov", f32(0.49999997)), x)
         return self.trunc(self.add(x, half))

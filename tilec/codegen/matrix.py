@@ -1,4 +1,4 @@
-"""What mma.sync and wgmma share: the names of types, where a warp's block lies, operands in registers; and stmatrix."""
+"""Parts shared by mma.sync and wgmma: names of types, the origin of a warp's block, operands in registers; stmatrix."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ K_BYTES = 32
 """Bytes along k that one instruction takes, whatever the type."""
 
 KIND = {**SHORT, FLOAT32: "f32", FLOAT64: "f64", INT8: "s8", UINT8: "u8", INT32: "s32"}
-"""Types as tensor-core instructions call them."""
+"""The names of types in tensor-core instructions."""
 
 
 def operand_kind(dtype: DType) -> str:
-    """What A and B are called: of a float32 the instructions use the leading 19 bits."""
+    """Return the name of the type of A or B: float32 is tf32, of which 19 bits are used."""
     return "tf32" if dtype == FLOAT32 else KIND[dtype]
 
 
@@ -37,7 +37,7 @@ LANE = digit(tile.THREAD, 1, 32)
 
 
 def warp_part(layout: Fragment, lane_axes: int) -> tuple[tile.Expr, ...]:
-    """What the digits above the lanes add to each coordinate: where the warp's block starts."""
+    """Return the coordinates where the warp's block starts: those of its lane 0."""
     lanes = 1
     for axis in layout.threads[:lane_axes]:
         lanes *= axis.size
@@ -46,26 +46,26 @@ def warp_part(layout: Fragment, lane_axes: int) -> tuple[tile.Expr, ...]:
 
 
 def element(part: tile.Region, row: tile.Expr, column: tile.Expr) -> tuple[tile.Expr, ...]:
-    """The indices in its tile of an element of a part."""
+    """Return the indices, in the tile, of an element of a part of it."""
     *outer, down, across = part.start
     return *outer, add(down, row), add(across, column)
 
 
 def accumulators(buffer: tile.Buffer, state: State) -> tuple[Reg, ...]:
-    """As products take them: halves two to a register."""
+    """Return a product's accumulators, float16 two to a register."""
     return state.pairs.get(buffer.name) or state.fragments[buffer.name]
 
 
 def clear(buffer: tile.Buffer, state: State) -> None:
-    """The accumulators of a product."""
+    """Set the accumulators of a product to zero."""
     cls = "b32" if buffer.name in state.pairs else register_class(buffer.dtype)
     for register in accumulators(buffer, state):
         state.builder.emit(f"mov.{cls}", register, ZERO.get(cls, Imm(0)))
 
 
 def packed(buffer: tile.Buffer, state: State) -> tuple[Reg, ...]:
-    """A fragment as operand, in the order in which its layout (see `operand_a`, `operand_b`) has it: 4 bytes to a
-    register."""
+    """Return a fragment as an operand, 4 bytes to a register, in the order of its layout (see `operand_a`,
+    `operand_b`)."""
     for held in (state.words, state.pairs):
         if buffer.name in held:
             return held[buffer.name]
@@ -83,7 +83,7 @@ def packed(buffer: tile.Buffer, state: State) -> tuple[Reg, ...]:
 
 
 def emit_store_matrix(op: StoreMatrix, state: State) -> None:
-    """An accumulator to a 16-bit tile: two 8-column blocks of 16 rows per instruction."""
+    """Store an accumulator to a 16-bit tile: two 8-column blocks of 16 rows per instruction."""
     builder = state.builder
     layout = state.layouts[op.source.name]
     registers = state.fragments[op.source.name]
@@ -109,7 +109,7 @@ def emit_store_matrix(op: StoreMatrix, state: State) -> None:
 
 
 def _pair(op: StoreMatrix, low: Reg, high: Reg, state: State) -> Reg:
-    """Two neighbours in the tile's type, in one register."""
+    """Convert two neighbours to the tile's type, and pack them into one register."""
     if op.source.dtype == FLOAT32:
         return pack_f32(state.scalars, op.destination.dtype, low, high)
     return pack(state.builder, [low, high], op.destination.dtype)

@@ -1,4 +1,4 @@
-"""Elements in memory and in registers: how neighbours travel together, are taken apart and put together."""
+"""Vector loads of neighbouring elements, and packing and unpacking of small elements in 32-bit words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ZERO: dict[Class, Operand] = {"f32": f32(0.0), "f64": FloatImm(0, 64)}
 
 
 def words_of(dtype: DType, width: int) -> tuple[Class, str, int, int]:
-    """How `width` neighbours travel: register class, type as spelled, number of words, elements per word."""
+    """Return the format in which `width` neighbours move: register class, PTX type, words, elements per word."""
     if width * dtype.bytes >= 4 and dtype.bytes < 4:
         return "b32", "b32", width * dtype.bytes // 4, 4 // dtype.bytes
     if dtype.bytes == 1:
@@ -28,7 +28,7 @@ def words_of(dtype: DType, width: int) -> tuple[Class, str, int, int]:
 def load_vector(
     builder: Builder, buffer: Buffer, address: Address, width: int, guard: Reg | None, read_only: bool
 ) -> list[Operand]:
-    """`width` neighbouring elements; zeros where the guard does not hold. `read_only`: nobody writes the tensor."""
+    """Load `width` neighbouring elements; zeros where the guard fails. `read_only`: no kernel writes the tensor."""
     dtype = buffer.dtype
     cls, spelled, count, per_word = words_of(dtype, width)
     words = builder.many(cls, count)
@@ -47,7 +47,7 @@ def load_vector(
 
 
 def unpack(builder: Builder, word: Reg, dtype: DType, per_word: int) -> Iterator[Operand]:
-    """The elements of a 32-bit word, lowest first."""
+    """Yield the elements of a 32-bit word, lowest first."""
     if dtype.bits == 16 and dtype.is_float:
         halves = builder.many("b16", 2)
         builder.emit("mov.b32", Vector(halves), word)
@@ -59,7 +59,7 @@ def unpack(builder: Builder, word: Reg, dtype: DType, per_word: int) -> Iterator
 
 
 def pack(builder: Builder, parts: list[Reg], dtype: DType) -> Reg:
-    """The elements as one 32-bit word, the first lowest."""
+    """Pack the elements into one 32-bit word, the first lowest."""
     if dtype.bits == 16 and dtype.is_float:
         return builder.into("b32", "mov.b32", Vector(tuple(parts)))
     word = parts[0]
@@ -69,7 +69,7 @@ def pack(builder: Builder, parts: list[Reg], dtype: DType) -> Reg:
 
 
 def pack_f32(scalars: Scalars, dtype: DType, *values: Operand) -> Reg:
-    """Two float32 values as neighbouring 16-bit floats, or four as 8-bit floats, the first lowest."""
+    """Convert two float32 values to 16-bit floats, or four to 8-bit floats, in one word, the first lowest."""
     registers = [scalars.in_register(v, FLOAT32) for v in values]
     if dtype.bits == 16:
         return scalars.builder.into("b32", f"cvt.rn.{SHORT[dtype]}x2.f32", registers[1], registers[0])

@@ -32,7 +32,7 @@ COLUMN = digit(LANE, 1, 4)
 
 
 def emit_mma(op: Mma, state: State) -> None:
-    """Per k step: the warp's rows of A and columns of B, then every product of the two."""
+    """Emit the warp's products: per k step, load its rows of A and columns of B, then multiply each pair of them."""
     layout = state.layouts[op.c.name]
     rows, columns = layout.registers[3].size, layout.registers[2].size  # in blocks of 16 and of 8
     row, column = warp_part(layout, 2)
@@ -91,7 +91,7 @@ def _multiply(
 def ldmatrix(
     state: State, part: Region, row: Expr, column: Expr, cursors: tuple[Cursor, ...], count: int, transposed: bool
 ) -> tuple[Reg, ...]:
-    """`count` matrices of 8 rows of 16 bytes; `row` and `column` are this lane's address row."""
+    """Load `count` matrices of 8 rows of 16 bytes; this lane gives the address of the row at `row` and `column`."""
     registers = state.builder.many("b32", count)
     address = state.addresses.shared_element(part.buffer, element(part, row, column), cursors)
     opcode = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16"
@@ -100,7 +100,7 @@ def ldmatrix(
 
 
 def load_a(op: Mma, state: State, row: Expr, k: int) -> tuple[Reg, ...]:
-    """A's 16 rows and 32 bytes of k, in quarters: (rows 0–7, k 0–15), (8–15, 0–15), (0–7, 16–31), (8–15, 16–31)."""
+    """Load 16 rows of A and 32 bytes of k as quarters: rows 0–7 and 8–15 of k 0–15, then the same rows of k 16–31."""
     dtype = op.a.buffer.dtype
     chunk = 16 // dtype.bytes
     if dtype == FLOAT64:
@@ -118,7 +118,7 @@ def load_a(op: Mma, state: State, row: Expr, k: int) -> tuple[Reg, ...]:
 
 
 def load_b(op: Mma, state: State, column: Expr, k: int, blocks: int) -> list[tuple[Reg, ...]]:
-    """B's 8 columns and 32 bytes of k, one or two side by side: (k 0–15, n 0–7), (16–31, 0–7), then the next eight."""
+    """Load one or two blocks of 8 columns of B and 32 bytes of k: k 0–15 and 16–31 of a block, then the next block."""
     dtype = op.b.buffer.dtype
     chunk = 16 // dtype.bytes
     if dtype.bits == 64 or (dtype.bits != 16 and not op.transpose_b):
@@ -141,8 +141,8 @@ def load_b(op: Mma, state: State, column: Expr, k: int, blocks: int) -> list[tup
 
 
 def gather(part: Region, k_major: bool, first: Expr, k: int, cursors: tuple[Cursor, ...], state: State) -> Reg:
-    """One register of an operand that ldmatrix cannot turn: this lane's row or column from `first` on, its neighbours
-    along k, element by element."""
+    """Load one register of an operand that ldmatrix cannot transpose, element by element: neighbours along k of this
+    lane's row or column, counted from `first`."""
     dtype = part.buffer.dtype
     per = max(4 // dtype.bytes, 1)
     mn = add(first, ROW)

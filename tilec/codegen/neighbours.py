@@ -1,4 +1,4 @@
-"""Which of the elements that the statements of a nest name one by one lie side by side, and may move together."""
+"""Adjacent elements among those that the statements of a nest name one by one, to be moved by one access."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An element of a buffer. `last` is its last index as a sum."""
+    """An element of a buffer. `last` is its last index in affine form."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -23,12 +23,12 @@ class Place:
 
     @property
     def row(self) -> object:
-        """What elements have in common whose last indices differ by numbers only."""
+        """Return a key that is equal for elements whose last indices differ by a constant only."""
         return self.buffer.name, self.indices[:-1], self.last.terms
 
     @property
     def key(self) -> object:
-        """The same for the same element."""
+        """Return a key that is equal for the same element."""
         return self.row, self.last.constant
 
 
@@ -37,16 +37,16 @@ def place_of(buffer: Buffer, indices: tuple[Expr, ...]) -> Place:
 
 
 def rows(places: Sequence[tuple[Place, T]]) -> list[list[tuple[Place, T]]]:
-    """Elements whose last indices differ by numbers only, in their order; each once."""
+    """Group elements whose last indices differ by a constant only, sorted by this constant and without repeats."""
     found: dict[object, dict[int, tuple[Place, T]]] = {}
-    for place, of in places:
-        found.setdefault(place.row, {}).setdefault(place.last.constant, (place, of))
+    for place, owner in places:
+        found.setdefault(place.row, {}).setdefault(place.last.constant, (place, owner))
     return [[row[at] for at in sorted(row)] for row in found.values()]
 
 
 def chunks(row: Sequence[tuple[Place, T]], most_bytes: int, panel: int | None) -> list[list[tuple[Place, T]]]:
-    """Elements of one row, in order, in groups that are aligned as one access of their size, and wholly inside the
-    tensor or wholly outside. `panel` is after how many elements of a row a shared tile may go on elsewhere."""
+    """Split the elements of one row into accesses that are aligned to their size and wholly inside or outside the
+    tensor. `panel` is the number of contiguous elements of a shared tile's row."""
     made: list[list[tuple[Place, T]]] = []
     at = 0
     while at < len(row):
@@ -65,6 +65,6 @@ def _fits(first: Place, together: Sequence[tuple[Place, T]], width: int, most_by
     buffer = first.buffer
     if buffer.dtype.kind == "bool" or width * buffer.dtype.bytes > most_bytes:
         return False
-    # The length of a row must not cut an access; the rows before it must end where one ends.
+    # A row's length must be a multiple of an access, so that no access crosses its end and each row starts aligned.
     aligned = math.gcd(first.last.divisor, row_divisor(buffer), panel or 0)
     return aligned % width == 0

@@ -1,8 +1,8 @@
-"""Neighbours of 16 bits that are computed alike, as pairs in a word: one instruction computes both.
+"""Neighbours of 16 bits with the same operation, as pairs in a word: one instruction computes both.
 
-Small whole numbers become such floats without a conversion: their bits are put under the leading one of a float whose
-last digit counts ones (1024 of float16, 128 of bfloat16), from which that float is then subtracted. So are weights of
-four bits made in Marlin (Frantar et al., 2024).
+Small integers become 16-bit floats without a conversion: their bits are or'ed into a float whose last digit counts ones
+(1024 of float16, 128 of bfloat16), and this float is subtracted. Marlin converts weights of four bits this way (Frantar
+et al., 2024).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tilec.ptx.module import Imm, Reg
 from tilec.support.records import dataclass
 
 Lane = tuple[tile.Expr, ReadElement]
-"""An expression, and what reads the elements of its lane."""
+"""An expression, and the function that reads the elements of its lane."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ones:
-    """A float whose last digit counts ones, and up to where whole numbers are floats."""
+    """A float whose last digit counts ones, and the limit up to which all integers are floats of the type."""
 
     bits: int
     value: int
@@ -33,7 +33,7 @@ _ONES = {FLOAT16: _Ones(0x6400, 1024, 2048), BFLOAT16: _Ones(0x4300, 128, 256)}
 
 
 def are_alike(expr: tile.Expr) -> bool:
-    """Whether two of such values may take fewer instructions as a pair."""
+    """Return whether two values of this form may take fewer instructions as a pair."""
     match expr:
         case tile.Binary(op=op, dtype=dtype):
             return dtype in _ONES and op in OPERATIONS
@@ -46,7 +46,7 @@ def are_alike(expr: tile.Expr) -> bool:
 
 
 def pair(first: Lane, second: Lane, dtype: DType, scalars: Scalars) -> Reg:
-    """Both values in a word."""
+    """Compute both values in one word."""
     (a, _), (b, _) = first, second
     if isinstance(a, tile.Binary) and isinstance(b, tile.Binary) and a.op == b.op and a.op in OPERATIONS:
         return _computed(a.op, (a.a, a.b), (b.a, b.b), first, second, dtype, scalars)
@@ -78,7 +78,7 @@ def _computed(
 
 
 def _numbers(first: Lane, second: Lane, dtype: DType, scalars: Scalars) -> Reg | None:
-    """Two numbers that are small beside what both have added to them."""
+    """Convert two integers of the form small number + common constant, close to the bias; None for others."""
     ones, builder = _ONES[dtype], scalars.builder
     forms = [affine(expr) for expr, _ in (first, second)]
     low, high = (form.symbolic() for form in forms)
@@ -95,7 +95,7 @@ def _numbers(first: Lane, second: Lane, dtype: DType, scalars: Scalars) -> Reg |
 
 
 def _in_upper_half(expr: tile.Expr, lane: Lane, scalars: Scalars) -> Reg:
-    """The number times 2¹⁶. Some bits of a word are moved there at once."""
+    """Emit the number times 2¹⁶. A shift and a mask in the expression are combined with the move."""
     word, shift = expr, 0
     mask = None
     if isinstance(expr, tile.Binary) and expr.op == "bitand" and isinstance(expr.b, tile.Const):

@@ -1,4 +1,4 @@
-"""printf: a format and its values, which the driver writes out when the host next waits for the device."""
+"""printf: a format and its values, which the driver prints when the host next waits for the device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ARGUMENTS = "printf_arguments"
 
 @contextmanager
 def printing(state: State, guard: Reg | None) -> Iterator[None]:
-    """What is emitted inside runs only in the threads for which the guard holds (None: in all)."""
+    """Let the code emitted inside run only in threads for which the guard holds (None: in all)."""
     if guard is None:
         yield
         return
@@ -31,7 +31,7 @@ def printing(state: State, guard: Reg | None) -> Iterator[None]:
 
 
 def emit_print(text: str, values: Sequence[tuple[Reg, DType]], state: State) -> None:
-    """Print the values, of 32 bits at least; a float becomes a double, as an argument of C's does."""
+    """Print the values, of at least 32 bits; float32 becomes a double, as for C's printf."""
     builder = state.builder
     at = 0
     for value, dtype in values:
@@ -51,16 +51,16 @@ def emit_print(text: str, values: Sequence[tuple[Reg, DType]], state: State) -> 
 
 
 def formats(builder: Builder) -> tuple[Variable, ...]:
-    """The formats that the code refers to, as strings of C."""
+    """Return the variables of the formats, as C strings."""
     texts = ((_name(text), text.encode() + b"\0") for text in builder.formats)
     return tuple(Variable("global", name, 1, len(data), data=data) for name, data in texts)
 
 
 def _name(text: str) -> str:
-    """One that the formats of other kernels of the module do not have, unless they are the same."""
+    """Return a name that other kernels of the module use only for the same format."""
     return f"printf_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def local_variables(builder: Builder) -> tuple[Item, ...]:
-    """Where a thread puts the values that it prints."""
+    """Return the local memory of a thread's printed values."""
     return (Variable("local", _ARGUMENTS, 8, builder.printed_bytes),) if builder.formats else ()

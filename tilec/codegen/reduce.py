@@ -34,7 +34,7 @@ def emit_reduce(op: Reduce, state: State) -> None:
 
 
 def _kept_registers(source: Fragment, destination: Fragment, dim: int) -> dict[int, list[int]]:
-    """For each register of the result, those of the source that go into it."""
+    """Return, for each register of the result, the registers of the source that are reduced into it."""
     by_offset = {destination.register_offset(r): r for r in reversed(range(destination.register_count))}
     kept: dict[int, list[int]] = {}
     for r in range(source.register_count):
@@ -52,7 +52,7 @@ def _kept_registers(source: Fragment, destination: Fragment, dim: int) -> dict[i
 
 
 def _working(dtype: DType) -> DType:
-    """The type in which elements are combined: small floats as float32, small integers in whole registers."""
+    """Return the type in which elements are combined: float32 for small floats, 32 bits for small integers."""
     if dtype.is_float:
         return dtype if dtype.bits == 64 else FLOAT32
     wide = {("int", False): INT32, ("int", True): INT64, ("uint", False): UINT32, ("uint", True): UINT64}
@@ -72,7 +72,7 @@ def _combine(op: Reduce, state: State, a: Operand, b: Operand) -> Reg:
 
 
 def _own(op: Reduce, state: State, layout: Fragment, registers: list[int]) -> Reg:
-    """A thread's own elements, combined as a tree so that few depend on one another."""
+    """Combine a thread's own elements as a tree, to shorten the chain of dependent instructions."""
     values = [_element(op, state, layout, r) for r in registers]
     while len(values) > 1:
         paired = [_combine(op, state, values[i], values[i + 1]) for i in range(0, len(values) - 1, 2)]
@@ -81,7 +81,7 @@ def _own(op: Reduce, state: State, layout: Fragment, registers: list[int]) -> Re
 
 
 def _element(op: Reduce, state: State, layout: Fragment, register: int) -> Reg:
-    """One element in the working type; the identity where the register holds none."""
+    """Return one element in the working type; the identity element if the register holds none."""
     dtype = _working(op.source.dtype)
     cls = register_class(dtype)
     value: Operand = state.fragments[op.source.name][register]
@@ -112,7 +112,7 @@ def _across_lanes(op: Reduce, state: State, layout: Fragment, value: Reg) -> Reg
 
 
 def _of_lane(value: Reg, step: int, dtype: DType, state: State) -> Reg:
-    """What the lane whose number differs in the bit `step` holds."""
+    """Return the value of the lane whose number differs in the bit `step`."""
     builder, cls = state.builder, register_class(dtype)
 
     def exchanged(word: Reg) -> Reg:
@@ -128,7 +128,7 @@ def _of_lane(value: Reg, step: int, dtype: DType, state: State) -> Reg:
 
 
 def _across_warps(op: Reduce, state: State, layout: Fragment, partial: dict[int, Reg]) -> dict[int, Reg]:
-    """Every warp leaves what it has; every thread picks up what the warps of its row left."""
+    """Combine through shared memory: every thread stores its values, then reads those of all warps of its row."""
     assert op.scratch is not None
     threads = state.role.threads
     cls = register_class(_working(op.source.dtype))
@@ -156,7 +156,7 @@ def _scratch(op: Reduce, state: State, thread: tile.Expr, first: int) -> Address
 
 
 def _row_mates(layout: Fragment, dim: int) -> list[tile.Expr]:
-    """The threads, one per warp, that hold parts of this thread's row: its own index with the warp digits replaced."""
+    """Return the threads, one per warp, that hold parts of this thread's row: its index with other warp digits."""
     digits: list[tuple[int, int, int]] = []  # (weight, size, lane part's size)
     below = 1
     for axis in layout.threads:

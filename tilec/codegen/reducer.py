@@ -1,4 +1,4 @@
-"""Additions to the parts of a reducer that a thread has in its registers."""
+"""Additions to a thread's parts of a reducer, which are registers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilec.ptx.module import Guard, Imm, Reg
 
 
 def add_to_part(store: tile.Store, part: Reg, value: Reg, guard: Reg | None, state: State) -> None:
-    """Combine the value with what the register holds, if the guard holds."""
+    """Combine the value with the register's value, if the guard holds."""
     dtype = store.buffer.dtype
     assert store.atomic is not None
     held, added = tile.Var("%part", dtype), tile.Var("%added", dtype)
@@ -25,7 +25,7 @@ def add_to_part(store: tile.Store, part: Reg, value: Reg, guard: Reg | None, sta
 def add_anywhere(
     store: tile.Store, indices: tuple[tile.Expr, ...], value: Reg, guard: Reg | None, state: State
 ) -> None:
-    """The same where the thread has a part of every element, and finds out at run time which one is meant."""
+    """Combine the value with the part at a run-time index, in a thread that has a part of every element."""
     buffer = store.buffer
     layout, registers = state.layouts[buffer.name], state.fragments[buffer.name]
     position = _row_major(indices, buffer.shape)

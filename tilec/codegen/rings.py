@@ -1,4 +1,4 @@
-"""How versions of a ring are acquired, filled, awaited and released, and how cursors walk through them."""
+"""The protocol of rings: versions are acquired, filled, awaited and released, and cursors advance through them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tilec.ptx.module import Guard, Imm, Reg, Symbol
 
 
 class RingProtocol:
-    """Of the rings of one program; `advance` moves the positions that `addresses` holds in registers."""
+    """Emits the protocol of a program's rings; `advance` moves the positions that `addresses` holds in registers."""
 
     def __init__(self, program: Program, builder: Builder, scalars: Scalars, addresses: Addresses) -> None:
         self.program, self.builder, self.scalars, self.addresses = program, builder, scalars, addresses
         self.in_tensor = frozenset(tile.buffer.name for tile in program.tensor)
 
     def acquire(self, cursor: warp.Cursor, state: State) -> None:
-        """What TMA fills is waited for by who asks for it alone."""
+        """Emit the wait for an empty version. Only the thread that issues the TMA loads of a ring waits for it."""
         builder, ring = self.builder, self.ring(cursor)
         if not ring.bytes:
             self.wait(cursor, state, empty=True)
@@ -35,14 +35,14 @@ class RingProtocol:
         with self.where_counted(ring, state):
             self.wait(cursor, state, empty=True)
         full = barrier_address(state, cursor.name, cursor.ring, empty=False)
-        # Of a pair of blocks the first one announces what both of them load.
+        # The first block of a pair announces the bytes of both.
         first = state.pair.is_first if ring.paired and state.pair is not None else None
         builder.emit("mbarrier.arrive.expect_tx.shared::cta.b64", Reg("_"), full, Imm(ring.bytes), guard=first)
         if state.leader is not None:
             builder.place(past)
 
     def drain(self, cursor: warp.Cursor, state: State) -> None:
-        """Until every version is empty."""
+        """Emit the wait until every version is empty."""
         with self.where_counted(self.ring(cursor), state):
             for _ in range(self.ring(cursor).depth):
                 self.spin(cursor, state, empty=True)
@@ -50,8 +50,8 @@ class RingProtocol:
 
     @contextmanager
     def where_counted(self, ring: warp.Ring, state: State) -> Iterator[None]:
-        """Of a ring that only the cluster's first block is told of, that block alone waits for empty versions: to the
-        others it announces them by what they hear (PTX ISA, clusterlaunchcontrol.try_cancel, multicast)."""
+        """Emit the code inside for the cluster's first block alone, if only this block is told of releases. The others
+        learn of empty versions by the multicast answers (PTX ISA, clusterlaunchcontrol.try_cancel, multicast)."""
         if ring.heard_by < 2 or state.head is None:
             yield
             return
@@ -63,11 +63,11 @@ class RingProtocol:
         self.addresses.forget_positions()
 
     def wait(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-        """Until the version is empty, or full."""
+        """Emit the wait until the version is empty, or full."""
         self.spin(cursor, state, empty=empty)
 
     def spin(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-        """On the version's barrier."""
+        """Emit the loop that waits at the version's barrier."""
         builder = self.builder
         parity = self.addresses.positions[cursor.name].parity
         assert parity is not None
@@ -81,7 +81,7 @@ class RingProtocol:
         return next(r for r in self.program.rings if r.name == cursor.ring)
 
     def release(self, cursor: warp.Cursor, state: State) -> None:
-        """To whoever fills the version, in this block or in several."""
+        """Emit the release of the version to its producers, in this block or in several."""
         ring = self.ring(cursor)
         if not ring.shared:
             self.arrive(cursor, state, empty=True)
@@ -90,7 +90,7 @@ class RingProtocol:
         clusters.release_to_mates(ring, cursor, state)
 
     def arrive(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-        """Once a warp, when all of it is done; or each thread, as one that is alone with its role does."""
+        """Emit the arrival of each warp, once its threads are done, or of each thread, by the ring's `by`."""
         ring = self.ring(cursor)
         if ring.by == "warp":
             self.gather(ring, state)
@@ -103,15 +103,16 @@ class RingProtocol:
         self.builder.emit(f"mbarrier.arrive.{space}.b64", Reg("_"), address, guard=elected)
 
     def gather(self, ring: warp.Ring, state: State) -> None:
-        """The warp's threads, each done with the version; whoever waits for its wgmma waits for the warp's."""
+        """Emit the wait until all threads of the warp are done with the version. A version that only wgmma reads needs
+        none: waiting for wgmma is for the whole warp."""
         if state.role.single_thread:
             return
         if not ring.buffers or ring.name in self.in_tensor or not state.touched.isdisjoint(ring.buffers):
             self.builder.emit("bar.warp.sync", Imm(-1))
 
     def advance(self, cursor: warp.Cursor, behind: warp.Cursor | None = None) -> None:
-        """The next version, which is where a cursor stands that this one is `behind`; after the last one the first
-        again, in the next phase."""
+        """Emit the step to the next version; after the last one comes the first, with the other parity. The cursor
+        `behind`, if given, is already at the next version, whose position is copied."""
         builder = self.builder
         position, ring = self.addresses.positions[cursor.name], self.ring(cursor)
         place, parity = position.place, position.parity

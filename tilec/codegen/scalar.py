@@ -1,4 +1,4 @@
-"""Scalar expressions as instructions. Pure integer expressions are computed once per scope."""
+"""Emits scalar expressions. Pure integer expressions are computed once per scope."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
 from tilec.support.diagnostics import InternalError
 
 SHORT = {**SMALL, FLOAT16: "f16", BFLOAT16: "bf16"}
-"""The floats below 32 bits as PTX calls them."""
+"""The PTX names of the floats below 32 bits."""
 
 ReadElement = Callable[[tile.Load], Operand]
-"""Gives the value of a buffer element that an expression reads."""
+"""A function that returns the value of a buffer element which an expression reads."""
 
 
 def _no_barriers(barrier: tile.Load) -> Address:
@@ -40,30 +40,31 @@ OVERFLOWING = frozenset({"add", "sub", "mul", "floordiv", "shl"})
 
 
 class Scalars:
-    """`ranges` holds an interval for every variable, so that divisions and bounds can be simplified. `read_uniform`
-    gives the elements that all threads read alike, outside elementwise nests, and `barrier` where a barrier lies."""
+    """Emits the expressions of one entry. `ranges` has the interval of every variable, to simplify divisions and
+    bounds. `read_uniform` reads elements outside elementwise nests, where all threads read the same one. `barrier`
+    returns the address of a barrier."""
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
         self.read_uniform: ReadElement = _no_memory
         self.barrier: Callable[[tile.Load], Address] = _no_barriers
-        # Correctly rounded division and roots are subroutines, and a call serialises every wgmma of the kernel (C7509):
-        # beside wgmma the forms without one are taken, exact to two units in the last place.
+        # Correctly rounded division and roots are subroutines, and a call serialises every wgmma of the kernel (C7509).
+        # Kernels with wgmma use the forms without a call, exact to two units in the last place.
         self.may_call = True
-        self.fast_math = False  # the hardware's approximations
-        self.may_fuse = False  # the assembler, a product and a sum
-        self.converts_fp8 = True  # by instructions
+        self.fast_math = False  # use the hardware's approximations
+        self.may_fuse = False  # the assembler may fuse a product and a sum
+        self.converts_fp8 = True  # the target has instructions for it
         self.loads = 0
-        self.scopes: list[dict[object, Operand]] = [{}]  # keyed by expression, or by whoever calls `once`
-        self.outer = 1  # how many scopes surround what is computed ahead
+        self.scopes: list[dict[object, Operand]] = [{}]  # keyed by expression, or by the key of `once`
+        self.outer = 1  # the number of scopes around hoisted code
         self.ranges: dict[tile.Var, Interval] = {}
-        self.changing: frozenset[Reg] | None = None  # registers that are written meanwhile; None: any may be
+        self.changing: frozenset[Reg] | None = None  # the registers that are written meanwhile; None: any may be
 
     # ---- scopes ----
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What is computed inside is forgotten afterwards: the code may not have run."""
+        """Forget at the end all values computed inside: the code may not have run."""
         self.scopes.append({})
         yield
         self.scopes.pop()
@@ -76,7 +77,7 @@ class Scalars:
         return interval(expr, self.ranges)
 
     def once(self, key: object, compute: Callable[[], Reg]) -> Reg:
-        """The register computed under `key` in a scope that surrounds this one, or a new one."""
+        """Return the register computed under `key` in this or an enclosing scope, or compute it."""
         for scope in reversed(self.scopes):
             found = scope.get(key)
             if isinstance(found, Reg):
@@ -87,26 +88,26 @@ class Scalars:
 
     @contextmanager
     def while_changing(self, registers: Iterable[Reg]) -> Iterator[None]:
-        """In a scope in which no registers change but these, and new ones: what is computed of others once need not be
-        again, such as what elements of a row have in common."""
+        """Open a scope in which only these registers and new ones change. Operations on other registers are reused,
+        such as those that the elements of a row have in common."""
         before, self.changing = self.changing, frozenset(registers)
         with self.scope():
             yield
         self.changing = before
 
     def again(self, what: object, operands: Sequence[Operand], compute: Callable[[], Reg]) -> Reg:
-        """The result of this operation on these operands: the one that there is, if nothing can have changed."""
+        """Return the result of an operation: an earlier one if no operand can have changed, or compute it."""
         if self.changing is None or any(operand in self.changing for operand in operands):
             return compute()
         return self.once((what, *operands), compute)
 
     def begin(self) -> None:
-        """What is hoisted is computed here."""
+        """Mark the place where hoisted code is inserted."""
         self.builder.begin()
         self.outer = len(self.scopes)
 
     def hoisted(self, key: object, compute: Callable[[], Reg]) -> Reg:
-        """As `once`, but computed where `begin` was called: from what has a value there, for all that follows."""
+        """Compute as `once` does, but at the place of `begin`: from values known there, for all later code."""
         inner, self.scopes = self.scopes[self.outer :], self.scopes[: self.outer]
         with self.builder.hoisted():
             result = self.once(key, compute)
@@ -116,11 +117,11 @@ class Scalars:
     # ---- indices ----
 
     def settle_indices(self, indices: tuple[tile.Expr, ...]) -> tuple[tile.Expr, ...]:
-        """Return the indices, those whose sum may leave int32 as one variable each, plus a constant.
+        """Return the indices; replace an index whose sum may overflow int32 by one variable plus a constant.
 
-        A test of such an index and an address made of it then take the same register: a sum that is tested in 32 bits
-        and added up anew in 64 would pass the test at one place and reach another one. Sums of loop variables, block
-        indices and sizes are taken not to overflow; those with elements of tensors or other parameters are not.
+        A bounds test and an address then use the same register. A sum that is tested in 32 bits and added up again in
+        64 could pass the test and still reach another element. Sums of loop variables, block indices and sizes are
+        assumed not to overflow; sums with elements of tensors or other parameters are not.
         """
         return tuple(self.settle_index(index) for index in indices)
 
@@ -129,7 +130,7 @@ class Scalars:
         if not any(map(self.may_be_anything, parts)):
             return index
         form = affine(index)
-        constant = max(form.constant, 0)  # what is compared with a size less this does not overflow
+        constant = max(form.constant, 0)  # a test against the size less this constant does not overflow
         moving = form.symbolic() if form.constant == constant else index
         if isinstance(moving, tile.Var):
             return index
@@ -149,7 +150,7 @@ class Scalars:
         return integer_range(INT32)[0] <= low and high <= integer_range(INT32)[1]
 
     def may_be_anything(self, expr: tile.Expr) -> bool:
-        """Whether it is an element, or a variable of which nothing is known but its type."""
+        """Return whether the expression is an element, or a variable with the whole range of its type."""
         if isinstance(expr, tile.Load):
             return True
         low, high = self.ranges.get(expr, UNKNOWN) if isinstance(expr, tile.Var) else (0, 0)
@@ -158,7 +159,7 @@ class Scalars:
     # ---- conditions ----
 
     def bounds(self, index: tile.Expr, extent: tile.Extent) -> list[tile.Expr]:
-        """The conditions, not known to hold, under which 0 ≤ index < extent."""
+        """Return the conditions for 0 ≤ index < extent, except those known to hold."""
         form = affine(index)
         low, high = self.interval(index)
         found: list[tile.Expr] = []
@@ -175,7 +176,7 @@ class Scalars:
         return found
 
     def all_of(self, conditions: Iterable[tile.Expr]) -> Reg | None:
-        """A predicate that holds where all of them do; None: always."""
+        """Return a predicate that holds where all conditions do; None: always."""
         total: tile.Expr | None = None
         for condition in dict.fromkeys(conditions):
             total = condition if total is None else tile.Binary("and", total, condition, BOOL)
@@ -184,7 +185,7 @@ class Scalars:
     # ---- values ----
 
     def register(self, expr: tile.Expr, read: ReadElement | None = None) -> Reg:
-        """The value in a register."""
+        """Return the value of an expression in a register."""
         value = self.value(expr, read)
         return value if isinstance(value, Reg) else self.materialise(value, expr.dtype)
 
@@ -196,7 +197,7 @@ class Scalars:
         return self.builder.into(cls, f"mov.{cls}", value)
 
     def value(self, expr: tile.Expr, read: ReadElement | None = None) -> Operand:
-        """The value as an operand: constants stay immediate."""
+        """Return the value of an expression as an operand: constants stay immediate."""
         if isinstance(expr, tile.Const):
             if expr.dtype.kind == "bool":
                 return Imm(int(bool(expr.value)))
@@ -248,7 +249,7 @@ class Scalars:
         return self.wrap(result, dtype) if op in OVERFLOWING else result
 
     def wide_binary(self, op: tile.BinaryOp, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
-        """In a whole register: a small type's result may have bits too many."""
+        """Emit an integer operation on whole registers: the result of a small type may have excess bits."""
         wide = register_class(dtype)
         signed, bits = ("s" if dtype.kind == "int" else "u"), ("64" if wide == "b64" else "32")
         emit = self.builder.into
@@ -272,14 +273,14 @@ class Scalars:
         if op not in logical:
             raise InternalError(f"no integer instruction for {op}")
         if op in ("shl", "shr") and bits == "64" and isinstance(y, Reg):
-            y = emit("b32", "cvt.u32.u64", y)  # by how much is always of 32 bits
+            y = emit("b32", "cvt.u32.u64", y)  # shift counts have 32 bits
         return emit(wide, logical[op] + bits, self.in_register(x, dtype), y)
 
     def in_register(self, value: Operand, dtype: DType) -> Reg:
         return value if isinstance(value, Reg) else self.materialise(value, dtype)
 
     def divide(self, op: tile.BinaryOp, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
-        """Python's floor division and modulo."""
+        """Emit Python's floor division or modulo."""
         itself = tile.Binary(op, a, b, dtype)
         form = affine(itself)
         if form.terms != ((itself, 1),) and dtype == INT32:
@@ -299,7 +300,7 @@ class Scalars:
             return emit(wide, ("div.u" if op == "floordiv" else "rem.u") + bits, x, y)
         quotient = emit(wide, f"div.s{bits}", x, y)
         remainder = emit(wide, f"sub.s{bits}", x, emit(wide, f"mul.lo.s{bits}", quotient, y))
-        # The machine truncates: one too large where the remainder is not zero and its sign is not the divisor's.
+        # The machine truncates: 1 too large if the remainder is not zero and its sign differs from the divisor's.
         differs = emit("pred", f"setp.lt.s{bits}", emit(wide, f"xor.b{bits}", remainder, y), Imm(0))
         inexact = emit("pred", f"setp.ne.s{bits}", remainder, Imm(0))
         fix = emit("pred", "and.pred", differs, inexact)
@@ -325,7 +326,7 @@ class Scalars:
     # ---- floats ----
 
     def widen(self, value: Operand, dtype: DType) -> Reg:
-        """A 16- or 8-bit float as float32; exact."""
+        """Convert a 16- or 8-bit float to float32; exact."""
         return self.again(("widen", dtype), (value,), lambda: self._widened(value, dtype))
 
     def _widened(self, value: Operand, dtype: DType) -> Reg:
@@ -338,7 +339,7 @@ class Scalars:
         return self.builder.into("f32", "mov.b32", Vector((zero, value)))
 
     def narrow(self, value: Operand, dtype: DType) -> Reg:
-        """A float32 rounded to a 16- or 8-bit float, to nearest even."""
+        """Round a float32 to a 16- or 8-bit float, to nearest even."""
         return self.again(("narrow", dtype), (value,), lambda: self._narrowed(value, dtype))
 
     def _narrowed(self, value: Operand, dtype: DType) -> Reg:
@@ -352,7 +353,7 @@ class Scalars:
             operands = [self.in_register(x, dtype), self.in_register(y, dtype)]
             return self.again((op, dtype), operands, lambda: emit_half(op, operands, dtype, self.builder))
         if dtype.bits < 32:
-            # float32 has more than twice the digits of a smaller float, so rounding twice is rounding once.
+            # float32 has more than twice the digits of a smaller float, so rounding twice gives the same as once.
             wide = self.float_operation(op, self.widen(x, dtype), self.widen(y, dtype), "f32")
             return self.narrow(wide, dtype)
         cls = "f64" if dtype.bits == 64 else "f32"
@@ -422,13 +423,13 @@ class Scalars:
         return self.function(fn, [self.in_register(v, dtype) for v in values])
 
     def function(self, fn: str, args: list[Reg]) -> Reg:
-        """A function of float32."""
+        """Emit a function of float32."""
         if is_intrinsic(fn):
             return self.again(fn, args, lambda: emit_intrinsic(fn, args, self.builder))
         return self.again(fn, args, lambda: Functions(self.builder, self.may_call, self.fast_math)(fn, args))
 
     def reinterpret(self, value: Operand, source: DType, target: DType) -> Operand:
-        """The same bits as another type of the same size."""
+        """Reinterpret the bits as another type of the same size."""
         x = self.in_register(value, source)
         here, there = register_class(source), register_class(target)
         if here == there:
@@ -476,13 +477,13 @@ class Scalars:
         if target.is_float:
             return emit(cls, f"cvt.rn.{to}.{of}", x)
         if source.is_float and 64 in (source.bits, target.bits):
-            # Between 32 bits the conversion makes a NaN 0; where 64 are involved, the top bit alone.
+            # Conversions of 32 bits make a NaN 0; those with 64 bits set the top bit alone.
             unordered = emit("pred", f"setp.nan.{of}", x, x)
             x = emit(register_class(source), f"selp.{of}", immediate(tile.Const(0.0, source)), x, unordered)
         if source.is_float and target.bits >= 32:
             return emit(cls, f"cvt.rzi.{to}.{of}", x)
         if source.is_float:
-            # The conversion keeps to the range of 32 bits; a smaller type's is narrower.
+            # The conversion saturates to 32 bits; a smaller type has a smaller range.
             low, high = integer_range(target)
             return emit(cls, "min.s32", emit(cls, "max.s32", emit(cls, f"cvt.rzi.s32.{of}", x), Imm(low)), Imm(high))
         if cls != register_class(source):
@@ -492,7 +493,7 @@ class Scalars:
         return self.wrap(x, target) if target.bits < source.bits or target.kind != source.kind else x
 
     def wrap(self, value: Reg, dtype: DType) -> Reg:
-        """Small integers live in 32-bit registers: keep only the bits of the type."""
+        """Keep only the bits of a small integer's type, extended to the 32 bits of its register."""
         if dtype.bits >= 32:
             return value
         if dtype.kind == "uint":

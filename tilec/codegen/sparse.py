@@ -1,8 +1,8 @@
-"""The metadata of a sparse A, from shared memory to the registers that mma.sp and wgmma.sp take.
+"""Loads the metadata of a sparse A from shared memory to the registers that mma.sp and wgmma.sp take.
 
-A row of A has four bits for each four elements along k, of float32 for each two, the first lowest. Which thread gives
-which of them is in the figures of the PTX ISA, "Sparse matrix storage": of 16-bit and 32-bit types two neighbours in a
-quad give half of the columns each, of two rows; of 8-bit ones each of the four gives half of the columns of one row.
+A row of A has four bits for each four elements along k, of float32 for each two, the first lowest. The figures of the
+PTX ISA, "Sparse matrix storage", give the share of each thread. For 16-bit and 32-bit types each of two neighbours in a
+quad has half of the columns of two rows; for 8-bit types each of the four has half of the columns of one row.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ ROW, QUAD = digit(LANE, 4, 8), digit(LANE, 1, 4)
 
 
 def metadata(op: Mma | Wgmma, state: State, row: tile.Expr, step: int) -> tuple[Operand, ...]:
-    """The operands that tell where the elements of one instruction belong: metadata of 16 rows, and the selector of the
-    threads whose share it is. Nothing where A is dense."""
+    """Return the operands of one instruction's sparsity: the metadata of 16 rows, and the selector of the threads that
+    provide it. A dense A has none."""
     buffer = op.metadata
     if buffer is None:
         return ()
@@ -32,7 +32,7 @@ def metadata(op: Mma | Wgmma, state: State, row: tile.Expr, step: int) -> tuple[
             state, builder.into("b32", "ld.shared.b32", _address(state, buffer, mine, byte, op.cursors))
         ), Imm(0)
     steps = op.a.extent[-2 if op.transpose_a else -1] * op.a.buffer.dtype.bytes // 32
-    # The other two threads of a quad have the next instruction's at the same time.
+    # The other two threads of a quad load the next instruction's metadata at the same time.
     paired = steps % 2 == 0
     lane = QUAD if paired else digit(LANE, 1, 2)
     byte = add(tile.integer(4 * (step - step % 2 if paired else step)), scale(lane, 2))
@@ -46,19 +46,19 @@ def metadata(op: Mma | Wgmma, state: State, row: tile.Expr, step: int) -> tuple[
 
 
 def _legal(state: State, fields: Reg) -> Reg:
-    """Outside of the tensor there are zeros, and 0000 puts two elements in one place, which is undefined: there 0100,
-    the first two places."""
-    into = state.builder.into
-    pairs = into("b32", "or.b32", fields, into("b32", "shr.u32", fields, Imm(2)))
-    ones = into("b32", "or.b32", pairs, into("b32", "shr.u32", pairs, Imm(1)))
-    empty = into("b32", "and.b32", into("b32", "not.b32", ones), Imm(0x11111111))
-    return into("b32", "or.b32", fields, into("b32", "shl.b32", empty, Imm(2)))
+    """Replace fields of 0000, which come from outside the tensor, by 0100, the first two positions. 0000 gives two
+    elements the same position, which is undefined."""
+    create = state.builder.into
+    pairs = create("b32", "or.b32", fields, create("b32", "shr.u32", fields, Imm(2)))
+    ones = create("b32", "or.b32", pairs, create("b32", "shr.u32", pairs, Imm(1)))
+    empty = create("b32", "and.b32", create("b32", "not.b32", ones), Imm(0x11111111))
+    return create("b32", "or.b32", fields, create("b32", "shl.b32", empty, Imm(2)))
 
 
 def _address(
     state: State, buffer: tile.Buffer, row: tile.Expr, byte: tile.Expr, cursors: tuple[Cursor, ...]
 ) -> Address:
-    """Where a byte of a row is, whatever the tile's elements."""
+    """Return the address of a byte of a row, for any element type of the tile."""
     size = buffer.dtype.bytes
     if size == 1:
         return state.addresses.shared_element(buffer, (row, byte), cursors)

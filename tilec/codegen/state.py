@@ -1,4 +1,4 @@
-"""What the emitters of one role share."""
+"""The state that the emitters of one role share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilec.target.table import Target
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """This block's part in a load for several: which slice, and the mask of those that get it."""
+    """This block's part of a multicast load: the number of its slice, and the mask of the blocks that get it."""
 
     slice: Var
     mask: Reg
@@ -25,7 +25,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Mate:
-    """The block that a lane signals, if one `exists`: where its shared memory begins."""
+    """The block that a lane signals, if one `exists`: the address of its shared memory."""
 
     exists: Reg
     base: Reg
@@ -33,8 +33,8 @@ class Mate:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The pair of blocks, or the cluster, that this one is of: how far from its own shared memory that of the first one
-    is, and whether it is that itself."""
+    """The first block of a pair or cluster: the offset from this block's shared memory to that of the first block, and
+    whether this block is the first."""
 
     away: Reg
     is_first: Reg
@@ -42,18 +42,19 @@ class Pair:
 
 @dataclass(slots=True)
 class State:
-    """`written` are the tensors that the kernel stores to; of the shared tiles `partly_written` elements may never be;
-    `fragments` are the registers of each fragment, an element to each, and `words` those of fragments that only
-    tensor cores read (see `codegen.words`), `pairs` those of accumulators of halves, two to a register: of these
-    `fragments` holds copies while an operation that is no product is at them; `leader` is true in the role's first
-    thread, `lane_zero` in the first lane of each warp (None: the role is one thread), `first_lanes` in the first thread
-    of each warpgroup (None: nothing is stored by warpgroups); `barriers` gives the shared address of each ring's first
-    full barrier; `touched` are the tiles that threads read or write themselves, as wgmma does not; `ping_pong_barriers`
-    are the numbers of the named barriers of the thread's warpgroup and of the next one; `shares` and `mates` are the
-    loads and the rings that blocks of the cluster have in common, by the axes along which they do; `tensor` is where
-    the block's tensor memory begins; `pair` is there where the role has to do with the barriers of a pair of blocks,
-    and `head` where it has to do with those of its cluster's first block; `loaded` are the words that are on their way
-    from tensor memory to a fragment."""
+    """The emitters, and the registers and addresses of the role.
+
+    Fragments: `fragments` has the registers of each fragment, one per element; `words` those of fragments that only
+    tensor cores read (see `codegen.words`); `pairs` those of float16 accumulators, two elements to a register, of which
+    `fragments` holds copies during operations other than products. `loaded` are words in flight from tensor memory.
+    Predicates: `leader` is true in the role's first thread, `lane_zero` in the first lane of each warp (None: the role
+    is one thread), `first_lanes` in the first thread of each warpgroup (None: no warpgroup stores by itself).
+    Memory: `barriers` has the shared offset of each ring's first full barrier; `written` are the tensors that the kernel
+    stores to, `partly_written` the shared tiles of which some elements may never be; `touched` are the tiles that
+    threads read or write themselves, unlike wgmma; `tensor` is the start of the block's tensor memory.
+    Other threads: `ping_pong_barriers` are the named barriers of the thread's warpgroup and of the next one; `shares`
+    and `mates` are the loads and rings shared along some axes of the cluster; `pair` and `head` are the first block of
+    the pair and of the cluster, if the role uses their barriers."""
 
     builder: Builder
     scalars: Scalars

@@ -1,4 +1,4 @@
-"""What the body of a nest does for one element, as a list of steps."""
+"""The body of a nest as a list of steps for one element."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A value that stores after it may change, and so is computed here once and for all. It is used under these
-    conditions only."""
+    """A value that later stores may change, so that it is computed here. It is used under these conditions only."""
 
     var: tile.Var
     value: tile.Expr
@@ -46,7 +45,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What is printed where these conditions hold."""
+    """A print, executed where these conditions hold."""
 
     conditions: tuple[tile.Expr, ...]
     text: str
@@ -62,11 +61,11 @@ Step = Assignment | Definition | Output
 
 
 def steps(nest: tile.Parallel) -> list[Step]:
-    """The stores of a nest in program order. Binds and conditions are put in where they are used, except those that
-    read what the nest writes."""
+    """Return the steps of a nest in program order. Binds and conditions are substituted into their uses, except those
+    that read what the nest writes."""
     written = {s.buffer for s in tile.walk(nest.body) if isinstance(s, tile.Store)}
     found: list[Step] = []
-    numbers = count()  # one for each condition, kept or not: two of one name would become one value
+    numbers = count()  # one for each condition, kept or not: two conditions of one name would become one value
 
     def fixed(
         var: tile.Var,
@@ -114,7 +113,7 @@ def _substituted(store: tile.Store, values: dict[tile.Var, tile.Expr]) -> tile.S
 
 
 def follows(before: Step, after: Step) -> bool:
-    """Whether one store sets the neighbour of the other's element, under the same conditions."""
+    """Return whether `after` stores the element next to that of `before`, under the same conditions."""
     if not isinstance(before, Assignment) or not isinstance(after, Assignment):
         return False
     one, other = before.store, after.store

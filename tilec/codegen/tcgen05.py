@@ -1,8 +1,8 @@
-"""tcgen05: products of whole tiles into tensor memory, asked for by one thread; tiles from there to registers and back;
-and the memory itself, allocated before the roles begin and given back by the first one at its end.
+"""tcgen05: products of whole tiles into tensor memory, issued by one thread; copies of tiles between tensor memory and
+registers; and its allocation, before the roles begin, and deallocation, at the end of the first role.
 
-Descriptors are those of the PTX ISA: tcgen05 "Instruction descriptor" and "Shared memory descriptor". For the tensor
-cores' completion on an mbarrier (tcgen05.commit) nobody fences; who waits for it does (tcgen05.fence).
+Descriptors are those of the PTX ISA: tcgen05 "Instruction descriptor" and "Shared memory descriptor". The arrival of
+the tensor cores at an mbarrier (tcgen05.commit) needs no fence; the threads that wait for it fence (tcgen05.fence).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OPERANDS: dict[DType, tuple[str, int]] = {
     FLOAT16: ("f16", 0), BFLOAT16: ("f16", 1), FLOAT32: ("tf32", 2),
     FLOAT8_E4M3: ("f8f6f4", 0), FLOAT8_E5M2: ("f8f6f4", 1), UINT8: ("i8", 0), INT8: ("i8", 1),
 }  # fmt: skip
-"""The kind of an operand's product, and its type's number in the instruction descriptor."""
+"""The .kind of products of a type, and the type's number in the instruction descriptor."""
 _SUMS: dict[DType, int] = {FLOAT16: 0, FLOAT32: 1, INT32: 2}
 _SWIZZLES = {128: 2, 64: 4, 32: 6}
 _VERSION = 1 << 46  # of the shared memory descriptor
@@ -57,12 +57,12 @@ _LANE = 1 << 16  # in an address of tensor memory, whose low half is the column
 
 
 def cta_group(program: Program) -> str:
-    """All tcgen05 instructions of a kernel say the same one (PTX ISA, tcgen05.alloc)."""
+    """Return the CTA group, which all tcgen05 instructions of a kernel must share (PTX ISA, tcgen05.alloc)."""
     return f"cta_group::{2 if program.paired else 1}"
 
 
 def emit_allocation(program: Program, builder: Builder, scalars: Scalars) -> None:
-    """By the first warp, which gives it back too; nobody else of the block will ask for more."""
+    """Emit the allocation by the first warp, and give up the permit: the block allocates no more."""
     group = cta_group(program)
     past = builder.label("allocated")
     builder.emit("bra", Symbol(past), guard=builder.into("pred", "setp.ne.u32", scalars.register(WARP), Imm(0)))
@@ -74,15 +74,15 @@ def emit_allocation(program: Program, builder: Builder, scalars: Scalars) -> Non
 
 
 def emit_address(program: Program, builder: Builder, scalars: Scalars) -> Reg:
-    """Where the allocation starts, for every thread that has met the first warp."""
+    """Load the start of the allocation, in every thread, after a barrier with the first warp."""
     builder.emit(AFTER_SYNC)
     place = Address(scalars.register(SHARED_BASE), program.tensor_address_at)
     return builder.into("b32", "ld.shared.b32", place)
 
 
 def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp: Reg) -> None:
-    """By the first warp, when all warps that read sums have met at a named barrier, and where blocks are pairs,
-    when those of the other one have too: what is given back is that of both."""
+    """Free the tensor memory by the first warp, after a named barrier of all warps that read it. A pair's tensor memory
+    is freed after both blocks have come here."""
     builder = state.builder
     assert state.tensor is not None
     past = builder.label("deallocated")
@@ -98,7 +98,7 @@ def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp: Reg) -> No
 
 
 def _version(buffer: tile.Buffer, cursors: tuple[Cursor, ...], state: State) -> Reg:
-    """The address of the tile's version that the cursors point at."""
+    """Return the address of the tile's version that the cursors point at."""
     assert state.tensor is not None
     held = next(t for t in state.program.tensor if t.buffer == buffer)
     builder, scalars, tensor = state.builder, state.scalars, state.tensor
@@ -129,14 +129,14 @@ def _version(buffer: tile.Buffer, cursors: tuple[Cursor, ...], state: State) -> 
 
 
 def instruction_descriptor(op: TensorMma, rows: int, columns: int) -> int:
-    """PTX ISA, tcgen05 "Instruction descriptor"; 128 × 256 of bfloat16 along K is 0x08400490."""
+    """Return the descriptor (PTX ISA, tcgen05 "Instruction descriptor"): 0x08400490 for bfloat16 of 128 × 256."""
     transposed = int(op.transpose_a) << 15 | int(not op.transpose_b) << 16
     types = _SUMS[op.c.dtype] << 4 | _OPERANDS[op.a.dtype][1] << 7 | _OPERANDS[op.b.dtype][1] << 10
     return types | transposed | columns >> 3 << 17 | rows >> 4 << 24
 
 
 def emit_tensor_mma(op: TensorMma, state: State) -> None:
-    """All products of the tile: blocks of 128 rows by 256 columns at most, 32 bytes of K at a time."""
+    """Emit all products of the tile: blocks of 128 rows by 256 columns at most, 32 bytes of K at a time."""
     builder = state.builder
     m, n = op.c.shape
     rows, columns = min(m, TENSOR_LANES), min(n, MAX_COLUMNS)
@@ -147,8 +147,8 @@ def emit_tensor_mma(op: TensorMma, state: State) -> None:
         return
     instruction = f"tcgen05.mma.{cta_group(state.program)}.kind::{_OPERANDS[op.a.dtype][0]}"
     with state.scalars.scope(), _only(op.leader, state):
-        of_both = 2 * rows if op.paired else rows
-        form = builder.into("b32", "mov.b32", Imm(instruction_descriptor(op, of_both, columns)))
+        pair_rows = 2 * rows if op.paired else rows
+        form = builder.into("b32", "mov.b32", Imm(instruction_descriptor(op, pair_rows, columns)))
         always = builder.into("pred", "setp.eq.u32", Imm(1), Imm(1))
         first = _keeps(op, state, always)
         sums = _version(op.c, op.cursors, state)
@@ -199,7 +199,7 @@ def _emit_scaled(op: TensorMma, scales: Scales, rows: int, columns: int, depth: 
 
 
 def emit_tensor_copy(op: TensorCopy, state: State) -> None:
-    """Scales, a block of 128 words at a time."""
+    """Emit the copies of scales, a block of 128 words at a time."""
     with state.scalars.scope(), _only(op.leader, state):
         base, offset = state.addresses.tile_base(op.source, op.cursors)
         emit_copies(op, base, offset, _version(op.destination, op.cursors, state), cta_group(state.program), state)
@@ -207,7 +207,7 @@ def emit_tensor_copy(op: TensorCopy, state: State) -> None:
 
 @contextmanager
 def _only(leader: int | None, state: State) -> Iterator[None]:
-    """By one thread of the role, where it has several."""
+    """Let one thread of the role run the code emitted inside; `leader` is None in a role of one thread."""
     past = state.builder.label("asked")
     if leader is not None:
         state.builder.emit("bra", Symbol(past), guard=Guard(is_thread(state, leader), True))
@@ -217,7 +217,7 @@ def _only(leader: int | None, state: State) -> Iterator[None]:
 
 
 def emit_tensor_arrive(op: TensorArrive, state: State) -> None:
-    """At a barrier of the kernel's own, for all that the thread has asked for."""
+    """Emit the arrival at the kernel's barrier, after all earlier work that the thread issued."""
     builder = state.builder
     opcode = f"tcgen05.commit.{cta_group(state.program)}.mbarrier::arrive::one.shared::cluster"
     operands: tuple[Operand, ...] = ()
@@ -227,7 +227,7 @@ def emit_tensor_arrive(op: TensorArrive, state: State) -> None:
 
 
 def _keeps(op: TensorMma, state: State, always: Reg) -> Reg:
-    """Whether the first products add to what the tile holds."""
+    """Emit the predicate whether the first products add to the tile's content."""
     builder = state.builder
     if tile.is_true(op.clear):
         return builder.into("pred", "setp.ne.u32", Imm(1), Imm(1))
@@ -240,12 +240,12 @@ def _offset(buffer: tile.Buffer, k_major: bool, mn: int, k: int, state: State) -
 
 
 def _descriptor(buffer: tile.Buffer, cursors: tuple[Cursor, ...], state: State) -> Reg:
-    """The shared memory descriptor of the operand's first block. Eight rows of a panel lie together; one whose rows are
-    not along K has further panels behind the first."""
+    """Build the shared memory descriptor of the operand's first block. Eight rows of a panel are contiguous. If the
+    rows are not along K, further panels follow the first."""
     builder, layout = state.builder, state.addresses.tiles[buffer.name].layout
     base, offset = state.addresses.tile_base(buffer, cursors)
     address = builder.into("b32", "add.u32", base, Imm(offset)) if offset else base
-    # Above the 18 bits that a descriptor has of an address stands the block's number in its cluster.
+    # A descriptor has 18 bits of the address; the bits above are the block's number in its cluster.
     encoded = builder.into("b64", "cvt.u64.u32", builder.into("b32", "bfe.u32", address, Imm(4), Imm(14)))
     stride = 8 * layout.panel * layout.element_bytes
     leading = layout.panel_bytes  # of panels along M or N; swizzled rows along K do not use it
@@ -255,13 +255,13 @@ def _descriptor(buffer: tile.Buffer, cursors: tuple[Cursor, ...], state: State) 
 
 
 def _advance(descriptor: Reg, offset: int, state: State) -> Reg:
-    """The descriptor of a block `offset` bytes on; addresses stay below 2^18, so nothing carries out of the field."""
+    """Return the descriptor of a block `offset` bytes on. Addresses stay below 2^18, so the field cannot overflow."""
     return descriptor if not offset else state.builder.into("b64", "add.s64", descriptor, Imm(offset >> 4))
 
 
 def emit_commit(ring: Ring, cursor: Cursor, state: State, *, empty: bool) -> None:
-    """The tensor cores arrive at the version's barrier, in every block that fills it, once they have done all that this
-    thread has asked for."""
+    """Emit the tensor cores' arrival at the version's barrier, in every block that fills it, after all earlier work
+    that this thread issued."""
     barrier = barrier_address(state, cursor.name, ring.name, empty=empty)
     opcode = f"tcgen05.commit.{cta_group(state.program)}.mbarrier::arrive::one.shared::cluster"
     operands: tuple[Operand, ...] = ()
@@ -276,8 +276,8 @@ def emit_commit(ring: Ring, cursor: Cursor, state: State, *, empty: bool) -> Non
 
 
 def emit_tensor_move(op: TensorLoad | TensorStore, state: State) -> None:
-    """Between a fragment and columns of a tile. Each warp reaches its rows, in the quarter of the lanes that is its
-    own, 16 lanes at a time: of a sum 256 bits of each, of a factor 128."""
+    """Copy between a fragment and columns of a tile. Each warp accesses the quarter of the lanes with its rows, 16
+    lanes at a time: 256 bits of each for accumulators, 128 for operands."""
     buffer, fragment = (op.source, op.destination) if isinstance(op, TensorLoad) else (op.destination, op.source)
     builder, layout = state.builder, state.layouts[fragment.name]
     blocks, halves = layout.registers[2].size, layout.registers[3].size
@@ -307,7 +307,7 @@ def emit_tensor_move(op: TensorLoad | TensorStore, state: State) -> None:
 
 
 def emit_tensor_wait(op: TensorWait, state: State) -> None:
-    """Behind it the words that came from tensor memory can be read, and become elements."""
+    """Emit the wait. After it the words from tensor memory can be read, and are unpacked into elements."""
     state.builder.emit(f"tcgen05.wait::{'ld' if op.what == 'load' else 'st'}.sync.aligned")
     if op.what == "load":
         held, registers = state.loaded.pop(op.fragment.name)
@@ -315,7 +315,7 @@ def emit_tensor_wait(op: TensorWait, state: State) -> None:
 
 
 def _powers(count: int, most: int) -> Iterator[tuple[int, int]]:
-    """How many are done before, and the next power of two of them, up to `most`."""
+    """Split `count` into powers of two up to `most`. Yield each one with the sum of those before."""
     done = 0
     while done < count:
         part = 1 << (min(count - done, most).bit_length() - 1)
@@ -324,7 +324,7 @@ def _powers(count: int, most: int) -> Iterator[tuple[int, int]]:
 
 
 def _words_into(fragment: tile.Buffer, held: TensorTile, state: State) -> tuple[Reg, ...]:
-    """Registers to load into: the fragment's own, or wider ones."""
+    """Return the registers to load into: the fragment's own, or new words."""
     registers = state.fragments[fragment.name]
     if held.per_column == 1 and register_class(fragment.dtype) != "b16":
         return registers
@@ -350,7 +350,7 @@ def _unpack(fragment: tile.Buffer, held: TensorTile, words: tuple[Reg, ...], sta
 
 
 def _words_of(fragment: tile.Buffer, held: TensorTile, state: State) -> tuple[Reg, ...]:
-    """The fragment as it is stored, each word of it in one register."""
+    """Return the fragment as words to be stored, one in each register."""
     if held.per_column > 1:
         return packed(fragment, state)
     registers, builder = state.fragments[fragment.name], state.builder

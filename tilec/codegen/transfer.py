@@ -1,4 +1,4 @@
-"""Copies that run on their own: cp.async, TMA in, TMA out."""
+"""Asynchronous copies: cp.async, TMA loads and TMA stores."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tilec.ops.lowering import element
 from tilec.ptx.module import Address, Imm, Operand, Reg, TensorAddress, Vector
 
 PART = tile.Var("%part")
-"""Which part of a tile is the warpgroup's."""
+"""The number of the tile's part that this warpgroup stores."""
 LAST_ROW = (1 << 31) - 1
-"""No tensor has a row of this number."""
+"""A row number beyond every tensor."""
 
 
 def emit_cp_async(op: CpAsync, state: State) -> None:
-    """Each thread copies its runs of `width` bytes; a run outside the tensor reads nothing and is filled with zeros.
-    A run that several threads have, one copies: else a copy might come late, over what another thread waited for."""
+    """Emit the copies of each thread's runs of `width` bytes; a run outside the tensor is filled with zeros. If several
+    threads have a run, one copies it: a second copy might land after another thread has waited for the first."""
     builder, scalars = state.builder, state.scalars
     layout, source = op.layout, _gather(op)
     coordinates = layout.thread_coordinates()
@@ -56,7 +56,7 @@ def emit_cp_async(op: CpAsync, state: State) -> None:
 
 
 def _gather(op: CpAsync) -> Gather:
-    """The source as an index for each element."""
+    """Return the source as an index for each element."""
     if isinstance(op.source, Gather):
         return op.source
     variables = tuple(tile.Var(f"%c{d}") for d in range(len(op.layout.shape)))
@@ -67,8 +67,8 @@ def _gather(op: CpAsync) -> Gather:
 
 
 def emit_tma_load(op: TmaLoad, state: State) -> None:
-    """One box per panel of the tile, or of this block's slice of it for several, all counted by the full barrier of the
-    ring's version, or by the kernel's own."""
+    """Emit one box per panel of the tile, or of this block's slice of a multicast tile. The bytes complete on the full
+    barrier of the ring's version, or on the kernel's own barrier."""
     leader, group = None, ""
     layout = state.addresses.tiles[op.destination.name].layout
     if op.barrier is not None:
@@ -89,8 +89,8 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
             barrier, group = first_of_pair(barrier, cursor, state), ".cta_group::2"
     base, offset = _first_row(op.destination, op, layout, state)
     mode = ".im2col" if op.map.corners else ".tile::gather4" if op.four else ""
-    # Where there are no clusters, the assembler makes a call of what might go to another block; but PTX knows the other
-    # form only from 8.6 on (PTX ISA, cp.async.bulk.tensor).
+    # Without clusters the assembler makes a call of a copy that might go to another block; but PTX has the form for
+    # this block only from 8.6 on (PTX ISA, cp.async.bulk.tensor).
     alone = not state.target.has("cluster") and state.target.ptx_release >= (8, 6)
     into = "shared::cta" if alone else "shared::cluster"
     opcode = f"cp.async.bulk.tensor.{len(op.start)}d.{into}.global{mode}.mbarrier::complete_tx::bytes"
@@ -116,8 +116,8 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
 
 
 def emit_tma_store(op: TmaStore, state: State) -> None:
-    """By the role's first thread, or by those of its warpgroups, as one bulk group. All who may store commit one each
-    time, so that their groups are numbered alike."""
+    """Emit the store by the role's first thread, or by those of its warpgroups, as one bulk group. All threads that
+    ever store commit a group each time, so that their groups have equal numbers."""
     builder = state.builder
     layout = state.addresses.tiles[op.source.name].layout
     base, offset = _first_row(op.source, op, layout, state)
@@ -158,7 +158,7 @@ def _moved(start: tuple[tile.Expr, ...], dim: int, by: tile.Expr) -> tuple[tile.
 
 
 def _first_row(buffer: tile.Buffer, op: TmaLoad | TmaStore, layout: SharedLayout, state: State) -> tuple[Reg, int]:
-    """Where in the version that the cursors point at the copied rows begin: a register and a constant to add."""
+    """Return the address of the first copied row in the cursors' version: a register and a constant to add."""
     base, offset = state.addresses.tile_base(buffer, op.cursors)
     if op.four is None:
         return base, offset
@@ -177,7 +177,7 @@ def _box(
     layout: SharedLayout,
     four: FourRows | None = None,
 ) -> TensorAddress:
-    """Coordinates go fastest dimension first; of four rows that of each."""
+    """Return the tensor address of a panel's box, fastest coordinate first; for four rows it has the index of each."""
     last = add(start[-1], tile.integer(panel * layout.panel))
     others = reversed(start[:-1]) if four is None else four.rows
     coordinates = tuple(state.scalars.register(e) for e in (last, *others))
@@ -185,7 +185,7 @@ def _box(
 
 
 def barrier_address(state: State, cursor: str, ring: str, *, empty: bool) -> Address:
-    """The full or empty mbarrier of the version a cursor points at."""
+    """Return the address of the full or empty mbarrier of the version that a cursor points at."""
     made = next(r for r in state.program.rings if r.name == ring)
     position = state.addresses.positions[cursor]
     return Address(position.place, state.barriers[ring] + (MBARRIER_BYTES * made.depth if empty else 0))

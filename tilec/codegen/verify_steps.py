@@ -1,11 +1,11 @@
-"""Verify that the steps of a nest mean what its body means; shares nothing with `codegen.steps` but their classes.
+"""Verifies that the steps of a nest mean the same as its body; shares with `codegen.steps` only the classes of steps.
 
-Both are executed once, in order. A value is a number, the same for the same operation on the same values; an element
-that is read is another value after each store to its buffer. What each store sets, where and under which conditions,
-and what each print writes, must agree.
+Both are executed once, in order, by value numbering: the same operation on the same values has the same number, and an
+element has another number after each store to its buffer. The values, indices and conditions of all stores must agree,
+and so must the values and conditions of all prints.
 
-A name that stands for two values, a value that is computed behind a store that changes it and a condition that is lost
-all show as a difference here. What is computed under conditions is used under all of them.
+This finds a name with two values, a value computed after a store that changes it, and a lost condition. A value
+computed under conditions must be used under all of them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tilec.ir.types import BOOL
 from tilec.support.identity import Same
 
 Effect = tuple[object, ...]
-"""A store or a print: what it is, the numbers of its indices and values, and of all conditions that must hold."""
+"""A store or a print: its target or text, the numbers of its indices and values, and those of its conditions."""
 
 
 def step_violations(nest: tile.Parallel, steps: list[Step]) -> Iterator[str]:
-    """Say in which lines the steps do not do what the nest's body does."""
+    """Yield the lines in which the steps differ from the nest's body."""
     values = _Values()
     written, done = _Execution(values), _Execution(values)
     written.run_body(nest.body, frozenset())
@@ -38,7 +38,7 @@ def step_violations(nest: tile.Parallel, steps: list[Step]) -> Iterator[str]:
 
 
 class _Values:
-    """The numbers of all values that are met. `a and b` is the set of what must hold, in any order."""
+    """The numbers of all values. `a and b` is numbered by the set of its conjuncts, in any order."""
 
     def __init__(self) -> None:
         self.numbers: dict[object, int] = {}
@@ -72,7 +72,7 @@ class _Execution:
 
     def number(self, expr: tile.Expr) -> int:
         """Return the number of an expression's value."""
-        known: dict[Same[tile.Expr], int] = {}  # what stands in several places is one object
+        known: dict[Same[tile.Expr], int] = {}  # by identity: repeated subexpressions are one object
 
         def find(part: tile.Expr) -> int:
             same = Same(part)
@@ -92,7 +92,7 @@ class _Execution:
         return find(expr)
 
     def hold(self, conditions: tuple[tile.Expr, ...]) -> frozenset[int]:
-        """Return the numbers of all that must be true."""
+        """Return the numbers of all conjuncts of the conditions."""
         return frozenset().union(*(self.values.conjuncts(self.number(c)) for c in conditions))
 
     def define(self, var: tile.Var, number: int) -> None:
@@ -141,7 +141,7 @@ class _Execution:
                     self.print(text, values, self.hold(conditions), 0)
 
     def check_guards(self, step: Step) -> None:
-        """Check that the conditions hold under which the variables of a step have been computed."""
+        """Check that a step uses variables only under the conditions under which they were computed."""
         held: frozenset[int] = frozenset()
         for expr in (*step.conditions, *step.expressions):
             self.check_guarded(expr, held)

@@ -1,4 +1,4 @@
-"""Shuffles, reductions over a warp, and votes. All threads of the warp, or of the block, are here together."""
+"""Shuffles, reductions over a warp, and votes. All threads of the warp, or of the block, execute them together."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def emit_warp_function(
     builder: Builder,
     combine: Callable[[str, Operand, Operand, str], Reg],
 ) -> Reg:
-    """The call of a function that gets a value and, for a shuffle, which lane's and how many lanes a segment has.
-    `types` are those of the value and of the result; `combine` is an operation on floats of a class of registers."""
-    of, dtype = types
+    """Emit a call on a value; for a shuffle `others` are the lane and the width of a segment. `types` are those of the
+    value and of the result. `combine(op, a, b, class)` emits an operation on floats."""
+    source, dtype = types
     cls = register_class(dtype)
     if fn in _SHUFFLES:
         lane, lanes = others
         assert isinstance(lanes, Imm)
-        # The lanes of a segment, and where the lane may come from at most (PTX ISA, shfl.sync).
+        # The mask of a segment's lanes, and the last lane that a source may have (PTX ISA, shfl.sync).
         clamp = Imm((32 - int(lanes.value)) << 8 | (0 if fn == "shfl_up" else 31))
         return _shuffle(builder, _SHUFFLES[fn], cls == "f32", value, lane, clamp)
     if fn in _VOTES:
@@ -41,10 +41,10 @@ def emit_warp_function(
     if fn in BLOCK_WIDE:
         return builder.into(cls, _BLOCK[fn], Imm(0), value)
     if fn == "match_any":
-        return builder.into(cls, f"match.any.sync.b{of.bits}", value, _ALL)
+        return builder.into(cls, f"match.any.sync.b{source.bits}", value, _ALL)
     if fn == "match_all":
         found = builder.new(cls)
-        builder.emit(f"match.all.sync.b{of.bits}", Pair(found, Reg("_")), value, _ALL)
+        builder.emit(f"match.all.sync.b{source.bits}", Pair(found, Reg("_")), value, _ALL)
         return found
     if fn not in _INTEGERS:
         raise InternalError(f"no code for {fn}")

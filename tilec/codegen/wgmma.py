@@ -1,4 +1,4 @@
-"""wgmma: products of tiles or parts of them by a warpgroup, B and mostly A read from shared memory through descriptors.
+"""wgmma: products of tiles or their parts by a warpgroup; B, and A unless in registers, are given by descriptors.
 
 Descriptors are those of the PTX ISA: "Asynchronous warpgroup level matrix shared memory layout", "Matrix descriptor
 format".
@@ -22,7 +22,7 @@ SWIZZLE_CODE = {128: 1, 64: 2, 32: 3}
 
 
 def emit_wgmma(op: Wgmma, state: State) -> None:
-    """All products of the tile as one group, in flight until a wait."""
+    """Emit all products of the tile as one group, which is in flight until a wait."""
     builder = state.builder
     layout = state.layouts[op.c.name]
     row, column = (_uniform(e) for e in warp_part(layout, 3))
@@ -73,7 +73,7 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
 
 
 def _modifiers(op: Wgmma, in_registers: bool) -> tuple[Imm, ...]:
-    """Signs of A and B, then for 16-bit operands in shared memory whether they are MN-major: A (K, M), B (K, N)."""
+    """Return the signs of A and B, then for 16-bit operands in shared memory the MN-major flags: A (K, M), B (K, N)."""
     if not op.a.buffer.dtype.is_float:
         return ()
     signs = (Imm(1), Imm(1))
@@ -84,7 +84,7 @@ def _modifiers(op: Wgmma, in_registers: bool) -> tuple[Imm, ...]:
 
 
 def _uniform(expr: tile.Expr) -> tile.Expr:
-    """Warpgroup digits, from the warp's index instead of the thread's."""
+    """Rewrite warpgroup digits of the thread's index to use the warp's index, which is uniform."""
     match expr:
         case tile.Binary(op="floordiv", a=a, b=tile.Const(value=threads)) if a == tile.THREAD:
             return tile.Binary("floordiv", WARP, tile.integer(int(threads) // 32), INT32)
@@ -95,22 +95,22 @@ def _uniform(expr: tile.Expr) -> tile.Expr:
 
 
 def tile_byte(layout: SharedLayout, k_major: bool, mn: int, k: int) -> int:
-    """Where the element (mn, k) of an operand starts in its tile, before the swizzle."""
+    """Return the byte offset of element (mn, k) of an operand in its tile, before the swizzle."""
     row, column = (mn, k) if k_major else (k, mn)
     panel, inside = divmod(column, layout.panel)
     return panel * layout.panel_bytes + (row * layout.panel + inside) * layout.element_bytes
 
 
 def _offset(state: State, part: tile.Region, k_major: bool, mn: int, k: int) -> tile.Expr:
-    """Where in its tile, in bytes, the element (mn, k) of a part starts, before the swizzle."""
+    """Build the byte offset of element (mn, k) of a part in its tile, before the swizzle."""
     row, column = (mn, k) if k_major else (k, mn)
     layout = state.addresses.tiles[part.buffer.name].layout
     return state.addresses.linear_offset(layout, element(part, tile.integer(row), tile.integer(column)))
 
 
 def _descriptor(state: State, buffer: tile.Buffer, cursors: tuple[Cursor, ...], k_major: bool, mn: tile.Expr) -> Reg:
-    """The matrix descriptor of the operand's first block along `mn`. With the version moves only its start address, in
-    units of 16 bytes."""
+    """Build the matrix descriptor of the operand's first block along `mn`. Versions differ only in the start address,
+    in units of 16 bytes."""
     builder, layout = state.builder, state.addresses.tiles[buffer.name].layout
     place = state.addresses.place(buffer, cursors)
     units = place.each >> 4
@@ -120,7 +120,7 @@ def _descriptor(state: State, buffer: tile.Buffer, cursors: tuple[Cursor, ...], 
     fixed = (leading >> 4) << 16 | (stride >> 4) << 32 | SWIZZLE_CODE[layout.swizzle] << 62
 
     def first() -> Reg:
-        """The descriptor where the cursor holds 0."""
+        """Build the descriptor for a cursor position of 0."""
         # Blocks are whole rows (K-major) or whole panels (MN-major), so the offset is a multiple of the repeat size.
         inside = add(
             scale(mn, per_row if k_major else layout.panel_bytes // layout.panel), _uniform(private_copy(layout))
@@ -130,7 +130,7 @@ def _descriptor(state: State, buffer: tile.Buffer, cursors: tuple[Cursor, ...], 
             address = builder.into("b32", "add.u32", address, state.scalars.register(inside))
         if place.constant:
             address = builder.into("b32", "add.u32", address, Imm(place.constant))
-        # Above the 18 bits that a descriptor has of an address stands the block's number in its cluster.
+        # A descriptor has 18 bits of the address; the bits above are the block's number in its cluster.
         start = builder.into("b32", "bfe.u32", address, Imm(4), Imm(14))
         mask = builder.into("b64", "mov.b64", Imm(fixed - (1 << 64) if fixed >> 63 else fixed))
         found = builder.into("b64", "or.b64", builder.into("b64", "cvt.u64.u32", start), mask)
@@ -145,8 +145,8 @@ def _descriptor(state: State, buffer: tile.Buffer, cursors: tuple[Cursor, ...], 
 
 
 def _advance(state: State, descriptor: Reg, offset: tile.Expr) -> Reg:
-    """The descriptor of a block `offset` bytes on; a block's shared memory ends below 2^18, so nothing carries out of
-    the field."""
+    """Return the descriptor of a block `offset` bytes on. A block's shared memory ends below 2^18, so that the field
+    cannot overflow."""
     form = affine(offset)
     if form.terms:
         moved = state.scalars.register(tile.Binary("floordiv", offset, tile.integer(16), INT32))

@@ -1,7 +1,7 @@
-"""Fragments of small floats in whole words of registers, as tensor cores take them: factors and accumulators.
+"""Fragments of small floats held in packed words, as tensor cores take them: operands and accumulators.
 
-What fills a factor that only tensor cores read converts several elements at a time. One by one they would stand in
-registers of their own until they are put together before each product.
+Operands that only tensor cores read are filled by whole words, several elements at a time. Otherwise each element would
+occupy a register and be packed before each product.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _WORD_BYTES = 4
 
 
 def per_word(buffer: Buffer) -> int:
-    """How many of its elements a word has."""
+    """Return the number of elements in a word."""
     return max(1, _WORD_BYTES // buffer.dtype.bytes)
 
 
 def held_in_words(role: Role, layouts: Mapping[str, Fragment], tensor: Sequence[TensorTile]) -> frozenset[Buffer]:
-    """Those of the role's fragments of which no element is set or read by itself: factors of its products, or of those
-    that find them in tensor memory."""
+    """Return the role's fragments whose elements are never set or read one by one: operands of products, in registers
+    or by way of tensor memory."""
     packed = {tile.buffer for tile in tensor if tile.per_column > 1}
     factors: set[Buffer] = set()
     one_by_one: set[str] = set()
@@ -66,15 +66,15 @@ def held_in_words(role: Role, layouts: Mapping[str, Fragment], tensor: Sequence[
 
 
 def accumulated_in_pairs(role: Role) -> frozenset[Buffer]:
-    """The role's accumulators of halves, which tensor cores take two to a register."""
+    """Return the role's float16 accumulators, which tensor cores take two to a register."""
     return frozenset(p.c for p in walk(role.body) if isinstance(p, Mma | Wgmma) and p.c.dtype == FLOAT16)
 
 
 @contextmanager
 def unpacked(op: Operation, state: State) -> Iterator[None]:
-    """Accumulators of halves, an element to a register for an operation that is no product: a product may be in flight
-    for as long as nothing else is at its accumulators."""
-    # What a load from tensor memory brings is there when that has been waited for.
+    """Unpack float16 accumulators around an operation other than a product, and pack them again if it writes them.
+    Between products they stay packed, so that the products can stay in flight."""
+    # The result of a load from tensor memory is there only after its wait.
     is_unpacked = isinstance(op, Mma | Wgmma | TensorLoad) or nested(op)
     touched = () if is_unpacked or not state.pairs else touches(op)[0]
     names = {touch.buffer: touch for touch in touched if touch.buffer in state.pairs}
@@ -93,7 +93,7 @@ def _pairs(name: str, state: State) -> Iterator[tuple[tuple[Reg, Reg], Reg]]:
 
 
 def nest_filled(nest: Parallel, layout: Fragment, layouts: Mapping[str, Fragment]) -> str | None:
-    """The fragment that the nest sets as it lies, from registers alone, and does nothing else."""
+    """Return the fragment that a nest fills in its own layout from registers alone, if the nest does only this."""
     match nest.body:
         case (Store(buffer=buffer, indices=indices, atomic=None),) if indices == nest.vars:
             is_moved = all(read.in_registers and read != buffer for read in reads(nest))

@@ -1,4 +1,4 @@
-"""Arithmetic on values: Python's own on Python values, typed expressions once an operand is known at run time only.
+"""Arithmetic on values: Python's own on compile-time values, typed expressions as soon as an operand is a run-time one.
 
 A literal takes the type of the other operand; otherwise the narrower operand is converted, integers to floats.
 """
@@ -39,16 +39,16 @@ _PYTHON: dict[str, Callable[..., Value]] = {
 _INTEGERS_ONLY = ("//", "%", "&", "|", "^", "<<", ">>")
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 LONGEST = 100_000
-"""Items of a tuple of compile time, those of tuples in it counted too, or characters of a string."""
+"""The most items of a compile-time tuple, nested items included, or characters of a string."""
 
 
 def is_runtime(value: Value) -> bool:
-    """Whether a value is an expression that the kernel computes."""
+    """Return whether a value is computed by the kernel."""
     return isinstance(value, (*EXPR_TYPES, Access))
 
 
 def binary(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
-    """`a op b`."""
+    """Return `a op b`."""
     if op == "@":
         fail("unsupported-syntax", "`@` multiplies nothing in a kernel", span, help="write T.gemm(A, B, C)")
     if isinstance(a.value, Lanes) or isinstance(b.value, Lanes):
@@ -59,7 +59,7 @@ def binary(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
 
 
 def _lanewise(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
-    """Of vectors, lane by lane; a number stands for as many of it."""
+    """Apply the operator lane by lane; a scalar operand is used in every lane."""
     counts = [len(x.value.parts) for x in (a, b) if isinstance(x.value, Lanes)]
     if len(set(counts)) > 1:
         fail(
@@ -99,7 +99,7 @@ def _static(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
 
 
 def _are_sequences(op: Operator, left: Value, right: Value, span: Span) -> bool:
-    """Whether `+` joins strings or tuples here, or `*` repeats one."""
+    """Return whether `+` joins strings or tuples here, or `*` repeats one."""
     if op == "*" and isinstance(left, int):
         left, right = right, left
     if op == "*" and isinstance(left, str | tuple) and isinstance(right, int):
@@ -116,7 +116,7 @@ def _are_sequences(op: Operator, left: Value, right: Value, span: Span) -> bool:
 
 
 def _check_size(op: Operator, left: Value, right: Value, span: Span) -> None:
-    """Refuse what would take long or much memory to compute."""
+    """Refuse integer operations whose result would take long or much memory to compute."""
     if not isinstance(left, int) or not isinstance(right, int):
         return
     bits, more = left.bit_length(), right.bit_length()
@@ -126,7 +126,7 @@ def _check_size(op: Operator, left: Value, right: Value, span: Span) -> None:
 
 
 def equal(left: Value, right: Value) -> bool:
-    """`left == right` of values known at compile time; a dtype equals its names."""
+    """Return `left == right` of compile-time values; a dtype equals its names."""
     for one, other in ((left, right), (right, left)):
         if isinstance(one, DType) and isinstance(other, str):
             return BY_NAME.get(other) == one
@@ -134,7 +134,7 @@ def equal(left: Value, right: Value) -> bool:
 
 
 def runtime_binary(op: Operator, a: Argument, b: Argument, span: Span) -> tile.Expr:
-    """`a op b` where at least one side is an expression."""
+    """Build the expression `a op b`, of which at least one side is a run-time value."""
     left, right = unify(a, b, span)
     dtype = left.dtype
     if op == "**":
@@ -159,7 +159,7 @@ def runtime_binary(op: Operator, a: Argument, b: Argument, span: Span) -> tile.E
 
 
 def unify(a: Argument, b: Argument, span: Span) -> tuple[tile.Expr, tile.Expr]:
-    """Both sides as expressions of one type."""
+    """Convert both sides to expressions of one type."""
     if not is_runtime(a.value):
         right = as_expr(b)
         return _literal_like(a, right.dtype), _lift(right, a)
@@ -182,7 +182,7 @@ def unify(a: Argument, b: Argument, span: Span) -> tuple[tile.Expr, tile.Expr]:
 
 
 def _lifted(dtype: DType, literal: Value) -> DType:
-    """The type of an operation between an operand of `dtype` and a Python number."""
+    """Return the type of an operation between an operand of `dtype` and a Python number."""
     if isinstance(literal, float) and not dtype.is_float:
         return FLOAT32
     if dtype == BOOL and not isinstance(literal, bool):
@@ -199,7 +199,7 @@ def _literal_like(argument: Argument, dtype: DType) -> tile.Expr:
 
 
 def condition(argument: Argument) -> Value:
-    """A truth value: Python's for Python values, bool or `!= 0` for expressions."""
+    """Return the truth value: Python's for Python values, the bool or `!= 0` for expressions."""
     value = argument.value
     if not is_runtime(value):
         match value:
@@ -216,7 +216,7 @@ def condition(argument: Argument) -> Value:
 
 
 def negate(a: Argument) -> Value:
-    """`-a`."""
+    """Return `-a`."""
     if isinstance(a.value, int | float):
         return -a.value
     expr = as_expr(a)
@@ -228,7 +228,7 @@ def negate(a: Argument) -> Value:
 
 
 def invert(a: Argument) -> Value:
-    """`~a`: every bit flipped."""
+    """Return `~a`, with every bit flipped."""
     if isinstance(a.value, int):
         return ~int(a.value)
     expr = as_expr(a)
@@ -240,13 +240,13 @@ def invert(a: Argument) -> Value:
 
 
 def logical_not(a: Argument) -> Value:
-    """`not a`."""
+    """Return `not a`."""
     value = condition(a)
     return not value if isinstance(value, bool) else tile.Unary("not", as_expr(Argument(value, a.span)), BOOL)
 
 
 def logical(op: Literal["and", "or"], a: Value, b: Value) -> Value:
-    """`a and b`, `a or b` of two results of `condition`; one known at compile time decides or drops out."""
+    """Return `a and b` or `a or b` of two results of `as_condition`; a compile-time one decides or drops out."""
     for known, other in ((a, b), (b, a)):
         if isinstance(known, bool):
             return known if known == (op == "or") else other
@@ -255,7 +255,7 @@ def logical(op: Literal["and", "or"], a: Value, b: Value) -> Value:
 
 
 def select(test: Argument, then: Argument, orelse: Argument, span: Span) -> Value:
-    """`then if test else orelse`."""
+    """Return `then if test else orelse`."""
     decided = condition(test)
     if isinstance(decided, bool):
         return (then if decided else orelse).value
@@ -271,7 +271,7 @@ def select(test: Argument, then: Argument, orelse: Argument, span: Span) -> Valu
 
 
 def identity(kind: str, dtype: DType) -> tile.Const:
-    """What changes nothing that it is combined with: kind is sum, max, min, bitand or bitor."""
+    """Return the identity element of a reduction: `kind` is sum, max, min, bitand or bitor."""
     if kind in ("max", "min"):
         low, high = (-math.inf, math.inf) if dtype.is_float else integer_range(dtype)
         return constant(low if kind == "max" else high, dtype)

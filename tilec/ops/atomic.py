@@ -1,7 +1,7 @@
 """Atomics: T.atomic_add and its like, on one element inside T.Parallel or on a whole tile outside.
 
-Inside T.Parallel they become stores with a combination, which the element-wise sweep merges into vectors; a whole tile
-goes element by element too, or as one TMA reduction.
+Inside T.Parallel they become atomic stores, which `codegen.elementwise` merges into vectors. A whole tile is combined
+element by element, or by one TMA reduction.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tilec.support.diagnostics import Label, fail
 from tilec.support.records import dataclass
 
 PREVIOUS = "%previous"
-"""The name of what an atomic gives back, until the kernel's own name for it is known."""
+"""The variable of the element's previous value, until the kernel's own name for it is known."""
 
 _NUMBERS = (FLOAT16, BFLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64)
 _INTEGERS = (INT32, INT64, UINT32, UINT64)
 TYPES = dict.fromkeys(("add", "min", "max", "store", "load"), _NUMBERS) | {"bitor": _INTEGERS}
-"""What the element may be, for each combination."""
+"""The types of an element that each combination supports."""
 
 _ORDERS: dict[str, tuple[tile.Order, ...]] = {
     "load": ("relaxed", "acquire", "seq_cst"),
@@ -41,13 +41,13 @@ _ALL_ORDERS: tuple[tile.Order, ...] = ("relaxed", "acquire", "release", "acq_rel
 
 
 Combined = Literal["add", "max", "min", "bitor"]
-"""How a whole tile is combined with what is there."""
+"""The combinations of a whole tile with its destination."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtomicTile(tile.TileOp):
-    """Makes each element of `destination` its combination with that of `source`, in one step of this memory `order`.
-    `parts`, `staged` and `wait` are as of a copy."""
+    """Combines each element of `source` into that of `destination` atomically, with this memory `order`. `parts`,
+    `staged` and `wait` are those of `Copy`."""
 
     name = "atomic"
     by_warpgroups = True
@@ -129,12 +129,12 @@ def _element(call: Call, name: str, kind: tile.Atomic) -> tuple[tile.Buffer, tup
 
 
 def _store(kind: tile.Atomic, call: Call) -> tuple[tile.Store, ...]:
-    """`dst = combination(dst, value)`; with return_prev, under the name `PREVIOUS`."""
+    """Build the store `dst = combination(dst, value)`; with return_prev it sets the variable `PREVIOUS`."""
     value_name = "src" if kind == "store" else "value"
     buffer, indices = _element(call, "dst", kind)
     value = as_expr(call[value_name], buffer.dtype)
-    wants = "return_prev" in call.arguments and call.boolean("return_prev")
-    previous = tile.Var(PREVIOUS, buffer.dtype) if wants else None
+    returns = "return_prev" in call.arguments and call.boolean("return_prev")
+    previous = tile.Var(PREVIOUS, buffer.dtype) if returns else None
     return (tile.Store(buffer, indices, value, call.span, kind, _order(call, kind), previous),)
 
 
@@ -147,7 +147,7 @@ def _load(call: Call) -> tuple[tile.Store, ...]:
 
 
 def _several(lanes: int, call: Call) -> tuple[tile.Store, ...]:
-    """Neighbouring elements of the last dimension, from both indices on."""
+    """Build one store for each of `lanes` neighbours along the last dimension, from both indices on."""
     buffer, indices = _element(call, "dst", "add")
     access = call["value"].value
     if call.boolean("return_prev"):
@@ -165,7 +165,7 @@ def _several(lanes: int, call: Call) -> tuple[tile.Store, ...]:
 
 
 def _after(index: tile.Expr, lane: int) -> tile.Expr:
-    """`index + lane`, so written that equal indices are equal trees."""
+    """Return `index + lane` in a normal form, so that equal indices are equal trees."""
     form = affine(index)
     return (
         add(form.symbolic(), tile.integer(form.constant + lane)) if form.terms else tile.integer(form.constant + lane)
@@ -175,8 +175,8 @@ def _after(index: tile.Expr, lane: int) -> tile.Expr:
 def merged(
     variables: tuple[tile.Var, ...], extents: tuple[int, ...], body: tuple[tile.Stmt, ...]
 ) -> tuple[int, tuple[tile.Stmt, ...]]:
-    """T.atomic_addx4(dst[i, j * 4], value[i, j * 4]) over j is T.atomic_add(dst[i, j], value[i, j]) over four times as
-    many: the new extent of the last variable, and the new body; or what there was."""
+    """Rewrite T.atomic_addx4(dst[i, j * 4], value[i, j * 4]) over j as T.atomic_add(dst[i, j], value[i, j]) over four
+    times as many j. Return the new extent of the last variable and the new body, or both unchanged."""
     unchanged = extents[-1], body
     stores = [s for s in body if isinstance(s, tile.Store) and s.atomic == "add" and s.previous is None]
     if len(stores) != len(body):
@@ -191,7 +191,7 @@ def merged(
 
 
 def _widened(group: list[tile.Store], last: tile.Var) -> tile.Store | None:
-    """The store that does the same in as many iterations as there are neighbours, if there is one."""
+    """Return the store that does the same as the group in `len(group)` times as many iterations, if there is one."""
     first = group[0]
     places = [(s.buffer, s.indices) for s in group]
     values = [(s.value.buffer, s.value.indices) for s in group if isinstance(s.value, tile.Load)]
@@ -204,7 +204,7 @@ def _widened(group: list[tile.Store], last: tile.Var) -> tile.Store | None:
 
 
 def _finer(run: list[tuple[tile.Buffer, tuple[tile.Expr, ...]]], last: tile.Var) -> tuple[tile.Expr, ...] | None:
-    """The index that visits the run one after another: `[i, j * 4]` … `[i, j * 4 + 3]` become `[i, j]`."""
+    """Return the index that visits the run one by one: `[i, j * 4]` … `[i, j * 4 + 3]` become `[i, j]`."""
     buffer, (*rest, index) = run[0][0], run[0][1]
     form = affine(index)
     fixed = [a for a, _ in form.terms if a != last] + rest

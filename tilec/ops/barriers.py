@@ -1,9 +1,8 @@
-"""mbarriers as a kernel writes them itself: T.alloc_barrier, and what arrives at them and waits for them.
+"""mbarriers that a kernel writes itself: T.alloc_barrier, and the operations that arrive at barriers and wait for them.
 
-A barrier's phase completes when its count of arrivals and all bytes announced to it have come; who waits names the
-parity of that phase, 0 for the first one. All attributes named `barrier` are the barrier's element, as a load of it. An
-arrival hands on what the thread has done before: the waits and fences that this takes are placed by
-`lower.insert_sync`."""
+A barrier's phase completes when its count of arrivals and all bytes announced to it have come. A wait names the parity
+of the phase, 0 for the first one. Attributes named `barrier` are the barrier's element, as a load of it. An arrival
+releases the thread's earlier accesses: `lower.insert_sync` places the waits and fences that this needs."""
 
 from __future__ import annotations
 
@@ -26,22 +25,22 @@ from tilec.support.diagnostics import fail
 from tilec.support.records import dataclass
 
 MOST_ARRIVALS = (1 << 20) - 1
-"""The largest count of an mbarrier, and the most bytes that may be under way to it (PTX ISA, mbarrier)."""
+"""The largest arrival count of an mbarrier, and its largest pending byte count (PTX ISA, mbarrier)."""
 
 TAKING_BARRIERS = frozenset(
     {"T.barrier_arrive", "T.mbarrier_arrive", "T.barrier_wait", "T.mbarrier_wait_parity", "T.mbarrier_expect_tx",
      "T.mbarrier_arrive_expect_tx", "T.cp_async_barrier_noinc", "T.tma_copy", "T.tma_gather4",
      "T.gemm", "T.tcgen05_gemm", "T.tcgen05_mma_arrive", "T.tcgen05_gemm_blockscaled", "T.clc_try_cancel"}
 )  # fmt: skip
-"""Names of operations that a barrier may be given to."""
+"""Names of operations that take a barrier."""
 _ARRIVALS = Annotated[int, schema.Range(1, MOST_ARRIVALS)]
 
 
 @dataclass(frozen=True, slots=True)
 class AllocBarrier(tile.TileOp):
-    """Makes the barriers of a buffer, of which `barrier` is the first; `counts` are the arrivals that complete a phase,
-    of each. Of a pipeline's full barriers the others say what a stage holds: the names of its `tiles` in the payload,
-    and of the buffers that it `holds` for them."""
+    """Makes the barriers of a buffer, of which `barrier` is the first. `counts` are the arrivals that complete a phase
+    of each. The other fields are those of a pipeline's full barriers: the `bytes` of a stage, the names of its `tiles`
+    in the payload, and the buffers that hold them."""
 
     name = "alloc_barrier"
     is_collective = False
@@ -55,8 +54,8 @@ class AllocBarrier(tile.TileOp):
 
 @dataclass(frozen=True, slots=True)
 class Arrive(tile.TileOp):
-    """Each thread for which `condition` holds arrives, or one `by_warps` of each warp for all of it; at the barrier of
-    another `block` of the cluster, where that is given."""
+    """Each thread for which `condition` holds arrives, or with `by_warps` one thread for its warp. `block` is the block
+    of the cluster whose barrier it is; None: this one."""
 
     name = "arrive"
     is_collective = False
@@ -81,7 +80,7 @@ class Arrive(tile.TileOp):
 
 @dataclass(frozen=True, slots=True)
 class AwaitBarrier(tile.TileOp):
-    """Waits for the phase of this parity, `unless` that is known to have completed."""
+    """Waits for the phase of this parity, `unless` the phase is known to have completed."""
 
     name = "await_barrier"
     is_collective = False
@@ -98,7 +97,7 @@ class AwaitBarrier(tile.TileOp):
 
 @dataclass(frozen=True, slots=True)
 class ExpectTx(tile.TileOp):
-    """One thread announces bytes to a barrier, and `arrives` there."""
+    """One thread announces bytes to a barrier and, if `arrives`, arrives there."""
 
     name = "expect_tx"
     arrives: bool
@@ -118,7 +117,7 @@ class ExpectTx(tile.TileOp):
 
 @dataclass(frozen=True, slots=True)
 class CpAsyncArrive(tile.TileOp):
-    """Arrives once the copies by cp.async are done that the thread has begun."""
+    """Arrives when the thread's earlier cp.async copies are complete."""
 
     name = "cp_async_arrive"
     is_collective = False
@@ -138,13 +137,13 @@ BARRIER_OPERATIONS = (AllocBarrier, Arrive, AwaitBarrier, ExpectTx, CpAsyncArriv
 
 
 def barrier_of(op: tile.TileOp) -> warp.Barrier:
-    """Which barrier an operation is about."""
+    """Return the barrier of an operation, for warp IR."""
     assert op.barrier is not None
     return warp.Barrier(op.barrier.buffer.name, op.barrier.indices[0])
 
 
 def as_barrier(argument: Argument, name: str) -> tile.Load:
-    """One barrier: an element of what T.alloc_barrier made, or all of it where it made one."""
+    """Return one barrier: an element of T.alloc_barrier's result, or all of the result if it is one barrier."""
     match argument.value:
         case tile.Buffer(scope="barrier", extents=(1,)) as buffer:
             index: tile.Expr = tile.integer(0)
@@ -169,16 +168,17 @@ def as_barrier(argument: Argument, name: str) -> tile.Load:
 
 
 def arrivals(call: Call) -> tuple[int, ...]:
-    """The counts that T.alloc_barrier is op."""
-    counts = as_shape(call["arrive_count"], "the count of a barrier") if _is_positive(call) else ()
+    """Return the arrival counts of a call of T.alloc_barrier."""
+    _is_positive(call)
+    counts = as_shape(call["arrive_count"], "the count of a barrier")
     for count in counts:
         if count > MOST_ARRIVALS:
             call.refuse("arrive_count", f"at most {MOST_ARRIVALS:,}")
     return counts
 
 
-def _is_positive(call: Call) -> bool:
-    """A barrier that nobody has to arrive at completes by itself, phase after phase, or never."""
+def _is_positive(call: Call) -> None:
+    """Refuse counts below 1: a barrier without arrivals completes phase after phase by itself, or never."""
     value = call["arrive_count"].value
     items = value if isinstance(value, tuple) else (value,)
     if any(isinstance(i, int) and not isinstance(i, bool) and i < 1 for i in items):
@@ -189,11 +189,10 @@ def _is_positive(call: Call) -> bool:
             "nobody could be waited for",
             help="write how many threads arrive at it in a phase",
         )
-    return True
 
 
 def allocation(barriers: tile.Buffer, counts: tuple[int, ...]) -> AllocBarrier:
-    """The statement that makes the barriers."""
+    """Return the statement that makes the barriers."""
     return AllocBarrier(tile.Load(barriers, (tile.integer(0),)), counts, span=barriers.span)
 
 
@@ -246,7 +245,7 @@ def _effects(op: tile.TileOp) -> Effects:
 
 
 def _reference(op: tile.TileOp, env: Environment) -> None:
-    """What a barrier orders is for `interp` to know, which runs the roles."""
+    """Compute nothing: `interp`, which runs the roles, models barriers."""
 
 
 _BARRIER = Parameter("mbarrier")
@@ -386,7 +385,7 @@ def lower_copies(op: CpAsyncArrive, context: Context) -> tuple[warp.Operation, .
 
 
 def _price(op: tile.TileOp, context: Context) -> tuple[Demand, ...]:
-    """An issue slot: what is waited for is another role's time."""
+    """Demand only the issue slot: the waiting time is another role's."""
     return ()
 
 

@@ -1,4 +1,4 @@
-"""T.popcount, T.clz and T.__ffs: counts of the bits of an integer, in tile IR calls of `tile.BIT_COUNTS`."""
+"""T.popcount, T.clz, T.__ffs and T.__fns: counts and positions of an integer's bits, as calls of tile IR."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _operand(call: Call) -> tile.Expr:
 
 
 def _word(operand: tile.Expr) -> tile.Expr:
-    """The operand's bits, with zeros before them up to 32."""
+    """Zero-extend the operand's bits to at least 32."""
     unsigned = cast(operand, _UNSIGNED[operand.dtype.bits])
     return unsigned if unsigned.dtype.bits == 64 else cast(unsigned, UINT32)
 
@@ -48,7 +48,7 @@ def _clz(call: Call) -> Value:
 
 
 def _ffs(call: Call) -> Value:
-    """Where x is not 0, `x ^ (x - 1)` has the lowest bit of x and all below."""
+    """Build T.__ffs. For x != 0, `x ^ (x - 1)` has the lowest 1 of x and all bits below set."""
     word = _word(_operand(call))
     below = tile.Binary("sub", word, constant(1, word.dtype), word.dtype)
     place = tile.Call("popcount", (tile.Binary("xor", word, below, word.dtype),), INT32)
@@ -110,4 +110,4 @@ def _nth_one(mask: Any, base: Any, offset: Any) -> Any:
 
 
 REFERENCES: dict[str, Callable[..., Any]] = {"popcount": _ones, "clz": _leading_zeros, "fns": _nth_one}
-"""By the name that the call has in tile IR: of arrays of unsigned integers."""
+"""References on arrays of unsigned integers, by the name of the call in tile IR."""

@@ -1,9 +1,9 @@
-"""Products with a scale for every few elements along K: T.tcgen05_gemm_blockscaled, and the copy of the scales.
+"""Block-scaled products, with a scale for every few elements along K: T.tcgen05_gemm_blockscaled; the copy of scales.
 
-Scales lie in tensor memory, four of a row in a word, lowest byte first (PTX ISA, tcgen05 "Scale factor layout"): those
-of rows 0 to 31 in the first column, of rows 32 to 63 in the second, and so on, the same in each quarter of the lanes.
-T.tcgen05_cp_warpx4 brings them there from shared memory, where a line of 16 bytes has the words of rows r, r + 32,
-r + 64 and r + 96: T.tcgen05_sf_warp_transpose makes such lines of words in the order of the rows.
+Scales lie in tensor memory, four of a row in a word, lowest byte first (PTX ISA, tcgen05 "Scale factor layout"). The
+first column has rows 0 to 31, the second rows 32 to 63, and so on; each quarter of the lanes has the same.
+T.tcgen05_cp_warpx4 copies them there from shared memory, where a line of 16 bytes has the words of rows r, r + 32,
+r + 64 and r + 96. T.tcgen05_sf_warp_transpose makes such lines from words in row order.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ROWS = 128
-"""Of a block of scales, which takes four columns."""
+"""Rows of a block of scales, which takes four columns."""
 PER_WORD = 4
 Type = Literal["e4m3", "e5m2", "e2m1"]
 Kind = Literal["mxf8f6f4", "mxf4nvf4", "mxf4"]
 Step = Literal[16, 32, 64, 128]
 TYPES: dict[DType, Type] = {FLOAT8_E4M3: "e4m3", FLOAT8_E5M2: "e5m2", FLOAT4_E2M1: "e2m1"}
 _STEPS = {FLOAT8_E4M3: (32, 64, 128), FLOAT8_E5M2: (32, 64, 128), FLOAT4_E2M1: (16, 32)}
-"""Elements along K that one scale may be for."""
+"""The granularities of a scale along K, in elements, for each type."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScaledGemm(TileOp):
-    """`c` += (`a` · scales) · (`b` · scales), cleared before where `clear_when`. A scale of A is for `a_step` elements
-    along K, where the tiles begin at `start`; the tensor cores arrive at `barrier`."""
+    """`c` += (`a` · scales) · (`b` · scales), with `c` cleared first where `clear_when`. A scale of A covers `a_step`
+    elements along K. `start` is the tiles' first element along K. The tensor cores arrive at `barrier`."""
 
     name = "scaled_gemm"
     reaches_regions = False
@@ -83,7 +83,7 @@ class ScaledGemm(TileOp):
 
 @dataclass(frozen=True, slots=True)
 class ScaleCopy(TileOp):
-    """Scales from shared to tensor memory, in order with the products that `leader` asks for."""
+    """Copies scales from shared to tensor memory, in order with the products that `leader` issues."""
 
     name = "scale_copy"
     reaches_regions = False
@@ -102,7 +102,7 @@ class ScaleCopy(TileOp):
 
 
 def kind_of(dtype: DType, step: int) -> Kind:
-    """The kind of tcgen05.mma for A and B of this type and scales for so many elements."""
+    """Return the kind of tcgen05.mma for A and B of this type and a scale every `step` elements."""
     if dtype != FLOAT4_E2M1:
         return "mxf8f6f4"
     return "mxf4nvf4" if step == 16 else "mxf4"
@@ -205,7 +205,7 @@ def _effects(op: ScaledGemm) -> Effects:
 def scales_of(
     words: NDArray[np.generic], rows: int, first: int, count: int, step: int, kind: str
 ) -> NDArray[np.floating]:
-    """The scale of each element of [rows, count], which are elements `first` and so on along K."""
+    """Return the scale of each element of [rows, count], whose first column is element `first` along K."""
     import numpy as np
 
     row = np.arange(rows)
@@ -293,7 +293,7 @@ def lower(op: ScaledGemm, context: Context) -> tuple[warp.Operation, ...]:
 
 @facet(ScaledGemm, "demand")
 def price(op: ScaledGemm, context: Context) -> tuple[Demand, ...]:
-    """As a product of the same tiles without scales."""
+    """List the demands of the product of the same tiles without scales."""
     m, n, k = gemm_shape(op)
     rows, columns = min(m, ROWS), min(n, 256)
     count = (m // rows) * (n // columns) * (k * op.regions[0].buffer.dtype.bits // 8 // 32)
@@ -366,7 +366,7 @@ def lower_copy(op: ScaleCopy, context: Context) -> tuple[warp.Operation, ...]:
 
 @facet(ScaleCopy, "demand")
 def price_copy(op: ScaleCopy, context: Context) -> tuple[Demand, ...]:
-    """An issue slot."""
+    """Demand only the issue slot."""
     return ()
 
 

@@ -1,8 +1,8 @@
-"""Cluster launch control: a block that is done asks for the work of one that has not begun, and does it in its place.
+"""Cluster launch control: a block that has finished cancels a block that has not begun, and does its work instead.
 
-The answer comes into 16 bytes of shared memory like a copy, and a barrier tells when it is there. Only the machine
-knows how it is written: calls of tile IR, `clc_is_canceled` and the like, ask its four words. A request may be refused
-at any time, and the reference refuses each: there every block does its own work alone.
+The answer arrives in 16 bytes of shared memory like a copy, and completes on a barrier. Its encoding is opaque: calls
+of tile IR, `clc_is_canceled` and the like, query its four words. A request may fail at any time. In the reference each
+one fails, so that every block does its own work alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RESULT = Parameter("result")
 
 @dataclass(frozen=True, slots=True)
 class TryCancel(tile.TileOp):
-    """Asks for the work of a block that has not begun; the answer's bytes come to `barrier`."""
+    """Requests the work of a block that has not begun; the answer's bytes complete on `barrier`."""
 
     name = "try_cancel"
     reaches_regions = False
@@ -53,11 +53,11 @@ class TryCancel(tile.TileOp):
 
 
 def is_request(stmt: object) -> TypeGuard[TryCancel]:
-    """Whether a block asks for the work of another one."""
+    """Return whether the statement requests the work of another block."""
     return isinstance(stmt, TryCancel)
 
 
-# ---- asking ----------------------------------------------------------------------------------------------------------
+# ---- the request -----------------------------------------------------------------------------------------------------
 
 
 def _answer(argument: Argument, name: str) -> tile.Buffer:
@@ -119,11 +119,11 @@ def lower(op: TryCancel, context: Context) -> tuple[warp.Operation, ...]:
 
 @facet(TryCancel, "demand")
 def price(op: TryCancel, context: Context) -> tuple[Demand, ...]:
-    """An issue slot: the answer is waited for elsewhere."""
+    """Demand only the issue slot: another statement waits for the answer."""
     return ()
 
 
-# ---- what the answer says --------------------------------------------------------------------------------------------
+# ---- queries of the answer -------------------------------------------------------------------------------------------
 
 
 def _question(fn: str) -> Callable[[Call], Value]:
@@ -136,7 +136,7 @@ def _question(fn: str) -> Callable[[Call], Value]:
 
 
 def _refused(*words: Any) -> Any:
-    """What each question gives of an answer that refuses."""
+    """Return the result of each query on a failed request."""
     import numpy as np
 
     return np.zeros_like(words[0], np.int32)

@@ -1,4 +1,4 @@
-"""T.device_assert: a kernel that gives up where a condition does not hold."""
+"""T.device_assert: stops the kernel where a condition does not hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""T.dp4a: a product of four integers of 8 bits with four others, added up."""
+"""T.dp4a: the dot product of four 8-bit integers with four others, added to an int32."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LANES = 4
 
 
 def dp4a(call: Call) -> tile.Store:
-    """`C += A[0] * B[0] + … + A[3] * B[3]`, from the elements that are given, or the first ones, on."""
+    """Build `C += A[0] * B[0] + … + A[3] * B[3]`, counted from the given elements, or from the first of a tile."""
     (a, at_a), (b, at_b), (c, at_c) = (_first(call, name) for name in "ABC")
     for name, buffer, wanted in (("A", a, (INT8, UINT8)), ("B", b, (INT8, UINT8)), ("C", c, (INT32,))):
         if buffer.dtype not in wanted:

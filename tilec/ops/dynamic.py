@@ -1,4 +1,4 @@
-"""T.dynamic: names of sizes that a kernel learns at launch, from the shapes of the arrays that it is given."""
+"""T.dynamic: names of sizes that are known at launch, from the shapes of the kernel's arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def signature(name: str) -> Signature:
 
 
 def build(call: Call) -> Value:
-    """Return the size that `T.dynamic("m")` names, or several: `T.dynamic("m, n")`."""
+    """Return the size variable of `T.dynamic("m")`, or a tuple of them for `T.dynamic("m, n")`."""
     text = call["name"].value
     dtype = call.dtype("dtype")
     if dtype == INT64:

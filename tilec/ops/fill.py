@@ -72,8 +72,8 @@ def _check_clear(call: Call) -> TileOp:
 
 
 def masked(op: Fill) -> Parallel:
-    """The fill of a part of a fragment as a nest over all of it. A part as large as that may begin behind its first
-    element, and what would lie beyond its last is not there."""
+    """Build the fill of a part of a fragment as a nest over the whole fragment, masked by the part's bounds. A part
+    that reaches beyond the fragment's end is clipped."""
     (part,) = op.regions
     variables = tuple(Var(f"{part.buffer.name}.{d}") for d in range(len(part.extent)))
     bounds: list[Expr] = []

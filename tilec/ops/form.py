@@ -1,7 +1,7 @@
-"""The types of the fields of operations, and whether the operations of a kernel hold what those types say.
+"""The types of the fields of operations, and the verifier of a kernel's operations against them.
 
-Whoever has made tile IR, the front end or a file, it is verified by them. An attribute with a default may be absent
-from the text. What regions must have in common is said by a function, the facet `agrees`.
+It verifies tile IR from the front end and from files alike. An attribute with a default may be absent from the text.
+The facet `agrees` of an operation verifies what its regions must have in common.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ Barrier = Annotated[tile.Load, schema.Where(_is_barrier, "an element of a barrie
 Whole = Annotated[int, schema.Range(0, MOST)]
 Positive = Annotated[int, schema.Range(1, MOST)]
 Leader = Annotated[int, schema.Range(0, 1023)]
-"""The thread of the block that does what one thread does for all."""
+"""The thread of the block that issues an operation for all threads."""
 NOBODY = -1
-"""A leader that is not known yet: the front end knows it once it knows which role comes there."""
+"""The leader until the front end knows which role executes the operation."""
 Announces = Annotated[bool, schema.Where(lambda announces: announces is True, "True")]
-"""Whether the operation announces its bytes to its barrier by itself, as every kernel means it."""
+"""The operation announces its bytes to its barrier (expect-tx) by itself; no kernel can say otherwise."""
 Yes = Literal[True]
 
 
 def violations(kernel: tile.Kernel) -> Iterator[tuple[Span, str]]:
-    """What is wrong with the operations of a kernel, each with its place."""
+    """Yield the violations in the operations of a kernel, each with its span."""
     for stmt in tile.walk(kernel.body):
-        for said in _wrong(stmt, kernel):
-            yield stmt.span, said
+        for violation in _wrong(stmt, kernel):
+            yield stmt.span, violation
 
 
 def show_violations(kernel: tile.Kernel) -> Iterator[str]:
-    return (f"line {span.line}: {said}" for span, said in violations(kernel))
+    return (f"line {span.line}: {violation}" for span, violation in violations(kernel))
 
 
 def _wrong(stmt: tile.Stmt, kernel: tile.Kernel) -> Iterator[str]:
@@ -76,10 +76,10 @@ def _wrong(stmt: tile.Stmt, kernel: tile.Kernel) -> Iterator[str]:
     elif isinstance(stmt.leader, int) and stmt.leader >= kernel.threads:
         yield f"{stmt.name}: leader is thread {stmt.leader} of {kernel.threads}"
     elif "agrees" in (facets := registry.get(stmt.name).facets):
-        yield from (f"{stmt.name}: {said}" for said in facets["agrees"](stmt))
+        yield from (f"{stmt.name}: {violation}" for violation in facets["agrees"](stmt))
 
 
-# ---- what regions have in common -------------------------------------------------------------------------------------
+# ---- agreement of regions --------------------------------------------------------------------------------------------
 
 
 def same_shape(one: tile.Region, other: tile.Region) -> Iterator[str]:

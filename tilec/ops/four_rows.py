@@ -1,7 +1,7 @@
-"""T.tma_gather4 and T.tma_scatter4: four rows of a matrix, each by its own index, to and from a shared tile by TMA.
+"""T.tma_gather4 and T.tma_scatter4: TMA copies of four rows of a matrix, each with its own index, from and to a tile.
 
-The tensor stands in the operation as one row of it, from column `col` on; the four indices are the attributes `row0` to
-`row3`. What lies outside the tensor reads as 0 and is not written (PTX ISA, "Tiled::gather4/scatter4" modes).
+The operation's region of the tensor is any one row, from column `col` on. The four indices are the attributes `row0` to
+`row3`. Outside the tensor TMA reads 0 and writes nothing (PTX ISA, "Tiled::gather4/scatter4" modes).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROWS = 4
 
 @dataclass(frozen=True, slots=True)
 class Gather4(tile.TileOp):
-    """Four rows of a tensor to a tile, of which `source` is any one; the bytes come to `barrier`."""
+    """Copies four rows of a tensor, of which `source` is any one, to a tile; the bytes complete on `barrier`."""
 
     name = "gather4"
     moves = True
@@ -66,7 +66,7 @@ class Gather4(tile.TileOp):
 
 @dataclass(frozen=True, slots=True)
 class Scatter4(tile.TileOp):
-    """Four rows of a tile to a tensor, of which `destination` is any one."""
+    """Copies four rows of a tile to rows of a tensor, of which `destination` is any one."""
 
     name = "scatter4"
     moves = True
@@ -102,7 +102,7 @@ def _check_scatter(call: Call) -> tile.TileOp:
 
 
 def _row(call: Call, tensor: tile.Buffer, region: tile.Region) -> tile.Region:
-    """A row of the tensor, as long as those of the tile."""
+    """Return the region of one row of the tensor, as long as the rows of the tile."""
     if tensor.dtype != region.buffer.dtype:
         fail(
             "dtype-mismatch",
@@ -124,7 +124,7 @@ def _tensor(call: Call, name: str) -> tile.Buffer:
 
 
 def _tile(call: Call, name: str) -> tile.Region:
-    """Four rows from a multiple of four on: else the swizzle would lie in them otherwise than in the tile."""
+    """Return the four rows of a tile. They must begin at a multiple of four, where the swizzle pattern is in phase."""
     region = call.region(name)
     if region.buffer.scope != "shared":
         _refuse(call, name, region, f"{region.buffer.name} is in {region.buffer.scope} memory")
@@ -176,7 +176,7 @@ def _reference(op: FourRows, env: Environment) -> None:
 
 
 def _one_row(region: tile.Region, row: int, number: int) -> tile.Region:
-    """Of a tensor the row of this index, of a tile that of this number."""
+    """Return row `row` of a tensor, or the `number`-th of the four rows of a tile."""
     if region.buffer.scope == "global":
         return replace(region, start=(tile.integer(row), region.start[1]))
     dim = region.extent.index(ROWS)
@@ -238,7 +238,7 @@ SCATTER4 = register(
 
 
 def _four(op: FourRows, region: tile.Region) -> warp.FourRows:
-    """The indices, and which row of the tile is the first."""
+    """Return the four row indices with the first row of the tile."""
     at: tile.Expr = tile.integer(0)
     for start, extent in zip(region.start[:-1], region.buffer.shape[:-1], strict=True):
         at = add(scale(at, extent), start)
@@ -249,8 +249,9 @@ def _four(op: FourRows, region: tile.Region) -> warp.FourRows:
 def lower_gather(op: Gather4, context: Context) -> tuple[warp.Operation, ...]:
     source, destination = op.regions
     load = warp.TmaLoad(
-        tensor_map_of(source, destination.buffer, context), source.start, destination.buffer, barrier=barrier_of(op),
-        leader=op.leader, announces=op.announces, four=_four(op, destination), cursors=context.cursors, span=op.span,
+        tensor_map_of(source, destination.buffer, context), source.start, destination.buffer,
+        barrier=barrier_of(op), leader=op.leader, announces=op.announces,
+        four=_four(op, destination), cursors=context.cursors, span=op.span,
     )  # fmt: skip
     return (load,)
 

@@ -1,4 +1,4 @@
-"""T.im2col: what the filter of a convolution sees at some places, as the rows of a tile."""
+"""T.im2col: the elements under the filter of a convolution at some positions, as the rows of a tile."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 MAX_PIXELS = 1024  # of one copy (cuTensorMapEncodeIm2col)
 MAX_STRIDE = 8
-CORNERS = {4: (-128, 127), 5: (-16, 15)}  # by the dimensions of the tensor
-MOST_OFFSET = {4: 255, 5: 31}  # of a tap: they share 16 bits
+CORNERS = {4: (-128, 127), 5: (-16, 15)}  # by the rank of the tensor
+MOST_OFFSET = {4: 255, 5: 31}  # of a tap, by the rank of the tensor: all of them share 16 bits
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
     """A square filter of `kernel` taps a side, `dilation` pixels apart, over images or volumes with `pad` pixels of
-    zeros around them, `stride` pixels from place to place. `sides` are their extents, the width last. Row r of the
-    matrix is place r, along the width first, then down the image, then through the volume, then on to the next one;
-    column c is channel c % channels of tap c // channels, along the width first."""
+    zeros around them. It moves by `stride` pixels. `sides` are the extents of an image, the width last. Row r of the
+    matrix is position r of the filter: along the width first, then height, depth and image. Column c is channel
+    c % channels of tap c // channels; taps count along the width first."""
 
     sides: tuple[int, ...]
     channels: int
@@ -49,7 +49,7 @@ class Geometry:
 
     @property
     def reach(self) -> int:
-        """From the first tap of the filter to the last, in pixels."""
+        """The distance from the first tap of a side to the last, in pixels."""
         return self.dilation * (self.kernel - 1)
 
     @property
@@ -58,13 +58,13 @@ class Geometry:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """How many there are along each side."""
+        """The positions of the filter along each side."""
         return tuple((size + 2 * self.pad - self.reach - 1) // self.stride + 1 for size in self.sides)
 
 
 @dataclass(frozen=True, slots=True)
 class Im2col(tile.TileOp):
-    """What a square filter sees in `images`, from this `row` and `column` of all that it sees on, to `matrix`."""
+    """Copies a tile of the im2col matrix of `images`, from this `row` and `column` of it on, to `matrix`."""
 
     name = "im2col"
     by_warpgroups = True
@@ -123,14 +123,14 @@ def _check(call: Call) -> tile.TileOp:
         pad=numbers["pad"],
         span=call.span,
     )
-    seen = geometry(op)
-    if min(seen.places) < 1:
-        image = " × ".join(map(str, seen.sides))
+    conv = geometry(op)
+    if min(conv.places) < 1:
+        image = " × ".join(map(str, conv.sides))
         fail(
             "shape-mismatch",
             f"{call.name}: the filter is larger than the images",
             call.span,
-            f"it spans {seen.reach + 1} pixels, an image {image} and {seen.pad} on each side",
+            f"it spans {conv.reach + 1} pixels, an image {image} and {conv.pad} on each side",
             secondary=(Label(img.buffer.span, f"shape {show_shape(img.extent)}"),),
             help="pad more, or use a smaller kernel or dilation",
         )
@@ -148,7 +148,7 @@ def _refuse(call: Call, name: str, region: tile.Region, wanted: str) -> None:
 
 
 def _step(call: Call, name: str) -> tile.Expr:
-    """Which tile of rows or of columns, counted from 0."""
+    """Return the number of a tile of rows or columns, counted from 0."""
     step = as_expr(call[name])
     if step.dtype.kind not in ("int", "uint"):
         call.refuse(name, "an integer")
@@ -164,20 +164,20 @@ def _reference(op: Im2col, env: Environment) -> None:
     import numpy as np
 
     img, col = op.regions
-    seen, images = geometry(op), env.read(img)
+    conv, images = geometry(op), env.read(img)
     first_row, first_column = (env.scalar(index) for index in (op.row, op.column))
     row = int(first_row) + np.arange(col.extent[0])[:, None]
     column = int(first_column) + np.arange(col.extent[1])[None, :]
-    rest, tap = row + 0 * column, column // seen.channels
-    inside = (column >= 0) & (column < seen.columns)
+    rest, tap = row + 0 * column, column // conv.channels
+    inside = (column >= 0) & (column < conv.columns)
     at: list[NDArray[np.int64]] = []
-    for side, places in zip(reversed(seen.sides), reversed(seen.places), strict=True):
-        pixel = rest % places * seen.stride + tap % seen.kernel * seen.dilation - seen.pad
+    for side, places in zip(reversed(conv.sides), reversed(conv.places), strict=True):
+        pixel = rest % places * conv.stride + tap % conv.kernel * conv.dilation - conv.pad
         inside = inside & (pixel >= 0) & (pixel < side)
         at.insert(0, pixel)
-        rest, tap = rest // places, tap // seen.kernel
+        rest, tap = rest // places, tap // conv.kernel
     inside &= (rest >= 0) & (rest < img.extent[0])
-    indices = tuple(np.where(inside, index, 0) for index in (rest, *at, column % seen.channels))
+    indices = tuple(np.where(inside, index, 0) for index in (rest, *at, column % conv.channels))
     env.write(col, np.where(inside, images[indices], 0).astype(images.dtype))
 
 
@@ -227,31 +227,31 @@ IM2COL = register(
 
 
 def why_no_map(op: Im2col) -> str | None:
-    """Why TMA cannot fill the tile in its im2col mode, or None: one copy takes pixels of one tap of the filter."""
+    """Return why TMA's im2col mode cannot fill the tile, or None. One copy takes pixels of one tap of the filter."""
     image, buffer = (r.buffer for r in op.regions)
-    seen, size = geometry(op), image.dtype.bytes
+    conv, size = geometry(op), image.dtype.bytes
     rows, columns = buffer.shape
-    if seen.channels % columns:
-        return f"its {columns} columns do not divide {seen.channels} channels"
-    if seen.channels * size % TMA_ALIGNMENT or columns * size % TMA_ALIGNMENT:
-        return f"a pixel has {seen.channels * size} bytes and a row {columns * size}, not multiples of {TMA_ALIGNMENT}"
+    if conv.channels % columns:
+        return f"its {columns} columns do not divide {conv.channels} channels"
+    if conv.channels * size % TMA_ALIGNMENT or columns * size % TMA_ALIGNMENT:
+        return f"a pixel has {conv.channels * size} bytes and a row {columns * size}, not multiples of {TMA_ALIGNMENT}"
     if row_divisor(image) * size % TMA_ALIGNMENT:
         return f"its strides are not multiples of {TMA_ALIGNMENT} bytes"
     if rows > MAX_PIXELS:
         return f"a copy has at most {MAX_PIXELS} rows"
-    if seen.stride > MAX_STRIDE:
+    if conv.stride > MAX_STRIDE:
         return f"a stride is at most {MAX_STRIDE}"
     rank = len(image.shape)
-    corners, (least, most) = (-seen.pad, seen.pad - seen.reach), CORNERS[rank]
+    corners, (least, most) = (-conv.pad, conv.pad - conv.reach), CORNERS[rank]
     if not least <= min(corners) <= max(corners) <= most:
         return "the filter reaches too far out of the image"
-    if seen.reach > MOST_OFFSET[rank]:
-        return f"its last tap lies {seen.reach} pixels from the first, and at most {MOST_OFFSET[rank]} are possible"
+    if conv.reach > MOST_OFFSET[rank]:
+        return f"its last tap lies {conv.reach} pixels from the first, and at most {MOST_OFFSET[rank]} are possible"
     return None
 
 
 def cp_async_width(op: Im2col) -> int | None:
-    """The bytes of one cp.async, whose elements are channels of one pixel; None where there are fewer than 4."""
+    """Return the bytes of one cp.async, whose elements are channels of one pixel; None for fewer than 4."""
     image, buffer = (r.buffer for r in op.regions)
     together = math.gcd(row_divisor(image), buffer.shape[-1]) * image.dtype.bytes
     return next((width for width in (16, 8, 4) if together % width == 0), None)
@@ -266,7 +266,7 @@ def lower(op: Im2col, context: Context) -> tuple[warp.Operation, ...]:
         case "cp_async":
             width, placement = cp_async_width(op), context.shared[buffer.name].placement
             assert width is not None
-            if placement is not None:  # a person says where elements lie
+            if placement is not None:  # the kernel annotates the tile's layout
                 width = min(width, run(placement) * buffer.dtype.bytes)
             layout = row_major(buffer.shape, context.threads, width // buffer.dtype.bytes)
             copy = warp.CpAsync(_gathered(op), op.regions[1], layout, width, cursors=context.cursors, span=op.span)
@@ -287,41 +287,41 @@ def lower(op: Im2col, context: Context) -> tuple[warp.Operation, ...]:
 
 
 def _tma_load(op: Im2col, context: Context) -> warp.TmaLoad:
-    """The first place as the pixel that its first tap sees; which tap it is about, as an offset to all pixels."""
+    """Build the load: the start is the pixel under the first tap, and the tap is an offset that all pixels share."""
     image, buffer = (r.buffer for r in op.regions)
-    seen, layout = geometry(op), context.shared[buffer.name]
+    conv, layout = geometry(op), context.shared[buffer.name]
     row, column = op.row, op.column
-    corners = warp.Corners(-seen.pad, seen.pad - seen.reach, seen.stride)
+    corners = warp.Corners(-conv.pad, conv.pad - conv.reach, conv.stride)
     tensor_map = context.tensor_map(image, (buffer.shape[0], layout.panel), layout.swizzle, corners)
-    which, places = _split(row, seen.places)
+    which, places = _split(row, conv.places)
     first = (
         which,
-        *(_pixel(place, seen.stride, -seen.pad) for place in places),
-        # Behind the last tap there are only zeros, as behind the last channel.
+        *(_pixel(place, conv.stride, -conv.pad) for place in places),
+        # Columns after the last tap are zero: read them after the last channel, outside the tensor.
         tile.Select(
-            _below(column, seen.columns), _int("floormod", column, seen.channels), tile.integer(seen.channels), INT32
+            _below(column, conv.columns), _int("floormod", column, conv.channels), tile.integer(conv.channels), INT32
         ),
     )
-    offsets = tuple(scale(tap, seen.dilation) for tap in _taps(column, seen))
+    offsets = tuple(scale(tap, conv.dilation) for tap in _taps(column, conv))
     return warp.TmaLoad(tensor_map, first, buffer, offsets, cursors=context.cursors, span=op.span)
 
 
 def _gathered(op: Im2col) -> warp.Gather:
-    """Where each element comes from; what lies outside of an image is outside of the tensor."""
-    seen = geometry(op)
+    """Return the index of each element in the tensor. An index outside an image is outside the tensor too."""
+    conv = geometry(op)
     i, j = tile.Var("%e0"), tile.Var("%e1")
     row, column = add(op.row, i), add(op.column, j)
-    image, places = _split(row, seen.places)
+    image, places = _split(row, conv.places)
     pixels = (
-        add(_pixel(place, seen.stride, -seen.pad), scale(tap, seen.dilation))
-        for place, tap in zip(places, _taps(column, seen), strict=True)
+        add(_pixel(place, conv.stride, -conv.pad), scale(tap, conv.dilation))
+        for place, tap in zip(places, _taps(column, conv), strict=True)
     )
-    indices = (image, *pixels, _int("floormod", column, seen.channels))
-    return warp.Gather(op.regions[0].buffer, (i, j), indices, _below(column, seen.columns))
+    indices = (image, *pixels, _int("floormod", column, conv.channels))
+    return warp.Gather(op.regions[0].buffer, (i, j), indices, _below(column, conv.columns))
 
 
 def _split(number: tile.Expr, extents: Sequence[int]) -> tuple[tile.Expr, tuple[tile.Expr, ...]]:
-    """A number counted along the last of the extents first: its digits, and what is left."""
+    """Split a number into digits of these extents, the last fastest. Return the remaining quotient and the digits."""
     digits: list[tile.Expr] = []
     before = 1
     for extent in reversed(extents):
@@ -330,9 +330,9 @@ def _split(number: tile.Expr, extents: Sequence[int]) -> tuple[tile.Expr, tuple[
     return _int("floordiv", number, before), tuple(digits)
 
 
-def _taps(column: tile.Expr, seen: Geometry) -> tuple[tile.Expr, ...]:
-    """Which tap of the filter a column is about, along each side."""
-    first, others = _split(_int("floordiv", column, seen.channels), (seen.kernel,) * (len(seen.sides) - 1))
+def _taps(column: tile.Expr, conv: Geometry) -> tuple[tile.Expr, ...]:
+    """Return the tap of a column along each side of the filter."""
+    first, others = _split(_int("floordiv", column, conv.channels), (conv.kernel,) * (len(conv.sides) - 1))
     return first, *others
 
 

@@ -1,4 +1,4 @@
-"""Functions of float32 by name of their instruction: approximations of the hardware, IEEE operations rounded as asked.
+"""Functions of float32 that name an instruction: hardware approximations, and IEEE operations with a rounding mode.
 
 In tile IR they are calls of `fast_exp`, `ieee_add_rz` and the like.
 """
@@ -87,25 +87,25 @@ FUNCTIONS |= {
 }
 
 
-# ---- what they compute -----------------------------------------------------------------------------------------------
+# ---- references ------------------------------------------------------------------------------------------------------
 
 
-def _directed(mode: str, nearest: Any, beyond: Any) -> Any:
-    """A result rounded to nearest, and the sign of what it lacks of the exact one, rounded as asked."""
+def _directed(mode: str, nearest: Any, excess: Any) -> Any:
+    """Return the result in rounding mode `mode`, from the `nearest` one and the sign of the exact one less that."""
     import numpy as np
 
     up, down = np.nextafter(nearest, np.float32(math.inf)), np.nextafter(nearest, np.float32(-math.inf))
     if mode == "rn":
         return nearest
-    raised, lowered = np.where(beyond > 0, up, nearest), np.where(beyond < 0, down, nearest)
+    raised, lowered = np.where(excess > 0, up, nearest), np.where(excess < 0, down, nearest)
     if mode == "rz":
         return np.where(nearest > 0, lowered, np.where(nearest < 0, raised, nearest))
     return raised if mode == "ru" else lowered
 
 
 def _exact(fn: str, mode: str, operands: tuple[Any, ...]) -> Any:
-    """In float64 products of float32 are exact, and so are the remainders of quotients and roots; of a sum what
-    float64 loses is added up apart (Knuth's TwoSum)."""
+    """Compute a function of float32 with one rounding. In float64, products of float32 and the remainders of quotients
+    and roots are exact. For sums the rounding error of float64 is computed separately (Knuth's TwoSum)."""
     import numpy as np
 
     x, *others = (np.asarray(o, np.float64) for o in operands)
@@ -115,7 +115,7 @@ def _exact(fn: str, mode: str, operands: tuple[Any, ...]) -> Any:
         a, b = parts[fn]
         total = a + b
         lost = (a - (total - (total - a))) + (b - (total - a))
-        # Halfway between two float32, what float64 lost decides.
+        # Halfway between two float32, the error of float64 decides.
         total = np.where(lost == 0, total, np.nextafter(total, np.copysign(math.inf, lost)))
         nearest = total.astype(np.float32)
         return _directed(mode, nearest, total - nearest)
@@ -130,9 +130,9 @@ def _exact(fn: str, mode: str, operands: tuple[Any, ...]) -> Any:
 
 
 def fused(x: Any, y: Any, z: Any, dtype: DType) -> Any:
-    """x * y + z as a float64 or float32; of a smaller type as a float32 with an odd last digit where digits are lost,
-    so that rounding it to that type is the only rounding (Boldo, Melquiond: Emulation of FMA and correctly rounded
-    sums, 2008)."""
+    """Compute x * y + z, rounded once, as float64 or float32. For a smaller type return a float32 rounded to odd, so
+    that rounding it to that type gives the correctly rounded result (Boldo, Melquiond: Emulation of FMA and correctly
+    rounded sums, 2008)."""
     import numpy as np
 
     if dtype == FLOAT64:
@@ -145,8 +145,8 @@ def fused(x: Any, y: Any, z: Any, dtype: DType) -> Any:
 
 
 def _fused_doubles(x: Any, y: Any, z: Any) -> Any:
-    """As Boldo and Melquiond have it: product and sum in two parts each, of which the smaller ones are added up with an
-    odd last digit. What is so small or large that a part may not be a number is rounded twice."""
+    """Compute the fma of float64 as Boldo and Melquiond do: product and sum have two parts each, and the smaller parts
+    are added with rounding to odd. Operands whose parts could underflow or overflow are rounded twice."""
     import numpy as np
 
     x, y, z = np.broadcast_arrays(x, y, z)
@@ -165,16 +165,16 @@ def _fused_doubles(x: Any, y: Any, z: Any) -> Any:
 
 
 def _lost_in_product(x: Any, y: Any) -> Any:
-    """What rounding takes from x * y (Dekker)."""
+    """Return the rounding error of x * y (Dekker)."""
     a, b = ((each * 134217729.0 - (each * 134217729.0 - each)) for each in (x, y))
     return (x - a) * (y - b) - (x * y - a * b - (x - a) * b - a * (y - b))
 
 
 def _two_sum(a: Any, b: Any) -> tuple[Any, Any]:
-    """The sum, and what rounding takes from it (Knuth)."""
+    """Return the sum and its rounding error (Knuth)."""
     total = a + b
-    there = total - a
-    return total, (a - (total - there)) + (b - there)
+    added = total - a
+    return total, (a - (total - added)) + (b - added)
 
 
 def _reference(fn: str, mode: str) -> Callable[..., Any]:
@@ -182,7 +182,7 @@ def _reference(fn: str, mode: str) -> Callable[..., Any]:
 
 
 def references() -> dict[str, Callable[..., Any]]:
-    """By the name that the call has in tile IR."""
+    """Return the references by the name of the call in tile IR."""
     import numpy as np
 
     fast: dict[str, Callable[..., Any]] = {

@@ -1,4 +1,4 @@
-"""T.any_of and T.all_of: whether some element of a box holds, or all of them do."""
+"""T.any_of and T.all_of: the disjunction and the conjunction of a box's elements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilec.support.diagnostics import Label, fail
 Op = Literal["and", "or"]
 
 MOST_ELEMENTS = 1024
-"""Each is an instruction of its own."""
+"""The limit of a box: each element takes an instruction."""
 
 
 def _over_elements(op: Op) -> Callable[[Call], Value]:
@@ -48,7 +48,7 @@ def _truths(region: tile.Region) -> Iterator[tile.Expr]:
 
 
 def _folded(op: Op, terms: list[tile.Expr]) -> tile.Expr:
-    """As a balanced tree, which a walk does not go deep into."""
+    """Combine the terms as a balanced tree, so that recursion over it stays shallow."""
     if len(terms) == 1:
         return terms[0]
     half = len(terms) // 2

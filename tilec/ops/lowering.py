@@ -1,4 +1,4 @@
-"""What an operation's `lower` and `demand` are given: the layouts chosen for its tiles, and what may be asked for."""
+"""The context of an operation's `lower` and `demand`, and helpers that several operations lower with."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ TMA_ALIGNMENT = 16  # bytes: global address, row strides, inner box (cuTensorMap
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`cursors` are the positions of the rings that the operation's tiles belong to; `tensor_map(tensor, box, swizzle,
-    corners)` registers a TMA descriptor; `scratch(bytes, span)` asks for shared memory of the operation's own."""
+    """The layouts of an operation's tiles, and two services. `cursors` are the positions in the rings of its tiles.
+    `tensor_map(tensor, box, swizzle, corners)` registers a TMA descriptor; `scratch(bytes, span)` allocates shared
+    memory for the operation alone."""
 
     threads: int
     fragments: Mapping[str, Fragment]
@@ -34,7 +35,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """So much of one priced instruction kind, so many `times` one after the other; the target file has the price."""
+    """An amount of one instruction kind, needed `times` times in sequence; the target file has the price."""
 
     kind: InstructionKind
     parameters: tuple[tuple[str, int], ...]
@@ -46,13 +47,13 @@ def demand(kind: InstructionKind, **parameters: int) -> Demand:
 
 
 def loaded(buffer: tile.Buffer, size: int, threads: int) -> tuple[Demand, ...]:
-    """What it asks of the machine that threads load so many bytes of a buffer into registers: nothing of one whose
-    elements lie there, nor of a barrier, which is no value."""
+    """List the demands of loading `size` bytes of a buffer into the registers of `threads` threads. Buffers in
+    registers, tensor memory and barriers demand nothing."""
     return _accessed(buffer, "ld.global", "ld.shared", size, threads)
 
 
 def stored(buffer: tile.Buffer, size: int, threads: int) -> tuple[Demand, ...]:
-    """Likewise that they store so many bytes from registers."""
+    """List the demands of storing `size` bytes from registers to a buffer, as `list_load_demands` does for loads."""
     return _accessed(buffer, "st.global", "st.shared", size, threads)
 
 
@@ -65,13 +66,13 @@ def _accessed(
         case "shared":
             return (demand(in_shared, bytes=size, threads=threads),)
         case "tmem" | "fragment" | "local" | "reducer" | "barrier":
-            return ()  # tensor memory is reached by instructions of its own
+            return ()  # tensor memory has its own instructions
         case _:
             assert_never(buffer.scope)
 
 
 def tensor_map_of(global_region: tile.Region, buffer: tile.Buffer, context: Context) -> TensorMap:
-    """The TMA descriptor between this region of a tensor and the tile."""
+    """Register the TMA descriptor that copies between this region of a tensor and the tile."""
     layout = context.shared[buffer.name]
     return context.tensor_map(global_region.buffer, (*global_region.extent[:-1], layout.panel), layout.swizzle, None)
 
@@ -79,8 +80,8 @@ def tensor_map_of(global_region: tile.Region, buffer: tile.Buffer, context: Cont
 def tma_store(
     op: tile.TileOp, context: Context, parts: int, at_once: bool, atomic: Literal["", "add", "min", "max"] = ""
 ) -> tuple[Operation, ...]:
-    """A shared tile to a tensor by TMA, in `parts` by so many warpgroups, each the rows that it has; `at_once` waits
-    for it here."""
+    """Store a shared tile to a tensor by TMA. Each of `parts` warpgroups stores its own rows; `at_once` waits for
+    completion here."""
     source, destination = op.regions
     rows, box = 0, destination
     if parts > 1:
@@ -102,9 +103,9 @@ def sweep(
     order: tile.Order = "relaxed",
     width: int | None = None,
 ) -> Elementwise:
-    """`destination = value`, or an atomic combination of the two, element by element, each thread moving the elements
-    it holds (or runs of `width` elements, by default of 16 bytes). Of a fragment some columns may be moved, if every
-    thread has a share in them."""
+    """Build the nest `destination = value`, or an atomic combination of the two, element by element. Each thread moves
+    the elements of a fragment that it holds; without a fragment, runs of `width` elements, by default 16 bytes. A part
+    of a fragment's columns is possible if every thread holds some of them."""
     regions = [destination, value] if isinstance(value, tile.Region) else [destination]
     held = next((r for r in regions if r.buffer.scope == "fragment"), None)
     extents = destination.shape if held is None else held.extent
@@ -126,8 +127,8 @@ def sweep(
 
 
 def element(region: tile.Region, variables: tuple[tile.Var, ...], extents: tuple[int, ...]) -> tuple[tile.Expr, ...]:
-    """The index, in the region's buffer, of the element at `variables` of a box of `extents`: dimensions of extent 1
-    stay at the region's start, the others follow the box's in order."""
+    """Return the index in the region's buffer of element `variables` of a box of `extents`. Dimensions of extent 1 stay
+    at the region's start; the others follow the box's dimensions in order."""
     moving = [v for v, extent in zip(variables, extents, strict=True) if extent != 1]
     indices: list[tile.Expr] = []
     for start, extent in zip(region.start, region.extent, strict=True):

@@ -1,6 +1,6 @@
-"""Names of TileLang and of TVM below it that tilec reads but does not carry out, each with the reason and the way out.
+"""Names of TileLang and of TVM below it that tilec knows but does not support, each with the reason and an alternative.
 
-A name that is neither here nor supported is taken for a mistake, and answered with its nearest neighbour.
+A name that is neither here nor supported is reported as a mistake, with the supported name of the nearest spelling.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tilec.support.source import Span
 
 
 def _rows(text: str, because: Diagnostic) -> dict[str, Diagnostic]:
-    """A line per way out: the names, and after a colon what to write. The title completes "T.name is not available"."""
+    """Parse a table whose lines are `names: alternative`. Each title completes "T.name is not available"."""
     rows: dict[str, Diagnostic] = {}
     for line in text.strip().split("\n"):
         names, _, instead = line.partition(":")
@@ -125,11 +125,11 @@ _AMD = _rows(
 )
 
 REFUSED: dict[str, Diagnostic] = {**_AMD, **_BLACKWELL, **_BLOCK_SCALED, **_LEGACY, **_FOREIGN, **_SCHEDULED, **_RAW}
-"""By name, without the `T.`."""
+"""The diagnostic of each unavailable name, without the `T.`."""
 
 
 def refuse(path: str, span: Span) -> None:
-    """Say why `T.name` is not available, if it is one of these."""
+    """Raise the diagnostic of `T.name`, if the name is one of `REFUSED`."""
     found = REFUSED.get(path.removeprefix("T."))
     if found is not None:
         raise CompileError(replace(found, title=f"{path} is not available: {found.title}", primary=Label(span)))

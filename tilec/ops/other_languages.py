@@ -1,7 +1,7 @@
-"""The table of words of Triton, CUDA, numpy and torch that have no meaning here, each with what is written instead.
+"""Words of Triton, CUDA, numpy and torch that have no meaning here, each with its replacement in a kernel.
 
-Every message about an unknown word looks here before it guesses by spelling: a word of another language is no slip.
-A function is looked up by its last name, wherever it comes from: `tl.sum`, `np.sum` and `T.sum` mean the same.
+Messages about an unknown word look here first and guess by spelling afterwards: a word of another language is no typo.
+A function is looked up by its last name, whatever its module: `tl.sum`, `np.sum` and `T.sum` mean the same.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 MODULES = ("np", "numpy", "torch", "tl", "triton", "cp", "cupy", "jnp", "jax", "cuda", "cute", "ct")
-"""What programs of other languages import, and kernels then take for known."""
+"""Modules that programs of other languages import and that kernels use as if they were imported."""
 
 _ROWS = """
 load: write T.copy(A[row, column], tile)
@@ -95,11 +95,11 @@ view reshape: write T.reshape({tile}, shape)
 to type half float astype: write T.copy({tile}, other), which converts to the dtype of the other tile
 zero_ fill_ fill: write T.clear({tile}) or T.fill({tile}, value)
 """
-"""Of a tile or a tensor: `{tile}` is its name, `{last}` the number of its last dimension."""
+"""Methods of a tile or a tensor: `{tile}` is its name, `{last}` the number of its last dimension."""
 
 
 def _by_word(rows: str) -> dict[str, str]:
-    """Return the answer of each word of a table, of which a line is `word word: answer`."""
+    """Return the answer of each word of a table whose lines are `word word: answer`."""
     split = (row.partition(": ") for row in rows.strip().split("\n"))
     return {word: answer.strip() for words, _, answer in split for word in words.split()}
 
@@ -114,27 +114,27 @@ WORDS = tuple(_INSTEAD)
 
 
 def instead_of(path: str) -> str | None:
-    """Return what to write in place of a function or a dtype of another language, if it is one."""
+    """Return the replacement of a function or a dtype of another language, if it is one."""
     return _INSTEAD.get(path.rpartition(".")[2])
 
 
 def dtype_instead_of(name: str) -> str | None:
-    """Return the dtype that another language calls by this name, if one does."""
+    """Return the dtype for another language's name, if it is one."""
     return _DTYPES.get(name)
 
 
 def parameter_instead_of(keyword: str, parameters: Sequence[str]) -> str | None:
-    """Return the one of the parameters that another language calls by this keyword, if one does."""
+    """Return the parameter for another language's keyword, if it is one of `parameters`."""
     parameter = _KEYWORDS.get(keyword)
     return parameter if parameter in parameters else None
 
 
 def advice_on_keyword(keyword: str) -> str | None:
-    """Return what to write in place of a keyword of another language that no parameter here stands for."""
+    """Return the replacement of a keyword of another language that has no parameter here."""
     return _ADVICE_ON_KEYWORDS.get(keyword)
 
 
 def instead_of_method(name: str, tile: str, rank: int) -> str | None:
-    """Return what to write in place of a method that arrays of other languages have, if they have it."""
+    """Return the replacement of a method of other languages' arrays, if they have it."""
     answer = _METHODS.get(name)
     return None if answer is None else answer.format(tile=tile, last=rank - 1)

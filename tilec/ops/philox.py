@@ -1,4 +1,4 @@
-"""Philox 4x32-10, the generator behind T.rng_rand, in numpy: what the call `philox` of tile IR computes."""
+"""Philox 4x32-10, the generator behind T.rng_rand, in numpy: the reference of tile IR's call `philox`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ ROUNDS = 10
 
 
 def reference(key: Any, sequence: Any, position: Any) -> Any:
-    """Of arrays of uint64 the numbers as uint32. Every counter gives four: which one is said by the position's last two
-    bits, the rest of it is the lower half of the counter, and the sequence the upper one, as in cuRAND."""
+    """Compute the random numbers (uint32) of arrays of uint64. A counter gives four numbers; the last two bits of
+    `position` select one. As in cuRAND, its other bits are the counter's lower half, `sequence` is the upper half."""
     import numpy as np
 
     low = np.uint64(0xFFFFFFFF)

@@ -1,6 +1,6 @@
-"""Python's own functions and methods, on values known at compile time. Nothing else of Python runs.
+"""Python's own functions and methods, on compile-time values. Nothing else of Python runs.
 
-Sequences have at most `LONGEST` items, so that no expression takes long or much memory.
+Sequences have at most `MAX_LENGTH` items, so that no expression takes long or much memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilec.support.options import LARGEST_BITS
 from tilec.support.source import Span
 
 _LARGEST_ARGUMENT = 1000
-"""Of functions whose result grows faster than its argument: factorials and binomials."""
+"""The limit for functions whose result grows faster than their argument: factorials and binomials."""
 
 _MATH = (
     "acos", "asin", "atan", "atan2", "cbrt", "ceil", "comb", "copysign", "cos", "cosh", "degrees", "erf", "exp", "exp2",
@@ -44,7 +44,7 @@ _OTHERS = ("len", "min", "max", "range", "zip", "enumerate", "reversed", "sorted
            "repr", "callable", "itertools.product")  # fmt: skip
 NAMES = (*_NUMBERS, *_TYPES, *_OTHERS)
 IMMEDIATE = ("len", "range", "isinstance", "callable", "print")
-"""Those that do not look at every item of a sequence."""
+"""The functions that do not look at every item of a sequence."""
 
 _METHODS: dict[type, tuple[str, ...]] = {
     str: ("lower", "upper", "strip", "lstrip", "rstrip", "split", "rsplit", "join", "replace", "startswith", "endswith",
@@ -56,11 +56,11 @@ _METHODS: dict[type, tuple[str, ...]] = {
     float: ("is_integer",),
 }  # fmt: skip
 CONVERTS = "astype"
-"""The method of numbers, of expressions too, that gives them another type."""
+"""The method that converts numbers and expressions to another type."""
 
 
 def call(name: str, arguments: Sequence[Argument], keywords: Mapping[str, Argument], span: Span) -> Value:
-    """`min(a, b)`, `math.sqrt(x)` and the like."""
+    """Evaluate `min(a, b)`, `math.sqrt(x)` and the like."""
     for argument in (*arguments, *keywords.values()):
         _check_known(f"{name}()", argument, name)
     values = [a.value for a in arguments]
@@ -149,7 +149,7 @@ def _call(name: str, values: list[Value], keywords: dict[str, Value], span: Span
 
 
 def _combinations(lists: Sequence[tuple[Value, ...]], span: Span) -> tuple[Value, ...]:
-    """One item of each list, in all ways."""
+    """Return all tuples of one item of each list."""
     count = math.prod(map(len, lists)) * max(len(lists), 1)
     if count > LONGEST:
         fail("evaluation-too-long", "the result is too large", span, f"{count} items, {LONGEST} are the most")
@@ -162,13 +162,13 @@ def _check_small(values: Iterable[Value], span: Span) -> None:
 
 
 def _check_product(values: Iterable[Value], span: Span) -> None:
-    """Refuse factors whose product could be no result, before they are multiplied."""
+    """Refuse factors whose product would be too large, before they are multiplied."""
     if sum(v.bit_length() for v in values if isinstance(v, int)) > 2 * LARGEST_BITS:
         fail("static-arithmetic", "the result is too large", span)
 
 
 def _concatenated(first: tuple[Value, ...], others: Iterable[Value]) -> tuple[Value, ...]:
-    """`sum(lists, [])`, without making all the sums in between."""
+    """Return `sum(lists, [])` without the partial sums."""
     made = list(first)
     for other in others:
         if not isinstance(other, tuple):
@@ -191,13 +191,13 @@ def _dictionary(values: list[Value], keywords: dict[str, Value], span: Span) -> 
         if isinstance(value, Dictionary):
             pairs += [(e.key, e.value) for e in value.entries]
         else:
-            for key, of in (items(pair, span) for pair in items(value, span)):
-                pairs.append((key, of))
+            for key, held in (items(pair, span) for pair in items(value, span)):
+                pairs.append((key, held))
     return dictionary([Entry(k, v, span) for k, v in [*pairs, *keywords.items()]])
 
 
 def dictionary(entries: Iterable[Entry]) -> Dictionary:
-    """As Python does it: of entries with one key the last counts, in the place of the first."""
+    """Return the dictionary as Python makes it: a later entry of the same key replaces the value, not the position."""
     return Dictionary(tuple({entry.key: entry for entry in entries}.values()))
 
 
@@ -209,7 +209,7 @@ def is_iterable(value: Value) -> bool:
 
 
 def items(value: Value, span: Span) -> Iterable[Value]:
-    """What `for` would give, one after the other."""
+    """Return the items that `for` would iterate over."""
     match value:
         case Dictionary(entries=entries):
             return tuple(e.key for e in entries)
@@ -231,7 +231,7 @@ def _sized(value: Value, span: Span) -> Any:
 
 
 def contains(container: Argument, item: Argument) -> bool:
-    """`item in container`."""
+    """Return `item in container`."""
     if isinstance(container.value, str):
         if not isinstance(item.value, str):
             fail("static-arithmetic", "a string holds strings only", item.span, f"this is {describe(item.value)}")
@@ -242,7 +242,7 @@ def contains(container: Argument, item: Argument) -> bool:
 
 
 def subscript(owner: Value, index: Value, span: Span) -> Value:
-    """`owner[index]`; an index may be a slice."""
+    """Return `owner[index]`."""
     if isinstance(owner, Dictionary):
         found = next((e for e in owner.entries if e.key == index), None)
         if found is None:
@@ -268,7 +268,7 @@ def subscript(owner: Value, index: Value, span: Span) -> Value:
 
 
 def part(owner: Value, bounds: tuple[Value, Value, Value], span: Span) -> Value:
-    """`owner[start:stop:step]`."""
+    """Return `owner[start:stop:step]`."""
     if any(b is not None and not isinstance(b, int) for b in bounds):
         fail("wrong-argument", "the bounds of a slice are integers known at compile time", span)
     if bounds[2] == 0:
@@ -282,19 +282,19 @@ def part(owner: Value, bounds: tuple[Value, Value, Value], span: Span) -> Value:
 
 
 def _shown(value: Value) -> Any:
-    """As Python would print it: a dtype by its name."""
+    """Return the value that Python would print: of a dtype its name."""
     return value.name if isinstance(value, DType) else value
 
 
 def text(value: Value, span: Span) -> str:
-    """`str(value)`."""
+    """Return `str(value)`."""
     if is_runtime(value):
         fail("not-a-constant", "text is made of values known at compile time", span, "known only at run time")
     return str(_shown(value))
 
 
 def formatted(value: Argument, conversion: str, spec: str) -> str:
-    """`{value!conversion:spec}` of an f-string."""
+    """Return `{value!conversion:spec}` of an f-string."""
     if re.search(r"\d{4,}", spec):
         fail("static-arithmetic", "the result is too large", value.span)
     if is_runtime(value.value):
@@ -309,7 +309,7 @@ def formatted(value: Argument, conversion: str, spec: str) -> str:
 
 
 def joined(parts: list[str], span: Span) -> str:
-    """An f-string."""
+    """Return the text of an f-string with these parts."""
     if sum(map(len, parts)) > LONGEST:
         fail("evaluation-too-long", "the result is too large", span, f"{LONGEST} characters are the most")
     return "".join(parts)
@@ -319,7 +319,7 @@ def joined(parts: list[str], span: Span) -> str:
 
 
 def methods(owner: Value) -> tuple[str, ...]:
-    """The names after the dot that mean something."""
+    """Return the names of the methods of this value."""
     if isinstance(owner, DType):  # TileLang's are strings
         return _METHODS[str]
     also = (CONVERTS,) if isinstance(owner, int | float) and not isinstance(owner, bool) else ()
@@ -329,7 +329,7 @@ def methods(owner: Value) -> tuple[str, ...]:
 def method(
     owner: Value, name: str, arguments: Sequence[Argument], keywords: Mapping[str, Argument], span: Span
 ) -> Value:
-    """`owner.name(…)`."""
+    """Evaluate `owner.name(…)`."""
     values: list[Any] = [a.value for a in arguments]
     owner = owner.name if isinstance(owner, DType) else owner
     if keywords:
@@ -368,7 +368,7 @@ def _of_dictionary(owner: Dictionary, name: str, values: list[Any]) -> Value:
 
 
 def _checked(value: Value, span: Span) -> Value:
-    """Neither too long nor too large."""
+    """Return the value, or fail if it is too long or too large."""
     listed: Any = value
     if isinstance(listed, str | tuple) and len(listed) > LONGEST:
         fail("evaluation-too-long", "the result is too large", span, f"{len(listed)} items, {LONGEST} are the most")

@@ -38,8 +38,8 @@ KINDS: dict[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Reduce(TileOp):
-    """Folds dimension `dim` of `source`, of those that are longer than 1, into `destination`, with what that held
-    unless `clear`."""
+    """Reduces dimension `dim` of `source` into `destination`; unless `clear`, the previous content of `destination`
+    takes part. `dim` counts the dimensions of `get_kept_extents`."""
 
     name = "reduce"
     by_warpgroups = True
@@ -124,7 +124,7 @@ def _check(kind: Kind, call: Call) -> TileOp:
 
 
 def kept_extents(region: Region) -> tuple[int, ...]:
-    """The extents that count: of a part of a tile, those that do not just select an index."""
+    """Return the extents that `dim` counts: all of a whole tile, of a part only those above 1."""
     return region.extent if region.is_whole else region.shape
 
 
@@ -151,11 +151,11 @@ def _reference(op: Reduce, env: Environment) -> None:
 
     src, dst = op.regions
     value = env.read(src)
-    # Sums are carried in the widest type, so that the order of addition does not show in the reference.
+    # Sums are carried in the widest type, so that the reference does not depend on the order of addition.
     dtype = src.buffer.dtype
     wide = value.astype(np.float64 if dtype.is_float else np.uint64 if dtype.kind == "uint" else np.int64)
     kind = op.kind
-    # fmax and fmin pass over NaN, as the hardware's max and min do.
+    # fmax and fmin ignore NaN, as the hardware's max and min do.
     combine: Any = {
         "sum": np.add, "max": np.fmax, "min": np.fmin, "absmax": np.fmax, "abssum": np.add,
         "bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor,
@@ -209,8 +209,8 @@ def lower(op: Reduce, context: Context) -> tuple[warp.Operation, ...]:
 
 
 def is_reducible(layout: Fragment, dim: int) -> bool:
-    """Whether the threads that share a row along `dim` find each other: within a warp by bits of their numbers, beyond
-    it in whole warps."""
+    """Return whether a row along `dim` can be reduced: within a warp its lanes must differ in bits of the lane index,
+    across warps the row must take whole warps."""
     below = 1
     for axis in layout.threads:
         above = below * axis.size
@@ -224,7 +224,7 @@ def is_reducible(layout: Fragment, dim: int) -> bool:
 
 
 def crossing_warps(layout: Fragment, dim: int) -> int:
-    """How many warps hold parts of one row along `dim`."""
+    """Return the number of warps that hold parts of one row along `dim`."""
     below, warps = 1, 1
     for axis in layout.threads:
         if axis.dim == dim:

@@ -1,8 +1,8 @@
-"""T.alloc_reducer and what is done with one: results that every thread builds a part of, put together at the end.
+"""T.alloc_reducer and its operations: results of which every thread accumulates a part, combined at the end.
 
-The parts are a buffer of the scope `reducer`, which lies as the nests that add to it run: threads that other layouts
-give copies of an element have parts of it here. To make the parts, T.reducer_init; to add to them, atomic stores of the
-kind `ATOMICS` has; to put them together in a fragment, T.finalize_reducer.
+The parts are a buffer of scope `reducer`, with the layout of the nests that add to it: threads that would hold copies
+of an element in other layouts hold parts of it here. T.reducer_init initialises the parts, atomic stores of a kind in
+`ATOMICS` add to them, and T.finalize_reducer combines them in a fragment.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tilec.support.records import dataclass
 
 Kind = Literal["sum", "max", "min", "bitand", "bitor", "bitxor"]
 Combination = Literal["add", "max", "min", "bitand", "bitor", "xor"]
-"""What is both an atomic store and an operator of `Binary`."""
+"""The combinations that are both atomic stores and operators of `Binary`."""
 ATOMICS: Mapping[Kind, Combination] = {
     "sum": "add", "max": "max", "min": "min", "bitand": "bitand", "bitor": "bitor", "bitxor": "xor",
 }  # fmt: skip
-"""By kind, what adds to a part."""
+"""The combination that adds to a part, by kind."""
 KINDS: Mapping[str, Kind] = {kind: kind for kind in ATOMICS}
 COMBINATIONS: Mapping[str, Combination] = {name: name for name in ATOMICS.values()}
 
@@ -47,7 +47,7 @@ Parts = Annotated[tile.Region, In(("reducer",))]
 
 @dataclass(frozen=True, slots=True)
 class ReducerInit(tile.TileOp):
-    """One part of each element begins with `value`, the others with what changes nothing; without one, all of them."""
+    """Sets one part of each element to `value` and the others to the identity element; without `value`, all parts."""
 
     name = "reducer_init"
     by_warpgroups = True
@@ -77,8 +77,8 @@ class FinalizeReducer(tile.TileOp):
 
 @dataclass(frozen=True, slots=True)
 class Reducer:
-    """What T.alloc_reducer makes: `result` is what the name means in the text, `parts` what the threads have of it;
-    `everywhere`: each thread has a part of every element."""
+    """The result of T.alloc_reducer: `result` is the kernel's fragment, `parts` the buffer of the threads' parts. With
+    `everywhere` each thread has a part of every element."""
 
     result: tile.Buffer
     parts: tile.Buffer
@@ -87,7 +87,7 @@ class Reducer:
 
 
 def kind_of(call: Call, dtype: DType) -> tuple[Kind, bool]:
-    """The `op` and the `replication` of T.alloc_reducer."""
+    """Return the kind of a T.alloc_reducer, and whether each thread has a part of every element."""
     kind, replication = call["op"].value, call["replication"].value
     if kind not in KINDS:
         call.refuse("op", " or ".join(f'"{k}"' for k in KINDS))
@@ -106,7 +106,7 @@ def kind_of(call: Call, dtype: DType) -> tuple[Kind, bool]:
 
 
 def update(call: Call) -> tuple[Access, tile.Expr]:
-    """The element that T.reducer_update adds to, and what it adds."""
+    """Return the element that T.reducer_update adds to, and the value that it adds."""
     access = call["target"].value
     if not isinstance(access, Access) or access.has_extent:
         call.refuse("target", "one element of a reducer, as in acc[i]")
@@ -137,7 +137,7 @@ def _check_init(call: Call) -> tile.TileOp:
 
 
 def _seed(op: ReducerInit) -> tile.Expr:
-    """What the result begins with, of the reducer's dtype."""
+    """Return the initial value of the result, in the reducer's dtype."""
     return identity(op.kind, op.parts.buffer.dtype) if op.value is None else op.value
 
 
@@ -169,7 +169,7 @@ INIT = register(
 
 @facet(ReducerInit, "lower")
 def lower_init(op: ReducerInit, context: Context) -> tuple[warp.Operation, ...]:
-    """One part of each element has the seed, the others what changes nothing."""
+    """Set one part of each element to the initial value, the others to the identity element."""
     parts = op.regions[0].buffer
     layout = context.fragments[parts.name]
     variables = tuple(tile.Var(f"%e{d}") for d in range(len(parts.shape)))
@@ -187,7 +187,7 @@ def price_init(op: ReducerInit, context: Context) -> tuple[Demand, ...]:
 
 
 def _parts(op: ReducerInit | FinalizeReducer, context: Context) -> int:
-    """How many parts there are, of all elements."""
+    """Return the number of parts of all elements together."""
     layout: Fragment = context.fragments[op.regions[0].buffer.name]
     return layout.register_count * context.threads
 
@@ -254,7 +254,7 @@ FINALIZE = register(
 )
 
 ACROSS_COPIES = -1
-"""As the dimension of a `warp.Reduce`: the threads that have copies of an element, each of them a part of it."""
+"""The `dim` of a `warp.Reduce` over the threads that hold parts of the same element."""
 
 
 @facet(FinalizeReducer, "lower")

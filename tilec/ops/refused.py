@@ -1,5 +1,5 @@
-"""What a mistake leaves in its place while the rest of a kernel is checked: it reads and writes what the statement
-does, and asks for nothing. No kernel has a name for it, and none that has one is compiled.
+"""The placeholder of a wrong statement while the rest of a kernel is checked. It reads and writes the same buffers as
+the statement and demands no instructions. Kernels cannot spell it, and a kernel that contains one is not compiled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilec.support.source import Span
 
 @dataclass(frozen=True, slots=True)
 class Refused(TileOp):
-    """The first `reads` of the regions are read, the others written."""
+    """A wrong statement, which reads the first `reads` regions of `touched` and writes the others."""
 
     name = "refused"
     fragments_lie = "its own way"
@@ -28,12 +28,12 @@ class Refused(TileOp):
 
 
 def refused(reads: tuple[Buffer, ...], writes: tuple[Buffer, ...], span: Span) -> TileOp:
-    """In the place of a statement that reads and writes these."""
+    """Return the placeholder of a statement that reads and writes these buffers."""
     return Refused(tuple(everything(b, span) for b in (*reads, *writes)), len(reads), span=span)
 
 
 def is_refused(stmt: Stmt) -> bool:
-    """Whether something wrong stood here."""
+    """Return whether the statement is the placeholder of a wrong one."""
     return isinstance(stmt, Refused)
 
 

@@ -1,13 +1,14 @@
 """The operations on whole tiles, by name. Each is one file (or folder) of this package, with its facets side by side.
 
-spellings   the `T.*` names a kernel may call it by: parameters, docs, `check`
-effects     the regions it reads and writes
-reference   what it computes, in numpy
-demand      instruction kinds and counts, which a target file prices      } attached with `facet`
-lower       how it becomes warp IR                                        } in the file or folder of the operation
-agrees      what regions and attributes must have in common, if anything  }
+facet       function          says
+spellings   check_X           the `T.*` names of the operation: parameters, docs, and the check of the arguments
+effects     list_X_effects    the regions that it reads and writes
+reference   evaluate_X        its result, in numpy
+demand      list_X_demands    instruction kinds and counts, which a target file prices  } attached with `attach_facet`
+lower       lower_X           its operations of warp IR                                 } in the file or folder of
+agrees      verify_X          violations among its regions and attributes               } the operation
 
-What it looks like in tile IR are the fields of its class, a `TileOp`.
+The fields of its class, a `TileOp`, are its form in tile IR.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Environment(Protocol):
-    """What a reference computes on. Arrays have the region's extents; bfloat16 travels as float32."""
+    """The memory that a reference reads and writes. Arrays have the region's extents; bfloat16 travels as float32."""
 
     def read(self, region: tile.Region) -> Array: ...
 
@@ -51,8 +52,8 @@ class Effects:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """One `T.*` name of an operation. `check` turns its arguments into the operation, or fails on the one to blame;
-    `element` does it inside T.Parallel, for those that work on single elements too."""
+    """One `T.*` name of an operation. `check` turns a call into the operation, or fails on the wrong argument.
+    `element` does the same inside T.Parallel, for names that work on single elements too."""
 
     signature: Signature
     doc: str
@@ -69,7 +70,7 @@ Op = TypeVar("Op", bound=tile.TileOp)
 
 @dataclass(slots=True)
 class Operation(Generic[Op]):
-    """`type` is its class in tile IR."""
+    """An operation with its facets. `type` is its class in tile IR."""
 
     type: type[Op]
     spellings: tuple[Spelling, ...]
@@ -100,7 +101,7 @@ _SPELLINGS: dict[str, Spelling] = {}
 
 
 def register(operation: Operation[Op]) -> Operation[Op]:
-    """Make an operation known; called once by the file that owns it."""
+    """Add an operation to the registry; called once by the file that owns it."""
     assert operation.name not in _OPERATIONS, f"two operations are called {operation.name}"
     if operation.type.in_text:
         add_operation(operation.type)
@@ -111,7 +112,7 @@ def register(operation: Operation[Op]) -> Operation[Op]:
 
 
 def facet(of: type[tile.TileOp], which: Facet) -> Callable[[FacetFunction], FacetFunction]:
-    """Decorator: the function is the `which` facet of the operation of this class."""
+    """Return a decorator that makes a function the facet `which` of the operation of class `of`."""
 
     def attach(function: FacetFunction) -> FacetFunction:
         operation = _OPERATIONS[of.name]
@@ -123,23 +124,23 @@ def facet(of: type[tile.TileOp], which: Facet) -> Callable[[FacetFunction], Face
 
 
 def get(name: str) -> Operation[Any]:
-    """The operation that a `TileOp` names."""
+    """Return the operation of a `TileOp`'s name."""
     return _OPERATIONS[name]
 
 
 def find(name: str) -> Operation[Any] | None:
-    """The operation of this name, if there is one."""
+    """Return the operation of this name, if there is one."""
     return _OPERATIONS.get(name)
 
 
 def operations() -> Iterator[Operation[Any]]:
-    """All operations, by name."""
+    """Yield all operations, sorted by name."""
     for name in sorted(_OPERATIONS):
         yield _OPERATIONS[name]
 
 
 def spelling(name: str) -> Spelling | None:
-    """What a kernel means by `T.name`, if that is an operation on whole tiles."""
+    """Return the spelling `T.name`, if it names an operation on whole tiles."""
     return _SPELLINGS.get(name)
 
 

@@ -1,8 +1,8 @@
-"""Statements by which blocks wait for each other, or a grid for the one launched before it.
+"""Statements by which blocks wait for each other, or a grid waits for the grid launched before it.
 
-Like T.sync_threads they stand where they are written: nothing that touches memory which others may touch moves across
-them, and what stands before them is complete there. In the reference, blocks run one after the other up to each
-rendezvous (`interp`).
+Like T.sync_threads they keep their place: no access to memory that other blocks may access moves across them, and all
+accesses before them are complete there. The reference runs the blocks one after the other up to each rendezvous
+(`interp`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from tilec.target.features import Feature
 
 @dataclass(frozen=True, slots=True)
 class RendezvousKind:
-    """`roles`: every role of a block does it, not only the one that computes. `feature`: what a target must have."""
+    """A kind of rendezvous. With `roles` every role of a block executes it, not only the one that computes. `feature`
+    is the target feature that it needs."""
 
     spelled: str
     doc: str
@@ -83,12 +84,13 @@ RENDEZVOUS: dict[str, RendezvousKind] = {
         feature="dependent_launch",
     ),
 }
-"""By what they do."""
+"""The kinds, by the name in tile IR."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous(TileOp):
-    """One of the `RENDEZVOUS`; of `awaited` tiles what is under way has come before it. A grid meets at a `counter`."""
+    """One of the `RENDEZVOUS`, after the copies of `awaited` tiles have completed. The barrier of a grid counts in
+    `counter`, a tensor."""
 
     name = "rendezvous"
     by_warpgroups = True
@@ -103,8 +105,8 @@ class Rendezvous(TileOp):
 
 
 def is_for_every_role(stmt: object) -> TypeGuard[Rendezvous]:
-    """Whether each role of a block does it: threads that do not take part would let the others wait for ever, or go on
-    too early."""
+    """Return whether each role of a block executes the statement: without some threads the others would wait for ever,
+    or go on too early."""
     return isinstance(stmt, Rendezvous) and stmt.kind.roles
 
 
@@ -120,7 +122,7 @@ def _effects(op: Rendezvous) -> Effects:
 
 
 def _reference(op: Rendezvous, env: Environment) -> None:
-    """Who meets whom is the business of the machine that runs the blocks (`interp`)."""
+    """Suspend the block: `interp`, which runs the blocks, lets it go on when the others have arrived."""
     env.rendezvous(op.what)
 
 
@@ -148,7 +150,7 @@ def lower(op: Rendezvous, context: Context) -> tuple[warp.Operation, ...]:
 
 @facet(Rendezvous, "demand")
 def price(op: Rendezvous, context: Context) -> tuple[Demand, ...]:
-    """An issue slot: how long others take is not known."""
+    """Demand only the issue slot: the other blocks' time is unknown."""
     return ()
 
 

@@ -19,7 +19,8 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ScalarFunction:
-    """`is_guarded`: an argument may be evaluated only where a condition holds, so it may index out of range."""
+    """A function that makes a value. With `is_guarded` an argument is evaluated only where a condition holds, so that
+    it may index out of range."""
 
     signature: Signature
     doc: str
@@ -28,12 +29,12 @@ class ScalarFunction:
 
 
 def convert(argument: Argument, dtype: DType) -> Expr:
-    """`T.float32(x)`, `T.cast(x, dtype)`: always typed, also of a Python number."""
+    """Convert a value to `dtype`, as `T.float32(x)` does; a Python number becomes a typed constant."""
     value = argument.value
     if isinstance(value, str) and dtype.is_float and value.lower() in ("inf", "-inf", "nan"):
         return constant(float(value), dtype)
     if isinstance(value, int | float):
-        # Unlike a literal in the program, a cast may cut off.
+        # Unlike a literal in the program, a cast may truncate.
         return constant(value, dtype)
     return cast(as_expr(argument), dtype)
 
@@ -103,7 +104,7 @@ def _classify(what: str) -> Callable[[Call], Value]:
 
 
 def _reinterpret(call: Call) -> Value:
-    """In either order of arguments, as TileLang has both."""
+    """Build T.reinterpret. The arguments may come in either order, as in TileLang."""
     value, dtype = call["value"], call["dtype"]
     if isinstance(value.value, DType | VectorType | str):
         value, dtype = dtype, value
@@ -123,7 +124,7 @@ def _reinterpret(call: Call) -> Value:
 
 def _infinity(call: Call) -> Value:
     dtype = call.dtype("dtype")
-    if not dtype.is_float or dtype.bits <= 8:  # of those, conversions end at the largest number
+    if not dtype.is_float or dtype.bits <= 8:  # conversions to 8-bit floats saturate
         fail("wrong-dtype", f"{dtype} has no infinity", call["dtype"].span, help=f"use T.max_value({dtype.name!r})")
     return constant(math.inf, dtype)
 

@@ -1,7 +1,7 @@
-"""T.cumsum, T.cummax: every element of a tile combined with all before it along one dimension.
+"""T.cumsum, T.cummax: inclusive scans of a tile along one dimension.
 
-Nothing of its own is emitted: `expansion` writes it with shared tiles and element-wise nests, in each of which the
-number of elements that are combined doubles (Hillis and Steele 1986).
+They have no code of their own: `expand_scan` rewrites them as nests over two shared tiles. Each nest doubles the number
+of combined elements (Hillis and Steele 1986).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Kind = Literal["sum", "max"]
 
 @dataclass(frozen=True, slots=True)
 class Scan(tile.TileOp):
-    """Each element of `destination` is all of `source` up to there along `dim`, or from there on in `reverse`."""
+    """Sets each element of `destination` to `source` combined up to there along `dim`; in `reverse`, from there on."""
 
     name = "scan"
     reaches_regions = False
@@ -106,7 +106,7 @@ def _reference(op: Scan, env: Environment) -> None:
 
 
 def expansion(op: Scan, allocate: Callable[[tile.Buffer], tile.Buffer]) -> tuple[tile.Stmt, ...]:
-    """The statements that do it; `allocate` makes the two tiles between which they go back and forth."""
+    """Return the statements that do the scan; `allocate` makes the two shared tiles that they alternate between."""
     src, dst = op.regions
     dim, reverse = op.dim, op.reverse
     kind: tile.BinaryOp = "add" if op.kind == "sum" else "max"
@@ -120,7 +120,7 @@ def expansion(op: Scan, allocate: Callable[[tile.Buffer], tile.Buffer]) -> tuple
     step = 1
     while step < length:
         at = variables[dim]
-        # Kept inside the tile: an element is read even where it is not used.
+        # The index stays inside the tile, since the element is read even where it is not used.
         if reverse:
             exists = tile.Binary("lt", at, tile.integer(length - step), BOOL)
             other: tile.Expr = tile.Binary(

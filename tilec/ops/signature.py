@@ -1,6 +1,6 @@
-"""Matches the arguments of a `T.*` call to its parameters, and asks them to be what the operation needs.
+"""Binds the arguments of a `T.*` call to its parameters, and converts them to what the operation needs.
 
-Every check names the argument it is about and points at its text, so that an operation only lists its demands.
+Each conversion fails with a message that names the argument and points at its text.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ REQUIRED = Required()
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`supported` is False for a parameter of TileLang's that tilec does not honour: only its default is accepted.
-    `hint` is for one that may be ignored, since it changes no result: what tilec does instead."""
+    """A parameter of a `T.*` function. Of a parameter that is not `supported` only the default is accepted. A parameter
+    with a `hint` is ignored, since it changes no result; the hint says what tilec does instead."""
 
     name: str
     default: Value | Required = REQUIRED
@@ -51,14 +51,14 @@ class Parameter:
 
 
 LANES = ("2", "4", "8", "16", "32")
-"""Of vectors."""
+"""The lane counts of vector types."""
 
 ANNOTATIONS = Parameter("annotations", None, hint="tilec reads no annotations here")
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """`variadic` collects any number of positional arguments instead of the first parameters."""
+    """The parameters of a `T.*` function. With `variadic` they are keywords, and positional arguments are collected."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -78,7 +78,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call whose arguments have found their parameters. `span` is the whole call."""
+    """A call whose arguments are bound to parameters. `span` is the whole call."""
 
     name: str
     arguments: Mapping[str, Argument]
@@ -92,7 +92,7 @@ class Call:
         return self.arguments[name].span != self.span
 
     def refuse(self, name: str, wanted: str) -> None:
-        """The argument is not what the operation needs."""
+        """Fail because the argument is not what the operation needs."""
         argument = self[name]
         fail(
             "wrong-argument",
@@ -126,7 +126,7 @@ class Call:
         return value.name
 
     def region(self, name: str, like: tuple[int, ...] | None = None) -> tile.Region:
-        """A tile or a box of one. An index without extent takes those of `like`, aligned at the last dimension."""
+        """Return a tile or a box of one. An index without extents takes those of `like`, aligned at the last one."""
         argument = self[name]
         match argument.value:
             case tile.Buffer(is_dynamic=True) as buffer:
@@ -158,7 +158,7 @@ class Call:
 
 
 def bind(signature: Signature, positional: Sequence[Argument], keywords: Mapping[str, Argument], span: Span) -> Call:
-    """Each argument to its parameter, as Python does it. A parameter that is not given points at the whole call."""
+    """Bind the arguments to the parameters, as Python does. The span of a default is the whole call."""
     name = signature.name
     parameters = {p.name: p for p in signature.parameters}
     places = [] if signature.variadic else [p for p in signature.parameters if not p.keyword_only]
@@ -204,7 +204,7 @@ def bind(signature: Signature, positional: Sequence[Argument], keywords: Mapping
 
 
 def ignored(call: Call, signature: Signature) -> Iterator[Diagnostic]:
-    """A warning for each hint that is given and not followed."""
+    """Yield a warning for each given argument that tilec ignores."""
     for parameter in signature.parameters:
         if parameter.hint and call.is_given(parameter.name) and call[parameter.name].value != parameter.default:
             title = f"{call.name}: `{parameter.name}` has no effect"
@@ -212,8 +212,8 @@ def ignored(call: Call, signature: Signature) -> Iterator[Diagnostic]:
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that `name` was probably meant to be: one that a slip of the hand makes of it."""
-    # Only messages need it, and it takes longer to import than a kernel takes to check.
+    """Return the candidate that `name` is probably a misspelling of, if there is one."""
+    # Only messages need the module, and importing it takes longer than checking a kernel.
     from tilec.support.spelling import nearest
 
     return nearest(name, candidates)
@@ -223,7 +223,7 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
 
 
 def as_dtype(argument: Argument) -> DType:
-    """A dtype by name or object."""
+    """Return a dtype, given by name or as an object."""
     value = argument.value
     if isinstance(value, DType):
         return value
@@ -248,7 +248,7 @@ def as_dtype(argument: Argument) -> DType:
 
 
 def as_element(argument: Argument) -> tuple[DType, int]:
-    """A dtype, and how many neighbours of it one element is."""
+    """Return a dtype and the number of lanes of one element."""
     value = argument.value
     if isinstance(value, str):
         value = vector_type(value) or value
@@ -258,7 +258,7 @@ def as_element(argument: Argument) -> tuple[DType, int]:
 
 
 def vector_type(name: str) -> VectorType | None:
-    """What `float32x4` names."""
+    """Return the vector type of a name like `float32x4`, if it is one."""
     element, _, lanes = name.rpartition("x")
     if element not in BY_NAME or lanes not in LANES:
         return None
@@ -266,7 +266,8 @@ def vector_type(name: str) -> VectorType | None:
 
 
 def as_shape(argument: Argument, what: str, instead: str | None = None) -> tuple[int, ...]:
-    """Positive integers known at compile time: a tuple, or one number. `instead` helps where they are not known."""
+    """Return positive integers known at compile time, from a tuple or one number. `what` names the shape in messages;
+    `instead` is the help if an extent is a run-time value."""
     value = argument.value
     items = value if isinstance(value, tuple) else (value,)
     if not items:
@@ -289,14 +290,14 @@ def as_shape(argument: Argument, what: str, instead: str | None = None) -> tuple
 
 
 def as_extents(argument: Argument, what: str) -> tuple[tile.Extent, ...]:
-    """As `as_shape`, but made of integer parameters too."""
+    """Return the extents of a shape, as `as_shape` does; they may depend on integer parameters too."""
     value = argument.value
     items = value if isinstance(value, tuple) else (value,)
     return tuple(as_extent(Argument(i, argument.span), what) for i in items) or as_shape(argument, what)
 
 
 def as_extent(argument: Argument, what: str) -> tile.Extent:
-    """A positive number, or an integer expression of the kernel's parameters."""
+    """Return a positive number, or an integer expression of the kernel's parameters."""
     value = argument.value
     if isinstance(value, tuple):
         fail("wrong-shape", f"{what} must be made of integers", argument.span, f"holds {describe(value)}")
@@ -315,7 +316,7 @@ def as_extent(argument: Argument, what: str) -> tile.Extent:
 
 
 def as_expr(argument: Argument, dtype: DType | None = None) -> tile.Expr:
-    """A scalar. With `dtype` it is converted to that; without, a Python number becomes int32 or float32."""
+    """Return a scalar, converted to `dtype` if given; without it a Python number becomes int32, int64 or float32."""
     value = argument.value
     if isinstance(value, bool):
         return constant(value, dtype or BOOL)
@@ -328,7 +329,7 @@ def as_expr(argument: Argument, dtype: DType | None = None) -> tile.Expr:
 
 
 def as_count(argument: Argument, what: str) -> tile.Expr:
-    """An integer as int32, in which loops count. `what` says that it must be one."""
+    """Return an integer as int32, the type of loop counters. `what` is the title of the error for other types."""
     if isinstance(argument.value, int) and not isinstance(argument.value, bool):
         return literal(argument.value, INT32, argument.span)
     expr = as_expr(argument)
@@ -338,7 +339,7 @@ def as_count(argument: Argument, what: str) -> tile.Expr:
 
 
 def _element(argument: Argument) -> tile.Expr:
-    """What is known at run time only."""
+    """Return the expression of a value known at run time only."""
     value = argument.value
     if isinstance(value, HeldAccess):
         value = value.read()
@@ -364,11 +365,11 @@ def _element(argument: Argument) -> tile.Expr:
 
 
 _LONGEST_NUMBER = 40
-"""Digits that a message shows."""
+"""The most digits that a message shows."""
 
 
 def literal(value: int, dtype: DType, span: Span) -> tile.Expr:
-    """A Python integer in the program, as `dtype`: it must fit."""
+    """Return a Python integer as a constant of `dtype`; fail if it does not fit."""
     result = constant(value, dtype)
     is_lost = math.isinf(result.value) if dtype.is_float else dtype.kind in ("int", "uint") and result.value != value
     if is_lost:
@@ -403,7 +404,7 @@ def _corner(access: Access, like: tuple[int, ...], span: Span) -> tile.Region:
 
 
 def _inside(region: tile.Region) -> tile.Region:
-    """Tensors may be left: reads give 0 and stores are dropped. Tiles may not."""
+    """Return the region; fail if it leaves its tile. It may leave a tensor: reads give 0 and stores are dropped."""
     if region.buffer.scope == "global":
         return region
     for start, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True):

@@ -1,9 +1,9 @@
 """The statements that only order others: T.sync_threads, T.fence_proxy_async, T.ptx_commit_group and T.ptx_wait_group.
 
-Everything that a kernel needs of this is derived (`lower.insert_sync`), so a kernel is right without them. Those that
-are written stand where they are written: they are statements of the schedule, nothing that they order moves across them
-(`analysis.ordering`), and what they wait for has completed there. Their regions are the tiles that they wait for, found
-from the text around them (`sema.awaits`); to the rest of the compiler they read these."""
+A kernel is correct without them: `lower.insert_sync` derives all the synchronisation that it needs. Those that a kernel
+writes keep their place. They are statements of the schedule, no access that they order moves across them
+(`analysis.ordering`), and the copies that they wait for are complete there. Their regions are the awaited tiles, found
+from the text around them (`sema.awaits`); the rest of the compiler treats them as reads of these tiles."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tilec.support.source import Span
 
 @dataclass(frozen=True, slots=True)
 class BlockBarrier(tile.TileOp):
-    """All threads wait for each other; with `id` those of several roles, `threads` in number."""
+    """A barrier of all threads of the block; with `id` a named barrier of `threads` threads of several roles."""
 
     name = "barrier"
     by_warpgroups = True
-    fragments_lie = "its own way"  # whichever that is: it only waits
+    fragments_lie = "its own way"  # any layout will do: it only waits
     reaches_regions = False
     awaited: tuple[Anywhere, ...] = ()
     id: Annotated[int, schema.Range(0, 15)] | None = field(default=None, kw_only=True)
@@ -42,7 +42,7 @@ class BlockBarrier(tile.TileOp):
 
 @dataclass(frozen=True, slots=True)
 class Fence(tile.TileOp):
-    """What threads have written to shared memory is visible to the asynchronous proxy."""
+    """Makes the threads' writes to shared memory visible to the asynchronous proxy."""
 
     name = "fence"
     by_warpgroups = True
@@ -61,14 +61,13 @@ class CommitCopies(tile.TileOp):
 
 @dataclass(frozen=True, slots=True)
 class WaitCopies(tile.TileOp):
-    """Until at most `pending` groups are under way, which is so once the tiles are there that it waits for.
-    `rendezvous` marks one that a `sync` list asks for: of all threads, for all that a statement writes, wherever it
-    lies."""
+    """Waits until at most `pending` groups of copies are in flight, that is until the `awaited` tiles are complete.
+    `rendezvous` marks the wait of a `sync` list, which is for all threads and for all writes of a statement."""
 
     name = "wait"
     by_warpgroups = True
     is_collective = False
-    fragments_lie = "its own way"  # whichever that is: it only waits
+    fragments_lie = "its own way"  # any layout will do: it only waits
     reaches_regions = False
     awaited: tuple[Anywhere, ...] = ()
     pending: Whole | None = field(default=None, kw_only=True)
@@ -76,24 +75,24 @@ class WaitCopies(tile.TileOp):
 
 
 BARRIERS = (BlockBarrier, Fence, Rendezvous)
-"""Operations that part what touches shared memory into before and after."""
+"""Operations that no access to shared memory may move across."""
 
 Explicit = BlockBarrier | Fence | Rendezvous | CommitCopies | WaitCopies
-"""The statements that only order others."""
+"""A statement that only orders others."""
 
 
 def is_explicit(stmt: tile.Stmt) -> TypeGuard[Explicit]:
-    """Whether the statement only orders others."""
+    """Return whether the statement only orders others."""
     return isinstance(stmt, Explicit)
 
 
 def is_rendezvous(op: tile.TileOp) -> bool:
-    """Whether it is a wait that a `sync` list asks for."""
+    """Return whether the operation is the wait of a `sync` list."""
     return isinstance(op, WaitCopies) and op.rendezvous is not None
 
 
 def spelled(op: Explicit) -> str:
-    """How a kernel writes it."""
+    """Return the statement's spelling in a kernel."""
     match op:
         case WaitCopies(rendezvous=True):
             return "sync="
@@ -110,7 +109,7 @@ def spelled(op: Explicit) -> str:
 
 
 def everything(buffer: tile.Buffer, span: Span) -> tile.Region:
-    """All of a tile, or somewhere in a tensor."""
+    """Return a region for all of a buffer: the whole of a tile, one element of a tensor."""
     extent = (1,) * len(buffer.extents) if buffer.scope == "global" else buffer.shape
     return tile.Region(buffer, tuple(tile.integer(0) for _ in extent), extent, span)
 
@@ -144,7 +143,7 @@ def _effects(op: tile.TileOp) -> Effects:
 
 
 def _reference(op: tile.TileOp, env: Environment) -> None:
-    """One statement after the other, as the reference runs them, there is nothing to wait for."""
+    """Compute nothing: the reference runs one statement after the other."""
 
 
 register(
@@ -256,7 +255,7 @@ def lower_commit(op: CommitCopies, context: Context) -> tuple[warp.Operation, ..
 
 
 def price(op: tile.TileOp, context: Context) -> tuple[Demand, ...]:
-    """An issue slot: what is waited for is in the dependences."""
+    """Demand only the issue slot: the dependences have the waiting time."""
     return ()
 
 

@@ -1,4 +1,4 @@
-"""What a kernel that orders its roles itself says to the tensor cores of sm_100a, beside T.tcgen05_gemm."""
+"""T.tcgen05_mma_arrive: lets the tensor cores of sm_100a arrive at a barrier, in kernels with explicit roles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TensorArrive(TileOp):
-    """The tensor cores arrive at `barrier` once they have done all that `leader` has asked them for; with `paired`, in
+    """The tensor cores arrive at `barrier` when all earlier work that `leader` issued is complete; with `paired`, in
     both blocks of the pair."""
 
     name = "tensor_arrive"
@@ -44,7 +44,7 @@ class TensorArrive(TileOp):
 
 
 def arrival(op: TileOp) -> warp.TensorArrive:
-    """The arrival that an operation which `commits` asks for."""
+    """Build the arrival of an operation that `commits`."""
     assert op.leader is not None
     return warp.TensorArrive(barrier_of(op), op.leader, op.is_paired, span=op.span)
 
@@ -59,7 +59,7 @@ def _effects(op: TileOp) -> Effects:
 
 
 def _reference(op: TileOp, env: Environment) -> None:
-    """What a barrier orders is for `interp` to know, which runs the roles."""
+    """Compute nothing: `interp`, which runs the roles, models barriers."""
 
 
 register(
@@ -89,5 +89,5 @@ def lower(op: TensorArrive, context: Context) -> tuple[warp.Operation, ...]:
 
 @facet(TensorArrive, "demand")
 def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
-    """An issue slot: what is waited for is another role's time."""
+    """Demand only the issue slot: the waiting time is another role's."""
     return ()

@@ -1,4 +1,4 @@
-"""Which thread and which block this is: names that give a value, and that the launch decides."""
+"""The index of the thread and of the block: functions whose values the launch decides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`of` is what has the index or extent: the thread in its block, the block in its grid, or a part of the block."""
+    """A `T.*` function that gives an index or an extent of the launch."""
 
     signature: Signature
     doc: str
@@ -61,4 +61,3 @@ PLACES: dict[str, Place] = {
         Place(BINDING, "the thread's index along `thread`, such as threadIdx.x; also as a loop of one iteration"),
     )
 }
-"""By name."""

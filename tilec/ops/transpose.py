@@ -1,4 +1,4 @@
-"""T.transpose: a tile turned on its last two dimensions."""
+"""T.transpose: the transpose of a two-dimensional tile."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tilec.support.records import dataclass
 
 BANK_BYTES = 4
 AccumulatedOrder = Literal["as accumulated"]
-"""Of a transposition that tilec makes for an 8-bit product, and of that product: the rows of `dst` are in the order of
+"""Marks a transposition that tilec makes for an 8-bit product, and that product. The rows of `dst` are in the order of
 `accumulated_order`, so that the other factor stays in the registers in which it was accumulated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transpose(tile.TileOp):
-    """Puts the columns of `source` into the rows of `destination`."""
+    """Stores the transpose of `source` in `destination`."""
 
     name = "transpose"
     by_warpgroups = True
@@ -99,8 +99,8 @@ TRANSPOSE = register(
 
 
 def swept(op: Transpose, threads: int, copies: int = 1) -> Fragment:
-    """Which thread writes what of `dst`, or of its warpgroup's own one of several `copies`: neighbours read neighbours
-    of `src`, once for each element of their runs."""
+    """Return the layout in which threads write `dst`, or each warpgroup its own one of `copies`. For each element of a
+    run, neighbouring threads read neighbouring elements of `src`."""
     destination = op.regions[1].buffer
     rows, columns = destination.shape
     one = column_major((rows, columns), threads // copies, VECTOR_BYTES // destination.dtype.bytes)
@@ -123,7 +123,7 @@ def lower(op: Transpose, context: Context) -> tuple[warp.Operation, ...]:
 
 
 def _accumulated_row(place: tile.Var) -> tile.Expr:
-    """`accumulated_order`, as an expression."""
+    """Build `accumulated_order(place)` as an expression."""
 
     def digit(divisor: int, modulus: int, times: int) -> tile.Expr:
         shifted = tile.Binary("floordiv", place, tile.integer(divisor), INT32)
@@ -138,8 +138,8 @@ def _accumulated_row(place: tile.Var) -> tile.Expr:
 def price(op: Transpose, context: Context) -> tuple[Demand, ...]:
     source, destination = (r.buffer for r in op.regions)
     elements = math.prod(destination.shape) * context.shared[destination.name].copies
-    # A lane takes a word of a bank for each element, however small; and small ones are packed (seen in the machine code
-    # of an fp8 attention: 128 loads and 112 permutations a thread for a tile of 128 x 128 and a warpgroup).
+    # Each element, however small, takes a word of a bank; small elements are packed afterwards (in the machine code of
+    # an fp8 attention: 128 loads and 112 permutations a thread for a tile of 128 x 128 and a warpgroup).
     return (
         demand("ld.shared", bytes=elements * max(source.dtype.bytes, BANK_BYTES), threads=context.threads),
         demand("elementwise", ops=2, elements=elements, threads=context.threads),

@@ -1,4 +1,4 @@
-"""What an expression of a kernel evaluates to at compile time, before an operation has looked at it."""
+"""The compile-time values of a kernel's expressions: arguments of operations before their checks."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 Policy = {"Square": "square", "FullRow": "full_row", "FullCol": "full_col"}
-"""The members of `T.GemmWarpPolicy`, and what the IR calls them."""
+"""The members of `T.GemmWarpPolicy`, with their names in the IR."""
 
 SWIZZLES: dict[str, int | None] = {
     "make_swizzled_layout": None, "make_mma_swizzle_layout": None, "make_wgmma_swizzled_layout": None,
     "make_full_bank_swizzled_layout": 128, "make_half_bank_swizzled_layout": 64,
     "make_quarter_bank_swizzled_layout": 32, "make_linear_layout": 0,
 }  # fmt: skip
-"""The functions of `tilelang.layout` that give a shared tile's layout, and the width in bytes of its swizzle."""
+"""The functions of `tilelang.layout` that make a shared tile's layout, with the width of its swizzle in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """`start:stop` of one dimension; the extent is known at compile time, the start may not be."""
+    """`start:stop` of one dimension; the extent is known at compile time, the start may be a run-time value."""
 
     start: Expr
     extent: int
@@ -47,20 +47,20 @@ class Access:
 
     @property
     def is_vector(self) -> bool:
-        """Whether it is one element of a tensor or tile of vectors."""
+        """Return whether it is one element of a tensor or tile of vectors."""
         return self.buffer.lanes > 1 and not any(isinstance(i, Range) for i in self.indices[:-1])
 
 
 @dataclass(frozen=True, slots=True)
 class HeldAccess(Access):
-    """An element that has got a name: where it is, and what `read` gives, which it held when it got the name."""
+    """An element bound to a name: its place, and `read`, which gives the element's value at the time of binding."""
 
     read: Callable[[], Any] = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An expression that has got a name, as an argument of a macro does: `read` gives what it was then."""
+    """An expression bound to a name, as a macro's argument: `read` gives its value at the time of binding."""
 
     unread: Expr
     read: Callable[[], Any] = field(compare=False)
@@ -68,7 +68,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class VectorType:
-    """T.float32x4: so many neighbours as one element."""
+    """A vector type such as T.float32x4: `lanes` neighbours as one element."""
 
     dtype: DType
     lanes: int
@@ -79,7 +79,7 @@ class VectorType:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """A vector: the values of its lanes, all of one type. `origin` is the vector whose bits these are, if another."""
+    """A vector: the values of its lanes, all of one type. `origin` is the vector that it is a reinterpretation of."""
 
     parts: tuple[Expr, ...]
     origin: Lanes | None = None
@@ -95,7 +95,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A name that means something only when called or looked into: `T.copy`, `T.GemmWarpPolicy`, `math`, `T` itself."""
+    """A function or namespace by its path, not called yet: `T.copy`, `T.GemmWarpPolicy`, `math`, `T` itself."""
 
     path: str
 
@@ -108,14 +108,14 @@ class WarpPolicy:
 
 
 class Listed(tuple["Value", ...]):
-    """A list: a tuple that is no other one, also where it is empty."""
+    """A list: a tuple with an identity, even when it is empty."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of a dictionary, and where both its sides stand."""
+    """One entry of a dictionary, with the span of key and value."""
 
     key: Value
     value: Value
@@ -129,10 +129,10 @@ class Dictionary:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """What `def` or `lambda` makes: evaluated where it is called, with the names of where it stands in `scope`.
+    """A function made by `def` or `lambda`, evaluated where it is called; `scope` has the names of its definition.
 
     A kernel is elaborated rather than called; a macro's statements become the kernel's. `defaults` are those of the
-    parameters, by name, evaluated where the function stands."""
+    parameters, by name, evaluated at the definition."""
 
     node: Lambda | FunctionNode
     scope: Any = field(default=None, compare=False)
@@ -146,7 +146,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """`owner.name`, of a value known at compile time."""
+    """The method `owner.name` of a compile-time value."""
 
     owner: Value
     name: str
@@ -154,19 +154,19 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """What Python that is no kernel language defines: a mistake where a kernel uses it."""
+    """A definition in Python that kernels do not support: an error where a kernel uses it."""
 
     mistake: Callable[[], Diagnostic]
 
 
 @dataclass(frozen=True, slots=True)
 class Poisoned:
-    """What a name stands for whose definition is wrong: nothing more is said about its uses."""
+    """The value of a name whose definition is wrong: its uses cause no further errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """An imported file, whose names stand in `scope`."""
+    """An imported file, with its names in `scope`."""
 
     path: str
     scope: Any = field(default=None, compare=False)
@@ -174,14 +174,14 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a macro's parameter of type T.Ref stands for: setting it sets the element that was given."""
+    """The value of a macro's parameter of type T.Ref: assigning to it sets the argument's element."""
 
     access: Access
 
 
 @dataclass(frozen=True, slots=True)
 class Swizzle:
-    """What `make_swizzled_layout` gives: a swizzle of so many bytes (0: none, None: the widest that fits)."""
+    """The result of `make_swizzled_layout`: a swizzle of `width` bytes (0: none, None: the widest that fits)."""
 
     width: int | None
 
@@ -197,8 +197,8 @@ class IndexMap:
 
 @dataclass(eq=False, slots=True)
 class TileScheduler:
-    """What T.PersistentTileScheduler makes: `primary` by `secondary` tiles, walked in panels of `swizzle` by so many
-    `workers`, each beginning with tile `start`. `now` is where its loop stands, inside that."""
+    """The result of T.PersistentTileScheduler: `primary` by `secondary` tiles, walked in panels of `swizzle` by
+    `workers` blocks, each from tile `start` on. `now` is the current tile inside its loop."""
 
     primary: Expr
     secondary: Expr
@@ -217,8 +217,8 @@ SIDES: tuple[Side, Side] = ("producer", "consumer")
 
 @dataclass(eq=False, slots=True)
 class End:
-    """One side of a pipeline: the variables that hold the stage whose turn it is and the parity to wait for, who has
-    acquired stages, each with the first place, and who drains."""
+    """One side of a pipeline: the variables with the next stage and the parity to wait for, the roles that acquire
+    stages, each with the span of its first acquire, and the roles that drain."""
 
     index: Buffer
     parity: Buffer
@@ -228,8 +228,8 @@ class End:
 
 @dataclass(eq=False, slots=True)
 class Pipeline:
-    """What T.InputTilePipeline and T.OutputTilePipeline make: `stages` versions of the `tiles` of a payload, which is
-    written as `form` says, and a barrier of each kind for each stage."""
+    """The result of T.InputTilePipeline and T.OutputTilePipeline: `stages` versions of the `tiles` of a payload, which
+    the kernel writes in this `form`, and a full and an empty barrier for each stage."""
 
     name: str
     function: str
@@ -244,7 +244,7 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """`pipeline.producer()`, or `pipeline.consumer()`."""
+    """The result of `pipeline.producer()` or `pipeline.consumer()`."""
 
     pipeline: Pipeline
     side: Side
@@ -252,7 +252,7 @@ class Handle:
 
 @dataclass(eq=False, slots=True)
 class Stage:
-    """A stage that a role has acquired; `taken` is its entry in the ledger of what must be given back."""
+    """A stage that a role has acquired; `taken` is its entry in the ledger of resources to be released."""
 
     pipeline: Pipeline
     side: Side
@@ -261,7 +261,7 @@ class Stage:
 
     @property
     def barrier(self) -> Access:
-        """The barrier that its release arrives at."""
+        """Return the barrier that its release arrives at."""
         signalled = self.pipeline.full if self.side == "producer" else self.pipeline.empty
         return Access(signalled, (self.index,))
 
@@ -274,26 +274,26 @@ class StageTile(Access):
 
     @property
     def tile(self) -> Buffer:
-        """One version of it."""
+        """Return the buffer of one version."""
         return dataclasses.replace(self.buffer, extents=self.buffer.extents[1:])
 
 
 Static = Union[
-    int, float, bool, str, None, DType, VectorType, Lanes, WarpPolicy, Dictionary, Function, Method, Foreign, Poisoned,
-    Held, Namespace, Reference, range, LoopLayout, Swizzle, IndexMap, TileScheduler, Pipeline, Handle, Stage,
-    "tuple[Value, ...]",
+    int, float, bool, str, None, range, DType, VectorType, Lanes, WarpPolicy, Dictionary, Function, Method,
+    Foreign, Poisoned, Held, Namespace, Reference, LoopLayout, Swizzle, IndexMap,
+    TileScheduler, Pipeline, Handle, Stage, "tuple[Value, ...]",
 ]  # fmt: skip
 Value = Static | Buffer | Access | Member | Expr
-"""Python values stay Python values until they meet a typed operand; `Expr` is what is known at run time only."""
+"""Compile-time values, which stay Python values until they are combined with a typed operand, and run-time values."""
 
 _READ = ("T", "tilelang", "math")
-"""The modules whose names mean something."""
+"""The modules whose names have a meaning in kernels."""
 
 EXPR_TYPES = (Const, Var, Unary, Binary, Call, Ptx, Cast, Select, Load)
 
 
 def describe(value: Value) -> str:
-    """What a value is, in the words of a message."""
+    """Return a description of a value for messages."""
     match value:
         case bool() | None:
             return f"{value}"
@@ -368,5 +368,5 @@ def _a(dtype: DType) -> str:
 
 
 def show_shape(shape: tuple[Extent, ...]) -> str:
-    """`[128, 64]`, or `[m, 64]`."""
+    """Format a shape as `[128, 64]` or `[m, 64]`."""
     return f"[{', '.join(map(show_extent, shape))}]"

@@ -1,6 +1,6 @@
-"""Vectors: neighbours that the text of a kernel calls one value. They are computed with lane by lane.
+"""Vectors: neighbouring elements that a kernel uses as one value. Arithmetic on them is done lane by lane.
 
-Memory that is read or written as a vector is moved as such, wherever it is aligned (`codegen.elementwise`).
+A vector is read and written by one memory access where it is aligned (`codegen.elementwise`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ VECTOR_TYPES = tuple(
         "uint32x2", "uint32x4", "uint32x8",
     )
 )  # fmt: skip
-"""Those that TileLang's kernels name; any other element type and number of lanes is as good."""
+"""The vector types that TileLang's kernels use; other element types and numbers of lanes are supported too."""
 
 _OF_PAIRS = (FLOAT32, BFLOAT16, FLOAT16)
 
 
 def _pairs(fn: Callable[[tuple[tile.Expr, ...], DType], tile.Expr]) -> Callable[[Call], Value]:
-    """A function of vectors of two floats."""
+    """Make the builder of a function of vectors of two floats from the function of one lane."""
 
     def build(call: Call) -> Value:
         types: list[Lanes] = []
@@ -49,7 +49,7 @@ def _pairs(fn: Callable[[tuple[tile.Expr, ...], DType], tile.Expr]) -> Callable[
 
 
 def _fused(row: tuple[tile.Expr, ...], dtype: DType) -> tile.Expr:
-    """x * y + z, rounded once."""
+    """Build x * y + z, rounded once."""
     return tile.Call("fma", row, dtype)
 
 
@@ -71,15 +71,15 @@ PAIRS: tuple[tuple[str, str, str, Callable[[Call], Value]], ...] = (
         _pairs(lambda row, dtype: tile.Call("abs", row, dtype)),
     ),
 )
-"""Name, parameters, meaning."""
+"""Rows of name, parameters, documentation and builder."""
 
 
-# ---- accesses of so many bits ---------------------------------------------------------------------------------------
+# ---- wide accesses --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Wide:
-    """An access of `bits` at once."""
+    """A function that loads or stores `bits` bits at once."""
 
     signature: Signature
     doc: str
@@ -110,7 +110,6 @@ WIDE: dict[str, Wide] = {
         *(_wide(letters, bits) for letters in ("lds", "sts") for bits in (32, 64, 128)),
     )
 }
-"""By name."""
 
 LDG = Signature("T.__ldg", (Parameter("load_or_buf"), Parameter("index", None)))
 
@@ -119,7 +118,7 @@ LDG = Signature("T.__ldg", (Parameter("load_or_buf"), Parameter("index", None)))
 
 
 def converted(value: Argument, target: VectorType) -> Lanes:
-    """Lane by lane; a number becomes all lanes."""
+    """Convert a vector lane by lane; a number is converted and repeated in all lanes."""
     if not isinstance(value.value, Lanes):
         return Lanes((cast(as_expr(value), target.dtype),) * target.lanes)
     if len(value.value.parts) != target.lanes:
@@ -128,7 +127,7 @@ def converted(value: Argument, target: VectorType) -> Lanes:
 
 
 def reinterpret(call: Call, value: Argument, dtype: Argument) -> Value:
-    """The bits as another type of the same size, of which either side may be a vector."""
+    """Reinterpret the bits as a type of the same size; either side may be a vector."""
     target, lanes = as_element(dtype)
     source = value.value if isinstance(value.value, Lanes) else Lanes((as_expr(value),))
     if target.bits * lanes != source.dtype.bits * len(source.parts) or BOOL in (target, source.dtype):
@@ -145,7 +144,7 @@ def reinterpret(call: Call, value: Argument, dtype: Argument) -> Value:
 
 
 def with_bits(source: Lanes, target: DType) -> Lanes:
-    """The same bits as lanes of another type, the first ones lowest."""
+    """Return the same bits as lanes of another type, the first lane in the lowest bits."""
     if source.dtype == target:
         return source
     if source.origin is not None and source.origin.dtype == target:

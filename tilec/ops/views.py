@@ -26,12 +26,11 @@ VIEWS: dict[str, ViewName] = {
         ),
     )
 }
-"""By name."""
 
 DATA = "data"
-"""`tile.data`: where the elements of a tensor or tile begin, for a view of them."""
+"""The attribute `tile.data`: the start of a tensor's or tile's elements, for a view of them."""
 AT_DATA = {
     name: Signature(name, (Parameter("shape"), Parameter("dtype", "float32"), Parameter("data", None)))
     for name in ("T.Tensor", "T.Buffer")
 }
-"""By name: `T.Tensor(shape, dtype, tile.data)` in a kernel is a T.view of the tile."""
+"""`T.Tensor(shape, dtype, tile.data)` in a kernel is a T.view of the tile."""

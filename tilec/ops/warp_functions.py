@@ -1,8 +1,8 @@
-"""What the threads of a warp, or of the block, find out together: shuffles, reductions, votes. One row each.
+"""Functions that the threads of a warp, or of the block, compute together: shuffles, reductions, votes. One row each.
 
-Every thread computes every call (`sema.per_thread`), so that a warp is always whole: masks are the full one. Under a
-condition on the thread, votes and reductions are of the threads for which it holds. Inside T.Parallel the lanes are 32
-neighbours of the last dimension.
+Every thread computes every call (`sema.per_thread`), so that a warp is always complete and every mask is the full one.
+Under a condition on the thread, votes and reductions are over the threads for which it holds. Inside T.Parallel the
+lanes are 32 neighbours of the last dimension.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ FULL = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class WarpFunction:
-    """`build` makes the value of a call, given the condition under which threads make it (None: all do)."""
+    """A warp function. `build` makes the value of a call, given the condition under which threads call it (None: all
+    do)."""
 
     signature: Signature
     doc: str
@@ -47,7 +48,7 @@ def _full(call: Arguments) -> None:
 
 
 def _predicate(call: Arguments, running: tile.Expr | None, otherwise: bool) -> tile.Expr:
-    """The argument as a truth value; `otherwise` in threads that do not run this."""
+    """Return the argument as a truth value that is `otherwise` in threads that do not make the call."""
     value = arithmetic.condition(call["predicate"])
     holds = tile.Const(value, BOOL) if isinstance(value, bool) else as_expr(Argument(value, call.span))
     if running is None:
@@ -68,7 +69,7 @@ def _number(call: Arguments) -> tile.Expr:
 
 
 def _in_words(value: tile.Expr, move: Callable[[tile.Expr], tile.Expr]) -> tile.Expr:
-    """The value with its bits moved in registers of 32."""
+    """Apply `move` to the value's bits in 32-bit words."""
     dtype = value.dtype
     if dtype == BOOL:
         return cast(move(cast(value, INT32)), BOOL)
@@ -176,8 +177,8 @@ WARP_FUNCTIONS: dict[str, WarpFunction] = {
     for f in (
         _row("T.shfl_xor", (_VALUE, Parameter("delta"), *_SHUFFLED), "the value of lane ^ delta",
              _shuffle("shfl_xor", "delta")),
-        _row("T.shfl_up", (_VALUE, Parameter("delta"), *_SHUFFLED), "the value of lane - delta; the own one below 0",
-             _shuffle("shfl_up", "delta")),
+        _row("T.shfl_up", (_VALUE, Parameter("delta"), *_SHUFFLED),
+             "the value of lane - delta; the own one below 0", _shuffle("shfl_up", "delta")),
         _row("T.shfl_down", (_VALUE, Parameter("delta"), *_SHUFFLED),
              "the value of lane + delta; the own one beyond `width`", _shuffle("shfl_down", "delta")),
         _row("T.shfl_sync", (_VALUE, Parameter("srcLane"), *_SHUFFLED),
@@ -185,8 +186,10 @@ WARP_FUNCTIONS: dict[str, WarpFunction] = {
         _row("T.warp_reduce_sum", (_VALUE,), "the sum over the warp", _reduction("warp_sum", "sum")),
         _row("T.warp_reduce_max", (_VALUE,), "the largest in the warp", _reduction("warp_max", "max")),
         _row("T.warp_reduce_min", (_VALUE,), "the smallest in the warp", _reduction("warp_min", "min")),
-        _row("T.warp_reduce_bitand", (_VALUE,), "the bits that all lanes have", _reduction("warp_and", "bitand", True)),
-        _row("T.warp_reduce_bitor", (_VALUE,), "the bits that some lane has", _reduction("warp_or", "bitor", True)),
+        _row("T.warp_reduce_bitand", (_VALUE,), "the bits that all lanes have",
+             _reduction("warp_and", "bitand", True)),
+        _row("T.warp_reduce_bitor", (_VALUE,), "the bits that some lane has",
+             _reduction("warp_or", "bitor", True)),
         _row("T.any_sync", (_PREDICATE, _MASK), "1 if it holds in some lane, else 0",
              _vote("vote_any", BOOL, False, INT32)),
         _row("T.all_sync", (_PREDICATE, _MASK), "1 if it holds in all lanes, else 0",
@@ -196,7 +199,8 @@ WARP_FUNCTIONS: dict[str, WarpFunction] = {
         _row("T.ballot", (_PREDICATE,), "a bit for each lane in which it holds",
              _vote("ballot", UINT32, False, UINT64)),
         _row("T.activemask", (), "a bit for each lane that runs this", _active),
-        _row("T.match_any_sync", (_VALUE, _MASK), "a bit for each lane with the same value", _match("match_any")),
+        _row("T.match_any_sync", (_VALUE, _MASK), "a bit for each lane with the same value",
+             _match("match_any")),
         _row("T.match_all_sync", (_VALUE, _MASK), "all bits if all lanes have the same value, else 0",
              _match("match_all")),
         _row("T.syncthreads_count", (_PREDICATE,), "in how many threads of the block it holds",
@@ -207,10 +211,9 @@ WARP_FUNCTIONS: dict[str, WarpFunction] = {
              _vote("block_or", BOOL, False, INT32), True),
     )
 }  # fmt: skip
-"""By name."""
 
 
-# ---- what they compute: arrays with the threads along the first dimension --------------------------------------------
+# ---- references: arrays with the threads along the first dimension ---------------------------------------------------
 
 
 def _warps(values: Any) -> Any:
@@ -291,4 +294,4 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "block_and": _everyone("all"),
     "block_or": _everyone("any"),
 }
-"""By the name that the call has in tile IR."""
+"""The references, by the name of the call in tile IR."""

@@ -1,5 +1,4 @@
-"""What a warpgroup does for itself where a kernel has explicit roles: registers, products in flight, named
-barriers."""
+"""Operations of single warpgroups in kernels with explicit roles: register counts, waits for wgmma, named barriers."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ from tilec.support import schema
 from tilec.support.records import dataclass
 
 FEWEST_REGISTERS, MOST_REGISTERS = 24, 256
-"""What setmaxnreg takes, in steps of eight (PTX ISA)."""
+"""The range of setmaxnreg, in steps of eight (PTX ISA)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetRegisters(TileOp):
-    """Each thread of the warpgroup has `count` registers from here on."""
+    """Sets the registers of each thread of the warpgroup to `count`."""
 
     name = "set_registers"
     by_warpgroups = True
@@ -37,7 +36,7 @@ class SetRegisters(TileOp):
 
 @dataclass(frozen=True, slots=True)
 class WaitWgmma(TileOp):
-    """At most `pending` products of the warpgroup are under way behind it."""
+    """Waits until at most `pending` products of the warpgroup are in flight."""
 
     name = "wait_wgmma"
     by_warpgroups = True
@@ -81,7 +80,7 @@ def _check_arrive(call: Call) -> TileOp:
 
 
 def named(call: Call, count: str) -> tuple[int, int]:
-    """The number of a named barrier and of the threads that come to it."""
+    """Return the number of a named barrier and the number of its threads, given by parameter `count`."""
     number, threads = call.integer("barrier_id"), call.integer(count)
     if not 0 <= number < 16:
         call.refuse("barrier_id", "a number from 0 to 15")
@@ -95,7 +94,7 @@ def _effects(op: TileOp) -> Effects:
 
 
 def _reference(op: TileOp, env: Environment) -> None:
-    """Nothing that shows in what is computed."""
+    """Compute nothing: registers and waits do not change results."""
 
 
 _COUNT = Parameter("reg_count")

@@ -25,18 +25,18 @@ _AXES = schema.Where(lambda axes: axes in ("", "x", "y", "z", "xy", "xz", "yz", 
 
 @dataclass(frozen=True, slots=True)
 class Copy(tile.TileOp):
-    """What `source` holds to `destination`.
+    """Copies `source` to `destination`.
 
-    As the kernel says it: `tma=False` keeps it from TMA, `width` is how many elements one thread moves at once,
-    `asynchronous` has it wait for by groups, and `prefer_async` where that can be; `cluster_mask` are the blocks that
-    get the tile. By its own `barrier`, to which it `announces` its bytes, or that of the stage that it `signals`, it
-    has one thread for its `leader`. One that begins `prefetch_distance` uses before that of what it loads says `of`
-    which fragment, and in which `step` of the loop that was written out.
+    Set by the front end: `tma=False` forbids TMA; `width` is the elements that a thread moves at once; `asynchronous`
+    copies are awaited by groups, `prefer_async` ones where possible; `cluster_mask` are the blocks that get the tile.
+    A copy that `announces` its bytes to its own `barrier`, or `signals` that of a stage, is issued by thread `leader`.
+    A copy that begins `prefetch_distance` uses early names the fragment that it is a copy `of`, and its `step` of the
+    unrolled loop.
 
-    As passes find it: `staged` are both halves of a store through shared memory, by so many `parts` of the block, and
-    `wait` says that it is waited for at once; by `multicast` it is loaded for the blocks along these axes; `prefetched`
-    is for how many versions the tile has in a loop that is not pipelined; `factor` is to or from a tile in tensor
-    memory that is multiplied, and `block` the one of the cluster whose barrier it signals.
+    Set by passes: `staged` marks both halves of a store through shared memory, by `parts` warpgroups of the block;
+    `wait` completes it at once; `multicast` are the cluster axes along whose blocks one load serves all; `prefetched`
+    is the tile's versions in a loop that is not pipelined; `factor` marks copies of an operand in tensor memory;
+    `block` is the block of the cluster whose barrier it signals.
     """
 
     name = "copy"
@@ -126,7 +126,7 @@ def _check(call: Call) -> Copy:
 
 
 def refuse_scopes(op: tile.TileOp, message: str, help: str) -> NoReturn:
-    """Says where the two sides of a copy lie."""
+    """Fail with a message that names the memory of both sides of a copy."""
     fail(
         "wrong-scope",
         message,
@@ -145,7 +145,7 @@ def _check_async(call: Call) -> tile.TileOp:
 
 
 def _check_tma(call: Call) -> tile.TileOp:
-    """A load that signals a barrier of the kernel's, or a store, which is a copy like any other."""
+    """Check T.tma_copy: a load that signals the kernel's barrier, or a store, which is an ordinary copy."""
     op = _check(call)
     scopes = tuple(r.buffer.scope for r in op.regions)
     if scopes not in (("global", "shared"), ("shared", "global")):
@@ -166,7 +166,7 @@ def _check_tma(call: Call) -> tile.TileOp:
 
 
 def _width(call: Call) -> Literal[1, 2, 4, 8, 16] | None:
-    """How many elements one thread is to move at once."""
+    """Return the elements that one thread moves at once, if the kernel says so."""
     if "coalesced_width" not in call.arguments or call["coalesced_width"].value is None:
         return None
     width = call.integer("coalesced_width")
@@ -176,7 +176,7 @@ def _width(call: Call) -> Literal[1, 2, 4, 8, 16] | None:
 
 
 def regions_of(call: Call) -> tuple[tile.Region, tile.Region]:
-    """The two sides. One that does not say its extents takes those of the other one, so that is looked at first."""
+    """Return source and destination. A side without extents takes those of the other side, which is read first."""
     first, second = sorted(("src", "dst"), key=lambda name: _open(call, name))
     if _open(call, first) == 2:
         fail(
@@ -192,7 +192,7 @@ def regions_of(call: Call) -> tuple[tile.Region, tile.Region]:
 
 
 def _open(call: Call, name: str) -> int:
-    """How little a side says of its extents: a box all, an element of vectors its lanes, another element nothing."""
+    """Rank the sides by the extents they lack: 0 for a box, 1 for an element of vectors, 2 for another element."""
     value = call[name].value
     if not isinstance(value, Access):
         return 0

@@ -1,4 +1,4 @@
-"""Which copies from shared memory to registers ldmatrix makes."""
+"""The copies from shared memory to registers that ldmatrix can make."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _BLOCK = 8  # rows, and elements of a row
 
 
 def loads_by_matrix(source: Region, destination: Region, layout: Fragment) -> bool:
-    """Whether the fragment, which lies as `layout` says, is blocks of 8 × 8 elements of 16 bits: of a block a thread
-    has two neighbours of a row, or, as ldmatrix turns it, of a column (PTX ISA, ldmatrix). Each block's rows are 16
-    bytes of a row of the shared tile."""
+    """Return whether ldmatrix can load the fragment of this layout (PTX ISA, ldmatrix). The fragment must consist of
+    blocks of 8 × 8 elements of 16 bits, of which each thread holds two neighbours of a row, or with .trans of a column.
+    A row of a block must be 16 aligned bytes of a row of the shared tile."""
     tile, fragment = source.buffer, destination.buffer
     if (tile.scope, fragment.scope) != ("shared", "fragment") or tile.dtype != fragment.dtype or tile.dtype.bits != 16:
         return False

@@ -21,7 +21,7 @@ _OWN_CHOICE = "tilec chooses by what is copied"
 
 @dataclass(frozen=True, slots=True)
 class Send(TileOp):
-    """What `source` holds to `destination` in `block` of the cluster."""
+    """Copies `source` to `destination` of another `block` of the cluster."""
 
     name = "send"
     by_warpgroups = True

@@ -54,7 +54,7 @@ def _is_by_matrix(op: Copy, context: Context) -> bool:
 
 
 def _tma_load(op: Copy, context: Context) -> TmaLoad:
-    """Of the whole tile, or of a slice for each of the blocks that load it together."""
+    """Load the whole tile, or by multicast this block's slice of it for all blocks that share it."""
     source, destination = op.regions
     shared = op.multicast
     box, sliced = list(source.extent), 0
@@ -90,7 +90,7 @@ def _cp_async(op: Copy, context: Context) -> CpAsync:
 
 
 def _chunk(source: Region, destination: Region, layout: SharedLayout) -> int:
-    """The bytes one cp.async moves: 16 where everything is aligned to it, else 8 or 4 (see
+    """Return the bytes of one cp.async: 16 where everything is aligned to it, else 8 or 4 (see
     `layout.select_mechanisms`)."""
     size = source.buffer.dtype.bytes
     edge = row_divisor(source.buffer) * size
@@ -118,8 +118,8 @@ def price(op: Copy, context: Context) -> tuple[Demand, ...]:
             held = context.threads * context.fragments[destination.buffer.name].register_count
             return (demand("ldmatrix", bytes=held * source.buffer.dtype.bytes),)
         case _:
-            through = (
+            accesses = (
                 *loaded(source.buffer, read, context.threads),
                 *stored(destination.buffer, written, context.threads),
             )
-            return through or (demand("elementwise", ops=1, elements=elements, threads=context.threads),)
+            return accesses or (demand("elementwise", ops=1, elements=elements, threads=context.threads),)

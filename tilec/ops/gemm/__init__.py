@@ -1,4 +1,4 @@
-"""T.gemm: C += op(A) · op(B) on tiles. Which tensor-core instruction does it is the target's business."""
+"""T.gemm: C += op(A) · op(B) on tiles. The target decides which tensor-core instruction does it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _ACCUMULATORS: dict[DType, tuple[DType, ...]] = {
     INT4: (INT32,),
     UINT4: (INT32,),
 }
-"""What C may be, for each element type of A and B."""
+"""The types of C, for each element type of A and B."""
 
 _SCOPES = {
     "A": ("shared", "fragment"), "A_sparse": ("shared", "fragment"), "E": ("shared",), "B": ("shared",),
@@ -62,7 +62,7 @@ _SCOPES = {
 
 
 def matrix_shape(region: Region) -> tuple[int, int]:
-    """Rows and columns: the last two dimensions."""
+    """Return the rows and columns of a region: its last two extents."""
     rows, columns = region.extent[-2:]
     return rows, columns
 
@@ -72,13 +72,13 @@ Policy = Literal["square", "full_row", "full_col"]
 
 @dataclass(frozen=True, slots=True)
 class Gemm(TileOp):
-    """`c` += `a` · `b`, of a sparse `a` with its `metadata`; cleared before where `clear_accum`, or `clear_when`.
+    """`c` += `a` · `b`; a sparse `a` has `metadata`. `c` is cleared first with `clear_accum`, or where `clear_when`.
 
-    `policy` is how warps share C out; passes mark it `open` where they chose it. `wait` is "wgmma" where the kernel
-    waits for it itself, and "later" where that may be in the next iteration. Into tensor memory `leader` asks for it;
-    the tensor cores arrive at `barrier`, or tilec is to wait for it as for any other product, which is then `held`;
-    `paired` is of two blocks together. Passes say of packed integers what `nibbles` they are, and of an 8-bit product
-    in which `order` the rows of B are.
+    `policy` distributes C over the warps; passes set `open` where they chose it. `wait` is "wgmma" if the kernel waits
+    itself, "later" if the wait may be in the next iteration. With C in tensor memory, thread `leader` issues the
+    product and the tensor cores arrive at `barrier`; `held` marks one without a barrier, for which tilec waits;
+    `paired` products belong to two blocks. Passes set the type of packed integers in `nibbles`, and for an 8-bit
+    product the `order` of B's rows.
     """
 
     name = "gemm"
@@ -138,7 +138,7 @@ class Gemm(TileOp):
 
 
 class Factors(Protocol):
-    """A product, so far as its shape goes."""
+    """The operands that give the shape of a product."""
 
     @property
     def a(self) -> Region: ...
@@ -151,7 +151,7 @@ class Factors(Protocol):
 
 
 def gemm_shape(op: Factors) -> tuple[int, int, int]:
-    """M, N and K, of a sparse A that of the elements which are stored."""
+    """Return M, N and K; for a sparse A, K counts the stored elements."""
     m, n = matrix_shape(op.c)
     return m, n, matrix_shape(op.a)[0 if op.transpose_A else 1]
 
@@ -161,7 +161,7 @@ def _check(call: Call) -> Gemm:
 
 
 def _check_gemm(call: Call) -> Gemm:
-    """Into a fragment, or into tensor memory: then as T.tcgen05_gemm where a barrier is op."""
+    """Check T.gemm. With C in tensor memory it is T.tcgen05_gemm, except that the barrier may be missing."""
     value = call["C"].value
     buffer = value.buffer if isinstance(value, Access) else value
     if isinstance(buffer, Buffer) and buffer.scope == "tmem":
@@ -209,7 +209,7 @@ def _check_sparse(call: Call) -> Gemm:
 
 
 def _product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
-    """The checks that dense and sparse products share; `left` is what A is called."""
+    """Check what dense and sparse products have in common; `left` is the name of A's parameter."""
     in_tensor_memory = sum_scopes != "C"
     a = _matrix(call, left, "A of tcgen05" if in_tensor_memory else "")
     by_mma = call.name == "T.gemm" and not in_tensor_memory
@@ -240,7 +240,7 @@ def _product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
     b_k, b_n = matrix_shape(b)[:: -1 if transpose_b else 1]
     c_m, c_n = matrix_shape(c)
     if left == "A_sparse":
-        a_k *= 2  # half of it is stored
+        a_k *= 2  # only half of a row is stored
     if a_k != b_k:
         help_text = None
         if not call.is_given("transpose_B") and matrix_shape(b) == (c_n, a_k):
@@ -375,7 +375,7 @@ def _effects(op: Gemm) -> Effects:
 
 
 def _reference(op: Gemm, env: Environment) -> None:
-    """By two blocks together: each has its rows and half of the columns of B."""
+    """Compute the product. In a pair, each block holds its rows of A and half of the columns of B."""
     import numpy as np
 
     blocks = [env.peer(0), env.peer(1)] if op.is_paired else [env]
@@ -410,7 +410,7 @@ def _multiply(op: Gemm, columns: NDArray[np.generic], env: Environment) -> None:
 
 
 def _as_tf32(values: NDArray[np.floating]) -> NDArray[np.floating]:
-    """float32 as tensor cores read it: without the lowest 13 bits (PTX ISA, mma: the lower bits are ignored)."""
+    """Truncate float32 to tf32: tensor cores ignore the lowest 13 bits (PTX ISA, mma)."""
     import numpy as np
 
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
@@ -575,14 +575,14 @@ def agrees(op: Gemm) -> Iterator[str]:
 
 
 def _places(op: Gemm) -> Iterator[str]:
-    """Sums in tensor memory have a thread that asks for them; others have none of what is said of those."""
+    """Verify that the attributes fit the scopes: leader, barrier and the like belong to C in tensor memory alone."""
     a, b, c, *metadata = (region.buffer for region in op.regions)
     by_tensor_memory = c.scope == "tmem"
-    alone = [name for name in ("barrier", "clear_when", "held", "leader", "paired") if getattr(op, name) is not None]
+    given = [name for name in ("barrier", "clear_when", "held", "leader", "paired") if getattr(op, name) is not None]
     if by_tensor_memory != (op.leader is not None and op.clear_when is not None):
         yield "leader and clear_when come with sums in tensor memory"
-    elif not by_tensor_memory and (alone or a.scope == "tmem"):
-        yield f"{alone[0] if alone else a.name} is for sums in tensor memory"
+    elif not by_tensor_memory and (given or a.scope == "tmem"):
+        yield f"{given[0] if given else a.name} is for sums in tensor memory"
     if by_tensor_memory and (op.clear_accum or op.wait or metadata or a == c or "fragment" in (a.scope, b.scope)):
         yield "sums in tensor memory are of two dense tiles, cleared by clear_when"
     if op.transpose_A and a.scope == "fragment":

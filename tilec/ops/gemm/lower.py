@@ -57,11 +57,11 @@ def price(op: Gemm, context: Context) -> tuple[Demand, ...]:
             kind, rows = "tcgen05.mma.ss.pair" if a.scope == "shared" else "tcgen05.mma.ts.pair", 2 * rows
         return (demand(kind, m=rows, n=columns, count=count),)
     warps = context.threads // 32
-    # Every warp loads its rows of A and columns of B: the block's perimeter, once per k. Less what is in registers.
+    # Every warp loads its rows of A and columns of B once per k, except operands in registers.
     layout = context.fragments[c.name]
     rows = 16 * layout.registers[3].size
     columns = 8 * layout.registers[2].size
-    columns *= 2 if metadata else 1  # of a dense B to a half of A
+    columns *= 2 if metadata else 1  # B is dense, of A half is stored
     lines = (rows if a.scope == "shared" else 0) + (columns if b.scope == "shared" else 0)
     product = demand("mma.sync", count=(m // 16) * (n // 8) * (k * a.dtype.bytes // 32), warps=warps)
     return (demand("ldmatrix", bytes=warps * lines * k * a.dtype.bytes), product) if lines else (product,)

@@ -1,9 +1,9 @@
-"""2:4 sparsity as tensor cores know it: of each four neighbours along K two are kept (of float32, one of each two), and
-four bits of metadata say where they stood.
+"""2:4 sparsity of tensor cores: of each four neighbours along K two are stored (of float32, one of each two), and four
+bits of metadata give their positions.
 
-A row of metadata is a string of bits, the first four elements in the lowest ones of its first element, whatever integer
-that is. Of each four bits the lower two are the place of the first element that is kept, the upper two that of the
-second, further one. Of float32 they are 0100 where the first of two is kept, and 1110 where the second is.
+A row of metadata is a string of bits, lowest first, independent of its integer type. Of each four bits the lower two
+are the position of the first stored element, the upper two that of the second, which comes later. For float32 the four
+bits are 0100 if the first of two is stored, and 1110 if the second is.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 METADATA = (INT8, UINT8, INT16, UINT16, INT32, UINT32)
-"""What may hold it."""
+"""The types of metadata tensors."""
 
 SPARSE = ("float16", "bfloat16", "float32", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
-"""What the instructions multiply."""
+"""The types of A and B that sparse instructions multiply."""
 
 
 def metadata_columns(kept: int, dtype: DType, metadata: DType) -> int:
-    """Elements of a row of metadata for `kept` elements of a row of A."""
+    """Return the metadata elements of a row for `kept` stored elements of a row of A."""
     return (4 if dtype == FLOAT32 else 2) * kept // metadata.bits
 
 
 def random_metadata(
     shape: tuple[int, ...], stored: DType, dtype: DType, generator: np.random.Generator
 ) -> NDArray[np.generic]:
-    """Some that is legal, of integers `stored`, for rows of `dtype`."""
+    """Draw legal metadata of type `stored` for rows of `dtype`."""
     import numpy as np
 
     fields = np.array([0b0100, 0b1110] if dtype == FLOAT32 else [4, 8, 12, 9, 13, 14], np.uint8)
@@ -41,12 +41,12 @@ def random_metadata(
 
 
 def expanded(kept: NDArray[np.floating], metadata: NDArray[np.generic], dtype: DType) -> NDArray[np.floating]:
-    """The rows of A with their zeros; `metadata` as the integers of its type."""
+    """Return the dense rows of A, zeros included."""
     import numpy as np
 
     octets = np.ascontiguousarray(metadata).view(np.uint8)
     fields = np.stack((octets & 15, octets >> 4), axis=-1).reshape(len(kept), -1)
-    # Of float32 the places are those of two halves.
+    # For float32 the bits give the positions of the element's two 16-bit halves.
     places = (fields & 3)[..., None] >> 1 if dtype == FLOAT32 else np.stack((fields & 3, fields >> 2), axis=-1)
     group = 2 * places.shape[-1]
     dense = np.zeros((*fields.shape, group), kept.dtype)
