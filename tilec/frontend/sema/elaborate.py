@@ -1,4 +1,4 @@
-"""Syntax tree to tile IR: constants evaluated (-D replaces them), the kernels of a file chosen and elaborated."""
+"""Elaboration of a file to tile IR: constants evaluated (-D replaces them), kernels chosen and elaborated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Style = Literal["bare", "factory", "eager"]
 
 
 class _Anew(TypedDict):
-    """What evaluates the top of the file and what evaluates its kernels have in common."""
+    """The fields that the contexts of a file and of its kernels have in common."""
 
     mistakes: Mistakes
     multiprocessors: Callable[[], int]
@@ -58,10 +58,11 @@ def elaborate(
     default_cluster: tuple[int, int, int] = (1, 1, 1),
     capability: Callable[[], tuple[int, int]] = lambda: (9, 0),
 ) -> Kernel:
-    """The kernel `entry`, or the only one, as tile IR. `defines` replace constants of the file; `warn` is told what is
-    odd but not wrong; `files` are those that it imports; `multiprocessors` says how many the GPU has,
-    `default_cluster` in what clusters of blocks a kernel runs that does not say, and `capability` what CUDA calls the
-    GPU."""
+    """Elaborate the kernel `entry`, or the only one, to tile IR.
+
+    `defines` replace constants of the file, `warn` receives its warnings, `files` are those that it may import. The GPU
+    has so many `multiprocessors`, and this compute `capability`. A kernel that names no cluster gets `default_cluster`.
+    """
     function, number = _choose(module, source, entry)
     machine = multiprocessors, default_cluster, capability
     made = _elaborated(module, (function,), defines, warn, files, *machine, is_whole=False)
@@ -89,8 +90,8 @@ def elaborate_all(
     mistakes: Mistakes | None = None,
     bound: Bound | None = None,
 ) -> tuple[Kernel, ...]:
-    """Every kernel of the file, or that called `entry`. Given `mistakes`, what is wrong is added there, and a kernel is
-    what that leaves of it. `bound` is told what each name is given."""
+    """Elaborate every kernel of the file, or that called `entry`. Given `mistakes`, errors are added there, and a
+    kernel is what they leave of it. `bound` is called with each value that a name gets."""
     machine = multiprocessors, default_cluster, capability
     if entry is None and (functions := _kernels(module)):
         return _elaborated(module, functions, defines, warn, files, *machine, mistakes, bound)
@@ -116,14 +117,13 @@ def _kernels(module: ast.Module) -> list[ast.Function]:
 
 
 def _others(module: ast.Module, function: ast.Function) -> set[str]:
-    """What the other kernels of the file are called. Where functions make kernels of one name, as `main`, these are
-    called as the functions."""
+    """Return the names of the other kernels of the file. A kernel whose name is among them is renamed after its
+    function."""
     others = (f for f in _kernels(module) if f is not function)
     return {n.name for f in others for n in ast.walk(f) if isinstance(n, ast.Function) and kind(n) == "kernel"}
 
 
 def _launched(made: tuple[Kernel, ...], number: int | None) -> Kernel:
-    """The kernel of a launch."""
     if number is None or number < len(made):
         return made[number or 0]
     return fail("unknown-entry", f"there is no launch {number + 1}", help=f"the last is {made[-1].name}")
@@ -153,7 +153,7 @@ def _refuse_triton(module: ast.Module, source: SourceFile) -> None:
 
 
 def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[ast.Function, int | None]:
-    """The function of this name, or of the only kernel; and which of its launches is meant, where a number says so:
+    """Return the function called `entry`, or of the only kernel, and the number of the launch where the name has one:
     `main_2`."""
     kernels = {f.name: f for f in _kernels(module)}
     if entry is not None:
@@ -205,8 +205,8 @@ def _elaborated(
     bound: Bound | None = None,
     is_whole: bool = True,
 ) -> tuple[Kernel, ...]:
-    """The kernels of these functions, or what is wrong with any of them and with the file around them. `is_whole` where
-    no single one of several launches is asked for."""
+    """Elaborate the kernels of these functions, or report all mistakes in them and in the file around them. `is_whole`:
+    no single launch of several is chosen."""
     mistakes = known or Mistakes()
     arguments = {p.name for f in functions if _style(f) != "bare" for p in named(f)}
     defines = Defines(given or {}, parameters=arguments)
@@ -237,7 +237,7 @@ def _elaborated(
 
 
 def _check_name(function: ast.Function, name: str) -> None:
-    """Refuse a kernel whose name means something else in PTX, which a program loads it by."""
+    """Refuse a kernel with a reserved name: programs load a kernel by its name in PTX."""
     if is_reserved(name):
         fail(
             "reserved-name",
@@ -249,7 +249,8 @@ def _check_name(function: ast.Function, name: str) -> None:
 
 
 def _launches(built: Sequence[Kernel]) -> Iterator[Kernel]:
-    """The kernels of one function under names of their own. Each returns what it writes; the last, what none does."""
+    """Yield the kernels of one function with a number in their names. Each returns the tensors that it writes; the last
+    one also those that none writes."""
     written = [{buffer.name for stmt in each.body for buffer in writes(stmt)} for each in built]
     somewhere = set().union(*written)
     for number, (each, own) in enumerate(zip(built, written, strict=True), 1):
@@ -261,12 +262,12 @@ def _launches(built: Sequence[Kernel]) -> Iterator[Kernel]:
 def _tell_of_launches(function: ast.Function, made: Sequence[Kernel], warn: Warn) -> None:
     names = ", then ".join(kernel.name for kernel in made)
     title = f"{function.name} launches {len(made)} kernels"
-    said = f"{names}: a program launches them in this order, with the same arguments"
-    warn(warning("several-launches", title, function.name_span, said))
+    note = f"{names}: a program launches them in this order, with the same arguments"
+    warn(warning("several-launches", title, function.name_span, note))
 
 
 def _made(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Kernel, ...]:
-    """The kernels that a function launches one after the other, most often one."""
+    """Elaborate the kernels that a function launches one after the other, most often one."""
     match _style(function):
         case "eager":
             built = _eager(function, constants, warn)
@@ -278,7 +279,7 @@ def _made(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Ker
 
 
 Launch = tuple[Kernel, int]
-"""The kernel of a launch, and how many launches there are in its function."""
+"""The kernel of a launch, and the number of launches in its function."""
 
 
 def _each_launch(attempt: Callable[[int, set[Span], Warn], Launch], warn: Warn) -> tuple[Kernel, ...]:
@@ -287,19 +288,21 @@ def _each_launch(attempt: Callable[[int, set[Span], Warn], Launch], warn: Warn) 
 
 
 def _bare(function: ast.Function, scope: Scope, constants: Constants, warn: Warn) -> tuple[Kernel, ...]:
-    def attempt(number: int, differing: set[Span], warn: Warn) -> Launch:
-        context = Context(Scope(scope, "the function"), KERNEL, warn=warn, differing=differing, **_anew(constants))
+    def attempt(number: int, per_thread_spans: set[Span], warn: Warn) -> Launch:
+        context = Context(
+            Scope(scope, "the function"), KERNEL, warn=warn, differing=per_thread_spans, **_anew(constants)
+        )
         params = header(context, function)
         built = kernel(function, context, lambda: params, number)
         constants.context.mistakes.join(context.schedule_mistakes)
-        asks = (*_asks(function, constants, warn), *context.hints.asks)
-        return configs.following(built, asks), context.launches
+        options = (*_asks(function, constants, warn), *context.hints.asks)
+        return configs.following(built, options), context.launches
 
     return _each_launch(attempt, warn)
 
 
 def _anew(constants: Constants) -> _Anew:
-    """What each attempt begins with."""
+    """Return the common fields for an attempt, with no mistakes yet."""
     context = constants.context
     return {
         "mistakes": Mistakes(),
@@ -311,17 +314,17 @@ def _anew(constants: Constants) -> _Anew:
 
 
 def _eager(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Kernel, ...]:
-    def attempt(number: int, differing: set[Span], warn: Warn) -> Launch:
+    def attempt(number: int, per_thread_spans: set[Span], warn: Warn) -> Launch:
         scope = Scope(constants.scope, function.name, is_function=True)
-        context = Context(scope, KERNEL, warn=warn, differing=differing, **_anew(constants))
+        context = Context(scope, KERNEL, warn=warn, differing=per_thread_spans, **_anew(constants))
         eager = Eager(context, constants.defines)
         eager.header(function)
         built = kernel(function, context, eager.params, number)
         constants.context.mistakes.join(context.schedule_mistakes)
         eager.check_returned(function)
         built = replace(built, outputs=eager.returned or ())
-        asks = (*_asks(function, constants, warn), *context.hints.asks)
-        return configs.following(built, asks), context.launches
+        options = (*_asks(function, constants, warn), *context.hints.asks)
+        return configs.following(built, options), context.launches
 
     if (out := _keyword(function, "out_idx", constants)) is not None:
         fail(
@@ -334,22 +337,22 @@ def _eager(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Ke
 
 
 def _from_factory(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Kernel, ...]:
-    """The kernel that a function of the file makes, its arguments taken from -D or their defaults."""
+    """Elaborate the kernel that a function of the file returns. Arguments come from -D, or are the defaults."""
     made = _called(function, constants)
     assert isinstance(made.node, ast.Function)
     built = _bare(made.node, made.scope, constants, warn)
-    asks = _asks(function, constants, warn)
+    options = _asks(function, constants, warn)
     out = _keyword(function, "out_idx", constants) or _keyword(made.node, "out_idx", constants)
     targets = (t for s in made.node.body if isinstance(s, ast.Assign) for t in s.targets)
     own = {target.id for target in targets if isinstance(target, ast.Name)}
     return tuple(
-        configs.following(replace(each, outputs=configs.outputs(each, out, own) if out else ()), (*each.asks, *asks))
+        configs.following(replace(each, outputs=configs.outputs(each, out, own) if out else ()), (*each.asks, *options))
         for each in built
     )
 
 
 def _called(factory: ast.Function, constants: Constants, around: Scope | None = None) -> Function:
-    """The kernel that a function returns, or one that it returns."""
+    """Call a factory, and the factories that it returns, until one returns a kernel."""
     context, defines = constants.context, constants.defines
     scope = Scope(around or constants.scope, factory.name, is_function=True)
     known = context.mistakes.met
@@ -380,7 +383,7 @@ def _called(factory: ast.Function, constants: Constants, around: Scope | None = 
 
 
 def _keyword(function: ast.Function, name: str, constants: Constants) -> Argument | None:
-    """A keyword of a decorator, evaluated where the file ends."""
+    """Evaluate a keyword of a decorator, with the names at the end of the file."""
     for decorator in function.decorators:
         for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
             if keyword.name == name:

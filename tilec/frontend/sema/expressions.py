@@ -1,4 +1,4 @@
-"""Expressions of the syntax tree: Python values where all is known, typed expressions elsewhere."""
+"""Evaluation of expressions: to Python values where all is known, to typed expressions elsewhere."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _name(context: Context, node: ast.Name) -> Value:
 
 
 def _variable(context: Context, value: Value, span: Span) -> Value:
-    """What it holds at this point of the program: read where the statement runs, or before it, `held`."""
+    """Return the value of a variable here: loaded in the statement, or before it where `context.is_held`."""
     if isinstance(value, Held):
         value = value.read()
     pipelines.read(context, value, span)
@@ -82,7 +82,7 @@ def _joined(context: Context, node: ast.JoinedString) -> Value:
 
 
 def _text(context: Context, part: ast.String | ast.Formatted) -> str:
-    """One part of an f-string."""
+    """Evaluate one part of an f-string."""
     if isinstance(part, ast.String):
         return part.value
     return python.formatted(evaluate.operand(context, part.value), part.conversion, part.spec)
@@ -120,7 +120,7 @@ def _comprehension(context: Context, node: ast.Comprehension) -> Value:
 
 
 def _entries(context: Context, node: ast.Comprehension) -> list[Entry]:
-    """Its entries in order, each as it was when it was evaluated."""
+    """Evaluate the entries of a comprehension in order, each with the values of its own moment."""
     entries, values = [], evaluate.InOrder(context)
     for entry in _runs(context, node, node.clauses):
         entries.append(entry)
@@ -129,7 +129,7 @@ def _entries(context: Context, node: ast.Comprehension) -> list[Entry]:
 
 
 def _runs(context: Context, node: ast.Comprehension, clauses: tuple[ast.Clause, ...]) -> Iterator[Entry]:
-    """What the clauses run over, as entries; those of a list have no key."""
+    """Yield an entry for each item that the clauses run over. Entries of a list have no key."""
     if not clauses:
         key = pipelines.kept(evaluate.argument(context, node.element))
         yield Entry(None, key, node.span) if node.value is None else Entry(key, context.value(node.value), node.span)
@@ -149,13 +149,12 @@ def _lambda(context: Context, node: ast.Lambda) -> Value:
 
 
 def _grown(context: Context, value: Value, span: Span) -> Value:
-    """What has just been made of other values."""
     context.budget.grow(value, span)
     return value
 
 
 def _looked_at(context: Context, value: Value, span: Span) -> Value:
-    """What has just been made, which had a look at all of it."""
+    """Count the parts of a new value, all of which were looked at."""
     context.budget.look(value, span)
     return value
 
@@ -207,11 +206,11 @@ _OF_DTYPES: dict[str, Callable[[DType], Value]] = {
     "itemsize": lambda dtype: dtype.bytes,
     "is_floating_point": lambda dtype: dtype.is_float,
 }
-"""By the names that TileLang, TVM and PyTorch have for it."""
+"""By the names of TileLang, TVM and PyTorch."""
 
 
 def _of_element(owner: tile.Expr | Access, name: str) -> Value:
-    """`x.dtype` and `x.astype` of an element, or of an expression."""
+    """Evaluate `x.dtype` or `x.astype` of an element, or of an expression."""
     if name == python.CONVERTS:
         return Method(owner, name)
     if name != "dtype":
@@ -231,7 +230,7 @@ def _instead_of_attribute(owner: Value, name: str) -> str | None:
 
 
 def _refuse_foreign(context: Context, node: ast.Attribute) -> None:
-    """`np.sum` and `tl.dot` in a file that imports no such module."""
+    """Refuse `np.sum` and `tl.dot` in a file that imports no such module."""
     owner = node.value
     if isinstance(owner, ast.Name) and owner.id in MODULES and context.scope.find(owner.id) is None:
         help_text = instead_of_foreign(node.name) or "kernels are written with T.*: `tilec explain foreign-call`"
@@ -295,7 +294,7 @@ def _compare(context: Context, node: ast.Compare) -> Value:
     left = evaluate.operand(context, node.first)
     for op, right_node in zip(node.ops, node.rest, strict=True):
         if result is False:
-            break  # as in Python, the others are not even looked at
+            break  # as in Python, the others are not evaluated
         before = reading.now(context)
         if result is True:
             right = evaluate.operand(context, right_node)
@@ -311,7 +310,7 @@ def _compare(context: Context, node: ast.Compare) -> Value:
 
 
 def _link(context: Context, op: ast.CompareOp, left: Argument, right: Argument) -> Value:
-    """One comparison of a chain."""
+    """Evaluate one comparison of a chain."""
     for side in (left, right):
         if not isinstance(side.value, range):
             context.budget.look(side.value, side.span)
@@ -326,7 +325,7 @@ def _link(context: Context, op: ast.CompareOp, left: Argument, right: Argument) 
 def _boolean(context: Context, node: ast.Boolean) -> Value:
     left = arithmetic.condition(evaluate.operand(context, node.left))
     if isinstance(left, bool) and left == (node.op == "or"):
-        # As in Python, the other side is not even looked at.
+        # As in Python, the other side is not evaluated.
         return left
     way_out = f"write an `if` for what stands before `{node.op}`, and in it an `if` for this"
     if node.op == "or":
@@ -396,4 +395,4 @@ EXPRESSIONS: dict[type[ast.Expr], ReadsExpression] = {
     ast.Conditional: _conditional,
     ast.Call: call,
 }
-"""Of every kind of expression, what reads it."""
+"""By kind of expression."""
