@@ -1,8 +1,8 @@
-"""Warpgroups to which a kernel gives work of their own: `with T.ws(0):`, and in a kernel with barriers `if tx < 128:`.
+"""Explicit roles: warpgroups with work of their own, by `with T.ws(0):`, and in a kernel with barriers `if tx < 128:`.
 
-What stands there is run by a *role*, neighbouring warpgroups of the block. It becomes an `If` on the thread's warpgroup
-(`ir.groups`), in which the role is all the threads there are: tiles are spread over them. The thread's index stays the
-one that it has in the block.
+Such a block is run by a *role*, neighbouring warpgroups of the block. It becomes an `If` on the thread's warpgroup
+(`ir.groups`), in which tiles are spread over the threads of the role alone. The index of a thread stays its index in
+the block.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BARRIERS = ("T.alloc_barrier", "T.alloc_cluster_barrier")
 
 
 def barriers(context: Context, name: str, node: ast.Call) -> tile.Buffer:
-    """`name = T.alloc_barrier(…)`"""
+    """Elaborate `name = T.alloc_barrier(…)`."""
     spelling = registry.spelling("alloc_barrier")
     assert spelling is not None
     counts = arrivals(bind(spelling.signature, *evaluate.arguments(context, node), node.span))
@@ -55,7 +55,7 @@ def barriers(context: Context, name: str, node: ast.Call) -> tile.Buffer:
 
 
 def section(context: Context, node: ast.With, call: ast.Call) -> None:
-    """`with T.ws(0, 1):`"""
+    """Elaborate `with T.ws(0, 1):`."""
     thread_values.check_launched(context, call.span)
     numbers = bind(SECTION, *evaluate.arguments(context, call), call.span).variadic
     if context.masks:
@@ -71,8 +71,8 @@ def section(context: Context, node: ast.With, call: ast.Call) -> None:
             f"{context.threads} threads are not whole warpgroups of {WARPGROUP_THREADS}",
             help=f"write threads={WARPGROUP_THREADS * 2} in T.Kernel",
         )
-    asked = sorted(_number(context, argument, there) for argument in numbers)
-    run(context, neighbours(asked, call.span), lambda: context.block(node.body), call.span)
+    groups = sorted(_number(context, argument, there) for argument in numbers)
+    run(context, neighbours(groups, call.span), lambda: context.block(node.body), call.span)
 
 
 def _number(context: Context, argument: Argument, there: range) -> int:
@@ -108,11 +108,11 @@ def _spoken(groups: range) -> str:
 
 
 MOST = 8
-"""As many warpgroups as a block can have."""
+"""The most warpgroups that a block can have."""
 
 
 def whole(context: Context) -> range:
-    """The warpgroups that run a statement here; none where the block is not made of whole ones."""
+    """Return the warpgroups that run a statement here, or none where the block is not made of whole ones."""
     if context.role is not None:
         return context.role
     if not context.has_threads:
@@ -122,7 +122,7 @@ def whole(context: Context) -> range:
 
 
 def run(context: Context, groups: range, work: Callable[[], None], span: Span) -> None:
-    """What `work` finds, by these warpgroups."""
+    """Elaborate what `work` elaborates as the role of these warpgroups."""
     ending = Path(span, "its role's work ends with it")
     with (
         _as_role(context, groups),
@@ -151,7 +151,7 @@ def threads_of(group: int) -> range:
 
 
 def met(context: Context, op: tile.TileOp) -> tile.TileOp:
-    """T.sync_threads: of the threads that come here, or of them and those of other roles."""
+    """Resolve T.sync_threads to the threads that come here, or to them and those of other roles."""
     if not isinstance(op, BlockBarrier) or op.threads is None:
         return op
     is_wider = context.role is not None and op.threads > context.threads and op.id is not None
@@ -159,7 +159,7 @@ def met(context: Context, op: tile.TileOp) -> tile.TileOp:
 
 
 def without_effect(kernel: tile.Kernel, is_explicit: bool, warn: Warn) -> None:
-    """Warn of registers that are asked for where the compiler makes the roles."""
+    """Warn of T.set_max_nreg where the compiler makes the roles."""
     for stmt in () if is_explicit else tile.walk(kernel.body):
         if isinstance(stmt, SetRegisters):
             instead = "tilec shares registers out from what each role holds"
@@ -167,8 +167,8 @@ def without_effect(kernel: tile.Kernel, is_explicit: bool, warn: Warn) -> None:
 
 
 def by_threads(context: Context, op: tile.TileOp) -> tile.TileOp | None:
-    """An operation that each thread does for itself, or one for all of them, with the threads that do it; None for one
-    that all do together."""
+    """Return an operation of single threads with its condition or its leader, or None for one that all threads do
+    together."""
     match op.done_by:
         case "each thread":
             assert isinstance(op, Arrive | CpAsyncArrive)
@@ -206,7 +206,7 @@ def _mask(context: Context) -> tile.Expr | None:
 
 
 def leader(context: Context, span: Span) -> int:
-    """The first thread of the block that comes here."""
+    """Return the first thread of the block that runs this. Errors: `thread-dependent`."""
     held = _mask(context)
     first = 0 if context.role is None else threads_of(context.role.start).start
     if held is None:

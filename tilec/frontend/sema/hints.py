@@ -1,6 +1,6 @@
-"""Statements that say how rather than what: the order of blocks, layouts of tiles, budgets, promises.
+"""Hints of a kernel: the order of blocks, layouts and stages of tiles, promises, options of the compiler.
 
-What tilec can follow it keeps for the kernel; of the rest it says that it decides by itself.
+Hints that tilec follows are kept for the kernel. For others a warning says that it decides by itself.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tilec.support.source import Span
 
 @dataclass(slots=True)
 class Hints:
-    """What a kernel's hints have said so far. `raster` is the order of the blocks; `tensors` has where the elements of
-    tensors lie that are given a layout, `out_of_bounds_fill` what they are where a tensor ends; `subtiles` are tiles in
-    parts; `asks` is of the compiler, and `stages` of the loops that load tiles. `views` are the kernel's, by name, with
-    what they are views of; a block has so many `threads`."""
+    """The hints of a kernel so far. `raster` is the order of the blocks; `tensors` maps the elements of tensors with a
+    layout to their places, `out_of_bounds_fill` has the values outside tensors; `subtiles` splits tiles into parts;
+    `asks` are options of the compiler, `stages` those of the loads of tiles. `views` maps the kernel's views, by name,
+    to their buffers; a block has so many `threads`."""
 
     raster: tile.Raster | None = None
     layouts: dict[tile.Buffer, tile.Pinned] = field(default_factory=dict)
@@ -62,7 +62,7 @@ def _use_swizzle(hints: Hints, call: Call, warn: Warn) -> None:
 
 
 def entries(hints: Hints, call: Call, name: str) -> Iterator[tuple[tile.Buffer, Entry]]:
-    """Yield the entries of a dictionary from buffers. No view of a tile is among them: it is no tile of its own."""
+    """Yield the entries of a dictionary from buffers. Errors: `wrong-argument`, for a view of a tile too."""
     value = call[name].value
     if not isinstance(value, Dictionary):
         call.refuse(name, "a dictionary from buffers, as in {A_shared: …}")
@@ -97,7 +97,7 @@ def _annotate_layout(hints: Hints, call: Call, warn: Warn) -> None:
 def _layout(
     hints: Hints, buffer: tile.Buffer, entry: Entry, warn: Warn
 ) -> tile.LoopLayout | tile.Placement | int | None:
-    """What the entry gives the tile, or None where tilec cannot follow it, or follows it by indices alone."""
+    """Read the layout of a tile, or None where tilec cannot follow it, or follows it by changing indices."""
     given = entry.value
     if buffer.scope == "fragment" and isinstance(given, tile.LoopLayout):
         if given.shape != buffer.shape:
@@ -124,8 +124,8 @@ def _layout(
 
 
 def _check_size(buffer: tile.Buffer, layout: tile.LoopLayout, threads: int) -> None:
-    """Refuse a fragment that no thread can hold its share of, before its layout is followed element by element."""
-    from tilec.passes.layout.register_limits import MAX_REGISTERS  # which imports what chooses layouts
+    """Refuse a fragment that does not fit the registers, before its layout is evaluated for each element."""
+    from tilec.passes.layout.register_limits import MAX_REGISTERS  # a cycle: that module imports the choice of layouts
 
     registers = -(-math.prod(buffer.shape) * layout.copies * buffer.dtype.bits // (32 * threads))
     if registers > MAX_REGISTERS:
@@ -223,7 +223,7 @@ def _subtile(hints: Hints, call: Call, warn: Warn) -> None:
 
 
 def _assume(hints: Hints, call: Call, warn: Warn) -> None:
-    """Check that it is a condition, which may hold. `sema.promises` has what follows from it."""
+    """Check that the promise is a condition, and not false. `sema.promises` uses it."""
     value = call["condition"].value
     if value is False:
         fail("assertion-failed", "this is promised and does not hold", call["condition"].span)
@@ -240,7 +240,7 @@ PIPELINE = Signature(".pipeline", (Parameter("stage"),))
 
 
 def staged(hints: Hints, buffer: tile.Buffer, call: Call) -> None:
-    """A tile is asked to have stages by its method."""
+    """Keep the stages that `tile.pipeline(stage=…)` gives a tile."""
     _stages(hints, buffer, call["stage"].value, call.span, ".pipeline")
 
 
@@ -261,7 +261,7 @@ def _stages(hints: Hints, buffer: tile.Buffer, stages: Value, span: Span, name: 
 
 
 def _nothing(instead: str) -> Callable[[Hints, Call, Warn], None]:
-    """A hint that tilec does not follow."""
+    """Make the `keep` of a hint that has no effect; `instead` says why."""
 
     def keep(hints: Hints, call: Call, warn: Warn) -> None:
         warn(warning("hint-not-used", f"{call.name} has no effect", call.span, instead))
@@ -330,4 +330,4 @@ HINTS: dict[str, Hint] = {
         _hint("annotate_ws_schedule", (_P("schedule"),), "A schedule with roles.", _ROLES),
     )
 }  # fmt: skip
-"""By path. They stand as statements, and before or after what they are about."""
+"""By dotted name. They stand as statements, before or after the use of their subject."""
