@@ -1,4 +1,4 @@
-"""Block scales: lines of words for the tensor cores, made of words in the order of the rows."""
+"""Block scales for the tensor cores: rows of words, transposed into lines."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _LINES = ROWS // PER_WORD
 
 
 def transposed(context: Context, call: Call) -> None:
-    """In place: word r of each 128 becomes a part of line r % 32. Threads take a copy, and put it back in other
-    places."""
+    """Transpose in place: word r of each 128 becomes a part of line r % 32. Threads copy the words, and put them back
+    in other places."""
     region = call.region("smem_src")
     words, buffer = region.extent[-1], region.buffer
     if buffer.scope != "shared" or buffer.dtype != UINT32 or words % ROWS or any(e != 1 for e in region.extent[:-1]):

@@ -173,8 +173,8 @@ def by_threads(context: Context, op: tile.TileOp) -> tile.TileOp | None:
         case "each thread":
             assert isinstance(op, Arrive | CpAsyncArrive)
             _check_block(context, op)
-            held = _mask(context)
-            return op if held is None else replace(op, condition=held)
+            mask = _mask(context)
+            return op if mask is None else replace(op, condition=mask)
         case "one thread":
             return op.with_leader(leader(context, op.span))
         case "all threads":
@@ -199,20 +199,20 @@ def _check_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
 
 
 def _mask(context: Context) -> tile.Expr | None:
-    held: tile.Expr | None = None
+    joined: tile.Expr | None = None
     for mask in context.masks:
-        held = mask if held is None else tile.Binary("and", held, mask, BOOL)
-    return held
+        joined = mask if joined is None else tile.Binary("and", joined, mask, BOOL)
+    return joined
 
 
 def leader(context: Context, span: Span) -> int:
     """Return the first thread of the block that runs this. Errors: `thread-dependent`."""
-    held = _mask(context)
+    mask = _mask(context)
     first = 0 if context.role is None else threads_of(context.role.start).start
-    if held is None:
+    if mask is None:
         return first
     there = range(first, first + context.threads)
-    answers = ((thread, compute_expr(held, {tile.THREAD: thread})) for thread in there)
+    answers = ((thread, compute_expr(mask, {tile.THREAD: thread})) for thread in there)
     leader, is_here = next((found for found in answers if found[1] is not False), (first, None))
     if not is_here:
         fail(

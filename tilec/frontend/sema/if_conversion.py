@@ -1,5 +1,8 @@
-"""An `if` on whose condition threads do not agree becomes several statements, each of which some threads skip. A
-schedule by hand counts it as the one statement that was written: what its entry says holds for all of them.
+"""Converted `if`s in manual schedules: an `if` whose condition differs from thread to thread becomes several
+statements.
+
+Each of these is skipped by some threads. A manual schedule counts them as the one statement of the text, whose entry
+holds for all of them.
 """
 
 from __future__ import annotations
@@ -17,14 +20,14 @@ from tilec.support.source import Span
 T = TypeVar("T")
 
 ConvertedIf = tuple[Span, tuple[tile.Stmt, ...]]
-"""Where such an `if` stands, and what has become of it."""
+"""The place of such an `if`, and its statements."""
 
 
 def gathered(
     body: tuple[tile.Stmt, ...], converted_ifs: list[ConvertedIf]
 ) -> tuple[tuple[tile.Stmt, ...], dict[Same[tile.Stmt], tuple[tile.Stmt, ...]]]:
-    """The body with one statement in place of the scheduled statements of each `if`, where the last of them stands; and
-    the parts of these. Of nested ones the outermost counts, which is the last in `converted_ifs`."""
+    """Replace the statements of each converted `if` by one, at the place of the last of them. Return the body, and the
+    parts of each replacement. Of nested ones the outermost counts, which is the last in `converted_ifs`."""
     number_of = {Same(part): number for number, (_, parts) in enumerate(converted_ifs) for part in parts}
     parts: dict[int, list[tile.Stmt]] = {}
     for stmt, again in zip(body, replayable(body), strict=True):
@@ -51,7 +54,7 @@ def spread(
     scheduling_hints: tile.SchedulingHints,
     parts: tuple[tuple[tile.Stmt, ...], ...],
 ) -> tuple[tuple[int, ...], tuple[int, ...], tile.SchedulingHints]:
-    """The lists for the parts of each statement: all in its stage and, one after another, at its place."""
+    """Expand schedule lists to the parts of each statement: all in its stage and, one after another, at its place."""
     first = [sum(len(p) for p in parts[:i]) for i in range(len(parts))]
     before = [sum(len(parts[j]) for j in range(len(parts)) if order[j] < o) for o in order]
 

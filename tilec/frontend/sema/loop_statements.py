@@ -138,7 +138,7 @@ def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) 
     bounds = thread_loops.common(context, own, written, iterable.span)
     (name,) = target_names(node.target, 1)
     var = tile.Var(context.unique.take(name.id))
-    wrong = context.mistakes.met
+    mistakes_before = context.mistakes.met
     with context.region("the loop", is_loop=True) as out:
         if bounds.values is not None:
             context.ranges[var.name] = bounds.values
@@ -149,7 +149,7 @@ def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) 
     loop = thread_loops.over_registers(
         tile.For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span)
     )
-    if context.mistakes.met > wrong:
+    if context.mistakes.met > mistakes_before:
         # A schedule for its statements cannot be checked where some are missing.
         context.out.append(replace(loop, kind="serial"))
         return
