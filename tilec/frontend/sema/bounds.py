@@ -56,7 +56,6 @@ def check_element(context: Context, buffer: tile.Buffer, indices: tuple[tile.Exp
 
 
 def check_box(context: Context, region: tile.Region) -> None:
-    """Check a box of a tile."""
     for start, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True):
         _check(context, region.buffer, start, extent, size, region.span, "box")
 

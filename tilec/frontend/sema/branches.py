@@ -39,7 +39,6 @@ def decide(context: Context, node: ast.If) -> None:
 
 
 def branch(context: Context, sides: Sides, condition: tile.Expr) -> None:
-    """Elaborate an `if` with this condition."""
     if not context.is_parallel and per_thread.is_varying(context, condition):
         if not _divided(context, sides, condition):
             _masked(context, sides, condition)
@@ -56,8 +55,8 @@ def branch(context: Context, sides: Sides, condition: tile.Expr) -> None:
 
 
 def behind(context: Context, sides: Sides, condition: tile.Expr) -> None:
-    """Elaborate the rest behind an `if` that may end the iteration. `condition` holds where it has not, and the other
-    side is its end. No other path gets here."""
+    """Elaborate the rest of a body after an `if` that may end the iteration. Where `condition` holds the iteration goes
+    on; the other side ends it. No other path gets here."""
     if not context.is_parallel and per_thread.is_varying(context, condition):
         _masked(context, sides, condition)
         return

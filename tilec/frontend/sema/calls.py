@@ -153,7 +153,6 @@ def _tile_scheduler(context: Context, path: str, node: ast.Call) -> TileSchedule
 
 
 def _function(context: Context, path: str, node: ast.Call) -> Value:
-    """Evaluate a function of numbers."""
     function = FUNCTIONS[path]
     if not function.is_guarded:
         positional, keywords = evaluate.operands(context, node)

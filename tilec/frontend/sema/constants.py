@@ -45,7 +45,7 @@ class Defines:
         return name in self.given
 
     def replaced(self, name: str, written: Value, span: Span) -> Value:
-        """Return the value of -D for a name that the file gives one of the same sort. Errors: `bad-define`."""
+        """Return the value of -D for a name, of the same sort as the value in the file. Errors: `bad-define`."""
         given: Value = self.given[name]
         if isinstance(written, DType):
             return as_dtype(Argument(given, span))
@@ -116,7 +116,8 @@ class Constants:
         bound: Bound | None = None,
         is_kernel_file: bool = True,
     ) -> None:
-        """Where `is_kernel_file` every mistake counts; in other files only those that a kernel meets."""
+        """Set up the evaluation of one file. Of a file that `is_kernel_file` every mistake counts; of others, those
+        that a kernel meets."""
         self.defines, self.files, self.path, self.is_kernel_file = defines, files, path, is_kernel_file
         self.ran: dict[str, Scope] = {} if ran is None else ran
         self.scope = Scope(language(), bound=bound)

@@ -100,7 +100,7 @@ class Context:
     launches: int = 0
     """The number of T.Kernel blocks in the function, as far as it has been read."""
     is_launched: bool = False
-    """Whether the statement is inside `with T.Kernel`."""
+    """The current statement is inside `with T.Kernel`."""
     thread_extents: tuple[int, int, int] = (1, 1, 1)
     """The threads of a block along x, y and z, once `has_threads`. They run in whole warps, so that `threads` may be
     more; the threads past the last take no part in what each thread does for itself."""
@@ -151,34 +151,34 @@ class Context:
     ledger: Ledger = field(init=False)
     """The resources that must be released exactly once: the stages of `pipelines`."""
 
-    # ---- around the statement that is being read ---------------------------------------------------------------------
+    # ---- what encloses the current statement -------------------------------------------------------------------------
 
     loops: list[str] = field(default_factory=list)
-    """The kinds of the loops around, the innermost last."""
+    """The kinds of the enclosing loops, the innermost last."""
     iterations: list[Any] = field(default_factory=list)
     """The iterations that `break` and `continue` may end, the innermost last: `jumps.Iteration`."""
     path: list[tile.Var] = field(default_factory=list)
-    """The conditions of the flattened branches around, in a nest: each implies the one before it."""
+    """The conditions of the enclosing flattened branches, in a nest: each implies the one before it."""
     spread: set[tile.Expr] = field(default_factory=set)
     """Variables bound outside flattened branches, and the conditions of these branches."""
     withs: int = 0
-    """The number of `with`s around, within the innermost loop."""
+    """The number of enclosing `with`s, within the innermost loop."""
     is_parallel: bool = False
-    """Whether the statement is inside T.Parallel or T.vectorized, where fragments may be indexed."""
+    """The current statement is inside T.Parallel or T.vectorized, where fragments may be indexed."""
     guards: int = 0
-    """The number of conditions around that need not hold. Under one, an index out of range proves nothing."""
+    """The number of enclosing conditions that need not hold. Under one, an index out of range proves nothing."""
     selections: int = 0
-    """The number of operands around that run only where they are selected, and change nothing."""
+    """The number of enclosing operands that run only where they are selected, and change nothing."""
     regions: list[tuple[list[tile.Stmt], bool]] = field(default_factory=list)
     """The statement lists of the open regions, each with whether it runs more than once."""
     is_held: bool = False
-    """Whether variables are read before the statement, not in it."""
+    """Variables are read before the statement, not in it."""
     masks: list[tile.Expr] = field(default_factory=list)
     """The conditions under which a thread runs the statement."""
     role: range | None = None
     """The warpgroups that run the statement, or None for the whole block."""
     has_explicit_roles: bool = False
-    """Whether the kernel orders its threads by barriers."""
+    """The kernel orders its threads by barriers."""
 
     def __post_init__(self) -> None:
         self.hints.views = self.views
@@ -212,7 +212,7 @@ class Context:
         return self.dispatch.expressions[type(node)](self, node)
 
     def block(self, statements: tuple[ast.Stmt, ...]) -> None:
-        """Elaborate statements into `out`. Behind a mistake it goes on with the next one."""
+        """Elaborate statements into `out`. After a mistake it goes on with the next statement."""
         for place, statement in enumerate(statements):
             if self.budget.is_spent:
                 return

@@ -1,4 +1,4 @@
-"""Parameters for the sizes of T.dynamic: behind those of the kernel, in order of appearance."""
+"""Parameters for the sizes of T.dynamic: after those of the kernel, in order of appearance."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _AT_COMPILE_TIME = ("int", "float", "bool", "str", "tuple", "list", "dict", "T.d
 
 @dataclass(slots=True)
 class Eager:
-    """The declarations in the body of such a function. `inputs` are its parameters by name, None until declared;
+    """The declarations of a kernel in the eager style. `inputs` are its parameters by name, None until declared;
     `results` the tensors of T.empty, `returned_names` those that it returns."""
 
     context: Context
@@ -61,7 +61,7 @@ class Eager:
         )
 
     def params(self) -> tuple[Param, ...]:
-        """Return the parameters in the order of the header, then the results in that of their declaration."""
+        """Return the parameters in the order of the header, then the results in the order of their declaration."""
         return (*(p for p in self.inputs.values() if p is not None), *self.results)
 
     # ---- the header --------------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Eager:
     # ---- what it returns ---------------------------------------------------------------------------------------------
 
     def _return(self, context: Context, node: ast.Return) -> None:
-        # Outside T.Kernel the branch is chosen at compile time, and nothing behind the `return` is elaborated.
+        # Outside T.Kernel the branch is chosen at compile time, and nothing after the `return` is elaborated.
         if context.is_launched and (node.span not in self.last or context.scope is not self.scope):
             refuse_early_return(node)
         given = () if node.value is None else context.value(node.value)

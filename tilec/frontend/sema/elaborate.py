@@ -43,7 +43,7 @@ _NO_FILES: Mapping[str, ast.Module] = {}
 
 
 def entries(module: ast.Module) -> tuple[str, ...]:
-    """The names of the kernels in a file, in order."""
+    """Return the names of the kernels in a file, in order."""
     return tuple(f.name for f in _kernels(module))
 
 
@@ -153,8 +153,8 @@ def _refuse_triton(module: ast.Module, source: SourceFile) -> None:
 
 
 def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[ast.Function, int | None]:
-    """Return the function called `entry`, or of the only kernel, and the number of the launch where the name has one:
-    `main_2`."""
+    """Return the function that `entry` names, or the only one with a kernel, and the number of the launch in a name
+    such as `main_2`."""
     kernels = {f.name: f for f in _kernels(module)}
     if entry is not None:
         name, _, number = entry.rpartition("_")
@@ -205,7 +205,7 @@ def _elaborated(
     bound: Bound | None = None,
     is_whole: bool = True,
 ) -> tuple[Kernel, ...]:
-    """Elaborate the kernels of these functions, or report all mistakes in them and in the file around them. `is_whole`:
+    """Elaborate the kernels of these functions, or report all mistakes in them and at the top of the file. `is_whole`:
     no single launch of several is chosen."""
     mistakes = known or Mistakes()
     arguments = {p.name for f in functions if _style(f) != "bare" for p in named(f)}

@@ -37,7 +37,6 @@ class InOrder:
         self.pending: list[tuple[Argument, reading.Moment]] = []
 
     def add(self, argument: Argument) -> None:
-        """Add a value that has just been evaluated."""
         self.pending.append((argument, reading.now(self.context)))
 
     def values(self) -> list[Argument]:

@@ -122,7 +122,7 @@ def whole(context: Context) -> range:
 
 
 def run(context: Context, groups: range, work: Callable[[], None], span: Span) -> None:
-    """Elaborate what `work` elaborates as the role of these warpgroups."""
+    """Run `work`, which elaborates the statements of a role, for these warpgroups."""
     ending = Path(span, "its role's work ends with it")
     with (
         _as_role(context, groups),

@@ -310,7 +310,6 @@ def _compare(context: Context, node: ast.Compare) -> Value:
 
 
 def _link(context: Context, op: ast.CompareOp, left: Argument, right: Argument) -> Value:
-    """Evaluate one comparison of a chain."""
     for side in (left, right):
         if not isinstance(side.value, range):
             context.budget.look(side.value, side.span)

@@ -62,7 +62,7 @@ def _bound(
 def defined(
     context: Context, node: ast.Function | ast.Lambda, kind: Literal["function", "macro", "kernel"] = "function"
 ) -> Function:
-    """Return the function that a definition makes. A mistake in a default is one of the calls that need it."""
+    """Return the function that a definition makes. A mistake in a default is reported by the calls that need it."""
     defaults: dict[str, Value] = {}
     for p in node.params if kind != "kernel" else ():
         if p.default is not None:
@@ -98,13 +98,15 @@ class _Left(Exception):
 
 
 class _Returned(Exception):
+    """A `return`, on its way to the call."""
+
     def __init__(self, value: Value) -> None:
         self.value = value
 
 
 def run_function(context: Context, node: ast.Function) -> Value:
     """Run the body of a function and return its value. The first mistake ends a call; in the outermost function the
-    statements behind it run too."""
+    following statements run too."""
     is_outermost = context.budget.calls == 0
     try:
         for statement in node.body:
@@ -121,7 +123,6 @@ def run_function(context: Context, node: ast.Function) -> Value:
 
 
 def run(context: Context, node: ast.Stmt) -> None:
-    """Run one statement at compile time."""
     context.budget.step(node.span)
     match node:
         case ast.Return(value=value):
@@ -255,7 +256,7 @@ def refuse_raise(context: Context, node: ast.Raise) -> NoReturn:
 
 
 def kind(node: ast.Function) -> Literal["function", "macro", "kernel"]:
-    """Return what its decorators make of a function."""
+    """Return the kind that its decorators give a function."""
     if any(_names(d, "prim_func") for d in node.decorators):
         return "kernel"
     return "macro" if any(_names(d, word) for d in node.decorators for word in ("macro", "inline")) else "function"
@@ -339,7 +340,6 @@ def called(
 def _inside(
     context: Context, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
 ) -> Iterator[None]:
-    """Enter the scope of a call."""
     scope = _bound(context, function, positional, keywords, span)
     scope.given = {name: binding.value for name, binding in scope.names.items()}
     with context.budget.call(span), context.reading_in(scope):

@@ -44,6 +44,8 @@ class Hints:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
+    """A hint: its signature, its documentation, and the function that keeps its arguments."""
+
     signature: Signature
     doc: str
     keep: Callable[[Hints, Call, Warn], None]

@@ -1,9 +1,9 @@
 """`break` and `continue`, converted to structured control flow.
 
-The rest of a body, behind a branch that may leave the iteration, moves into the other branch. So a `continue` ends a
+After a branch that may leave the iteration, the rest of the body moves into the other branch. So a `continue` ends a
 branch, and a `break` stands where an iteration ends anyway. Where both branches may reach the rest, it is not copied
 but guarded by a flag, which a jump clears. An unrolled loop has a second flag: `break` clears it, and it guards the
-iterations behind.
+following iterations.
 
 A flag is a variable. In a nest, where each element would need its own, it is a value instead: the conditions under
 which a jump is reached, all of them bound outside the branches.
@@ -90,7 +90,7 @@ def _both(a: tile.Expr, b: tile.Expr) -> tile.Expr:
 
 def _part(context: Context, sides: branches.Sides, condition: tile.Expr) -> None:
     """Elaborate both sides of a branch whose jumps clear flags. In a nest the branch is flattened: its binds stay
-    visible behind it, and its other statements are guarded."""
+    visible after it, and its other statements are guarded."""
     if not context.is_parallel:
         branches.branch(context, sides, condition)
         return
@@ -110,7 +110,7 @@ def _part(context: Context, sides: branches.Sides, condition: tile.Expr) -> None
 
 
 def _here(context: Context, condition: tile.Expr) -> tile.Expr:
-    """Return the condition, joined with that of the branches around it."""
+    """Return the condition, joined with that of the enclosing branches."""
     return _both(context.path[-1], condition) if context.path else condition
 
 
@@ -164,9 +164,9 @@ class _Unseen(Exception):
 @dataclass(eq=False, slots=True)
 class Iteration:
     """The iteration that is being elaborated, of a loop of this kind. `begin` is the moment before its statements,
-    `loop` that before an unrolled loop. `guarded` counts the branches around, behind which the rest is guarded by
-    `goes_on`; `guards` counts the jumps that cleared it. `break` clears `stays_in_loop`. `is_left` says that an
-    unrolled loop ends with this iteration. With `copies_rest` the rest behind a branch is copied instead of guarded."""
+    `loop` that before an unrolled loop. `guarded` counts the enclosing branches whose rest is guarded by `goes_on`;
+    `guards` counts the jumps that cleared it. `break` clears `stays_in_loop`. `is_left` says that an unrolled loop ends
+    with this iteration. With `copies_rest` the rest after a branch is copied instead of guarded."""
 
     kind: str
     begin: reading.Moment
@@ -294,7 +294,7 @@ def _continue_in_branches(
 
 
 def _guard_in_nest(context: Context, iteration: Iteration, node: ast.If, rest: Body, condition: tile.Expr) -> None:
-    """Guard the rest behind the outermost jumping branch of a nest, or copy it where an atomic result escapes."""
+    """Guard the rest after the outermost jumping branch of a nest, or copy it where an atomic result escapes."""
     begin, outer, stays = reading.now(context), iteration.goes_on, iteration.stays
     if stays is not None:
         stays = replace(stays, cleared=list(stays.cleared))
@@ -335,7 +335,6 @@ def _guard(context: Context, iteration: Iteration, node: ast.If, rest: Body, con
 
 
 def _leave_if_asked(context: Context, iteration: Iteration, span: Span) -> None:
-    """Leave the loop where a jump has cleared its flag."""
     assert iteration.stays is not None
     stays = iteration.stays.holds(context, span)
     context.out.append(tile.If(tile.Unary("not", stays, BOOL), (tile.Break(span),), (), span))
@@ -358,7 +357,7 @@ def _falls(context: Context, body: Body) -> bool:
 
 
 def _may_jump(context: Context, stmt: ast.Stmt) -> bool:
-    """Return whether the statement may leave the iteration around it. Inner loops keep their own jumps."""
+    """Return whether the statement may leave the enclosing iteration. Inner loops keep their own jumps."""
     if isinstance(stmt, ast.If):
         return any(_may_jump(context, s) for s in (*stmt.then, *stmt.orelse))
     return _jump(context, stmt) is not None
@@ -389,7 +388,6 @@ def _jump(context: Context, stmt: ast.Stmt) -> ast.Break | ast.Continue | None:
 
 
 def leave(context: Context, node: ast.Break | ast.Continue) -> None:
-    """Elaborate a `break` or `continue`."""
     word = "break" if isinstance(node, ast.Break) else "continue"
     iteration = context.iterations[-1] if context.iterations else None
     if iteration is None and context.loops and context.calls:

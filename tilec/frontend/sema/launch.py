@@ -1,4 +1,4 @@
-"""Elaboration of a kernel's function: its parameters, its launch, and the kernel around the body."""
+"""Elaboration of the function of a kernel: its parameters, its launch, and the kernel that its body makes."""
 
 from __future__ import annotations
 
@@ -379,7 +379,6 @@ def _threads(call: Call) -> tuple[int, int, int]:
 
 
 def _tell_of_others(context: Context, span: Span) -> None:
-    """Warn of a block that is not made of whole warps."""
     count = math.prod(context.thread_extents)
     if context.threads > count:
         title = f"a block of {count} {'thread' if count == 1 else 'threads'} takes as long as one of {context.threads}"

@@ -67,7 +67,6 @@ METHODS = {"repeat": REPEAT, "replicate": REPLICATE}
 
 
 def called(context: Context, method: Method, node: ast.Call) -> tile.LoopLayout:
-    """Call a method of a layout."""
     layout = method.owner
     assert isinstance(layout, tile.LoopLayout)
     call = bind(METHODS[method.name], *evaluate.arguments(context, node), node.span)

@@ -21,7 +21,7 @@ from tilec.support.source import Span
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A place that tells a path from others, or ends it, with the text of the label there."""
+    """A labelled place on a path: where it splits from others, or where it ends."""
 
     span: Span
     text: str
@@ -132,7 +132,7 @@ class Ledger:
 
     @contextmanager
     def parting(self, condition: Span) -> Iterator[_Parting]:
-        """Yield a `_PathSplit`, under whose `path` each path is elaborated. Behind, they have joined. Errors:
+        """Yield a `_PathSplit`, whose `path` is entered for each path. Afterwards the paths are joined. Errors:
         `missing-release`."""
         paths = _Parting(self, dict(self.state), self.is_left)
         yield paths

@@ -173,7 +173,7 @@ def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) 
 
 
 def _nested(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    """Elaborate a nest. A T.vectorized inside one, behind other statements, is a loop that each element runs."""
+    """Elaborate a nest. A T.vectorized inside one, after other statements, is a loop that each element runs."""
     if not context.is_parallel or path not in _VECTORIZED:
         parallel(context, node, iterable, path)
         return

@@ -347,7 +347,6 @@ class Persistent:
 
 
 def persistent(call: Call) -> Persistent:
-    """Read the arguments of T.Persistent."""
     domain = call["domain"]
     if not isinstance(domain.value, tuple) or not domain.value:
         call.refuse("domain", "a list of extents, one per dimension")
