@@ -85,17 +85,17 @@ def _value(context: Context, argument: Argument, moment: reading.Moment) -> Argu
 
 def _warn_of_name(context: Context, name: str, argument: Argument, span: Span) -> None:
     """Warn of `C = tile`, where C is a tensor: it copies nothing."""
-    known, given = context.scope.find(name), argument.value
-    tensor = known.value if known is not None and known.ended is None else None
-    if isinstance(tensor, tile.Buffer) and isinstance(given, tile.Buffer) and tensor.scope == "global" != given.scope:
+    binding, value = context.scope.find(name), argument.value
+    tensor = binding.value if binding is not None and binding.ended is None else None
+    if isinstance(tensor, tile.Buffer) and isinstance(value, tile.Buffer) and tensor.scope == "global" != value.scope:
         context.warn(
             warning(
                 "rebound-tensor",
                 f"`{name}` gets another meaning, and nothing is copied",
                 span,
-                f"from here on this is {describe(given)}",
+                f"from here on this is {describe(value)}",
                 secondary=(Label(tensor.span, "the tensor stays as it is"),),
-                help=f"write T.copy({given.name}, {name})",
+                help=f"write T.copy({value.name}, {name})",
             )
         )
 
@@ -114,11 +114,11 @@ def _bound(context: Context, name: str, argument: Argument, dtype: DType | None,
         context.names.append(Named(context.out, len(context.out), name, span))
         return expr
     if not context.is_parallel and (per_thread.is_varying(context, expr) or context.masks):
-        before = len(context.out)
-        named = per_thread.named(context, name, expr, span)
-        if len(context.out) == before:
-            context.names.append(Named(context.out, before, name, span))
-        return named
+        count = len(context.out)
+        bound_value = per_thread.named(context, name, expr, span)
+        if len(context.out) == count:
+            context.names.append(Named(context.out, count, name, span))
+        return bound_value
     var = tile.Var(context.unique.take(name), expr.dtype)
     if per_thread.is_varying(context, expr):
         context.varying.add(var)
@@ -151,8 +151,8 @@ def augmented(context: Context, node: ast.AugmentedAssign) -> None:
         if not isinstance(target, ast.Name):
             fail("bad-target", "this cannot be assigned to", target.span)
         old = evaluate.operand(context, target)
-        made, moment = _combined(context, node, old, reading.now(context))
-        _store(context, target, made, moment, node.span)
+        result, moment = _combined(context, node, old, reading.now(context))
+        _store(context, target, result, moment, node.span)
         return
     access = _check_place(context, target)
     moment = reading.now(context)
@@ -164,12 +164,12 @@ def augmented(context: Context, node: ast.AugmentedAssign) -> None:
             )
             return
         old = evaluate.read(context, reading.settled(context, Argument(access, target.span), moment))
-        made = _of_both(node, old, added)
+        result = _of_both(node, old, added)
     else:
         old = evaluate.read(context, Argument(access, target.span))
-        made, _ = _combined(context, node, old, moment)
+        result, _ = _combined(context, node, old, moment)
     access = reading.settled_place(context, access, moment, target.span)
-    _store_element(context, access, made, target.span, node.span)
+    _store_element(context, access, result, target.span, node.span)
 
 
 def _combined(
@@ -177,8 +177,8 @@ def _combined(
 ) -> tuple[Argument, reading.Moment]:
     """Return the new value of the target, and the moment when it was known."""
     added = evaluate.operand(context, node.value)
-    made = _of_both(node, reading.settled(context, old, moment), added)
-    return made, reading.now(context)
+    result = _of_both(node, reading.settled(context, old, moment), added)
+    return result, reading.now(context)
 
 
 def _of_both(node: ast.AugmentedAssign, old: Argument, added: Argument) -> Argument:

@@ -83,10 +83,10 @@ class _Walker:
                 pending = stmt.pending
                 assert isinstance(pending, int)
                 newest = groups[len(groups) - pending :] if pending else []
-                left = {buffer for group in newest for buffer in group}
+                refilled = {buffer for group in newest for buffer in group}
                 older = groups[: len(groups) - len(newest)]
                 groups[:] = newest
-                return _waiting(stmt, list(dict.fromkeys(t for group in older for t in group if t not in left)))
+                return _waiting(stmt, list(dict.fromkeys(t for group in older for t in group if t not in refilled)))
             case CpAsyncArrive():
                 groups.clear()  # any access of the tiles waits for the barrier
             case CommitCopies():

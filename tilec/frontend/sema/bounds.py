@@ -16,17 +16,17 @@ Ranges = Mapping[str, tuple[int, int]]
 """The smallest and largest values of variables, by name."""
 
 
-def check_access(context: Context, access: Access, span: Span, what: Literal["read", "written"]) -> None:
+def check_access(context: Context, access: Access, span: Span, verb: Literal["read", "written"]) -> None:
     """Check that one element may be accessed here. Errors: `fragment-index`, `wrong-scope`, `out-of-range`."""
     buffer = access.buffer
     # Every thread has a copy of a single element.
-    is_copied = buffer.name in context.mutable or (what == "read" and buffer.extents == (1,))
+    is_copied = buffer.name in context.mutable or (verb == "read" and buffer.extents == (1,))
     if buffer.scope not in ("global", "tmem") and not context.guards:
         check_element(context, buffer, access.indices, span)
     if buffer.scope == "fragment" and not context.is_parallel and not is_copied:
         fail(
             "fragment-index",
-            f"an element of {buffer.name} is {what} outside T.Parallel",
+            f"an element of {buffer.name} is {verb} outside T.Parallel",
             span,
             "a fragment is spread over the threads",
             help="write `for i in T.Parallel(n):` around it",
@@ -34,7 +34,7 @@ def check_access(context: Context, access: Access, span: Span, what: Literal["re
     if buffer.scope == "tmem":
         fail(
             "wrong-scope",
-            f"an element of {buffer.name} is {what}, which lies in tensor memory",
+            f"an element of {buffer.name} is {verb}, which lies in tensor memory",
             span,
             secondary=(Label(buffer.span, "allocated here"),),
             help="T.copy it to a fragment first",
@@ -61,7 +61,7 @@ def check_box(context: Context, region: tile.Region) -> None:
 
 
 def _check(
-    context: Context, buffer: tile.Buffer, start: tile.Expr, extent: int, size: int, span: Span, what: str
+    context: Context, buffer: tile.Buffer, start: tile.Expr, extent: int, size: int, span: Span, subject: str
 ) -> None:
     """Check an affine index whose variables have known ranges; others are not checked."""
     form, ranges = affine(start), context.ranges
@@ -74,7 +74,7 @@ def _check(
     reach = f"{low}" if low == last else f"{low} to {last}"
     fail(
         "out-of-range",
-        f"the {what} leaves {buffer.name}",
+        f"the {subject} leaves {buffer.name}",
         span,
         f"reaches {reach} in a dimension of {size}{_where(form, ranges, 0 if low < 0 else 1)}",
         secondary=(Label(buffer.span, f"shape {show_shape(buffer.shape)}"),),

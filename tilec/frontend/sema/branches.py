@@ -85,13 +85,13 @@ def _divided(context: Context, sides: Sides, holds: tile.Expr) -> bool:
     """Divide an `if` on the thread by warpgroup, where each warpgroup has one condition: in kernels with explicit
     roles, each side becomes the work of a role. A condition that still depends on the block stays the `if` of its
     warpgroups. Return whether that was possible."""
-    if not context.has_explicit_roles or context.masks or not len(there := roles.whole(context)):
+    if not context.has_explicit_roles or context.masks or not len(warpgroups := roles.whole(context)):
         return False
-    conditions = [{_asked_of(thread, holds) for thread in roles.threads_of(group)} for group in there]
+    conditions = [{_asked_of(thread, holds) for thread in roles.threads_of(group)} for group in warpgroups]
     if any(len(each) > 1 or any(per_thread.is_varying(context, c) for c in each) for each in conditions):
         return False
     for condition in sorted(dict.fromkeys(next(iter(each)) for each in conditions), key=_is_no):
-        groups = [group for group, each in zip(there, conditions, strict=True) if each == {condition}]
+        groups = [group for group, each in zip(warpgroups, conditions, strict=True) if each == {condition}]
         work: Callable[[], None] | None
         if not isinstance(condition, tile.Const):
             work = partial(branch, context, sides, condition)

@@ -87,16 +87,16 @@ class Budget:
         if isinstance(value, EXPR_TYPES):
             count, depth = self._size(value)
             if count > MAX_OPERATIONS or depth > MAX_DEPTH:
-                most = f"{MAX_OPERATIONS} operations, {MAX_DEPTH} of them inside each other, are the most"
-                self._end("the expression becomes too large", span, most)
+                limits = f"{MAX_OPERATIONS} operations, {MAX_DEPTH} of them inside each other, are the most"
+                self._end("the expression becomes too large", span, limits)
 
     def _size(self, expr: Expr) -> tuple[int, int]:
-        if (known := self.sizes.get(Same(expr))) is not None:
-            return known
+        if (cached := self.sizes.get(Same(expr))) is not None:
+            return cached
         inner = [self._size(part) for part in children(expr)]
-        found = 1 + sum(i[0] for i in inner), 1 + max((i[1] for i in inner), default=0)
-        self.sizes[Same(expr)] = found
-        return found
+        size = 1 + sum(i[0] for i in inner), 1 + max((i[1] for i in inner), default=0)
+        self.sizes[Same(expr)] = size
+        return size
 
     def _end(self, title: str, span: Span, note: str) -> NoReturn:
         self.is_spent = True
@@ -118,22 +118,22 @@ class Budget:
 
 def _parts(value: Value, span: Span) -> int:
     """Count the parts of a value at any depth, each occurrence for itself. Errors: more than `MAX_LENGTH`."""
-    count, found = 0, [(value, 0)]
-    while found:
-        one, depth = found.pop()
+    count, pending = 0, [(value, 0)]
+    while pending:
+        part, depth = pending.pop()
         if depth > MAX_NESTING:
             fail("evaluation-too-long", "tuples too deep inside each other", span, f"{MAX_NESTING} are the most")
-        match one:
+        match part:
             case tuple():
-                count += len(one)
-                found += [(item, depth + 1) for item in one if isinstance(item, tuple | str | Dictionary)]
+                count += len(part)
+                pending += [(item, depth + 1) for item in part if isinstance(item, tuple | str | Dictionary)]
             case str():
-                count += len(one)
+                count += len(part)
             case Dictionary(entries=entries):
                 count += len(entries)
-                found += [(item, depth + 1) for e in entries for item in (e.key, e.value)]
+                pending += [(item, depth + 1) for e in entries for item in (e.key, e.value)]
             case range():
-                count += len(one[: LONGEST + 1])
+                count += len(part[: LONGEST + 1])
             case _:
                 pass
         if count > LONGEST:

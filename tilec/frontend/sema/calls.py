@@ -103,9 +103,9 @@ def _of_value(context: Context, function: Method, node: ast.Call) -> Value:
         return _as_type(context, function, node)
     operands = _all_looked_at(context, node)
     context.budget.look(function.owner, node.span)
-    made = python.method(function.owner, function.name, *operands, node.span)
-    context.budget.look(made, node.span)
-    return made
+    result = python.method(function.owner, function.name, *operands, node.span)
+    context.budget.look(result, node.span)
+    return result
 
 
 def _as_type(context: Context, function: Method, node: ast.Call) -> Value:
@@ -178,11 +178,11 @@ def _of_sides(context: Context, signature: Signature, node: ast.Call) -> tuple[l
     condition = signature.parameters[0].name
     sides = replace(node, args=node.args[1:], keywords=tuple(k for k in node.keywords if k.name != condition))
     chosen = replace(node, args=node.args[:1], keywords=tuple(k for k in node.keywords if k.name == condition))
-    first, named = evaluate.operands(context, chosen)
+    positional, condition_keywords = evaluate.operands(context, chosen)
     way_out = "write `if` and `else` around statements that do it"
     with reading.only_reading(context, f"one side of {signature.name}", node.span, way_out):
-        others, keywords = evaluate.operands(context, sides)
-    return [*first, *others], {**named, **keywords}
+        side_operands, keywords = evaluate.operands(context, sides)
+    return [*positional, *side_operands], {**condition_keywords, **keywords}
 
 
 def _of_python(context: Context, path: str, node: ast.Call) -> Value:
@@ -191,9 +191,9 @@ def _of_python(context: Context, path: str, node: ast.Call) -> Value:
     positional, keywords = _all_looked_at(context, node)
     if path in ("max", "min"):
         _refuse_reduction(path, positional, node)
-    made = python.call(path, positional, keywords, node.span)
-    context.budget.look(made, node.span)
-    return made
+    result = python.call(path, positional, keywords, node.span)
+    context.budget.look(result, node.span)
+    return result
 
 
 def _all_looked_at(context: Context, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:

@@ -79,10 +79,10 @@ def _key(entry: Entry) -> str:
     return name
 
 
-def outputs(kernel: tile.Kernel, out_idx: Argument, made: Collection[str] = ()) -> tuple[str, ...]:
+def outputs(kernel: tile.Kernel, out_idx: Argument, own_tensors: Collection[str] = ()) -> tuple[str, ...]:
     """Return the names of the tensors that `out_idx` counts, from the front or from the back. From the back, scalars
-    after the last tensor do not count; nor do tensors that the function itself `made`."""
-    params = [param for param in kernel.params if not (isinstance(param, tile.Buffer) and param.name in made)]
+    after the last tensor do not count; nor do `own_tensors` of the function."""
+    params = [param for param in kernel.params if not (isinstance(param, tile.Buffer) and param.name in own_tensors)]
     while params and not isinstance(params[-1], tile.Buffer):
         params.pop()
     value = out_idx.value

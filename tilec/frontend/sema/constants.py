@@ -44,21 +44,21 @@ class Defines:
     def __contains__(self, name: str) -> bool:
         return name in self.given
 
-    def replaced(self, name: str, written: Value, span: Span) -> Value:
+    def replaced(self, name: str, file_value: Value, span: Span) -> Value:
         """Return the value of -D for a name, of the same sort as the value in the file. Errors: `bad-define`."""
-        given: Value = self.given[name]
-        if isinstance(written, DType):
-            return as_dtype(Argument(given, span))
-        number_for_text = isinstance(written, str) and not isinstance(given, str)
-        text_for_number = isinstance(written, int | float) and isinstance(given, str)
+        value: Value = self.given[name]
+        if isinstance(file_value, DType):
+            return as_dtype(Argument(value, span))
+        number_for_text = isinstance(file_value, str) and not isinstance(value, str)
+        text_for_number = isinstance(file_value, int | float) and isinstance(value, str)
         if number_for_text or text_for_number:
             fail(
                 "bad-define",
-                f"-D {name}={given} has the wrong type",
+                f"-D {name}={value} has the wrong type",
                 span,
-                f"the file has {describe(written)} here",
+                f"the file has {describe(file_value)} here",
             )
-        return given
+        return value
 
     def argument(self, context: Context, function: str, node: ast.Parameter) -> Value:
         """Return the value of a parameter known at compile time: that of -D, or its default."""
@@ -67,8 +67,8 @@ class Defines:
         self.known[node.name] = None
         if node.default is not None:
             value = context.value(node.default)
-            if node.name in self and (meant := self._meant(context, node.name)) is not None:
-                return meant.value
+            if node.name in self and (parsed := self._meant(context, node.name)) is not None:
+                return parsed.value
             return self.replaced(node.name, value, node.span) if node.name in self else value
         if node.name not in self:
             fail(
@@ -77,8 +77,8 @@ class Defines:
                 node.span,
                 help=f"compile with -D {node.name}=…, or give it a default",
             )
-        meant = self._meant(context, node.name)
-        return self.given[node.name] if meant is None else meant.value
+        parsed = self._meant(context, node.name)
+        return self.given[node.name] if parsed is None else parsed.value
 
     def _meant(self, context: Context, name: str) -> Argument | None:
         """Evaluate a text that stands for a list, a tuple or a name of the language, as in `-D sizes=[64, 128]` and `-D
@@ -213,14 +213,14 @@ class Constants:
             case _:
                 mutation.assign(self.context, target, argument)
 
-    def _constant(self, name: str, written: Value, span: Span) -> Value:
+    def _constant(self, name: str, file_value: Value, span: Span) -> Value:
         """Return the value of a constant, replaced by -D in the file that is compiled."""
         if self.path:
-            return written
+            return file_value
         self.defines.known[name] = None
         if name in self.defines and name not in self.defines.parameters:
-            return self.defines.replaced(name, written, span)
-        return written
+            return self.defines.replaced(name, file_value, span)
+        return file_value
 
     # ---- imports -----------------------------------------------------------------------------------------------------
 
@@ -229,50 +229,50 @@ class Constants:
         if is_relative(node):
             self._import_files(context, node)
             return
-        for name, file, itself in places(node, ""):
-            if self._import_beside(context, name, file, itself):
+        for name, file, submodule in places(node, ""):
+            if self._import_beside(context, name, file, submodule):
                 continue
-            full = f"{node.module}.{name.name}" if node.module else name.name
-            local = name.alias or (name.name if node.module else name.name.split(".")[0])
-            meaning = {"tilelang.language": "T", "tilelang": "tilelang", "math": "math"}.get(full, full)
+            full_name = f"{node.module}.{name.name}" if node.module else name.name
+            alias = name.alias or (name.name if node.module else name.name.split(".")[0])
+            meaning = {"tilelang.language": "T", "tilelang": "tilelang", "math": "math"}.get(full_name, full_name)
             if not name.alias and not node.module:
-                meaning = local
-            if full.startswith("tilelang.language."):
-                meaning = f"T.{full.removeprefix('tilelang.language.')}"
-            context.scope.bind(local, host_names.meaning(meaning), name.span)
+                meaning = alias
+            if full_name.startswith("tilelang.language."):
+                meaning = f"T.{full_name.removeprefix('tilelang.language.')}"
+            context.scope.bind(alias, host_names.meaning(meaning), name.span)
 
     def _import_files(self, context: Context, node: ast.Import) -> None:
         """Bind the names of `from .file import name`, or `from . import file`."""
-        for name, file, itself in places(node, self.path):
-            local = name.alias or name.name
+        for name, file, submodule in places(node, self.path):
+            alias = name.alias or name.name
             if (path := self._read(file)) is not None:
-                there = self._ran(path, self.is_kernel_file)
+                imported = self._ran(path, self.is_kernel_file)
                 if name.name == "*":
-                    _bind_public(context.scope, there, name.span)
-                elif name.name not in there.names and (own := self._read(itself)) is not None:
-                    context.scope.bind(local, Namespace(own, self._ran(own, self.is_kernel_file)), name.span)
+                    _bind_public(context.scope, imported, name.span)
+                elif name.name not in imported.names and (inner := self._read(submodule)) is not None:
+                    context.scope.bind(alias, Namespace(inner, self._ran(inner, self.is_kernel_file)), name.span)
                 else:
-                    context.scope.bind(local, there.attribute(path, name.name, name.span), name.span)
-            elif (path := self._read(itself)) is not None:
-                context.scope.bind(local, Namespace(path, self._ran(path, self.is_kernel_file)), name.span)
+                    context.scope.bind(alias, imported.attribute(path, name.name, name.span), name.span)
+            elif (path := self._read(submodule)) is not None:
+                context.scope.bind(alias, Namespace(path, self._ran(path, self.is_kernel_file)), name.span)
             else:
                 raise CompileError  # the reader of the files has reported it
 
-    def _import_beside(self, context: Context, name: ast.Alias, file: str | None, itself: str | None) -> bool:
+    def _import_beside(self, context: Context, name: ast.Alias, file: str | None, submodule: str | None) -> bool:
         """Bind `from file import name`, or `import file`, if there is such a file beside the kernel. Return whether."""
-        local = name.alias or name.name
+        alias = name.alias or name.name
         if (path := self._read(file)) is not None:
-            there = self._ran(path, is_kernel_file=False)
+            imported = self._ran(path, is_kernel_file=False)
             if name.name == "*":
-                _bind_public(context.scope, there, name.span)
-            elif name.name in there.names:
-                context.scope.bind(local, there.names[name.name].value, name.span)
+                _bind_public(context.scope, imported, name.span)
+            elif name.name in imported.names:
+                context.scope.bind(alias, imported.names[name.name].value, name.span)
             else:
-                context.scope.bind(local, Member(f"{path.rpartition('.')[0]}.{name.name}"), name.span)
+                context.scope.bind(alias, Member(f"{path.rpartition('.')[0]}.{name.name}"), name.span)
             return True
-        if (path := self._read(itself)) is None or (file is None and "." in local):
+        if (path := self._read(submodule)) is None or (file is None and "." in alias):
             return False
-        context.scope.bind(local, Namespace(path, self._ran(path, is_kernel_file=False)), name.span)
+        context.scope.bind(alias, Namespace(path, self._ran(path, is_kernel_file=False)), name.span)
         return True
 
     def _read(self, path: str | None) -> str | None:
@@ -295,7 +295,7 @@ def _refuse(node: ast.Stmt | ast.Expr) -> NoReturn:
     fail("misplaced-statement", title, node.span.first_line())
 
 
-def _bind_public(scope: Scope, there: Scope, span: Span) -> None:
+def _bind_public(scope: Scope, imported: Scope, span: Span) -> None:
     """Bind the public names of `from file import *`."""
-    for public in [name for name in there.names if not name.startswith("_")]:
-        scope.bind(public, there.names[public].value, span)
+    for public in [name for name in imported.names if not name.startswith("_")]:
+        scope.bind(public, imported.names[public].value, span)

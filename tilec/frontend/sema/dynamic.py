@@ -23,11 +23,11 @@ def names(scope: Scope) -> Iterator[str]:
 def _variables(value: Value) -> Iterator[tile.Var]:
     level = [value]
     while level:
-        for one in level:
-            if isinstance(one, EXPR_TYPES):
-                yield from (part for part in tile.walk_expr(one) if isinstance(part, tile.Var))
+        for node in level:
+            if isinstance(node, EXPR_TYPES):
+                yield from (part for part in tile.walk_expr(node) if isinstance(part, tile.Var))
         # An object that occurs many times is looked at once.
-        inner = (item for one in level if isinstance(one, tuple) for item in one)
+        inner = (item for node in level if isinstance(node, tuple) for item in node)
         level = list({Same(item): item for item in inner if isinstance(item, (tuple, *EXPR_TYPES))}.values())
 
 

@@ -65,16 +65,16 @@ def elaborate(
     """
     function, number = _choose(module, source, entry)
     machine = multiprocessors, default_cluster, capability
-    made = _elaborated(module, (function,), defines, warn, files, *machine, is_whole=False)
-    if number is None and len(made) > 1:
+    kernels = _elaborated(module, (function,), defines, warn, files, *machine, is_whole=False)
+    if number is None and len(kernels) > 1:
         fail(
             "ambiguous-entry",
-            f"{function.name} launches {len(made)} kernels",
+            f"{function.name} launches {len(kernels)} kernels",
             function.name_span,
             "one after the other",
             help=f"choose with --entry {function.name}_1, or {function.name}_2",
         )
-    return _launched(made, number)
+    return _launched(kernels, number)
 
 
 def elaborate_all(
@@ -97,8 +97,8 @@ def elaborate_all(
         return _elaborated(module, functions, defines, warn, files, *machine, mistakes, bound)
     function, number = _choose(module, source, entry)
     is_whole = number is None
-    made = _elaborated(module, (function,), defines, warn, files, *machine, mistakes, bound, is_whole=is_whole)
-    return made if is_whole or not made else (_launched(made, number),)
+    kernels = _elaborated(module, (function,), defines, warn, files, *machine, mistakes, bound, is_whole=is_whole)
+    return kernels if is_whole or not kernels else (_launched(kernels, number),)
 
 
 # ---- which kernel ----------------------------------------------------------------------------------------------------
@@ -123,10 +123,10 @@ def _others(module: ast.Module, function: ast.Function) -> set[str]:
     return {n.name for f in others for n in ast.walk(f) if isinstance(n, ast.Function) and kind(n) == "kernel"}
 
 
-def _launched(made: tuple[Kernel, ...], number: int | None) -> Kernel:
-    if number is None or number < len(made):
-        return made[number or 0]
-    return fail("unknown-entry", f"there is no launch {number + 1}", help=f"the last is {made[-1].name}")
+def _launched(kernels: tuple[Kernel, ...], number: int | None) -> Kernel:
+    if number is None or number < len(kernels):
+        return kernels[number or 0]
+    return fail("unknown-entry", f"there is no launch {number + 1}", help=f"the last is {kernels[-1].name}")
 
 
 _FROM_TRITON = (
@@ -195,27 +195,27 @@ def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[
 def _elaborated(
     module: ast.Module,
     functions: Sequence[ast.Function],
-    given: Mapping[str, Define] | None,
+    define_values: Mapping[str, Define] | None,
     warn: Warn,
     files: Mapping[str, ast.Module],
     multiprocessors: Callable[[], int],
     default_cluster: tuple[int, int, int],
     capability: Callable[[], tuple[int, int]],
-    known: Mistakes | None = None,
+    collected: Mistakes | None = None,
     bound: Bound | None = None,
     is_whole: bool = True,
 ) -> tuple[Kernel, ...]:
     """Elaborate the kernels of these functions, or report all mistakes in them and at the top of the file. `is_whole`:
     no single launch of several is chosen."""
-    mistakes = known or Mistakes()
+    mistakes = collected or Mistakes()
     arguments = {p.name for f in functions if _style(f) != "bare" for p in named(f)}
-    defines = Defines(given or {}, parameters=arguments)
+    defines = Defines(define_values or {}, parameters=arguments)
     constants = Constants(defines, files, mistakes=mistakes, bound=bound)
     constants.context.multiprocessors = multiprocessors
     constants.context.default_cluster = default_cluster
     constants.context.capability = capability
     constants.run(module)
-    made: list[Kernel] = []
+    kernels: list[Kernel] = []
     for function in functions:
         with mistakes.caught():
             try:
@@ -225,15 +225,15 @@ def _elaborated(
                 built = (error.kernel,)
             if built[0].name in _others(module, function):
                 built = tuple(replace(each, name=function.name) for each in built)
-            made += built if len(built) == 1 else _launches(built)
-            _check_name(function, made[-1].name)
+            kernels += built if len(built) == 1 else _launches(built)
+            _check_name(function, kernels[-1].name)
             if len(built) > 1 and is_whole:
-                _tell_of_launches(function, made[-len(built) :], warn)
-    if known is None:
+                _tell_of_launches(function, kernels[-len(built) :], warn)
+    if collected is None:
         mistakes.end()
     if not mistakes.met:
         defines.check_all_used()
-    return tuple(made)
+    return tuple(kernels)
 
 
 def _check_name(function: ast.Function, name: str) -> None:
@@ -252,16 +252,16 @@ def _launches(built: Sequence[Kernel]) -> Iterator[Kernel]:
     """Yield the kernels of one function with a number in their names. Each returns the tensors that it writes; the last
     one also those that none writes."""
     written = [{buffer.name for stmt in each.body for buffer in writes(stmt)} for each in built]
-    somewhere = set().union(*written)
-    for number, (each, own) in enumerate(zip(built, written, strict=True), 1):
+    all_writes = set().union(*written)
+    for number, (each, own_writes) in enumerate(zip(built, written, strict=True), 1):
         is_last = number == len(built)
-        outputs = tuple(name for name in each.outputs if name in own or (is_last and name not in somewhere))
+        outputs = tuple(n for n in each.outputs if n in own_writes or (is_last and n not in all_writes))
         yield replace(each, name=f"{each.name}_{number}", outputs=outputs)
 
 
-def _tell_of_launches(function: ast.Function, made: Sequence[Kernel], warn: Warn) -> None:
-    names = ", then ".join(kernel.name for kernel in made)
-    title = f"{function.name} launches {len(made)} kernels"
+def _tell_of_launches(function: ast.Function, kernels: Sequence[Kernel], warn: Warn) -> None:
+    names = ", then ".join(kernel.name for kernel in kernels)
+    title = f"{function.name} launches {len(kernels)} kernels"
     note = f"{names}: a program launches them in this order, with the same arguments"
     warn(warning("several-launches", title, function.name_span, note))
 
@@ -338,24 +338,26 @@ def _eager(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Ke
 
 def _from_factory(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Kernel, ...]:
     """Elaborate the kernel that a function of the file returns. Arguments come from -D, or are the defaults."""
-    made = _called(function, constants)
-    assert isinstance(made.node, ast.Function)
-    built = _bare(made.node, made.scope, constants, warn)
+    returned = _called(function, constants)
+    assert isinstance(returned.node, ast.Function)
+    built = _bare(returned.node, returned.scope, constants, warn)
     options = _asks(function, constants, warn)
-    out = _keyword(function, "out_idx", constants) or _keyword(made.node, "out_idx", constants)
-    targets = (t for s in made.node.body if isinstance(s, ast.Assign) for t in s.targets)
-    own = {target.id for target in targets if isinstance(target, ast.Name)}
+    out = _keyword(function, "out_idx", constants) or _keyword(returned.node, "out_idx", constants)
+    targets = (t for s in returned.node.body if isinstance(s, ast.Assign) for t in s.targets)
+    names = {target.id for target in targets if isinstance(target, ast.Name)}
     return tuple(
-        configs.following(replace(each, outputs=configs.outputs(each, out, own) if out else ()), (*each.asks, *options))
+        configs.following(
+            replace(each, outputs=configs.outputs(each, out, names) if out else ()), (*each.asks, *options)
+        )
         for each in built
     )
 
 
-def _called(factory: ast.Function, constants: Constants, around: Scope | None = None) -> Function:
+def _called(factory: ast.Function, constants: Constants, enclosing: Scope | None = None) -> Function:
     """Call a factory, and the factories that it returns, until one returns a kernel."""
     context, defines = constants.context, constants.defines
-    scope = Scope(around or constants.scope, factory.name, is_function=True)
-    known = context.mistakes.met
+    scope = Scope(enclosing or constants.scope, factory.name, is_function=True)
+    mistakes_before = context.mistakes.met
     with context.reading_in(scope):
         for p in named(factory):
             try:
@@ -363,23 +365,23 @@ def _called(factory: ast.Function, constants: Constants, around: Scope | None = 
             except CompileError as error:
                 context.mistakes.add(error)
                 scope.poison(p.name, p.span)
-        made = run_function(context, factory)
-    match made:
+        result = run_function(context, factory)
+    match result:
         case Function(node=ast.Function() as inner, scope=where, kind="function") if _style(inner) == "factory":
             return _called(inner, constants, where)
         case _:
             pass
-    if not isinstance(made, Function) or made.kind != "kernel":
-        if context.mistakes.met > known:
+    if not isinstance(result, Function) or result.kind != "kernel":
+        if context.mistakes.met > mistakes_before:
             raise CompileError
         fail(
             "returns-no-kernel",
             f"{factory.name} returns no kernel",
             factory.name_span,
-            f"it returns {describe(made)}",
+            f"it returns {describe(result)}",
             help="return the function under @T.prim_func",
         )
-    return made
+    return result
 
 
 def _keyword(function: ast.Function, name: str, constants: Constants) -> Argument | None:

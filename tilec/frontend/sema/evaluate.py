@@ -56,9 +56,9 @@ def _list(context: Context, node: ast.Expr | ast.Starred, values: InOrder) -> No
     if not isinstance(node, ast.Starred):
         values.add(argument(context, node))
         return
-    given = argument(context, node.value)
-    context.budget.look(given.value, given.span)
-    for item in python.items(given.value, given.span):
+    starred = argument(context, node.value)
+    context.budget.look(starred.value, starred.span)
+    for item in python.items(starred.value, starred.span):
         values.add(Argument(item, node.span))
 
 
@@ -80,8 +80,8 @@ def arguments(context: Context, node: ast.Call) -> tuple[list[Argument], dict[st
         for entry in value.entries:
             names.append(str(entry.key))
             values.add(Argument(entry.value, keyword.span))
-    given = values.values()
-    return given[:count], dict(zip(names, given[count:], strict=True))
+    evaluated = values.values()
+    return evaluated[:count], dict(zip(names, evaluated[count:], strict=True))
 
 
 def operands(context: Context, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
@@ -117,28 +117,28 @@ def access(context: Context, buffer: tile.Buffer, node: ast.Subscript) -> Access
         indices = tuple(i for i in indices[0].items if not isinstance(i, ast.Starred))
     rank = len(buffer.extents) - (buffer.lanes > 1)
     if len(indices) != rank:
-        wanted = f"{buffer.name} has shape {show_shape(buffer.extents)}"
+        shape_text = f"{buffer.name} has shape {show_shape(buffer.extents)}"
         count = f"{len(indices)} {'index' if len(indices) == 1 else 'indices'}"
         fail(
             "wrong-rank",
             f"{count} for {rank} dimension{'s' * (rank != 1)}",
             node.span,
-            wanted,
+            shape_text,
             secondary=(Label(buffer.span, "from here"),),
         )
-    whole = (Range(tile.integer(0), buffer.lanes),) if buffer.lanes > 1 else ()
+    lanes = (Range(tile.integer(0), buffer.lanes),) if buffer.lanes > 1 else ()
     places: list[tuple[tile.Expr | Range, reading.Moment]] = []
     for dim, i in enumerate(indices):
         places.append((_index(context, i, buffer, dim), reading.now(context)))
     begin = places[0][1] if places else reading.now(context)
     if not reading.since(context, begin):
-        return Access(buffer, (*(place for place, _ in places), *whole))
+        return Access(buffer, (*(place for place, _ in places), *lanes))
     # A later index changes something that an earlier one may read.
     settled = (
         reading.settled_place(context, Access(buffer, (place,)), moment, node.span).indices[0]
         for place, moment in places
     )
-    return Access(buffer, (*settled, *whole))
+    return Access(buffer, (*settled, *lanes))
 
 
 def _index(context: Context, node: ast.Expr | ast.Slice, buffer: tile.Buffer, dim: int) -> tile.Expr | Range:
@@ -166,10 +166,10 @@ def _index(context: Context, node: ast.Expr | ast.Slice, buffer: tile.Buffer, di
 
 def _spelled_out(context: Context, expr: tile.Expr) -> tile.Expr:
     """Replace variables of the expression by their definitions."""
-    while known := {
+    while definitions := {
         v: context.definitions[v] for v in tile.walk_expr(expr) if isinstance(v, tile.Var) and v in context.definitions
     }:
-        expr = tile.substitute(expr, known)
+        expr = tile.substitute(expr, definitions)
         if sum(1 for _ in tile.walk_expr(expr)) > _MOST_SPELLED_OUT:
             break
     return expr

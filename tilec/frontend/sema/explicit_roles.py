@@ -47,11 +47,11 @@ def barriers(context: Context, name: str, node: ast.Call) -> tile.Buffer:
             node.span,
             help="move it to the beginning of the kernel",
         )
-    made = tile.Buffer(context.unique.take(name), (len(counts),), UINT64, "barrier", node.span)
-    context.buffers.append(made)
-    context.out.append(allocation(made, counts))
+    buffer = tile.Buffer(context.unique.take(name), (len(counts),), UINT64, "barrier", node.span)
+    context.buffers.append(buffer)
+    context.out.append(allocation(buffer, counts))
     context.has_explicit_roles = True
-    return made
+    return buffer
 
 
 def section(context: Context, node: ast.With, call: ast.Call) -> None:
@@ -62,8 +62,8 @@ def section(context: Context, node: ast.With, call: ast.Call) -> None:
         per_thread.together(context, call.span, "T.ws")
     if not numbers:
         fail("missing-argument", "T.ws needs the number of a warpgroup", call.span, help="write `with T.ws(0):`")
-    there = whole(context)
-    if not len(there):
+    warpgroups = whole(context)
+    if not len(warpgroups):
         fail(
             "bad-threads",
             "T.ws shares a block out by warpgroups",
@@ -71,28 +71,28 @@ def section(context: Context, node: ast.With, call: ast.Call) -> None:
             f"{context.threads} threads are not whole warpgroups of {WARPGROUP_THREADS}",
             help=f"write threads={WARPGROUP_THREADS * 2} in T.Kernel",
         )
-    groups = sorted(_number(context, argument, there) for argument in numbers)
+    groups = sorted(_number(context, argument, warpgroups) for argument in numbers)
     run(context, neighbours(groups, call.span), lambda: context.block(node.body), call.span)
 
 
-def _number(context: Context, argument: Argument, there: range) -> int:
+def _number(context: Context, argument: Argument, available: range) -> int:
     value = argument.value
     if not isinstance(value, int) or isinstance(value, bool):
         fail("wrong-argument", "T.ws takes numbers of warpgroups, known at compile time", argument.span)
-    if value not in there:
+    if value not in available:
         fail(
             "out-of-range",
             f"there is no warpgroup {value} here",
             argument.span,
-            f"those that come here are {_spoken(there)}",
+            f"those that come here are {_spoken(available)}",
             help=f"a warpgroup is {WARPGROUP_THREADS} threads; T.Kernel(…, threads=n) says how many there are",
         )
     return value
 
 
 def neighbours(groups: list[int], span: Span) -> range:
-    found = range(groups[0], groups[-1] + 1)
-    if list(found) != groups:
+    contiguous = range(groups[0], groups[-1] + 1)
+    if list(contiguous) != groups:
         fail(
             "noncontiguous-warpgroups",
             "warpgroups that work together must be neighbours, each named once",
@@ -100,7 +100,7 @@ def neighbours(groups: list[int], span: Span) -> range:
             f"these are {', '.join(map(str, groups))}",
             help="give the work to neighbouring warpgroups, or to each by itself",
         )
-    return found
+    return contiguous
 
 
 def _spoken(groups: range) -> str:
@@ -137,13 +137,13 @@ def run(context: Context, groups: range, work: Callable[[], None], span: Span) -
 
 @contextmanager
 def _as_role(context: Context, groups: range) -> Iterator[None]:
-    outer, before = context.role, context.ranges[tile.THREAD.name]
+    outer_role, outer_range = context.role, context.ranges[tile.THREAD.name]
     context.role = groups
     context.ranges[tile.THREAD.name] = (threads_of(groups.start).start, threads_of(groups.stop - 1).stop - 1)
     try:
         yield
     finally:
-        context.role, context.ranges[tile.THREAD.name] = outer, before
+        context.role, context.ranges[tile.THREAD.name] = outer_role, outer_range
 
 
 def threads_of(group: int) -> range:
@@ -211,9 +211,9 @@ def leader(context: Context, span: Span) -> int:
     first = 0 if context.role is None else threads_of(context.role.start).start
     if mask is None:
         return first
-    there = range(first, first + context.threads)
-    answers = ((thread, compute_expr(mask, {tile.THREAD: thread})) for thread in there)
-    leader, is_here = next((found for found in answers if found[1] is not False), (first, None))
+    threads = range(first, first + context.threads)
+    conditions = ((thread, compute_expr(mask, {tile.THREAD: thread})) for thread in threads)
+    leader, is_here = next((entry for entry in conditions if entry[1] is not False), (first, None))
     if not is_here:
         fail(
             "thread-dependent",

@@ -67,14 +67,14 @@ def _variable(context: Context, value: Value, span: Span) -> Value:
     pipelines.read(context, value, span)
     if not (isinstance(value, tile.Buffer) and value.name in context.mutable):
         return value.access if isinstance(value, Reference) else value
-    held = tile.Load(value, (tile.integer(0),))
+    load = tile.Load(value, (tile.integer(0),))
     if context.is_parallel or not context.is_held:
-        return held
+        return load
     if value.scope == "local":
-        return per_thread.frozen(context, held, span)
-    now = tile.Var(context.unique.take(f"{value.name}_now"), value.dtype)
-    context.out.append(tile.Bind(now, held, span))
-    return now
+        return per_thread.frozen(context, load, span)
+    snapshot = tile.Var(context.unique.take(f"{value.name}_now"), value.dtype)
+    context.out.append(tile.Bind(snapshot, load, span))
+    return snapshot
 
 
 def _joined(context: Context, node: ast.JoinedString) -> Value:
@@ -115,8 +115,8 @@ def _comprehension(context: Context, node: ast.Comprehension) -> Value:
                 entries = _entries(context, node)
         else:
             entries = _entries(context, node)
-    made = python.dictionary(entries) if node.kind == "dict" else Listed(e.value for e in entries)
-    return _looked_at(context, made, node.span)
+    result = python.dictionary(entries) if node.kind == "dict" else Listed(e.value for e in entries)
+    return _looked_at(context, result, node.span)
 
 
 def _entries(context: Context, node: ast.Comprehension) -> list[Entry]:
@@ -135,11 +135,11 @@ def _runs(context: Context, node: ast.Comprehension, clauses: tuple[ast.Clause, 
         yield Entry(None, key, node.span) if node.value is None else Entry(key, context.value(node.value), node.span)
         return
     first, *rest = clauses
-    given = evaluate.operand(context, first.iterable)
-    given = Argument(reading.held(context, given.value, given.span), given.span)
-    for item in python.items(given.value, given.span):
+    iterable = evaluate.operand(context, first.iterable)
+    iterable = Argument(reading.held(context, iterable.value, iterable.span), iterable.span)
+    for item in python.items(iterable.value, iterable.span):
         context.budget.step(first.span)
-        bind_target(context.scope, first.target, Argument(item, given.span))
+        bind_target(context.scope, first.target, Argument(item, iterable.span))
         if all(evaluate.decided(context, c) for c in first.conditions):
             yield from _runs(context, node, tuple(rest))
 
@@ -266,26 +266,26 @@ def _member(context: Context, owner: str, node: ast.Attribute) -> Value:
 
 def _unary(context: Context, node: ast.Unary) -> Value:
     operand = evaluate.operand(context, node.operand)
-    made: Value
+    result: Value
     match node.op:
         case "-":
-            made = arithmetic.negate(operand)
+            result = arithmetic.negate(operand)
         case "+":
-            made = operand.value if isinstance(operand.value, int | float) else as_expr(operand)
+            result = operand.value if isinstance(operand.value, int | float) else as_expr(operand)
         case "~":
-            made = arithmetic.invert(operand)
+            result = arithmetic.invert(operand)
         case "not":
-            made = arithmetic.logical_not(operand)
+            result = arithmetic.logical_not(operand)
         case _:
             assert_never(node.op)
-    return _grown(context, made, node.span)
+    return _grown(context, result, node.span)
 
 
 def _binary(context: Context, node: ast.Binary) -> Value:
     left = evaluate.operand(context, node.left)
-    before = reading.now(context)
+    moment = reading.now(context)
     right = evaluate.operand(context, node.right)
-    operands = reading.settled(context, left, before), right
+    operands = reading.settled(context, left, moment), right
     return _looked_at(context, _grown(context, arithmetic.binary(node.op, *operands, node.span), node.span), node.span)
 
 
@@ -295,14 +295,14 @@ def _compare(context: Context, node: ast.Compare) -> Value:
     for op, right_node in zip(node.ops, node.rest, strict=True):
         if result is False:
             break  # as in Python, the others are not evaluated
-        before = reading.now(context)
+        moment = reading.now(context)
         if result is True:
             right = evaluate.operand(context, right_node)
         else:
             way_out = "compare by an `if` of its own inside an `if` for the others"
             with reading.only_reading(context, "an operand of this chain", right_node.span, way_out):
                 right = evaluate.operand(context, right_node)
-        left = reading.settled(context, left, before)
+        left = reading.settled(context, left, moment)
         link = _link(context, op, left, right)
         result = arithmetic.logical("and", result, link)
         left = right

@@ -34,9 +34,9 @@ def put(context: Context, access: Access, value: Callable[[tile.Expr], Argument]
         check_element(context, access.buffer, access.indices, span)
     per_thread.together(context, span, f"setting an element of {access.buffer.name}")
     variables, chosen = _nest(context, access, span)
-    made = as_expr(value(tile.Load(access.buffer, variables)), access.buffer.dtype)
-    per_thread.alike(context, made, span, f"an element of {access.buffer.name}")
-    body: tile.Stmt = tile.Store(access.buffer, variables, made, span)
+    stored = as_expr(value(tile.Load(access.buffer, variables)), access.buffer.dtype)
+    per_thread.alike(context, stored, span, f"an element of {access.buffer.name}")
+    body: tile.Stmt = tile.Store(access.buffer, variables, stored, span)
     if chosen is not None:
         body = tile.If(chosen, (body,), (), span)
     context.out.append(tile.Parallel(variables, access.buffer.shape, (body,), span))
@@ -51,9 +51,9 @@ def read(context: Context, access: Access, span: Span) -> tile.Expr:
         check_element(context, buffer, access.indices, span)
     per_thread.together(context, span, f"reading an element of {buffer.name}")
     variables, chosen = _nest(context, access, span)
-    given = tile.Buffer(context.unique.take(f"{buffer.name}_element"), (1,), buffer.dtype, "shared", span)
-    context.buffers.append(given)
-    body: tile.Stmt = tile.Store(given, (tile.integer(0),), tile.Load(buffer, variables), span)
+    staging = tile.Buffer(context.unique.take(f"{buffer.name}_element"), (1,), buffer.dtype, "shared", span)
+    context.buffers.append(staging)
+    body: tile.Stmt = tile.Store(staging, (tile.integer(0),), tile.Load(buffer, variables), span)
     if chosen is not None:
         body = tile.If(chosen, (body,), (), span)
     context.out.append(tile.Parallel(variables, buffer.shape, (body,), span))
@@ -67,7 +67,7 @@ def read(context: Context, access: Access, span: Span) -> tile.Expr:
             help="keep what all threads read in T.alloc_shared, or in a tensor",
         )
     )
-    return tile.Load(given, (tile.integer(0),))
+    return tile.Load(staging, (tile.integer(0),))
 
 
 def _nest(context: Context, access: Access, span: Span) -> tuple[tuple[tile.Var, ...], tile.Expr | None]:

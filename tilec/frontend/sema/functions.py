@@ -137,18 +137,18 @@ def run(context: Context, node: ast.Stmt) -> None:
         case ast.AugmentedAssign(target=target, op=op, value=value):
             old, moment = evaluate.operand(context, target), reading.now(context)
             added = evaluate.operand(context, value)
-            made = arithmetic.binary(op, reading.settled(context, old, moment), added, node.span)
-            _assign(context, target, Argument(made, node.span))
+            result = arithmetic.binary(op, reading.settled(context, old, moment), added, node.span)
+            _assign(context, target, Argument(result, node.span))
         case ast.Import() if context.imports is not None:
             context.imports(context, node)
         case ast.If(condition=condition, then=then, orelse=orelse):
             for statement in then if evaluate.decided(context, condition) else orelse:
                 run(context, statement)
         case ast.For(target=target, iterable=iterable, body=body):
-            given = _named(context, evaluate.operand(context, iterable))
-            context.scope.iterated.append(given.value)
-            for item in python.items(given.value, given.span):
-                bind_target(context.scope, target, Argument(item, given.span))
+            iterated = _named(context, evaluate.operand(context, iterable))
+            context.scope.iterated.append(iterated.value)
+            for item in python.items(iterated.value, iterated.span):
+                bind_target(context.scope, target, Argument(item, iterated.span))
                 if not _iteration(context, body):
                     break
             context.scope.iterated.pop()

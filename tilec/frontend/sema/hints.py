@@ -100,28 +100,28 @@ def _layout(
     hints: Hints, buffer: tile.Buffer, entry: Entry, warn: Warn
 ) -> tile.LoopLayout | tile.Placement | int | None:
     """Read the layout of a tile, or None where tilec cannot follow it, or follows it by changing indices."""
-    given = entry.value
-    if buffer.scope == "fragment" and isinstance(given, tile.LoopLayout):
-        if given.shape != buffer.shape:
-            _mismatch(buffer, given.shape, entry)
-        _check_size(buffer, given, hints.threads)
-        if (reason := why_irregular(given)) is not None:
+    layout = entry.value
+    if buffer.scope == "fragment" and isinstance(layout, tile.LoopLayout):
+        if layout.shape != buffer.shape:
+            _mismatch(buffer, layout.shape, entry)
+        _check_size(buffer, layout, hints.threads)
+        if (reason := why_irregular(layout)) is not None:
             title = f"{buffer.name} does not get this layout"
             way_out = "leave the layout to tilec; no result depends on it"
             warn(warning("hint-not-used", title, entry.span, reason, help=way_out))
             return None
-        return given
-    if buffer.scope == "global" and isinstance(given, IndexMap) and not buffer.is_dynamic:
-        if given.shape != buffer.shape:
-            _mismatch(buffer, given.shape, entry)
-        hints.tensors[buffer.name] = tensor_places(buffer, given, entry.span)
+        return layout
+    if buffer.scope == "global" and isinstance(layout, IndexMap) and not buffer.is_dynamic:
+        if layout.shape != buffer.shape:
+            _mismatch(buffer, layout.shape, entry)
+        hints.tensors[buffer.name] = tensor_places(buffer, layout, entry.span)
         return None
-    if buffer.scope == "shared" and isinstance(given, Swizzle):
-        return _width(buffer, given, entry)
-    if buffer.scope == "shared" and isinstance(given, IndexMap):
-        if given.shape != buffer.shape:
-            _mismatch(buffer, given.shape, entry)
-        return placement_of(buffer, given, entry.span)
+    if buffer.scope == "shared" and isinstance(layout, Swizzle):
+        return _width(buffer, layout, entry)
+    if buffer.scope == "shared" and isinstance(layout, IndexMap):
+        if layout.shape != buffer.shape:
+            _mismatch(buffer, layout.shape, entry)
+        return placement_of(buffer, layout, entry.span)
     return _refuse(buffer, entry)
 
 
@@ -141,20 +141,20 @@ def _check_size(buffer: tile.Buffer, layout: tile.LoopLayout, threads: int) -> N
 
 
 def _refuse(buffer: tile.Buffer, entry: Entry) -> NoReturn:
-    wanted = {
+    forms = {
         "fragment": "T.Fragment(shape, forward_fn=lambda i, j: (thread, index))",
         "shared": "tilelang.layout.make_swizzled_layout(tile) or T.Layout(shape, lambda i, j: place)",
         "global": "T.Layout(shape, lambda i, j: place)",
     }
-    way = wanted.get(buffer.scope)
+    form = forms.get(buffer.scope)
     fail(
         "wrong-argument",
         f"T.annotate_layout: this is no layout for {buffer.name}",
         entry.span,
         f"{describe(entry.value)} for {describe(buffer)}",
         secondary=(Label(buffer.span, "from here"),),
-        help=f"write {way}"
-        if way is not None and not buffer.is_dynamic
+        help=f"write {form}"
+        if form is not None and not buffer.is_dynamic
         else "give layouts to shared tiles and fragments",
     )
 
@@ -169,21 +169,21 @@ def _mismatch(buffer: tile.Buffer, shape: tuple[int, ...], entry: Entry) -> None
     )
 
 
-def _width(buffer: tile.Buffer, given: Swizzle, entry: Entry) -> int:
+def _width(buffer: tile.Buffer, swizzle: Swizzle, entry: Entry) -> int:
     possible = (*swizzles(buffer), 0)
-    if given.width is None:
+    if swizzle.width is None:
         return possible[0]
-    if given.width not in possible:
+    if swizzle.width not in possible:
         row = buffer.shape[-1] * buffer.dtype.bytes // buffer.dtype.per_byte
         fail(
             "wrong-argument",
-            f"{buffer.name} cannot be swizzled by {given.width} bytes",
+            f"{buffer.name} cannot be swizzled by {swizzle.width} bytes",
             entry.span,
             f"a row has {row} bytes, which are no multiple",
             secondary=(Label(buffer.span, "from here"),),
             help="use tilelang.layout.make_swizzled_layout, which takes the widest that fits",
         )
-    return given.width
+    return swizzle.width
 
 
 def _out_of_bounds_fill(hints: Hints, call: Call, warn: Warn) -> None:
@@ -201,14 +201,14 @@ def _out_of_bounds_fill(hints: Hints, call: Call, warn: Warn) -> None:
 
 def _subtile(hints: Hints, call: Call, warn: Warn) -> None:
     for buffer, entry in entries(hints, call, "subtile_map"):
-        given = entry.value
-        parts = given if isinstance(given, tuple) else (given,)
+        counts = entry.value
+        parts = counts if isinstance(counts, tuple) else (counts,)
         if buffer.scope == "global" or len(parts) != len(buffer.extents):
             fail(
                 "wrong-argument",
                 f"{call.name}: this does not say in how many parts {buffer.name} is",
                 entry.span,
-                f"{describe(given)} for {describe(buffer)}",
+                f"{describe(counts)} for {describe(buffer)}",
                 secondary=(Label(buffer.span, "from here"),),
                 help="give a tile a number for each of its dimensions, as in {scores: (1, 2)}",
             )
@@ -218,7 +218,7 @@ def _subtile(hints: Hints, call: Call, warn: Warn) -> None:
                 "wrong-argument",
                 f"{call.name}: a tile is cut along one dimension",
                 entry.span,
-                f"this is {describe(given)}",
+                f"this is {describe(counts)}",
                 help="give 1 for the other dimensions, and for all to keep the tile whole",
             )
         hints.subtiles[buffer] = tile.Subtile(buffer, numbers, entry.span)

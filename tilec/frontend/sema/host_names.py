@@ -47,16 +47,16 @@ def meaning(path: str) -> Value:
 
 
 def _next_power_of_2(context: Context, path: str, node: ast.Call) -> Value:
-    given = bind(_NEXT_POWER, *evaluate.operands(context, node), node.span)
-    return 1 << max(given.integer("n") - 1, 0).bit_length()
+    call = bind(_NEXT_POWER, *evaluate.operands(context, node), node.span)
+    return 1 << max(call.integer("n") - 1, 0).bit_length()
 
 
 def _const(context: Context, path: str, node: ast.Call) -> Value:
     """Evaluate a typed constant."""
-    given = bind(_TYPED, *evaluate.operands(context, node), node.span)
-    if not isinstance(given["value"].value, int | float):
-        given.refuse("value", "a number known at compile time")
-    return convert(given["value"], as_dtype(given["dtype"]))
+    call = bind(_TYPED, *evaluate.operands(context, node), node.span)
+    if not isinstance(call["value"].value, int | float):
+        call.refuse("value", "a number known at compile time")
+    return convert(call["value"], as_dtype(call["dtype"]))
 
 
 def _capability(context: Context, path: str, node: ast.Call) -> Value:
@@ -75,12 +75,12 @@ def attribute(context: Context, path: str) -> Value:
     """Resolve a dotted name that may depend on the target."""
     if path.startswith("torch.cuda.get_device_properties()."):
         major, minor = context.capability()
-        known: dict[str, Value] = {
+        properties: dict[str, Value] = {
             "multi_processor_count": context.multiprocessors(), "major": major, "minor": minor,
         }  # fmt: skip
         name = path.rpartition(".")[2]
-        if name in known:
-            return known[name]
+        if name in properties:
+            return properties[name]
     return meaning(path)
 
 

@@ -30,22 +30,22 @@ def gathered(
     parts of each replacement. Of nested ones the outermost counts, which is the last in `converted_ifs`."""
     number_of = {Same(part): number for number, (_, parts) in enumerate(converted_ifs) for part in parts}
     parts: dict[int, list[tile.Stmt]] = {}
-    for stmt, again in zip(body, replayable(body), strict=True):
-        if not again and Same(stmt) in number_of:
+    for stmt, is_replayed in zip(body, replayable(body), strict=True):
+        if not is_replayed and Same(stmt) in number_of:
             parts.setdefault(number_of[Same(stmt)], []).append(stmt)
-    found: list[tile.Stmt] = []
-    made: dict[Same[tile.Stmt], tuple[tile.Stmt, ...]] = {}
-    part_of = {Same(s): number for number, several in parts.items() if len(several) > 1 for s in several}
+    new_body: list[tile.Stmt] = []
+    parts_by_replacement: dict[Same[tile.Stmt], tuple[tile.Stmt, ...]] = {}
+    part_of = {Same(s): number for number, group in parts.items() if len(group) > 1 for s in group}
     for stmt in body:
         if Same(stmt) not in part_of:
-            found.append(stmt)
+            new_body.append(stmt)
             continue
-        several = parts[part_of[Same(stmt)]]
-        if stmt is several[-1]:
-            whole = tile.If(tile.Const(True, BOOL), tuple(several), (), converted_ifs[part_of[Same(stmt)]][0])
-            made[Same(whole)] = whole.then
-            found.append(whole)
-    return tuple(found), made
+        group = parts[part_of[Same(stmt)]]
+        if stmt is group[-1]:
+            replacement = tile.If(tile.Const(True, BOOL), tuple(group), (), converted_ifs[part_of[Same(stmt)]][0])
+            parts_by_replacement[Same(replacement)] = replacement.then
+            new_body.append(replacement)
+    return tuple(new_body), parts_by_replacement
 
 
 def spread(
@@ -55,15 +55,15 @@ def spread(
     parts: tuple[tuple[tile.Stmt, ...], ...],
 ) -> tuple[tuple[int, ...], tuple[int, ...], tile.SchedulingHints]:
     """Expand schedule lists to the parts of each statement: all in its stage and, one after another, at its place."""
-    first = [sum(len(p) for p in parts[:i]) for i in range(len(parts))]
-    before = [sum(len(parts[j]) for j in range(len(parts)) if order[j] < o) for o in order]
+    first_number = [sum(len(p) for p in parts[:i]) for i in range(len(parts))]
+    position = [sum(len(parts[j]) for j in range(len(parts)) if order[j] < o) for o in order]
 
     def each(entries: tuple[T, ...]) -> tuple[T, ...]:
         return tuple(e for e, several in zip(entries, parts, strict=True) for _ in several)
 
     def numbers(awaited: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(
-            first[i] + k
+            first_number[i] + k
             for i in awaited
             for k, part in enumerate(parts[i])
             if len(parts[i]) == 1 or any(True for _ in writes(part))
@@ -71,7 +71,7 @@ def spread(
 
     return (
         each(stage),
-        tuple(b + k for b, several in zip(before, parts, strict=True) for k in range(len(several))),
+        tuple(b + k for b, several in zip(position, parts, strict=True) for k in range(len(several))),
         replace(
             scheduling_hints,
             asynchronous=None if scheduling_hints.asynchronous is None else each(scheduling_hints.asynchronous),

@@ -20,10 +20,10 @@ _LOW, _HIGH = integer_range(INT32)
 
 def as_index(expr: tile.Expr, ranges: Mapping[str, tuple[int, int]]) -> tile.Expr:
     """Convert an integer to int32. `ranges` are the smallest and largest values of variables, by name."""
-    known: dict[tile.Var, Interval] = (
+    intervals: dict[tile.Var, Interval] = (
         {} if expr.dtype.bits < 64 else {tile.Var(name): ends for name, ends in ranges.items()}
     )
-    return fold_expr(_narrowed(expr, known))
+    return fold_expr(_narrowed(expr, intervals))
 
 
 def _narrowed(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.Expr:
@@ -39,10 +39,10 @@ def _narrowed(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.Expr
         ):
             return tile.Binary(expr.op, _narrowed(a, ranges), _narrowed(b, ranges), INT32)
         case _:
-            held = tile.Binary("min", expr, constant(_HIGH, expr.dtype), expr.dtype)
+            clamped = tile.Binary("min", expr, constant(_HIGH, expr.dtype), expr.dtype)
             if expr.dtype.kind == "int":
-                held = tile.Binary("max", held, constant(_LOW, expr.dtype), expr.dtype)
-            return tile.Cast(held, INT32)
+                clamped = tile.Binary("max", clamped, constant(_LOW, expr.dtype), expr.dtype)
+            return tile.Cast(clamped, INT32)
 
 
 def _fits(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> bool:

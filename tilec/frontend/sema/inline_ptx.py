@@ -46,15 +46,15 @@ def statement(context: Context, path: str, node: ast.Call) -> None:
              help="write out=x, or assign it: x = T.ptx(…)")  # fmt: skip
     rest = tuple(k for k in node.keywords if k.name != "out")
     if not any(k.name == "dtype" for k in rest):
-        held = as_expr(evaluate.operand(context, outs[0].value)).dtype
-        rest = (*rest, ast.Keyword("dtype", ast.String(held.name, outs[0].span), outs[0].span))
-    made = replace(node, keywords=rest)
-    assignments.assign(context, ast.Assign((outs[0].value,), made, node.span))
+        out_dtype = as_expr(evaluate.operand(context, outs[0].value)).dtype
+        rest = (*rest, ast.Keyword("dtype", ast.String(out_dtype.name, outs[0].span), outs[0].span))
+    assigned = replace(node, keywords=rest)
+    assignments.assign(context, ast.Assign((outs[0].value,), assigned, node.span))
 
 
 def _inputs(call: Call) -> tuple[Value, ...]:
-    given = call["ins"].value
-    return given if isinstance(given, tuple) else tuple(given) if isinstance(given, list) else (given,)
+    inputs = call["ins"].value
+    return inputs if isinstance(inputs, tuple) else tuple(inputs) if isinstance(inputs, list) else (inputs,)
 
 
 def _check_type(call: Call, name: str, dtype: DType) -> None:

@@ -124,7 +124,7 @@ def _bound(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Va
 def _spread(context: Context, holds: tile.Var, body: list[tile.Stmt], span: Span) -> list[tile.Stmt]:
     """Return the statements of a branch without the branch: binds read memory only where the condition holds, all
     others are guarded by it. Statements of inner branches keep their own guard, which implies this one."""
-    made: list[tile.Stmt] = []
+    flat: list[tile.Stmt] = []
     atomic_results: set[tile.Expr] = set()
     for is_unguarded, part in itertools.groupby(body, partial(_is_spread, context)):
         statements = [_selected(context, holds, stmt) for stmt in part]
@@ -132,8 +132,8 @@ def _spread(context: Context, holds: tile.Var, body: list[tile.Stmt], span: Span
         if not atomic_results.isdisjoint(used):
             raise _Unseen(span)
         atomic_results |= {s.previous for s in tile.walk(tuple(statements)) if isinstance(s, tile.Store) and s.previous}
-        made += statements if is_unguarded else [tile.If(holds, tuple(statements), (), span)]
-    return made
+        flat += statements if is_unguarded else [tile.If(holds, tuple(statements), (), span)]
+    return flat
 
 
 def _is_spread(context: Context, stmt: tile.Stmt) -> bool:
@@ -197,8 +197,8 @@ def _reading(context: Context, iteration: Iteration) -> Iterator[None]:
 
 def iteration(context: Context, kind: str, span: Span, body: Body) -> None:
     """Elaborate the statements of an iteration. Errors: `misplaced-statement`."""
-    made = Iteration(kind, reading.now(context))
-    with _reading(context, made):
+    current = Iteration(kind, reading.now(context))
+    with _reading(context, current):
         try:
             context.block(body)
         except _Unseen as found:
@@ -214,24 +214,24 @@ def written_out(context: Context, kind: str, span: Span, bodies: Iterator[Callab
     """Elaborate the iterations of a loop that is unrolled at compile time, one after another."""
     loop, stays = reading.now(context), None
     for body in bodies:
-        made = Iteration(kind, loop, loop, stays=stays)
+        current = Iteration(kind, loop, loop, stays=stays)
 
-        def once(body: Callable[[], None] = body, made: Iteration = made) -> None:
-            made.begin = reading.now(context)
-            made.goes_on = Flag("goes_on", made.begin)
+        def once(body: Callable[[], None] = body, current: Iteration = current) -> None:
+            current.begin = reading.now(context)
+            current.goes_on = Flag("goes_on", current.begin)
             try:
-                with _reading(context, made):
+                with _reading(context, current):
                     body()
             except _Left:
-                made.is_left = True
+                current.is_left = True
 
         if stays is None:
             once()
         else:
             _part(context, branches.Sides(span, span, once), stays.holds(context, span))
-        if made.is_left:
+        if current.is_left:
             break
-        stays = made.stays
+        stays = current.stays
 
 
 @contextmanager
@@ -314,13 +314,13 @@ def _guard_in_nest(context: Context, iteration: Iteration, node: ast.If, rest: B
 
 def _guard(context: Context, iteration: Iteration, node: ast.If, rest: Body, condition: tile.Expr) -> None:
     """Elaborate the branch, then the rest, guarded by the flag that the jumps of the branch clear."""
-    before = iteration.guards
+    guards_before = iteration.guards
     iteration.guarded += 1
     try:
         _part(context, _sides(context, node, node.then, node.orelse), condition)
     finally:
         iteration.guarded -= 1
-    if iteration.guards == before:  # its jumps stand in branches that are never taken
+    if iteration.guards == guards_before:  # its jumps stand in branches that are never taken
         context.block(rest)
         return
     goes_on = iteration.goes_on.holds(context, node.span)

@@ -82,14 +82,14 @@ def kernel(
         context.mistakes.end()
     assert launch is not None
     context.block(launch.body)
-    made = _made(function, context, shape, lambda: (*params(), *between))
+    built = _made(function, context, shape, lambda: (*params(), *between))
     if context.mistakes.met:
         context.mistakes.join(context.schedule_mistakes)
         try:
             context.mistakes.end()
         except CompileError as error:
-            raise Incomplete(_without_layouts(made), error) from None
-    return made
+            raise Incomplete(_without_layouts(built), error) from None
+    return built
 
 
 def _without_layouts(kernel: tile.Kernel) -> tile.Kernel:
@@ -109,7 +109,7 @@ def _made(
     statements = with_values(statements, context.hints.out_of_bounds_fill, context.unique.take)
     if uses_rank(statements):
         statements = with_rank(statements, rank(shape.block_vars, context.cluster), function.name_span)
-    made = tile.Kernel(
+    built = tile.Kernel(
         function.name,
         resolved(context, params()),
         shape.grid,
@@ -123,13 +123,13 @@ def _made(
         raster=context.hints.raster,
         subtiles=tuple(context.hints.subtiles.values()),
     )
-    without_effect(made, context.has_explicit_roles, context.warn)
+    without_effect(built, context.has_explicit_roles, context.warn)
     if not context.mistakes.met:  # a mistake may be where they were to be used
-        warn_of_unused(context, function, made.params)
+        warn_of_unused(context, function, built.params)
     if not context.mistakes.met:  # a missing statement may have been a load
-        made = with_stages(made, context.hints.stages, context.schedule_mistakes)
-        made = with_register_stages(made, context.hints.stages, context.schedule_mistakes)
-    return dynamic.with_sizes(with_awaited(made, context.warn, context.schedule_mistakes))
+        built = with_stages(built, context.hints.stages, context.schedule_mistakes)
+        built = with_register_stages(built, context.hints.stages, context.schedule_mistakes)
+    return dynamic.with_sizes(with_awaited(built, context.warn, context.schedule_mistakes))
 
 
 # ---- the launch ------------------------------------------------------------------------------------------------------
@@ -146,20 +146,20 @@ class _Launch:
 def _launch_statement(context: Context, function: ast.Function, number: int) -> ast.With:
     """Return the `with T.Kernel(…)` of this number. Statements before it are elaborated: they compute constants."""
     launch: ast.With | None = None
-    behind: ast.Stmt | None = None
+    trailing: ast.Stmt | None = None
     for statement in _decided(context, function.body):
         with context.mistakes.caught():
             if isinstance(statement, ast.With) and _is_launch(context, statement):
                 launch = statement if context.launches == number else launch
                 context.launches += 1
-                behind = None
+                trailing = None
             elif launch is not None and not isinstance(statement, ast.Pass | ast.Return):
-                behind = behind or statement
+                trailing = trailing or statement
             else:
                 _before(context, statement)
-    if behind is not None:
+    if trailing is not None:
         with context.mistakes.caught():
-            fail("misplaced-statement", "nothing may follow the last T.Kernel block", behind.span.first_line())
+            fail("misplaced-statement", "nothing may follow the last T.Kernel block", trailing.span.first_line())
     if launch is None:
         fail(
             "missing-kernel",
@@ -175,9 +175,9 @@ def _between_launches(context: Context) -> tuple[Param, ...]:
     whoever launches the kernels provides their memory: they become the last parameters."""
     if context.launches < 2:
         return ()
-    found = tuple(context.buffers)
+    tensors = tuple(context.buffers)
     context.buffers.clear()
-    return found
+    return tensors
 
 
 def _is_launch(context: Context, statement: ast.With) -> bool:
@@ -274,9 +274,9 @@ def _parameter(context: Context, node: ast.Parameter) -> Param:
 
 def parameter(context: Context, name: str, annotation: ast.Expr, span: Span) -> Param:
     """Bind a parameter: a tensor, a pointer or a scalar, as its annotation says."""
-    found = tensor(context, annotation, name, span)
-    if found is not None:
-        param: Param = replace(found, name=context.unique.take(name))
+    buffer = tensor(context, annotation, name, span)
+    if buffer is not None:
+        param: Param = replace(buffer, name=context.unique.take(name))
     elif _is_pointer(context, annotation):
         param = pointer(context, name, span)
     else:
@@ -367,14 +367,14 @@ def _threads(call: Call) -> tuple[int, int, int]:
     """Read the threads of a block along x, y and z."""
     argument = call["threads"]
     dims = argument.value if isinstance(argument.value, tuple) else (argument.value,)
-    known = [dim for dim in dims if isinstance(dim, int) and not isinstance(dim, bool)]
-    if len(known) < len(dims) or not 1 <= len(dims) <= 3:
+    extents = [dim for dim in dims if isinstance(dim, int) and not isinstance(dim, bool)]
+    if len(extents) < len(dims) or not 1 <= len(dims) <= 3:
         call.refuse("threads", "an integer, or up to three, known at compile time")
-    threads = math.prod(known)
+    threads = math.prod(extents)
     if not 1 <= threads <= _MAX_THREADS:
         title = f"a block has 1 to {_MAX_THREADS} threads"
         fail("bad-threads", title, argument.span, f"this is {threads}")
-    x, y, z = (*known, 1, 1)[:3]
+    x, y, z = (*extents, 1, 1)[:3]
     return x, y, z
 
 

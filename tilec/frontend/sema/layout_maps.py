@@ -37,9 +37,9 @@ def fragment_layout(context: Context, call: Call) -> tile.LoopLayout:
         call.refuse("replicate", "a number of copies, at least 1")
     variables = tuple(tile.Var(f"%{d}") for d in range(len(shape)))
     copy_var = tile.Var(f"%{len(shape)}") if copies > 1 else None
-    given = [key for key in ("forward_fn", "forward_thread_fn", "forward_index_fn") if call[key].value is not None]
-    values = tuple(_applied(context, call, key, variables, copy_var) for key in given)
-    pair = values[0] if given == ["forward_fn"] else (*values, None) if given == ["forward_thread_fn"] else values
+    keys = [key for key in ("forward_fn", "forward_thread_fn", "forward_index_fn") if call[key].value is not None]
+    values = tuple(_applied(context, call, key, variables, copy_var) for key in keys)
+    pair = values[0] if keys == ["forward_fn"] else (*values, None) if keys == ["forward_thread_fn"] else values
     if not isinstance(pair, tuple) or len(pair) != 2:
         fail(
             "loop-layout",
@@ -85,19 +85,19 @@ def _repeated(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
             f"{len(repeats)} for {len(layout.shape)} dimension{'s' * (len(layout.shape) != 1)}",
         )
     variables = layout.vars[: len(repeats)]
-    inside = {v: _binary("floormod", v, e) for v, e in zip(variables, layout.shape, strict=True)}
-    which: tile.Expr = tile.integer(0)
+    wrapped = {v: _binary("floormod", v, e) for v, e in zip(variables, layout.shape, strict=True)}
+    repetition: tile.Expr = tile.integer(0)
     stride = 1
     dims = range(len(repeats))
     for d in reversed(dims) if call.boolean("lower_dim_first") else dims:
         part = _binary("mul", _binary("floordiv", variables[d], layout.shape[d]), stride)
-        which, stride = fold_expr(tile.Binary("add", which, part, INT32)), stride * repeats[d]
-    thread, index = tile.substitute(layout.thread, inside), layout.index and tile.substitute(layout.index, inside)
+        repetition, stride = fold_expr(tile.Binary("add", repetition, part, INT32)), stride * repeats[d]
+    thread, index = tile.substitute(layout.thread, wrapped), layout.index and tile.substitute(layout.index, wrapped)
     threads, numbers = (1 + max(place[side] for place in places(layout)) for side in (0, 1))
     if call.boolean("repeat_on_thread"):
-        thread = tile.Binary("add", thread, _binary("mul", which, threads), INT32)
+        thread = tile.Binary("add", thread, _binary("mul", repetition, threads), INT32)
     elif index is not None:
-        index = fold_expr(tile.Binary("add", index, _binary("mul", which, numbers), INT32))
+        index = fold_expr(tile.Binary("add", index, _binary("mul", repetition, numbers), INT32))
     shape = tuple(e * r for e, r in zip(layout.shape, repeats, strict=True))
     return replace(layout, shape=shape, thread=fold_expr(thread), index=index, span=call.span)
 
@@ -111,12 +111,13 @@ def _replicated(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
         return layout
     threads = 1 + max(thread for thread, _ in places(layout))
     copy = tile.Var(f"%{len(layout.shape)}")
-    which: tile.Expr = copy
+    copy_index: tile.Expr = copy
     thread, index = layout.thread, layout.index
     if layout.copies > 1:
-        which, inside = _binary("floordiv", copy, layout.copies), {copy: _binary("floormod", copy, layout.copies)}
-        thread, index = tile.substitute(thread, inside), index and tile.substitute(index, inside)
-    thread = fold_expr(tile.Binary("add", thread, _binary("mul", which, threads), INT32))
+        copy_index = _binary("floordiv", copy, layout.copies)
+        wrapped = {copy: _binary("floormod", copy, layout.copies)}
+        thread, index = tile.substitute(thread, wrapped), index and tile.substitute(index, wrapped)
+    thread = fold_expr(tile.Binary("add", thread, _binary("mul", copy_index, threads), INT32))
     variables = (*layout.vars[: len(layout.shape)], copy)
     return replace(layout, vars=variables, thread=thread, index=index, copies=layout.copies * times, span=call.span)
 

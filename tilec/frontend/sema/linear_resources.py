@@ -74,8 +74,8 @@ class Ledger:
     def give_back(self, resource: Taken, span: Span, role: object) -> None:
         """Note a release. Errors: `double-release`, `unbalanced-release`, `divergent-release`."""
         acquired = Label(resource.span, "acquired here")
-        if (before := self.state.get(resource)) is not None:
-            _refuse_second(resource, span, before)
+        if (first_release := self.state.get(resource)) is not None:
+            _refuse_second(resource, span, first_release)
         if self.loops > resource.loops:
             self.state[resource] = span
             fail(
@@ -106,9 +106,9 @@ class Ledger:
     @contextmanager
     def region(self, end: Path) -> Iterator[None]:
         """Check that what is taken inside is released inside. Errors: `missing-release`."""
-        before = set(self.state)
+        outer = set(self.state)
         yield
-        for resource in [t for t in self.state if t not in before]:
+        for resource in [t for t in self.state if t not in outer]:
             if self.state.pop(resource) is None and not self.is_left:
                 self._missed(resource, (end,))
 
@@ -146,9 +146,9 @@ class Ledger:
             if released:
                 self.state[resource] = released[0]
             if released and len(released) < len(ends):
-                (there, *_) = (path for path, state in ends if state[resource] is None)
+                (missing_path, *_) = (path for path, state in ends if state[resource] is None)
                 where = Path(released[0] or condition, "released here")
-                self._missed(resource, (where, Path(condition, f"but not where this {there}")))
+                self._missed(resource, (where, Path(condition, f"but not where this {missing_path}")))
 
     def _missed(self, resource: Taken, path: tuple[Path, ...]) -> None:
         """Report a path without the release, unless there are newer mistakes: one may have been that release."""
@@ -156,14 +156,14 @@ class Ledger:
             self.state[resource] = resource.span
         if self.mistakes.met > resource.met:
             return
-        found = Diagnostic(
+        diagnostic = Diagnostic(
             "missing-release",
             f"{resource.what} is not released on every path",
             Label(resource.span, "acquired here"),
             tuple(Label(part.span, part.text) for part in path),
             help="write .release() on each of them, or `with ….acquire() as tiles:`, whose end releases it",
         )
-        self.mistakes.add(CompileError(found))
+        self.mistakes.add(CompileError(diagnostic))
 
 
 @dataclass(slots=True)
@@ -185,14 +185,14 @@ class _Parting:
         self.ends.append((where, ledger.state, ledger.is_left))
 
 
-def _refuse_second(resource: Taken, span: Span, before: Span) -> NoReturn:
-    where = "released here, and so in each iteration" if before == span else "released here already"
+def _refuse_second(resource: Taken, span: Span, first_release: Span) -> NoReturn:
+    where = "released here, and so in each iteration" if first_release == span else "released here already"
     fail(
         "double-release",
         f"{resource.what} is released twice",
         span,
         "the second time",
-        secondary=(Label(before, where), Label(resource.span, "acquired here")),
+        secondary=(Label(first_release, where), Label(resource.span, "acquired here")),
         help="leave one of them out",
     )
 

@@ -32,13 +32,13 @@ def with_names(
 ) -> tuple[tuple[tile.Stmt, ...], frozenset[Same[tile.Stmt]]]:
     """Insert a placeholder bind for each name. Return the body and these binds: they only count in lists, nothing uses
     them."""
-    found: list[tile.Stmt] = []
-    made: list[tile.Stmt] = []
+    new_body: list[tile.Stmt] = []
+    binds: list[tile.Stmt] = []
     for at in range(len(body) + 1):
-        standing = [tile.Bind(tile.Var(n.name), tile.integer(0), n.span) for n in names if n.at == at]
-        made += standing
-        found += standing + list(body[at : at + 1])
-    return tuple(found), frozenset(map(Same, made))
+        placeholders = [tile.Bind(tile.Var(n.name), tile.integer(0), n.span) for n in names if n.at == at]
+        binds += placeholders
+        new_body += placeholders + list(body[at : at + 1])
+    return tuple(new_body), frozenset(map(Same, binds))
 
 
 class Forms:
@@ -47,9 +47,9 @@ class Forms:
     def __init__(self, body: tuple[tile.Stmt, ...], names: frozenset[Same[tile.Stmt]]) -> None:
         self.body, self.replayed = body, replayable(body)
         self.is_name = tuple(Same(s) in names for s in body)
-        self.statements = tuple(s for s, again in zip(body, self.replayed, strict=True) if not again)
+        self.statements = tuple(s for s, is_replayed in zip(body, self.replayed, strict=True) if not is_replayed)
         self.counted = (
-            tuple(not again for again in self.replayed),
+            tuple(not is_replayed for is_replayed in self.replayed),
             tuple(not name for name in self.is_name),
             (True,) * len(body),
         )
@@ -61,6 +61,6 @@ class Forms:
     def of_statements(self, entries: tuple[int, ...]) -> tuple[int, ...]:
         """Return the entries of the statements, without those of names and replayed binds."""
         counted = next(form for form, length in zip(self.counted, self.lengths, strict=True) if length == len(entries))
-        given = iter(entries)
-        found = [(next(given), again) for counts, again in zip(counted, self.replayed, strict=True) if counts]
-        return tuple(entry for entry, again in found if not again)
+        remaining = iter(entries)
+        found = [(next(remaining), replay) for counts, replay in zip(counted, self.replayed, strict=True) if counts]
+        return tuple(entry for entry, replay in found if not replay)

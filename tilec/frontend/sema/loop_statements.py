@@ -59,15 +59,15 @@ def for_(context: Context, node: ast.For) -> None:
     _unrolled(context, node, Argument(values, node.iterable.span), jumps.VALUES)
 
 
-def _unrolled(context: Context, node: ast.For, given: Argument, kind: str) -> None:
+def _unrolled(context: Context, node: ast.For, values: Argument, kind: str) -> None:
     """Elaborate the body of a loop once for each value, all of them known at compile time."""
 
     def once(item: Value) -> None:
         context.budget.step(node.span)
-        bind_target(context.scope, node.target, Argument(item, given.span))
+        bind_target(context.scope, node.target, Argument(item, values.span))
         context.block(node.body)
 
-    bodies = (partial(once, item) for item in items(given.value, given.span))
+    bodies = (partial(once, item) for item in items(values.value, values.span))
     outer, context.withs = context.withs, 0
     jumps.written_out(context, kind, node.span, bodies)
     context.withs = outer
@@ -133,9 +133,9 @@ def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) 
     with context.held():
         call = bind(signature, *evaluate.arguments(context, iterable), iterable.span)
     requests = asked(call, context.warn)
-    written = header(call)
-    own = thread_loops.own(context, written, iterable.span)
-    bounds = thread_loops.common(context, own, written, iterable.span)
+    written_bounds = header(call)
+    own = thread_loops.own(context, written_bounds, iterable.span)
+    bounds = thread_loops.common(context, own, written_bounds, iterable.span)
     (name,) = target_names(node.target, 1)
     var = tile.Var(context.unique.take(name.id))
     mistakes_before = context.mistakes.met

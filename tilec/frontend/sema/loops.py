@@ -124,9 +124,9 @@ class Header:
 
 def header(call: Call) -> Header:
     """Read start, stop and step, which mean what they do in Python's `range`."""
-    first = _bound(call, "start")
+    first_bound = _bound(call, "start")
     has_stop = call["stop"].value is not None
-    start, stop = (first, _bound(call, "stop")) if has_stop else (tile.integer(0), first)
+    start, stop = (first_bound, _bound(call, "stop")) if has_stop else (tile.integer(0), first_bound)
     step = 1
     if "step" in call.arguments and call["step"].value is not None:
         step = call.integer("step")
@@ -145,12 +145,12 @@ _MOST_WRITTEN_OUT = 1024  # copies of a statement
 
 def unroll_factor(call: Call, bounds: Header) -> int | None:
     """Read how many iterations of T.unroll become one, or None if the compiler chooses."""
-    known = {"pragma_unroll_explicit": "explicit", "pragma_unroll_factor": "unroll_factor"}
-    given = {known[key]: argument for key, argument in annotated(call) if key in known}
-    for key in known.values():
+    parameter_of = {"pragma_unroll_explicit": "explicit", "pragma_unroll_factor": "unroll_factor"}
+    arguments = {parameter_of[key]: argument for key, argument in annotated(call) if key in parameter_of}
+    for key in parameter_of.values():
         if call.is_given(key):
-            given[key] = call[key]
-    explicit, factor = given.get("explicit"), given.get("unroll_factor")
+            arguments[key] = call[key]
+    explicit, factor = arguments.get("explicit"), arguments.get("unroll_factor")
     is_explicit = explicit is not None and bool(explicit.value)
     if factor is not None and factor.value is not None:
         value = factor.value
@@ -192,8 +192,8 @@ def unrolled(loop: tile.For, factor: int | None, span: Span) -> tile.For:
         return unrolled_loop
     if factor is None:
         return replace(loop, kind="serial")
-    inside = "" if copies == _written_out(unrolled_loop) else ", those of the loops inside it counted,"
-    return fail("wrong-argument", f"T.unroll: {copies} iterations{inside} are too many to write out", span)
+    nesting_note = "" if copies == _written_out(unrolled_loop) else ", those of the loops inside it counted,"
+    return fail("wrong-argument", f"T.unroll: {copies} iterations{nesting_note} are too many to write out", span)
 
 
 def _copies(body: tuple[tile.Stmt, ...]) -> int:
@@ -241,17 +241,17 @@ def nest_header(call: Call, warn: Warn) -> NestHeader:
         first, end = int(getattr(start, "value", 0)), int(getattr(stop, "value", 0))
         if end <= first:
             fail("wrong-shape", f"{call.name}: the loop is empty", call.span, f"from {first} to {end}")
-        for written, argument in annotated(call):
-            warn(unknown_annotation(call, written, argument, {}))
+        for annotation, argument in annotated(call):
+            warn(unknown_annotation(call, annotation, argument, {}))
         return NestHeader(((first, end),), end - first, None)
     bounds = tuple((0, extent) for extent in parallel_extents(call))
     given = {
         key: call[key] for key in _NEST_ANNOTATIONS.values() if key in call.arguments and call[key].value is not None
     }
-    for written, argument in annotated(call):
-        key = _NEST_ANNOTATIONS.get(written)
+    for annotation, argument in annotated(call):
+        key = _NEST_ANNOTATIONS.get(annotation)
         if key is None:
-            warn(unknown_annotation(call, written, argument, _NEST_ANNOTATIONS))
+            warn(unknown_annotation(call, annotation, argument, _NEST_ANNOTATIONS))
             continue
         if key in given and key != "prefer_async":  # two annotations of TileLang mean this one
             before = Label(given[key].span, "given here already")
@@ -420,19 +420,19 @@ def annotated(call: Call) -> list[tuple[str, Argument]]:
     if not isinstance(value, Dictionary):
         call.refuse("annotations", 'a dictionary, as in {"software_pipeline_stage": [0, 1]}')
     assert isinstance(value, Dictionary)
-    found = []
+    entries = []
     for entry in value.entries:
         if not isinstance(entry.key, str):
             fail("wrong-argument", f"{call.name}: annotations have names", entry.span, f"this is {describe(entry.key)}")
-        found.append((entry.key, Argument(entry.value, entry.span)))
-    return found
+        entries.append((entry.key, Argument(entry.value, entry.span)))
+    return entries
 
 
-def unknown_annotation(call: Call, written: str, argument: Argument, known: Iterable[str]) -> Diagnostic:
-    near = nearest(written, known)
+def unknown_annotation(call: Call, annotation: str, argument: Argument, known: Iterable[str]) -> Diagnostic:
+    near = nearest(annotation, known)
     return warning(
         "unknown-annotation",
-        f"{call.name}: the annotation {written!r} means nothing here",
+        f"{call.name}: the annotation {annotation!r} means nothing here",
         argument.span,
         "it is ignored",
         help=f"did you mean {near!r}?" if near else None,
@@ -462,8 +462,8 @@ def target_names(target: ast.Expr, count: int, form: str = "for {} in …") -> t
 def _named(names: tuple[ast.Name, ...], count: int) -> list[str]:
     """Return the first `count` of these names, continued by usual ones."""
     common = ("bx", "by", "bz") if names and names[0].id.startswith("b") else tuple("ijklmnop")
-    more = (name for name in common if name not in {n.id for n in names})
-    return [*(n.id for n in names), *more][:count]
+    usual_names = (name for name in common if name not in {n.id for n in names})
+    return [*(n.id for n in names), *usual_names][:count]
 
 
 def _no_duplicates(names: tuple[ast.Name, ...]) -> None:
