@@ -287,32 +287,32 @@ HINTS: dict[str, Hint] = {
               "in the order of their numbers. Without this the compiler chooses.", _use_swizzle),
         _hint("annotate_layout", (_P("layout_map"), _P("allow_reannotation", False), _P("allow_buffer_region", False)),
               "Give layouts: a T.Fragment to a fragment, a swizzle or T.Layout to a shared tile, and a T.Layout to a "
-              "tensor, whose elements then lie at other indices, for whoever launches the kernel too.",
+              "tensor, whose elements then lie at other indices, for the caller of the kernel too.",
               _annotate_layout),
         _hint("annotate_pipeline", (_P("stages"),),
               "Give shared tiles stages, as in {A_shared: 3}: the loops that load them are pipelined, with as many "
               "versions of them. Fragments that an inner loop loads from these have their own, {A_reg: 2}. "
               "tile.pipeline(stage=3) is the same for one tile.", _annotate_pipeline),
         _hint("annotate_subtile", (_P("subtile_map"),),
-              "In how many parts a tile is along each dimension, {scores: (1, 2)} for two halves of its columns; the "
-              "tiles that go with it are cut too. Parts overlap: one computes while another multiplies. (1, 1) keeps "
-              "it whole. Without this the compiler chooses.", _subtile),
+              "Split a tile into parts along one dimension, {scores: (1, 2)} for two halves of its columns; the tiles "
+              "used with it are split too. Parts overlap: one computes while another multiplies. (1, 1) keeps it "
+              "whole. Without this the compiler chooses.", _subtile),
         _hint("annotate_safe_value", (_P("values"),),
-              "The value that is read for elements outside a tensor, where the default is 0.", _out_of_bounds_fill),
+              "Set the value that is read for elements outside a tensor; the default is 0.", _out_of_bounds_fill),
         _hint("annotate_padding", (_P("values"),),
               "The same as T.annotate_safe_value.", _out_of_bounds_fill),
         _hint("assume", (_P("condition"),),
-              "Promise that a condition holds. `T.assume(x % 8 == 0)` and `T.assume(x >= 0)`, in front of what uses "
-              "the variable x, may let TMA copy there: its boxes begin at multiples of 16 bytes of a row, and what it "
-              "stores at nothing negative. Of other conditions nothing is made yet. Where a promise does not hold, "
-              "results mean nothing.", _assume),
+              "Promise that a condition holds. `T.assume(x % 8 == 0)` and `T.assume(x >= 0)`, before the uses of the "
+              "variable x, may allow copies by TMA there: its boxes begin at multiples of 16 bytes of a row, and its "
+              "stores at no negative index. Other conditions have no effect yet. Where a promise does not hold, "
+              "results are undefined.", _assume),
         _hint("annotate_l2_hit_ratio", (_P("l2_hit_ratio_map"),),
-              "How much of a tensor should stay in the L2 cache.", _nothing("who launches the kernel sets that")),
+              "Set the share of a tensor that stays in the L2 cache.", _nothing("who launches the kernel sets that")),
         _hint("annotate_min_blocks_per_sm", (_P("n"),),
-              "How many blocks should fit a multiprocessor.",
+              "Set the number of blocks that should fit a multiprocessor.",
               _nothing("registers are given out as the schedule needs")),
         _hint("annotate_restrict_buffers", (_P("buffers"),),
-              "Tensors that may overlap.", _nothing("tilec takes a tensor that is written not to overlap others")),
+              "Name tensors that may overlap.", _nothing("tilec takes a tensor that is written not to overlap others")),
         _hint("annotate_compile_flags", (_P("flags"),),
               "Options of the CUDA compiler.", _nothing("there is no CUDA compiler; see tilec --help")),
         _hint("annotate_pass_configs", (_P("configs"),),
@@ -320,10 +320,10 @@ HINTS: dict[str, Hint] = {
         _hint("func_attr", (_P("attrs"),),
               "Attributes of the function.", _nothing("tilec reads no attributes")),
         _hint("sync_warp", (_P("mask", None),),
-              "Barriers stand where threads meet, those of a warp too: nothing is added.", lambda *_: None),
+              "Synchronise a warp. tilec places the barriers that are needed: nothing is added.", lambda *_: None),
         _hint("tma_store_arrive", (), "A store by TMA is a group of its own: nothing is added.", lambda *_: None),
         _hint("tma_store_wait", (_P("count", 0), _P("read", True)),
-              "Stores by TMA are waited for where their tile is needed again or handed on: nothing is added.",
+              "Wait for stores by TMA. tilec waits where their tile is reused or handed on: nothing is added.",
               lambda *_: None),
         _hint("disable_warp_group_reg_alloc", (), "Leave registers as they are shared out.", _REGISTERS),
         _hint("no_set_max_nreg", (), "Leave registers as they are shared out.", _REGISTERS),

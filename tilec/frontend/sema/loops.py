@@ -460,10 +460,10 @@ def target_names(target: ast.Expr, count: int, form: str = "for {} in …") -> t
 
 
 def _named(names: tuple[ast.Name, ...], count: int) -> list[str]:
-    """Return the first `count` of these names, continued by usual ones."""
+    """Return the first `count` of these names, continued by default ones."""
     common = ("bx", "by", "bz") if names and names[0].id.startswith("b") else tuple("ijklmnop")
-    usual_names = (name for name in common if name not in {n.id for n in names})
-    return [*(n.id for n in names), *usual_names][:count]
+    default_names = (name for name in common if name not in {n.id for n in names})
+    return [*(n.id for n in names), *default_names][:count]
 
 
 def _no_duplicates(names: tuple[ast.Name, ...]) -> None:
