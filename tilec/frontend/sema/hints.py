@@ -285,7 +285,8 @@ HINTS: dict[str, Hint] = {
         _hint("use_swizzle", (_P("panel_size"), _P("order", "row"), _P("enable", True)),
               "Run the blocks of the grid in panels, which share rows and columns in the L2 cache; with enable=False "
               "in the order of their numbers. Without this the compiler chooses.", _use_swizzle),
-        _hint("annotate_layout", (_P("layout_map"), _P("allow_reannotation", False), _P("allow_buffer_region", False)),
+        _hint("annotate_layout",
+              (_P("layout_map"), _P("allow_reannotation", False), _P("allow_buffer_region", False)),
               "Give layouts: a T.Fragment to a fragment, a swizzle or T.Layout to a shared tile, and a T.Layout to a "
               "tensor, whose elements then lie at other indices, for the caller of the kernel too.",
               _annotate_layout),
@@ -307,12 +308,14 @@ HINTS: dict[str, Hint] = {
               "stores at no negative index. Other conditions have no effect yet. Where a promise does not hold, "
               "results are undefined.", _assume),
         _hint("annotate_l2_hit_ratio", (_P("l2_hit_ratio_map"),),
-              "Set the share of a tensor that stays in the L2 cache.", _nothing("who launches the kernel sets that")),
+              "Set the share of a tensor that stays in the L2 cache.",
+              _nothing("who launches the kernel sets that")),
         _hint("annotate_min_blocks_per_sm", (_P("n"),),
               "Set the number of blocks that should fit a multiprocessor.",
               _nothing("registers are given out as the schedule needs")),
         _hint("annotate_restrict_buffers", (_P("buffers"),),
-              "Name tensors that may overlap.", _nothing("tilec takes a tensor that is written not to overlap others")),
+              "Name tensors that may overlap.",
+              _nothing("tilec takes a tensor that is written not to overlap others")),
         _hint("annotate_compile_flags", (_P("flags"),),
               "Options of the CUDA compiler.", _nothing("there is no CUDA compiler; see tilec --help")),
         _hint("annotate_pass_configs", (_P("configs"),),
