@@ -84,7 +84,7 @@ class _Sweep:
         self.read_before: dict[tuple[str, Address, int, Reg | None], list[Operand]] = {}
 
     def leaves_what_it_reads(self) -> bool:
-        """Return whether the nest neither changes nor computes the elements that it reads from memory and their indices."""
+        """Return whether the nest neither changes nor computes what it reads from memory, and the indices."""
         written = {store.buffer.name for store in self.stored}
         read = [e for ld in self.memory_loads for e in tile.walk_expr(ld)]
         if any(e in self.kept or (isinstance(e, tile.Load) and e.buffer.name in written) for e in read):

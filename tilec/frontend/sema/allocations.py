@@ -1,4 +1,4 @@
-"""What a kernel allocates: tiles, arrays, variables, reducers and barriers."""
+"""Allocations of a kernel: tiles, arrays, variables, reducers and barriers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ VARIABLE = Signature("T.alloc_var", (Parameter("dtype"), Parameter("init", None)
 
 
 FIXED_SIZE = "give it a fixed size, and go through parts of that size, or use `for i in T.Parallel(n):` on tensors"
-"""The help where a tile is to have a size that is known only at launch."""
+"""The help for a tile whose size is known only at launch."""
 
 
 def _reducer(context: Context, name: str, node: ast.Call) -> Buffer:
@@ -79,11 +79,11 @@ OTHERS: dict[str, Callable[[Context, str, ast.Call], Buffer | Pipeline]] = {
     **dict.fromkeys(roles.BARRIERS, roles.barriers),
     **dict.fromkeys(PIPELINES, pipelines.pipeline),
 }
-"""By name: what is no tile or array with a shape and a dtype."""
+"""By dotted name: allocations other than tiles and arrays with a shape and a dtype."""
 
 
 def _check_tensor_memory(name: str, extents: tuple[int, ...], dtype: DType, call: Call) -> None:
-    """It has lanes and columns of 32 bits each, of which elements are all or a power of two."""
+    """Check a tile of tensor memory. It has lanes, and columns of 32 bits, which hold whole elements."""
     if dtype.bits not in (8, 16, 32):
         fail(
             "unsupported-type",
@@ -103,7 +103,7 @@ def _check_tensor_memory(name: str, extents: tuple[int, ...], dtype: DType, call
 
 
 def allocate(context: Context, name: str, path: str, node: ast.Call) -> Buffer | Pipeline:
-    """`name = T.alloc_…(…)`"""
+    """Elaborate `name = T.alloc_…(…)`."""
     if context.is_parallel:
         fail(
             "tile-op-in-parallel",

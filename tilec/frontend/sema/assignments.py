@@ -1,4 +1,4 @@
-"""What a name or an element of a tile gets."""
+"""Elaboration of assignments to names and to elements of tiles."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _referred(context: Context, name: str) -> Access | None:
 
 
 def assign(context: Context, node: ast.Assign) -> None:
-    """`a = b = value`"""
+    """Elaborate `a = b = value`."""
     _assign(context, node.targets, node.value, node.span)
 
 
@@ -53,10 +53,10 @@ def _assign(context: Context, targets: tuple[ast.Expr, ...], node: ast.Expr, spa
 
 
 def _store(context: Context, target: ast.Expr, argument: Argument, moment: reading.Moment, span: Span) -> None:
-    """The target gets the value of this moment: of `a, b = b, a` all is read before anything is stored."""
+    """Store the value of this moment in a target. Of `a, b = b, a` all is read before anything is stored."""
     match target:
-        case ast.Name(id=name) if (held := _mutable(context, name)) is not None:
-            set_variable(context, held, _value(context, argument, moment), span)
+        case ast.Name(id=name) if (variable := _mutable(context, name)) is not None:
+            set_variable(context, variable, _value(context, argument, moment), span)
         case ast.Name(id=name) if (place := _referred(context, name)) is not None:
             check_access(context, place, target.span, "written")
             put(context, place, _value(context, argument, moment), span)
@@ -79,29 +79,29 @@ def _store(context: Context, target: ast.Expr, argument: Argument, moment: readi
 
 
 def _value(context: Context, argument: Argument, moment: reading.Moment) -> Argument:
-    """What is to be stored, as it was at this moment."""
+    """Return the value to store, as it was at this moment."""
     return evaluate.read(context, reading.settled(context, argument, moment))
 
 
 def _warn_of_name(context: Context, name: str, argument: Argument, span: Span) -> None:
-    """`C = tile`, where C is a tensor: whoever writes that expects a copy."""
-    known, given = context.scope.find(name), argument.value
-    tensor = known.value if known is not None and known.ended is None else None
-    if isinstance(tensor, tile.Buffer) and isinstance(given, tile.Buffer) and tensor.scope == "global" != given.scope:
+    """Warn of `C = tile`, where C is a tensor: it copies nothing."""
+    binding, value = context.scope.find(name), argument.value
+    tensor = binding.value if binding is not None and binding.ended is None else None
+    if isinstance(tensor, tile.Buffer) and isinstance(value, tile.Buffer) and tensor.scope == "global" != value.scope:
         context.warn(
             warning(
                 "rebound-tensor",
                 f"`{name}` gets another meaning, and nothing is copied",
                 span,
-                f"from here on this is {describe(given)}",
+                f"from here on this is {describe(value)}",
                 secondary=(Label(tensor.span, "the tensor stays as it is"),),
-                help=f"write T.copy({given.name}, {name})",
+                help=f"write T.copy({value.name}, {name})",
             )
         )
 
 
 def _bound(context: Context, name: str, argument: Argument, dtype: DType | None, span: Span) -> Value:
-    """What a name stands for: Python values, buffers and constants as they are, anything else through a bind."""
+    """Return the value of a name: Python values, buffers and constants as they are, others through a `Bind`."""
     value = argument.value
     if dtype is None and isinstance(value, Lanes):
         return kept(context, name, value, span)
@@ -114,11 +114,11 @@ def _bound(context: Context, name: str, argument: Argument, dtype: DType | None,
         context.names.append(Named(context.out, len(context.out), name, span))
         return expr
     if not context.is_parallel and (per_thread.is_varying(context, expr) or context.masks):
-        before = len(context.out)
-        named = per_thread.named(context, name, expr, span)
-        if len(context.out) == before:
-            context.names.append(Named(context.out, before, name, span))
-        return named
+        count = len(context.out)
+        bound_value = per_thread.named(context, name, expr, span)
+        if len(context.out) == count:
+            context.names.append(Named(context.out, count, name, span))
+        return bound_value
     var = tile.Var(context.unique.take(name), expr.dtype)
     if per_thread.is_varying(context, expr):
         context.varying.add(var)
@@ -129,7 +129,7 @@ def _bound(context: Context, name: str, argument: Argument, dtype: DType | None,
 
 
 def annotated(context: Context, node: ast.AnnotatedAssign) -> None:
-    """`a: dtype = value`"""
+    """Elaborate `a: dtype = value`."""
     if node.value is None:
         fail("missing-value", "a declaration needs a value", node.span, help="write `name: T.int32 = value`")
     annotation = evaluate.argument(context, node.annotation)
@@ -145,14 +145,14 @@ def annotated(context: Context, node: ast.AnnotatedAssign) -> None:
 
 
 def augmented(context: Context, node: ast.AugmentedAssign) -> None:
-    """`a += value`: the target is evaluated once and read before the value is."""
+    """Elaborate `a += value`. The target is evaluated once, and read before the value."""
     target = node.target
     if not isinstance(target, ast.Subscript):
         if not isinstance(target, ast.Name):
             fail("bad-target", "this cannot be assigned to", target.span)
         old = evaluate.operand(context, target)
-        made, moment = _combined(context, node, old, reading.now(context))
-        _store(context, target, made, moment, node.span)
+        result, moment = _combined(context, node, old, reading.now(context))
+        _store(context, target, result, moment, node.span)
         return
     access = _check_place(context, target)
     moment = reading.now(context)
@@ -164,21 +164,21 @@ def augmented(context: Context, node: ast.AugmentedAssign) -> None:
             )
             return
         old = evaluate.read(context, reading.settled(context, Argument(access, target.span), moment))
-        made = _of_both(node, old, added)
+        result = _of_both(node, old, added)
     else:
         old = evaluate.read(context, Argument(access, target.span))
-        made, _ = _combined(context, node, old, moment)
+        result, _ = _combined(context, node, old, moment)
     access = reading.settled_place(context, access, moment, target.span)
-    _store_element(context, access, made, target.span, node.span)
+    _store_element(context, access, result, target.span, node.span)
 
 
 def _combined(
     context: Context, node: ast.AugmentedAssign, old: Argument, moment: reading.Moment
 ) -> tuple[Argument, reading.Moment]:
-    """What the target gets, and when it was known."""
+    """Return the new value of the target, and the moment when it was known."""
     added = evaluate.operand(context, node.value)
-    made = _of_both(node, reading.settled(context, old, moment), added)
-    return made, reading.now(context)
+    result = _of_both(node, reading.settled(context, old, moment), added)
+    return result, reading.now(context)
 
 
 def _of_both(node: ast.AugmentedAssign, old: Argument, added: Argument) -> Argument:

@@ -1,13 +1,12 @@
-"""What the explicit waits and barriers of a kernel wait for.
+"""Resolution of explicit waits and barriers to the tiles that they wait for.
 
 `T.ptx_wait_group(n)` counts groups of asynchronous copies in the order of the text, and a schedule changes that order.
-So a wait is resolved here, where the text is all there is, to the tiles whose copies it waits for: those that older
-groups fill than the newest n. From there on it is a statement that needs these tiles, in its own iteration, and the
-number of groups to wait for follows from the schedule like that of any other wait. A barrier needs the tiles that the
-statements above it in its block of text touch.
+So a wait is resolved here, before scheduling, to the tiles that all groups but the newest n fill. From here on it is a
+statement that needs these tiles, in its own iteration; the number of groups to wait for follows from the schedule, as
+for any other wait. A barrier needs the tiles that the statements above it in its list touch.
 
 A tile that one of the newest groups fills too is not waited for: in a loop, that is the copy of the next iteration into
-the same tile. Whoever touches a tile waits for it anyway; where no wait in the text has done that, a warning says so.
+the same tile. Every access of a tile waits for it anyway; a warning says where the text has no wait before it.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, Warn, fail, unhe
 from tilec.support.source import Span
 
 Groups = list[dict[tile.Buffer, Span]]
-"""Of each group of copies that may be under way, the newest last, the tiles that it fills, each with where."""
+"""For each group of copies that may be pending, the newest last: its tiles, each with the place of the copy."""
 
 
 def with_awaited(kernel: tile.Kernel, warn: Warn = unheard, mistakes: Mistakes = AT_ONCE) -> tile.Kernel:
-    """The kernel, each explicit wait and barrier with the tiles that it waits for as its regions."""
+    """Give each explicit wait and barrier of the kernel the tiles that it waits for, as regions."""
     explicit = [s for s in tile.walk(kernel.body) if is_explicit(s)]
     if not explicit and not any(is_asynchronous_copy(s) for s in tile.walk(kernel.body)):
         return kernel
@@ -57,22 +56,20 @@ def _check_count(kernel: tile.Kernel, op: BlockBarrier) -> None:
 
 
 class _Walker:
-    """Follows the text with the groups that may be under way; more than `most` are not counted apart."""
+    """Walks the text with the groups that may be pending. Beyond `most` groups, the oldest are merged."""
 
     def __init__(self, warn: Warn, most: int) -> None:
         self.warn, self.most = warn, most
         self.warned: set[Span] = set()
 
     def body(self, stmts: tuple[tile.Stmt, ...], groups: Groups) -> tuple[tile.Stmt, ...]:
-        """The statements with what they wait for; `groups` are those under way before them, and then after them."""
-        above: dict[
-            tile.Buffer, None
-        ] = {}  # the shared tiles that statements of this list have touched since a barrier
+        """Resolve the waits of a list of statements, and update `groups`, those pending before it."""
+        above: dict[tile.Buffer, None] = {}  # the shared tiles touched in this list since a barrier
         new: list[tile.Stmt] = []
         for stmt in stmts:
             if isinstance(stmt, BlockBarrier | Rendezvous):
-                under_way = {buffer for group in groups for buffer in group}
-                new.append(_waiting(stmt, [buffer for buffer in above if buffer not in under_way]))
+                pending = {buffer for group in groups for buffer in group}
+                new.append(_waiting(stmt, [buffer for buffer in above if buffer not in pending]))
                 above.clear()
                 continue
             new.append(self.statement(stmt, groups))
@@ -86,12 +83,12 @@ class _Walker:
                 pending = stmt.pending
                 assert isinstance(pending, int)
                 newest = groups[len(groups) - pending :] if pending else []
-                left = {buffer for group in newest for buffer in group}
+                refilled = {buffer for group in newest for buffer in group}
                 older = groups[: len(groups) - len(newest)]
                 groups[:] = newest
-                return _waiting(stmt, list(dict.fromkeys(t for group in older for t in group if t not in left)))
+                return _waiting(stmt, list(dict.fromkeys(t for group in older for t in group if t not in refilled)))
             case CpAsyncArrive():
-                groups.clear()  # whoever touches the tiles waits for the barrier
+                groups.clear()  # any access of the tiles waits for the barrier
             case CommitCopies():
                 self.begin(groups, {})
             case tile.TileOp() if is_asynchronous_copy(stmt):
@@ -110,7 +107,7 @@ class _Walker:
         return stmt
 
     def loop(self, loop: tile.For | tile.While, groups: Groups) -> tile.For | tile.While:
-        """Any number of iterations, until no further one adds anything."""
+        """Resolve the waits of a loop: walk iterations until no further one adds a group or a tile."""
         while True:
             before = [dict(group) for group in groups]
             body = self.body(loop.body, groups)
@@ -124,7 +121,7 @@ class _Walker:
             groups[:2] = [groups[0] | groups[1]]
 
     def touched(self, stmt: tile.Stmt, buffers: tuple[tile.Buffer, ...], groups: Groups) -> None:
-        """A statement waits for what it touches."""
+        """Note that a statement waits for the tiles that it touches."""
         for group in groups:
             for buffer in [buffer for buffer in group if buffer in buffers]:
                 self.warn_of(group.pop(buffer), buffer, stmt)
@@ -150,11 +147,11 @@ def _waiting(op: BlockBarrier | Rendezvous | WaitCopies, tiles: list[tile.Buffer
 
 
 def _control_reads(stmt: tile.For | tile.While | tile.If) -> tuple[tile.Buffer, ...]:
-    """What the statement itself reads, without those inside it."""
+    """Return the buffers that the statement itself reads, without its body."""
     return tuple(e.buffer for expr in expressions(stmt) for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
 
 
 def _joined(one: Groups, other: Groups) -> Groups:
-    """What may be under way where two paths meet: groups that as many newer ones follow may be one."""
+    """Merge the groups of two paths, the newest with the newest."""
     nothing: dict[tile.Buffer, Span] = {}
     return [a | b for a, b in zip_longest(reversed(one), reversed(other), fillvalue=nothing)][::-1]

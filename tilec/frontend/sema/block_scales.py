@@ -1,4 +1,4 @@
-"""Block scales: lines of words for the tensor cores, made of words in the order of the rows."""
+"""Block scales for the tensor cores: rows of words, transposed into lines."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _LINES = ROWS // PER_WORD
 
 
 def transposed(context: Context, call: Call) -> None:
-    """In place: word r of each 128 becomes a part of line r % 32. Threads take a copy, and put it back in other
-    places."""
+    """Transpose in place: word r of each 128 becomes a part of line r % 32. Threads copy the words, and put them back
+    in other places."""
     region = call.region("smem_src")
     words, buffer = region.extent[-1], region.buffer
     if buffer.scope != "shared" or buffer.dtype != UINT32 or words % ROWS or any(e != 1 for e in region.extent[:-1]):
@@ -26,19 +26,19 @@ def transposed(context: Context, call: Call) -> None:
             f"{buffer.name} is {buffer.dtype}[{', '.join(map(str, region.extent))}]",
             help='make it by T.alloc_shared((128 * n,), "uint32")',
         )
-    held = tile.Buffer(context.unique.take(f"{buffer.name}_words"), (words,), UINT32, "fragment", call.span)
-    context.buffers.append(held)
+    words_copy = tile.Buffer(context.unique.take(f"{buffer.name}_words"), (words,), UINT32, "fragment", call.span)
+    context.buffers.append(words_copy)
     for is_read in (True, False):
-        each = tile.Var(context.unique.take("word"))
+        index = tile.Var(context.unique.take("word"))
         if is_read:
-            value: tile.Expr = tile.Load(buffer, _place(region, each))
-            store = tile.Store(held, (each,), value, call.span)
+            value: tile.Expr = tile.Load(buffer, _place(region, index))
+            store = tile.Store(words_copy, (index,), value, call.span)
         else:
-            block, word = _int("floordiv", each, ROWS), _int("floormod", each, ROWS)
+            block, word = _int("floordiv", index, ROWS), _int("floormod", index, ROWS)
             line = _int("add", _int("mul", _int("floormod", word, _LINES), PER_WORD), _int("floordiv", word, _LINES))
             to = _int("add", _int("mul", block, ROWS), line)
-            store = tile.Store(buffer, _place(region, to), tile.Load(held, (each,)), call.span)
-        context.out.append(tile.Parallel((each,), (words,), (store,), call.span))
+            store = tile.Store(buffer, _place(region, to), tile.Load(words_copy, (index,)), call.span)
+        context.out.append(tile.Parallel((index,), (words,), (store,), call.span))
 
 
 def _place(region: tile.Region, word: tile.Expr) -> tuple[tile.Expr, ...]:

@@ -1,4 +1,4 @@
-"""Indices of tiles, held against the values that block indices and loop variables take."""
+"""Bounds checks of tile indices, from the values that block indices and loop variables take."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 
 Ranges = Mapping[str, tuple[int, int]]
-"""The smallest and largest value of variables, by name."""
+"""The smallest and largest values of variables, by name."""
 
 
-def check_access(context: Context, access: Access, span: Span, what: Literal["read", "written"]) -> None:
-    """Check that one element may be touched here."""
+def check_access(context: Context, access: Access, span: Span, verb: Literal["read", "written"]) -> None:
+    """Check that one element may be accessed here. Errors: `fragment-index`, `wrong-scope`, `out-of-range`."""
     buffer = access.buffer
     # Every thread has a copy of a single element.
-    is_copied = buffer.name in context.mutable or (what == "read" and buffer.extents == (1,))
+    is_copied = buffer.name in context.mutable or (verb == "read" and buffer.extents == (1,))
     if buffer.scope not in ("global", "tmem") and not context.guards:
         check_element(context, buffer, access.indices, span)
     if buffer.scope == "fragment" and not context.is_parallel and not is_copied:
         fail(
             "fragment-index",
-            f"an element of {buffer.name} is {what} outside T.Parallel",
+            f"an element of {buffer.name} is {verb} outside T.Parallel",
             span,
             "a fragment is spread over the threads",
             help="write `for i in T.Parallel(n):` around it",
@@ -34,7 +34,7 @@ def check_access(context: Context, access: Access, span: Span, what: Literal["re
     if buffer.scope == "tmem":
         fail(
             "wrong-scope",
-            f"an element of {buffer.name} is {what}, which lies in tensor memory",
+            f"an element of {buffer.name} is {verb}, which lies in tensor memory",
             span,
             secondary=(Label(buffer.span, "allocated here"),),
             help="T.copy it to a fragment first",
@@ -42,29 +42,28 @@ def check_access(context: Context, access: Access, span: Span, what: Literal["re
 
 
 def check_loads(context: Context, expr: tile.Expr, span: Span) -> None:
-    """The same of all elements that an expression reads."""
+    """Check all elements that an expression reads."""
     for part in tile.walk_expr(expr):
         if isinstance(part, tile.Load):
             check_access(context, Access(part.buffer, part.indices), span, "read")
 
 
 def check_element(context: Context, buffer: tile.Buffer, indices: tuple[tile.Expr | Range, ...], span: Span) -> None:
-    """Errors: `out-of-range`, where some of these values lead out of the tile."""
+    """Check the indices of an element. Errors: `out-of-range`, where some value leads out of the tile."""
     for index, size in zip(indices, buffer.shape, strict=True):
         if not isinstance(index, Range):
             _check(context, buffer, index, 1, size, span, "index")
 
 
 def check_box(context: Context, region: tile.Region) -> None:
-    """The same of a box of a tile."""
     for start, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True):
         _check(context, region.buffer, start, extent, size, region.span, "box")
 
 
 def _check(
-    context: Context, buffer: tile.Buffer, start: tile.Expr, extent: int, size: int, span: Span, what: str
+    context: Context, buffer: tile.Buffer, start: tile.Expr, extent: int, size: int, span: Span, subject: str
 ) -> None:
-    """A sum of multiples of variables with known values; of any other expression nothing is known."""
+    """Check an affine index whose variables have known ranges; others are not checked."""
     form, ranges = affine(start), context.ranges
     if not all(isinstance(atom, tile.Var) and atom.name in ranges for atom, _ in form.terms):
         return
@@ -75,7 +74,7 @@ def _check(
     reach = f"{low}" if low == last else f"{low} to {last}"
     fail(
         "out-of-range",
-        f"the {what} leaves {buffer.name}",
+        f"the {subject} leaves {buffer.name}",
         span,
         f"reaches {reach} in a dimension of {size}{_where(form, ranges, 0 if low < 0 else 1)}",
         secondary=(Label(buffer.span, f"shape {show_shape(buffer.shape)}"),),
@@ -84,7 +83,7 @@ def _check(
 
 
 def _help(context: Context, buffer: tile.Buffer, form: Affine) -> str | None:
-    """Of an index that has the block's place in it."""
+    """Suggest a fix for an index that depends on the block indices."""
     numbers = [var.name for var, _ in context.blocks if any(atom == var for atom, _ in form.terms)]
     if not numbers:
         return None
@@ -96,12 +95,12 @@ def _end(form: Affine, ranges: Ranges, upper: int) -> int:
 
 
 def _value(atom: tile.Expr, factor: int, ranges: Ranges, upper: int) -> int:
-    """That of the variable at which the sum is largest, or smallest."""
+    """Return the value of a variable that makes the sum largest (`upper` = 1) or smallest (0)."""
     assert isinstance(atom, tile.Var)
     return ranges[atom.name][upper if factor > 0 else 1 - upper]
 
 
 def _where(form: Affine, ranges: Ranges, upper: int) -> str:
-    """At which values of the variables."""
+    """Say at which values of the variables the sum is extreme."""
     at = [f"{atom.name} = {_value(atom, f, ranges, upper)}" for atom, f in form.terms if isinstance(atom, tile.Var)]
     return f", where {' and '.join(at)}" if at else ""

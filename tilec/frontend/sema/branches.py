@@ -1,4 +1,4 @@
-"""An `if` of a kernel: decided at compile time, asked by all threads alike, by each thread or by each warpgroup."""
+"""Elaboration of `if`: decided at compile time, common to all threads, or evaluated by each thread or warpgroup."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tilec.support.source import Span
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The two sides of a condition: what reads the statements of each, and where the condition and all of it stand."""
+    """The two sides of a condition: functions that elaborate their statements. `where` is the place of the condition,
+    `span` that of the whole."""
 
     where: Span
     span: Span
@@ -38,7 +39,6 @@ def decide(context: Context, node: ast.If) -> None:
 
 
 def branch(context: Context, sides: Sides, condition: tile.Expr) -> None:
-    """The `if`, where this is what its condition comes to."""
     if not context.is_parallel and per_thread.is_varying(context, condition):
         if not _divided(context, sides, condition):
             _masked(context, sides, condition)
@@ -55,8 +55,8 @@ def branch(context: Context, sides: Sides, condition: tile.Expr) -> None:
 
 
 def behind(context: Context, sides: Sides, condition: tile.Expr) -> None:
-    """What follows an `if` that may have ended the iteration, where this says that it has not, and how it ends where it
-    has. No other path comes here."""
+    """Elaborate the rest of a body after an `if` that may end the iteration. Where `condition` holds the iteration goes
+    on; the other side ends it. No other path gets here."""
     if not context.is_parallel and per_thread.is_varying(context, condition):
         _masked(context, sides, condition)
         return
@@ -70,7 +70,7 @@ def behind(context: Context, sides: Sides, condition: tile.Expr) -> None:
 
 
 def _masked(context: Context, sides: Sides, condition: tile.Expr) -> None:
-    """The `if` that each thread answers for itself: its statements are guarded one by one."""
+    """Elaborate an `if` whose condition differs from thread to thread: its statements are guarded one by one."""
     begin = reading.now(context)
     holds = per_thread.frozen(context, condition, sides.where)
     for mask, work in ((holds, sides.then), (tile.Unary("not", holds, BOOL), sides.orelse)):
@@ -82,21 +82,21 @@ def _masked(context: Context, sides: Sides, condition: tile.Expr) -> None:
 
 
 def _divided(context: Context, sides: Sides, holds: tile.Expr) -> bool:
-    """An `if` on the thread that each warpgroup answers as one, in a kernel that orders its threads by barriers: each
-    side is the work of those that answer so. Where a warpgroup's answer is another condition, on the block, that is
-    what its `if` asks."""
-    if not context.has_explicit_roles or context.masks or not len(there := roles.whole(context)):
+    """Divide an `if` on the thread by warpgroup, where each warpgroup has one condition: in kernels with explicit
+    roles, each side becomes the work of a role. A condition that still depends on the block stays the `if` of its
+    warpgroups. Return whether that was possible."""
+    if not context.has_explicit_roles or context.masks or not len(warpgroups := roles.whole(context)):
         return False
-    answers = [{_asked_of(thread, holds) for thread in roles.threads_of(group)} for group in there]
-    if any(len(answer) > 1 or any(per_thread.is_varying(context, a) for a in answer) for answer in answers):
+    conditions = [{_asked_of(thread, holds) for thread in roles.threads_of(group)} for group in warpgroups]
+    if any(len(each) > 1 or any(per_thread.is_varying(context, c) for c in each) for each in conditions):
         return False
-    for answer in sorted(dict.fromkeys(next(iter(each)) for each in answers), key=_is_no):
-        groups = [group for group, each in zip(there, answers, strict=True) if each == {answer}]
+    for condition in sorted(dict.fromkeys(next(iter(each)) for each in conditions), key=_is_no):
+        groups = [group for group, each in zip(warpgroups, conditions, strict=True) if each == {condition}]
         work: Callable[[], None] | None
-        if not isinstance(answer, tile.Const):
-            work = partial(branch, context, sides, answer)
+        if not isinstance(condition, tile.Const):
+            work = partial(branch, context, sides, condition)
         else:
-            work = sides.then if answer.value else sides.orelse
+            work = sides.then if condition.value else sides.orelse
         if work is not None:
             roles.run(context, roles.neighbours(groups, sides.where), work, sides.span)
     return True
@@ -106,5 +106,5 @@ def _asked_of(thread: int, holds: tile.Expr) -> tile.Expr:
     return fold_expr(tile.substitute(holds, {tile.THREAD: tile.integer(thread)}))
 
 
-def _is_no(answer: tile.Expr) -> bool:
-    return isinstance(answer, tile.Const) and not answer.value
+def _is_no(condition: tile.Expr) -> bool:
+    return isinstance(condition, tile.Const) and not condition.value

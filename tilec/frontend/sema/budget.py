@@ -1,6 +1,6 @@
-"""How much a file may evaluate at compile time, and how large what it makes may become.
+"""Limits on the evaluation at compile time, and on the size of its values.
 
-Steps, not seconds: the same file is refused at the same place everywhere.
+They count steps, not seconds: the same file is refused at the same place everywhere.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 MAX_STEPS = 200_000
-"""Statements and items of comprehensions that a file may evaluate at compile time: about a second."""
+"""The most statements and items of comprehensions evaluated at compile time: about a second."""
 
 MAX_EXPRESSIONS = 1_000_000
-"""Expressions in them, a part of another counted too."""
+"""The most expressions evaluated in them, each part of one counted too."""
 
 MAX_STATEMENTS = 10_000
-"""Statements of a kernel, those of macros and of loops over values each time: about a second until they are read."""
+"""The most statements of a kernel. Those of macros and of loops over values count each time: about a second."""
 
 _PER_COMPREHENSION = 10
-"""Steps that beginning one takes."""
+"""The steps that each comprehension takes by itself."""
 
 _PARTS_PER_STEP = 16
-"""What Python's own functions look at in the time of a step: items of tuples, characters."""
+"""The parts of values, items or characters, that a function of Python looks at in one step."""
 
 MAX_OPERATIONS, MAX_DEPTH = 10_000, 200
-"""Of an expression that the kernel computes, and of those inside each other, a value that stands there many times
-counted each time: every pass walks it whole."""
+"""The most operations of an expression of the kernel, and of those inside each other. A part that occurs many times
+counts each time: every pass walks it whole."""
 
 MAX_NESTING = 100
-"""Tuples inside each other: what the interpreter's own stack has room for."""
+"""The most tuples inside each other that fit the stack of the interpreter."""
 
 MAX_CALLS = 30
-"""Calls inside each other: what the interpreter's own stack has room for."""
+"""The most calls inside each other that fit the stack of the interpreter."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """How much has been evaluated, and whether that was too much: what follows would be, too."""
+    """The evaluation so far. `is_spent`: a limit was exceeded, so that the rest is not elaborated."""
 
     steps: int = 0
     expressions: int = 0
@@ -54,7 +54,7 @@ class Budget:
     calls: int = 0
     is_spent: bool = False
     sizes: dict[Same[Expr], tuple[int, int]] = field(default_factory=dict)
-    """By identity: an expression, how many operations there are in it, and how deep."""
+    """By identity of an expression: the number and the depth of its operations."""
 
     def step(self, span: Span, count: int = 1) -> None:
         self.steps += count
@@ -67,41 +67,41 @@ class Budget:
     def expression(self, span: Span) -> None:
         self.expressions += 1
         if self.expressions > MAX_EXPRESSIONS:
-            said = f"{MAX_EXPRESSIONS} expressions had been evaluated when it got here"
-            self._end("the evaluation does not end", span, said)
+            note = f"{MAX_EXPRESSIONS} expressions had been evaluated when it got here"
+            self._end("the evaluation does not end", span, note)
 
     def statement(self, span: Span) -> None:
-        """One of the kernel's."""
+        """Count a statement of the kernel."""
         self.statements += 1
         if self.statements > MAX_STATEMENTS:
-            said = f"{MAX_STATEMENTS} are the most, those of macros and of loops over values counted each time"
-            self._end("the kernel has too many statements", span, said)
+            note = f"{MAX_STATEMENTS} are the most, those of macros and of loops over values counted each time"
+            self._end("the kernel has too many statements", span, note)
 
     def look(self, value: Value, span: Span) -> None:
-        """Count all that is in a value, where something looks at all of it."""
+        """Count all parts of a value that a function looks at."""
         if isinstance(value, str | tuple | range | Dictionary):
             self.step(span, _parts(value, span) // _PARTS_PER_STEP)
 
     def grow(self, value: Value, span: Span) -> None:
-        """What has just been made, where it is known at run time only."""
+        """Check the size of a new value that is known at run time only."""
         if isinstance(value, EXPR_TYPES):
             count, depth = self._size(value)
             if count > MAX_OPERATIONS or depth > MAX_DEPTH:
-                most = f"{MAX_OPERATIONS} operations, {MAX_DEPTH} of them inside each other, are the most"
-                self._end("the expression becomes too large", span, most)
+                limits = f"{MAX_OPERATIONS} operations, {MAX_DEPTH} of them inside each other, are the most"
+                self._end("the expression becomes too large", span, limits)
 
     def _size(self, expr: Expr) -> tuple[int, int]:
-        if (known := self.sizes.get(Same(expr))) is not None:
-            return known
+        if (cached := self.sizes.get(Same(expr))) is not None:
+            return cached
         inner = [self._size(part) for part in children(expr)]
-        found = 1 + sum(i[0] for i in inner), 1 + max((i[1] for i in inner), default=0)
-        self.sizes[Same(expr)] = found
-        return found
+        size = 1 + sum(i[0] for i in inner), 1 + max((i[1] for i in inner), default=0)
+        self.sizes[Same(expr)] = size
+        return size
 
-    def _end(self, title: str, span: Span, said: str) -> NoReturn:
+    def _end(self, title: str, span: Span, note: str) -> NoReturn:
         self.is_spent = True
         help_text = "what runs many times belongs into a loop of the kernel, T.serial or T.Parallel"
-        fail("evaluation-too-long", title, span.first_line(), said, help=help_text)
+        fail("evaluation-too-long", title, span.first_line(), note, help=help_text)
 
     @contextmanager
     def call(self, span: Span) -> Iterator[None]:
@@ -117,24 +117,23 @@ class Budget:
 
 
 def _parts(value: Value, span: Span) -> int:
-    """How many parts there are in a value, however deep; one that is there many times counts as often. No value has
-    more than `LONGEST`: whoever made it asks here first."""
-    count, found = 0, [(value, 0)]
-    while found:
-        one, depth = found.pop()
+    """Count the parts of a value at any depth, each occurrence for itself. Errors: more than `MAX_LENGTH`."""
+    count, pending = 0, [(value, 0)]
+    while pending:
+        part, depth = pending.pop()
         if depth > MAX_NESTING:
             fail("evaluation-too-long", "tuples too deep inside each other", span, f"{MAX_NESTING} are the most")
-        match one:
+        match part:
             case tuple():
-                count += len(one)
-                found += [(item, depth + 1) for item in one if isinstance(item, tuple | str | Dictionary)]
+                count += len(part)
+                pending += [(item, depth + 1) for item in part if isinstance(item, tuple | str | Dictionary)]
             case str():
-                count += len(one)
+                count += len(part)
             case Dictionary(entries=entries):
                 count += len(entries)
-                found += [(item, depth + 1) for e in entries for item in (e.key, e.value)]
+                pending += [(item, depth + 1) for e in entries for item in (e.key, e.value)]
             case range():
-                count += len(one[: LONGEST + 1])
+                count += len(part[: LONGEST + 1])
             case _:
                 pass
         if count > LONGEST:

@@ -1,4 +1,4 @@
-"""Calls: by what is called, and a name of the language by the table for it; here are those known at compile time."""
+"""Evaluation of calls, by the kind of what is called; and the table of names known at compile time."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _SWIZZLED = Signature(
 
 
 def call(context: Context, node: ast.Call) -> Value:
-    """The value of a call, and what it does."""
+    """Evaluate a call and check the size of its value."""
     value = _called(context, node)
     context.budget.grow(value, node.span)
     return value
@@ -82,7 +82,7 @@ def _called(context: Context, node: ast.Call) -> Value:
 
 
 def _only(context: Context, node: ast.Call, name: str) -> Argument:
-    """What a type converts."""
+    """Evaluate the one operand of a conversion."""
     if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
         fail("wrong-argument", f"{name}(x) takes one value", node.span)
     return evaluate.operand(context, node.args[0])
@@ -98,18 +98,18 @@ def _of_buffer(context: Context, function: Method, node: ast.Call) -> NoReturn:
 
 
 def _of_value(context: Context, function: Method, node: ast.Call) -> Value:
-    """One of Python's own."""
+    """Call a method of a Python value, or `astype`."""
     if function.name == CONVERTS:
         return _as_type(context, function, node)
     operands = _all_looked_at(context, node)
     context.budget.look(function.owner, node.span)
-    made = python.method(function.owner, function.name, *operands, node.span)
-    context.budget.look(made, node.span)
-    return made
+    result = python.method(function.owner, function.name, *operands, node.span)
+    context.budget.look(result, node.span)
+    return result
 
 
 def _as_type(context: Context, function: Method, node: ast.Call) -> Value:
-    """`x.astype(dtype)`: T.cast."""
+    """Evaluate `x.astype(dtype)` as T.cast."""
     call = bind(_AS_TYPE, *evaluate.operands(context, node), node.span)
     value = evaluate.read(context, Argument(function.owner, node.function.span))
     return FUNCTIONS["T.cast"].build(replace(call, arguments={"value": value, **call.arguments}))
@@ -124,19 +124,19 @@ _METHODS: dict[type, Callable[[Context, Method, ast.Call], Value]] = {
     Buffer: _of_buffer,
     **dict.fromkeys((Access, *EXPR_TYPES), _as_type),
 }
-"""By what has the method."""
+"""By the type of the method's owner."""
 
 
 # ---- names of the language -------------------------------------------------------------------------------------------
 
 
 def bound(
-    signature: Signature, does: Callable[[Context, Call], R], takes_values: bool = False
+    signature: Signature, evaluate_bound: Callable[[Context, Call], R], takes_values: bool = False
 ) -> Callable[[Context, str, ast.Call], R]:
-    """A name whose arguments are bound to a signature. `takes_values`: an indexed buffer among them is one of its
-    elements."""
+    """Make an evaluator that binds the arguments to a signature. `takes_values`: an indexed buffer among them is read
+    as an element."""
     arguments = evaluate.operands if takes_values else evaluate.arguments
-    return lambda context, path, node: does(context, bind(signature, *arguments(context, node), node.span))
+    return lambda context, path, node: evaluate_bound(context, bind(signature, *arguments(context, node), node.span))
 
 
 def _swizzled(context: Context, path: str, node: ast.Call) -> Swizzle:
@@ -153,7 +153,6 @@ def _tile_scheduler(context: Context, path: str, node: ast.Call) -> TileSchedule
 
 
 def _function(context: Context, path: str, node: ast.Call) -> Value:
-    """A function of numbers."""
     function = FUNCTIONS[path]
     if not function.is_guarded:
         positional, keywords = evaluate.operands(context, node)
@@ -166,7 +165,7 @@ def _function(context: Context, path: str, node: ast.Call) -> Value:
 
 
 def _refuse_reduction(path: str, positional: list[Argument], node: ast.Call) -> None:
-    """Refuse the larger or smaller number of a whole tile, or of a part of one."""
+    """Refuse the maximum or minimum of a whole tile, or of a part of one."""
     value = positional[0].value if positional else None
     buffer = value.buffer if isinstance(value, Access) and value.has_extent else value
     if isinstance(buffer, Buffer):
@@ -175,15 +174,15 @@ def _refuse_reduction(path: str, positional: list[Argument], node: ast.Call) -> 
 
 
 def _of_sides(context: Context, signature: Signature, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
-    """The operands of T.if_then_else and its like: a condition, and sides that run only where they are selected."""
+    """Evaluate the operands of T.if_then_else and its like: a condition, then sides of which one runs."""
     condition = signature.parameters[0].name
     sides = replace(node, args=node.args[1:], keywords=tuple(k for k in node.keywords if k.name != condition))
     chosen = replace(node, args=node.args[:1], keywords=tuple(k for k in node.keywords if k.name == condition))
-    first, named = evaluate.operands(context, chosen)
+    positional, condition_keywords = evaluate.operands(context, chosen)
     way_out = "write `if` and `else` around statements that do it"
     with reading.only_reading(context, f"one side of {signature.name}", node.span, way_out):
-        others, keywords = evaluate.operands(context, sides)
-    return [*first, *others], {**named, **keywords}
+        side_operands, keywords = evaluate.operands(context, sides)
+    return [*positional, *side_operands], {**condition_keywords, **keywords}
 
 
 def _of_python(context: Context, path: str, node: ast.Call) -> Value:
@@ -192,13 +191,13 @@ def _of_python(context: Context, path: str, node: ast.Call) -> Value:
     positional, keywords = _all_looked_at(context, node)
     if path in ("max", "min"):
         _refuse_reduction(path, positional, node)
-    made = python.call(path, positional, keywords, node.span)
-    context.budget.look(made, node.span)
-    return made
+    result = python.call(path, positional, keywords, node.span)
+    context.budget.look(result, node.span)
+    return result
 
 
 def _all_looked_at(context: Context, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
-    """The operands of a function that looks at all that is in them."""
+    """Evaluate operands, and count all their parts in the budget."""
     positional, keywords = evaluate.operands(context, node)
     for argument in (*positional, *keywords.values()):
         context.budget.look(argument.value, argument.span)
@@ -206,12 +205,12 @@ def _all_looked_at(context: Context, node: ast.Call) -> tuple[list[Argument], di
 
 
 def unknown(context: Context, path: str, node: ast.Call) -> NoReturn:
-    """A name that has no value here."""
+    """Refuse the call of a name that has no value here."""
     refuse_call(path, node)
 
 
 _ANYWHERE: dict[str, ReadsValue] = {**dict.fromkeys(SWIZZLES, _swizzled), "get_num_sms": _multiprocessors}
-"""By the last word of a name: from whichever module they come."""
+"""By the last word of a dotted name, whatever its module."""
 
 AT_COMPILE_TIME: dict[str, ReadsValue] = {
     FRAGMENT.name: bound(FRAGMENT, fragment_layout),
@@ -223,4 +222,4 @@ AT_COMPILE_TIME: dict[str, ReadsValue] = {
     prelude.REFUSE: prelude.refuse,
     **host_names.CALLS,
 }
-"""Names that have a value at the top of a file, too."""
+"""By dotted name: calls that have a value at the top of a file, too."""

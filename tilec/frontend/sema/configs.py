@@ -1,4 +1,4 @@
-"""What a file asks of the compiler: the keywords of @tilelang.jit, and T.annotate_pass_configs."""
+"""Options that a file gives the compiler: the keywords of @tilelang.jit, and T.annotate_pass_configs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FOLLOWED: Mapping[str, tile.Ask] = {
     "disable_warp_specialized": "unspecialised",
     "disable_tma_lower": "without-tma",
 }
-"""By the key without its `tl.` or `PassConfigKey.TL_`: what it asks for where it is true."""
+"""By key without `tl.` or `PassConfigKey.TL_`: the option that it sets where it is true."""
 
 _DECIDED_HERE = {
     "disable_wgmma": "tilec takes the instructions that suit the tile",
@@ -43,11 +43,11 @@ _WITHOUT_MEANING = (
     "disable_out_of_bound_warning", "enable_dump_ir", "dump_ir_path", "dump_ir_dir", "pass_profile",
     "pass_profile_threshold_ms",
 )  # fmt: skip
-"""Of passes that tilec has not, or of what it always does right: barriers stand where they are needed."""
+"""Configs of passes that tilec does not have, or whose result it always gives."""
 
 
 def asked(configs: Argument, warn: Warn) -> Iterator[tile.Ask]:
-    """What a dictionary of pass configs asks for."""
+    """Yield the options that a dictionary of pass configs sets."""
     if not isinstance(configs.value, Dictionary):
         if configs.value is not None:
             found = describe(configs.value)
@@ -79,10 +79,10 @@ def _key(entry: Entry) -> str:
     return name
 
 
-def outputs(kernel: tile.Kernel, out_idx: Argument, made: Collection[str] = ()) -> tuple[str, ...]:
-    """The tensors that `out_idx` counts, from the front, or from the back, where scalars behind the last tensor do not
-    count. Nor do tensors that the function has `made` itself."""
-    params = [param for param in kernel.params if not (isinstance(param, tile.Buffer) and param.name in made)]
+def outputs(kernel: tile.Kernel, out_idx: Argument, own_tensors: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the names of the tensors that `out_idx` counts, from the front or from the back. From the back, scalars
+    after the last tensor do not count; nor do `own_tensors` of the function."""
+    params = [param for param in kernel.params if not (isinstance(param, tile.Buffer) and param.name in own_tensors)]
     while params and not isinstance(params[-1], tile.Buffer):
         params.pop()
     value = out_idx.value
@@ -102,11 +102,11 @@ def outputs(kernel: tile.Kernel, out_idx: Argument, made: Collection[str] = ()) 
 
 
 def following(kernel: tile.Kernel, asks: Iterable[tile.Ask]) -> tile.Kernel:
-    """The kernel that asks for this. That no copy is to go by TMA is said to each of them."""
-    wanted = set(asks)
-    if "without-tma" in wanted:
+    """Apply options to the kernel. `without-tma` is applied to each copy statement."""
+    options = set(asks)
+    if "without-tma" in options:
         kernel = replace(kernel, body=rewrite(kernel.body, _without_tma))
-    return replace(kernel, asks=tuple(sorted(wanted - {"without-tma"})))
+    return replace(kernel, asks=tuple(sorted(options - {"without-tma"})))
 
 
 def _without_tma(stmt: tile.Stmt) -> tile.Stmt:

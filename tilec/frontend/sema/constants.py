@@ -1,4 +1,4 @@
-"""The top of a kernel file, carried out: imports, constants (which -D replaces), functions."""
+"""Evaluation of the top of a file: imports, constants (which -D replaces), functions."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from tilec.support.source import SourceFile, Span
 Define = int | float | bool | str
 
 _READ = re.compile(r"\s*(None|T(\.[A-Za-z_]\w*)+|\[[\w\s,.+-]*\]|\([\w\s,.+-]*\))\s*")
-"""Texts that -D may give as Python has them."""
+"""Values of -D that are parsed as Python."""
 
 _NO_FILES: dict[str, ast.Module] = {}
 
 
 @dataclass(slots=True)
 class Defines:
-    """What -D gives. `known` are the names that it could give a value, as they are met; `parameters` those that a
-    kernel's function has."""
+    """The values of -D. `known` are the names met so far that -D could replace; `parameters` those of the functions
+    that make kernels."""
 
     given: Mapping[str, Define]
     known: dict[str, None] = field(default_factory=dict)
@@ -44,31 +44,31 @@ class Defines:
     def __contains__(self, name: str) -> bool:
         return name in self.given
 
-    def replaced(self, name: str, written: Value, span: Span) -> Value:
-        """The value for a name that the file gives one: of the same sort."""
-        given: Value = self.given[name]
-        if isinstance(written, DType):
-            return as_dtype(Argument(given, span))
-        number_for_text = isinstance(written, str) and not isinstance(given, str)
-        text_for_number = isinstance(written, int | float) and isinstance(given, str)
+    def replaced(self, name: str, file_value: Value, span: Span) -> Value:
+        """Return the value of -D for a name, of the same sort as the value in the file. Errors: `bad-define`."""
+        value: Value = self.given[name]
+        if isinstance(file_value, DType):
+            return as_dtype(Argument(value, span))
+        number_for_text = isinstance(file_value, str) and not isinstance(value, str)
+        text_for_number = isinstance(file_value, int | float) and isinstance(value, str)
         if number_for_text or text_for_number:
             fail(
                 "bad-define",
-                f"-D {name}={given} has the wrong type",
+                f"-D {name}={value} has the wrong type",
                 span,
-                f"the file has {describe(written)} here",
+                f"the file has {describe(file_value)} here",
             )
-        return given
+        return value
 
     def argument(self, context: Context, function: str, node: ast.Parameter) -> Value:
-        """The value of a parameter that is known at compile time: what -D gives it, or its default."""
+        """Return the value of a parameter known at compile time: that of -D, or its default."""
         if node.kind:
             fail("unsupported-syntax", "the parameters of a kernel's function have names", node.span)
         self.known[node.name] = None
         if node.default is not None:
             value = context.value(node.default)
-            if node.name in self and (meant := self._meant(context, node.name)) is not None:
-                return meant.value
+            if node.name in self and (parsed := self._meant(context, node.name)) is not None:
+                return parsed.value
             return self.replaced(node.name, value, node.span) if node.name in self else value
         if node.name not in self:
             fail(
@@ -77,12 +77,12 @@ class Defines:
                 node.span,
                 help=f"compile with -D {node.name}=…, or give it a default",
             )
-        meant = self._meant(context, node.name)
-        return self.given[node.name] if meant is None else meant.value
+        parsed = self._meant(context, node.name)
+        return self.given[node.name] if parsed is None else parsed.value
 
     def _meant(self, context: Context, name: str) -> Argument | None:
-        """What `-D sizes=[64, 128]` and `-D policy=T.GemmWarpPolicy.FullRow` give, which are texts that Python reads:
-        a list, a tuple or a name of the language. Any other text is that text."""
+        """Evaluate a text that stands for a list, a tuple or a name of the language, as in `-D sizes=[64, 128]` and `-D
+        policy=T.GemmWarpPolicy.FullRow`. Return None for any other text."""
         text = self.given[name]
         if not isinstance(text, str) or not _READ.fullmatch(text):
             return None
@@ -104,7 +104,7 @@ class Defines:
 
 
 class Constants:
-    """Runs the statements of a file. `files` are all that it may import; those that ran are in `ran`."""
+    """Runs the statements of a file. `files` are those that it may import, `ran` the scopes of those that have run."""
 
     def __init__(
         self,
@@ -116,7 +116,8 @@ class Constants:
         bound: Bound | None = None,
         is_kernel_file: bool = True,
     ) -> None:
-        """Of a file that `is_kernel_file` all must be right; of another, what a kernel uses."""
+        """Set up the evaluation of one file. Of a file that `is_kernel_file` every mistake counts; of others, those
+        that a kernel meets."""
         self.defines, self.files, self.path, self.is_kernel_file = defines, files, path, is_kernel_file
         self.ran: dict[str, Scope] = {} if ran is None else ran
         self.scope = Scope(language(), bound=bound)
@@ -137,8 +138,8 @@ class Constants:
                     poison(self.scope, statement)
 
     def _set_aside(self, node: ast.Stmt, error: CompileError) -> bool:
-        """Whether the statement is what a program does with the kernels, as a call of torch: it is not carried out, and
-        what it would have defined is a mistake only where a kernel uses it."""
+        """Set aside a statement of a host program, as a call of torch, and return whether it is one. The names that it
+        defines are mistakes only where a kernel uses them."""
         is_foreign = [d.code in ("foreign-call", "foreign-definition") for d in error.diagnostics]
         if not is_foreign or not (all(is_foreign) or not self.is_kernel_file):
             return False
@@ -173,7 +174,7 @@ class Constants:
             case ast.Assert():
                 check_assert(self.context, node)
             case ast.If(condition=ast.Compare(first=ast.Name(id="__name__"))):
-                # What a Python run would do with the file is not part of it here.
+                # Only a run of the file by Python enters this block.
                 return
             case ast.If(condition=condition, then=then, orelse=orelse):
                 self._all(then if evaluate.decided(self.context, condition) else orelse)
@@ -183,9 +184,8 @@ class Constants:
                 _refuse(node)
 
     def _carry_out(self, call: ast.Call) -> None:
-        """A call that stands alone: of a function of the file, which may assert something, or of a method that changes
-        a list or a dictionary. Anything else does something to the world, as `print(…)` or
-        `tilelang.disable_cache()`."""
+        """Evaluate a call that stands alone: of a function, which may assert something, or of a method that changes a
+        list or a dictionary. Others belong to host programs, as `tilelang.disable_cache()`, and are skipped."""
         if mutation.changes(self.context, call):
             return
         callee = self.context.value(call.function)
@@ -213,74 +213,74 @@ class Constants:
             case _:
                 mutation.assign(self.context, target, argument)
 
-    def _constant(self, name: str, written: Value, span: Span) -> Value:
-        """Only the constants of the file that is compiled are anybody's to replace."""
+    def _constant(self, name: str, file_value: Value, span: Span) -> Value:
+        """Return the value of a constant, replaced by -D in the file that is compiled."""
         if self.path:
-            return written
+            return file_value
         self.defines.known[name] = None
         if name in self.defines and name not in self.defines.parameters:
-            return self.defines.replaced(name, written, span)
-        return written
+            return self.defines.replaced(name, file_value, span)
+        return file_value
 
     # ---- imports -----------------------------------------------------------------------------------------------------
 
     def imported(self, context: Context, node: ast.Import) -> None:
-        """The names that an import binds where it stands."""
+        """Bind the names of an import."""
         if is_relative(node):
             self._import_files(context, node)
             return
-        for name, file, itself in places(node, ""):
-            if self._import_beside(context, name, file, itself):
+        for name, file, submodule in places(node, ""):
+            if self._import_beside(context, name, file, submodule):
                 continue
-            full = f"{node.module}.{name.name}" if node.module else name.name
-            local = name.alias or (name.name if node.module else name.name.split(".")[0])
-            meaning = {"tilelang.language": "T", "tilelang": "tilelang", "math": "math"}.get(full, full)
+            full_name = f"{node.module}.{name.name}" if node.module else name.name
+            alias = name.alias or (name.name if node.module else name.name.split(".")[0])
+            meaning = {"tilelang.language": "T", "tilelang": "tilelang", "math": "math"}.get(full_name, full_name)
             if not name.alias and not node.module:
-                meaning = local
-            if full.startswith("tilelang.language."):
-                meaning = f"T.{full.removeprefix('tilelang.language.')}"
-            context.scope.bind(local, host_names.meaning(meaning), name.span)
+                meaning = alias
+            if full_name.startswith("tilelang.language."):
+                meaning = f"T.{full_name.removeprefix('tilelang.language.')}"
+            context.scope.bind(alias, host_names.meaning(meaning), name.span)
 
     def _import_files(self, context: Context, node: ast.Import) -> None:
-        """`from .file import name`, or `from . import file`."""
-        for name, file, itself in places(node, self.path):
-            local = name.alias or name.name
+        """Bind the names of `from .file import name`, or `from . import file`."""
+        for name, file, submodule in places(node, self.path):
+            alias = name.alias or name.name
             if (path := self._read(file)) is not None:
-                there = self._ran(path, self.is_kernel_file)
+                imported = self._ran(path, self.is_kernel_file)
                 if name.name == "*":
-                    _bind_public(context.scope, there, name.span)
-                elif name.name not in there.names and (own := self._read(itself)) is not None:
-                    context.scope.bind(local, Namespace(own, self._ran(own, self.is_kernel_file)), name.span)
+                    _bind_public(context.scope, imported, name.span)
+                elif name.name not in imported.names and (inner := self._read(submodule)) is not None:
+                    context.scope.bind(alias, Namespace(inner, self._ran(inner, self.is_kernel_file)), name.span)
                 else:
-                    context.scope.bind(local, there.attribute(path, name.name, name.span), name.span)
-            elif (path := self._read(itself)) is not None:
-                context.scope.bind(local, Namespace(path, self._ran(path, self.is_kernel_file)), name.span)
+                    context.scope.bind(alias, imported.attribute(path, name.name, name.span), name.span)
+            elif (path := self._read(submodule)) is not None:
+                context.scope.bind(alias, Namespace(path, self._ran(path, self.is_kernel_file)), name.span)
             else:
-                raise CompileError  # whoever read the files has said why not
+                raise CompileError  # the reader of the files has reported it
 
-    def _import_beside(self, context: Context, name: ast.Alias, file: str | None, itself: str | None) -> bool:
-        """Whether `from file import name`, or `import file`, is about a file beside the kernel."""
-        local = name.alias or name.name
+    def _import_beside(self, context: Context, name: ast.Alias, file: str | None, submodule: str | None) -> bool:
+        """Bind `from file import name`, or `import file`, if there is such a file beside the kernel. Return whether."""
+        alias = name.alias or name.name
         if (path := self._read(file)) is not None:
-            there = self._ran(path, is_kernel_file=False)
+            imported = self._ran(path, is_kernel_file=False)
             if name.name == "*":
-                _bind_public(context.scope, there, name.span)
-            elif name.name in there.names:
-                context.scope.bind(local, there.names[name.name].value, name.span)
+                _bind_public(context.scope, imported, name.span)
+            elif name.name in imported.names:
+                context.scope.bind(alias, imported.names[name.name].value, name.span)
             else:
-                context.scope.bind(local, Member(f"{path.rpartition('.')[0]}.{name.name}"), name.span)
+                context.scope.bind(alias, Member(f"{path.rpartition('.')[0]}.{name.name}"), name.span)
             return True
-        if (path := self._read(itself)) is None or (file is None and "." in local):
+        if (path := self._read(submodule)) is None or (file is None and "." in alias):
             return False
-        context.scope.bind(local, Namespace(path, self._ran(path, is_kernel_file=False)), name.span)
+        context.scope.bind(alias, Namespace(path, self._ran(path, is_kernel_file=False)), name.span)
         return True
 
     def _read(self, path: str | None) -> str | None:
-        """Under which path there is such a file, if it has been read."""
+        """Return the path of a file that has been read, if any of its spellings is."""
         return None if path is None else next((p for p in spellings(path) if p in self.files), None)
 
     def _ran(self, path: str, is_kernel_file: bool) -> Scope:
-        """The names of a file that is imported: it runs once."""
+        """Return the names of an imported file, which runs once."""
         if path not in self.ran:
             mistakes, bound = self.context.mistakes, self.scope.bound
             file = Constants(self.defines, self.files, path, mistakes, self.ran, bound, is_kernel_file)
@@ -291,11 +291,11 @@ class Constants:
 
 
 def _refuse(node: ast.Stmt | ast.Expr) -> NoReturn:
-    said = "only constants and functions stand at the top of the file"
-    fail("misplaced-statement", said, node.span.first_line())
+    title = "only constants and functions stand at the top of the file"
+    fail("misplaced-statement", title, node.span.first_line())
 
 
-def _bind_public(scope: Scope, there: Scope, span: Span) -> None:
-    """`from file import *`"""
-    for public in [name for name in there.names if not name.startswith("_")]:
-        scope.bind(public, there.names[public].value, span)
+def _bind_public(scope: Scope, imported: Scope, span: Span) -> None:
+    """Bind the public names of `from file import *`."""
+    for public in [name for name in imported.names if not name.startswith("_")]:
+        scope.bind(public, imported.names[public].value, span)

@@ -1,7 +1,7 @@
-"""What is known of the file or kernel that is being read, and which function reads what.
+"""The state of elaboration, and the dispatch from syntax to the functions that elaborate it.
 
-Every reader is a plain function that takes the `Context` and a node of the syntax tree. Readers call each other through
-its `Dispatch`, never by import: an expression may hold a call of a macro, whose statements hold expressions.
+Each of these is a plain function of the `Context` and a node of the syntax tree. They call each other through its
+`Dispatch`, never by import: an expression may hold a call of a macro, whose statements hold expressions.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from tilec.support.source import Span
 ReadsExpression = Callable[["Context", Any], Value]
 ReadsStatement = Callable[["Context", Any], None]
 ReadsValue = Callable[["Context", str, ast.Call], Value]
-"""Given the dotted name that is called, too."""
+"""Evaluates a call; takes the dotted name of its function, too."""
 ReadsAction = Callable[["Context", str, ast.Call], object]
 
 
 @records.dataclass(frozen=True, slots=True)
 class Dispatch:
-    """`expressions` and `statements` by the type of the node; `values` and `actions` by the dotted name of the language
-    that is called: for its value, or as a statement of its own. `otherwise` reads a call of any other name. Where there
-    are no `statements` all is evaluated at compile time. `jumps` carries out a statement that may end the iteration,
-    with what follows it, and says whether it is one."""
+    """Tables from syntax to functions: `expressions` and `statements` by the type of the node; `values` and `actions`
+    by the dotted name that is called, for its value or as a statement of its own. `default_call` takes calls of other
+    names. Without `statements` all is evaluated at compile time. `elaborate_jumping_statement` takes a statement and
+    the rest of its body: it elaborates both if the statement may end the iteration, and returns whether it did."""
 
     expressions: Mapping[type[ast.Expr], ReadsExpression]
     values: Mapping[str, ReadsValue]
@@ -57,8 +57,8 @@ class Dispatch:
 
 @records.dataclass(frozen=True, slots=True)
 class Generator:
-    """What T.rng_init made: `words` are key, sequence and position of each thread, and whether `spare` holds a normal
-    number: they are made two at a time."""
+    """The random generator of T.rng_init. `words` are the key, sequence and position of each thread, and whether
+    `spare` holds a normal number: they are made in pairs."""
 
     words: tile.Buffer
     spare: tile.Buffer
@@ -69,43 +69,44 @@ class Generator:
 
 @dataclass(slots=True)
 class Context:
-    """One for the top of a file and one for each kernel. Where a field says nothing else, it is about the kernel."""
+    """The state of elaboration: one for the top of a file, one for each kernel. Fields are about the kernel, unless
+    they say otherwise."""
 
     scope: Scope
-    """Of the statement that is being read."""
+    """The names that the current statement sees."""
     dispatch: Dispatch
     warn: Warn = unheard
     mistakes: Mistakes = field(default_factory=Mistakes)
-    """Those found on the way."""
+    """The mistakes found so far."""
     schedule_mistakes: Mistakes = field(default_factory=Mistakes)
-    """What is wrong with how loops are to be scheduled, without which the kernel is whole."""
+    """Mistakes in how loops are to be scheduled. The kernel is whole without these requests."""
     budget: Budget = field(default_factory=Budget)
     imports: Callable[[Context, ast.Import], None] | None = None
-    """Binds what an import names."""
+    """Binds the names of an import."""
     calls: list[Span] = field(default_factory=list)
-    """Those of the macros that are being run, the innermost last."""
+    """The calls of the macros being elaborated, the innermost last."""
 
     # ---- the machine -------------------------------------------------------------------------------------------------
 
     multiprocessors: Callable[[], int] = lambda: 1
-    """How many the GPU has."""
+    """Returns the number of multiprocessors of the GPU."""
     default_cluster: tuple[int, int, int] = (1, 1, 1)
-    """That of kernels that do not say."""
+    """The cluster of kernels that name none."""
     capability: Callable[[], tuple[int, int]] = lambda: (9, 0)
-    """What CUDA calls the machine."""
+    """Returns the compute capability of the GPU."""
 
     # ---- the launch --------------------------------------------------------------------------------------------------
 
     launches: int = 0
-    """How many T.Kernel the function has, as far as it has been read."""
+    """The number of T.Kernel blocks in the function, as far as it has been read."""
     is_launched: bool = False
-    """Whether this is inside `with T.Kernel`."""
+    """The current statement is inside `with T.Kernel`."""
     thread_extents: tuple[int, int, int] = (1, 1, 1)
-    """The threads of a block along x, y and z, if `has_threads`, or else of no meaning. They run in whole warps: there
-    may be more (`threads`), of which those past the last have no part in what each thread does for itself."""
+    """The threads of a block along x, y and z, once `has_threads`. They run in whole warps, so that `threads` may be
+    more; the threads past the last take no part in what each thread does for itself."""
     has_threads: bool = False
     blocks: tuple[tuple[tile.Var, tile.Extent], ...] = ()
-    """The block's indices, and the grid."""
+    """The block indices, each with its extent of the grid."""
     cluster: tile.Cluster = tile.ALONE
 
     # ---- what is made ------------------------------------------------------------------------------------------------
@@ -113,71 +114,71 @@ class Context:
     unique: UniqueNames = field(default_factory=UniqueNames)
     buffers: list[tile.Buffer] = field(default_factory=list)
     out: list[tile.Stmt] = field(default_factory=list)
-    """Where the next statement goes."""
+    """The list to which the next statement is appended."""
     names: list[Named] = field(default_factory=list)
-    """Those that were given a value and made no statement."""
+    """Names that got a value without a statement."""
     converted_ifs: list[ConvertedIf] = field(default_factory=list)
-    """The `if`s on which threads do not agree."""
+    """The `if`s whose condition differs from thread to thread."""
     hints: Hints = field(default_factory=Hints)
-    """What annotations said of tiles."""
+    """The hints that the kernel's annotations gave."""
 
     # ---- what names stand for ----------------------------------------------------------------------------------------
 
     limits: dict[tile.Var, Interval] = field(default_factory=dict)
-    """Bounds on the values of names on which threads do not agree."""
+    """Bounds on variables whose values differ from thread to thread."""
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """The smallest and largest value of variables, by name."""
+    """The smallest and largest values of variables, by name."""
     mutable: set[str] = field(default_factory=set)
-    """The buffers that T.alloc_var made: of one element, of which every thread has a copy."""
+    """The names of the buffers of T.alloc_var: of one element, of which each thread has a copy."""
     differing: set[Span] = field(default_factory=set)
-    """The places of such variables which threads set differently."""
+    """The places of the variables of T.alloc_var that threads set differently."""
     varying: set[tile.Var] = field(default_factory=set)
-    """The binds on whose value threads do not agree."""
+    """The variables whose values differ from thread to thread."""
     definitions: dict[tile.Var, tile.Expr] = field(default_factory=dict)
-    """What names were given that nothing changes any more: no element was read for it."""
+    """The definitions of variables that read no element, so that nothing changes them."""
     views: dict[str, tile.Buffer] = field(default_factory=dict)
-    """The buffers that stand for others (T.reshape), by name."""
+    """By name of a view, as of T.reshape: the buffer that it stands for."""
     vectors: set[str] = field(default_factory=set)
-    """The arrays that hold vectors which were read."""
+    """The names of the arrays that hold vectors read before."""
     scalars: set[tile.Var] = field(default_factory=set)
-    """The kernel's own parameters."""
+    """The scalar parameters of the kernel."""
     pointers: dict[tile.Var, tile.Buffer | None] = field(default_factory=dict)
-    """Parameters that are addresses, with the tensors there."""
+    """Pointer parameters, each with the tensor at its address."""
     reducers: dict[str, Reducer] = field(default_factory=dict)
-    """Those that add up what threads contribute."""
+    """The reducers, which combine contributions of the threads, by name."""
     generator: Generator | None = None
     pipelines: Pipelines = field(default_factory=Pipelines)
     ledger: Ledger = field(init=False)
-    """What must be given back exactly once, the stages of `pipelines`."""
+    """The resources that must be released exactly once: the stages of `pipelines`."""
 
-    # ---- around the statement that is being read ---------------------------------------------------------------------
+    # ---- what encloses the current statement -------------------------------------------------------------------------
 
     loops: list[str] = field(default_factory=list)
-    """By what they run over, the innermost last."""
+    """The kinds of the enclosing loops, the innermost last."""
     iterations: list[Any] = field(default_factory=list)
-    """Those that `break` and `continue` may end, the innermost last: `jumps.Iteration`."""
+    """The iterations that `break` and `continue` may end, the innermost last: `jumps.Iteration`."""
     path: list[tile.Var] = field(default_factory=list)
-    """Of the branches of a nest in which jumps clear flags: what holds for the elements that come here."""
+    """The conditions of the enclosing flattened branches, in a nest: each implies the one before it."""
     spread: set[tile.Expr] = field(default_factory=set)
-    """The variables of statements that such branches have left outside themselves, and these conditions."""
+    """Variables bound outside flattened branches, and the conditions of these branches."""
     withs: int = 0
-    """How many `with`s stand around it in the innermost loop."""
+    """The number of enclosing `with`s, within the innermost loop."""
     is_parallel: bool = False
-    """Whether this is inside T.Parallel or T.vectorized: there, fragments may be indexed."""
+    """The current statement is inside T.Parallel or T.vectorized, where fragments may be indexed."""
     guards: int = 0
-    """Conditions that need not hold: under one, an index out of range proves nothing."""
+    """The number of enclosing conditions that need not hold. Under one, an index out of range proves nothing."""
     selections: int = 0
-    """Operands that run only where they are selected, and change nothing."""
+    """The number of enclosing operands that run only where they are selected, and change nothing."""
     regions: list[tuple[list[tile.Stmt], bool]] = field(default_factory=list)
-    """The statements of those that are open, and whether they run more than once."""
+    """The statement lists of the open regions, each with whether it runs more than once."""
     is_held: bool = False
-    """Whether what variables hold is read before the statement, not in it."""
+    """Variables are read before the statement, not in it."""
     masks: list[tile.Expr] = field(default_factory=list)
-    """What holds in those threads that run this."""
+    """The conditions under which a thread runs the statement."""
     role: range | None = None
-    """The warpgroups that run this, if not all of the block do."""
+    """The warpgroups that run the statement, or None for the whole block."""
     has_explicit_roles: bool = False
-    """Whether the kernel orders threads by barriers of its own."""
+    """The kernel orders its threads by barriers."""
 
     def __post_init__(self) -> None:
         self.hints.views = self.views
@@ -185,33 +186,33 @@ class Context:
 
     @property
     def threads(self) -> int:
-        """Of those that run a statement here."""
+        """The number of threads that run the statement."""
         if self.role is not None:
             return WARPGROUP_THREADS * len(self.role)
         return -(-math.prod(self.thread_extents) // WARP_THREADS) * WARP_THREADS
 
     @property
     def is_counted(self) -> tile.Expr | None:
-        """The condition that a thread is one of those that the kernel has asked for, where there are others."""
-        asked = math.prod(self.thread_extents)
-        if self.role is not None or asked == self.threads:
+        """The condition that a thread is one of those that T.Kernel asked for, or None where there are no others."""
+        requested = math.prod(self.thread_extents)
+        if self.role is not None or requested == self.threads:
             return None
-        return tile.Binary("lt", tile.THREAD, tile.integer(asked), BOOL)
+        return tile.Binary("lt", tile.THREAD, tile.integer(requested), BOOL)
 
     @property
     def nest_name(self) -> str:
-        """What the kernel calls the nest that is being read: T.Parallel or T.vectorized."""
+        """The name of the current nest: T.Parallel or T.vectorized."""
         return self.loops[-1]
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
     def value(self, node: ast.Expr) -> Value:
-        """What an expression means: a Python value where all is known, a typed expression elsewhere."""
+        """Evaluate an expression: to a Python value where all is known, to a typed expression elsewhere."""
         self.budget.expression(node.span)
         return self.dispatch.expressions[type(node)](self, node)
 
     def block(self, statements: tuple[ast.Stmt, ...]) -> None:
-        """Statements become those of the kernel. Behind one that is wrong reading goes on."""
+        """Elaborate statements into `out`. After a mistake it goes on with the next statement."""
         for place, statement in enumerate(statements):
             if self.budget.is_spent:
                 return
@@ -230,7 +231,7 @@ class Context:
 
     @contextmanager
     def held(self, is_held: bool = True) -> Iterator[None]:
-        """Inside, variables are read at once: what follows may set them before the value is used."""
+        """Read variables at once inside: later statements may set them before the value is used."""
         outer, self.is_held = self.is_held, is_held
         try:
             yield
@@ -239,7 +240,7 @@ class Context:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Inside, an index out of range proves nothing: the code may not run."""
+        """Accept an index out of range inside: the code may not run."""
         self.guards += 1
         try:
             yield
@@ -248,7 +249,7 @@ class Context:
 
     @contextmanager
     def region(self, name: str, is_loop: bool) -> Iterator[list[tile.Stmt]]:
-        """Statements inside go to a list of their own, and names bound inside end with it."""
+        """Collect the statements inside in a list of their own. Names bound inside end with it."""
         outer_scope, outer_out = self.scope, self.out
         self.scope, self.out = Scope(outer_scope, name, is_loop), []
         self.regions.append((self.out, is_loop))
@@ -261,7 +262,7 @@ class Context:
 
     @contextmanager
     def reading_in(self, scope: Scope) -> Iterator[None]:
-        """Inside, names are those of another scope."""
+        """Look names up in another scope inside."""
         outer, self.scope = self.scope, scope
         try:
             yield

@@ -1,4 +1,4 @@
-"""Which function reads what: at compile time, and in a kernel."""
+"""The dispatch tables, from syntax to functions: at compile time, and in a kernel."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ KERNEL = Dispatch(
         DP4A.name: bound(DP4A, operations.dot),
         UPDATE.name: bound(UPDATE, operations.contribute),
         rng.INIT.name: bound(rng.INIT, rng.initialise, takes_values=True),
-        # A number that nobody takes is one less to come.
+        # A random number that is not used still advances the sequence.
         **{name: bound(signature, rng.draw) for name, signature in rng.DRAWS.items()},
         **{name: bound(wide.signature, vectors.wide_store) for name, wide in WIDE.items() if wide.stores},
     },

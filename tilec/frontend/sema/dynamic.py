@@ -1,4 +1,4 @@
-"""The sizes that T.dynamic names, as parameters of the kernel: after those written, in order of appearance."""
+"""Parameters for the sizes of T.dynamic: after those of the kernel, in order of appearance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilec.support.identity import Same
 
 
 def names(scope: Scope) -> Iterator[str]:
-    """What the sizes in sight are called: names that no variable of the kernel may take."""
+    """Yield the names of the visible sizes, which no variable of the kernel may take."""
     for name in scope.visible():
         binding = scope.find(name)
         yield from (v.name for v in _variables(binding.value if binding else None))
@@ -23,16 +23,16 @@ def names(scope: Scope) -> Iterator[str]:
 def _variables(value: Value) -> Iterator[tile.Var]:
     level = [value]
     while level:
-        for one in level:
-            if isinstance(one, EXPR_TYPES):
-                yield from (part for part in tile.walk_expr(one) if isinstance(part, tile.Var))
-        # What stands in many places of a list is one object, and looked at once.
-        inner = (item for one in level if isinstance(one, tuple) for item in one)
+        for node in level:
+            if isinstance(node, EXPR_TYPES):
+                yield from (part for part in tile.walk_expr(node) if isinstance(part, tile.Var))
+        # An object that occurs many times is looked at once.
+        inner = (item for node in level if isinstance(node, tuple) for item in node)
         level = list({Same(item): item for item in inner if isinstance(item, (tuple, *EXPR_TYPES))}.values())
 
 
 def with_sizes(kernel: tile.Kernel) -> tile.Kernel:
-    """The kernel with a parameter for every size that it uses and nobody has declared."""
+    """Add a parameter for every size that the kernel uses without declaring it."""
     declared = {p for p in (*kernel.params, *kernel.block_vars, tile.THREAD, tile.WARPGROUP) if isinstance(p, tile.Var)}
     for stmt in tile.walk(kernel.body):
         declared |= set(tile.declared(stmt))

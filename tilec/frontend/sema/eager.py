@@ -1,6 +1,6 @@
 """Kernels in the eager style: the function under @tilelang.jit is the kernel.
 
-Its body says what its parameters are, `T.const` names sizes that -D gives, `T.empty` declares what it returns.
+Its body declares its parameters, `T.const` names sizes that -D gives, `T.empty` declares the tensors it returns.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _AT_COMPILE_TIME = ("int", "float", "bool", "str", "tuple", "list", "dict", "T.d
 
 @dataclass(slots=True)
 class Eager:
-    """The declarations in the body of such a function. `inputs` are its parameters by name, None until one is declared;
-    `results` the tensors that T.empty makes, `returned` what it says to return."""
+    """The declarations of a kernel in the eager style. `inputs` are its parameters by name, None until declared;
+    `results` the tensors of T.empty, `returned_names` those that it returns."""
 
     context: Context
     defines: Defines
@@ -43,11 +43,11 @@ class Eager:
     results: list[Buffer] = field(default_factory=list)
     returned: tuple[str, ...] | None = None
     last: frozenset[Span] = frozenset()
-    """The places of the `return`s behind which the function has nothing."""
+    """The places of the `return`s that end the function."""
     scope: Scope = field(init=False)
 
     def __post_init__(self) -> None:
-        """What only such a kernel may say is read here."""
+        """Add the statements and names of the eager style to the dispatch."""
         self.scope = self.context.scope
         common = self.context.dispatch
         statements: dict[type[ast.Stmt], ReadsStatement] = {
@@ -61,13 +61,14 @@ class Eager:
         )
 
     def params(self) -> tuple[Param, ...]:
-        """In the order of the header, then what is returned in the order of its declaration."""
+        """Return the parameters in the order of the header, then the results in the order of their declaration."""
         return (*(p for p in self.inputs.values() if p is not None), *self.results)
 
     # ---- the header --------------------------------------------------------------------------------------------------
 
     def header(self, function: ast.Function) -> None:
-        """Parameters are tensors and scalars where the header or the body says so, else known at compile time."""
+        """Bind the parameters: tensors and scalars where the header or the body says so, else values known at compile
+        time."""
         self.last = frozenset(_last_returns(function.body))
         declared = {
             s.target.id
@@ -83,8 +84,8 @@ class Eager:
                 self.context.scope.poison(node.name, node.span)
 
     def _sizes(self, function: ast.Function) -> None:
-        """Names in the types of parameters that nothing in the file defines: the kernel's callers would, and so does
-        -D."""
+        """Bind names in the types of parameters that the file does not define: -D does, as callers would. Errors:
+        `missing-define`."""
         types = [p.annotation for p in named(function) if p.annotation is not None]
         types += [s.annotation for s in function.body if isinstance(s, ast.AnnotatedAssign) and s.value is None]
         defined = {p.name for p in named(function)} | {n for s in function.body for n, _ in bound_names(s)}
@@ -127,7 +128,7 @@ class Eager:
         self.context.scope.bind(name, self.defines.argument(self.context, function.name, node), node.span)
 
     def _is_type(self, annotation: ast.Expr) -> bool:
-        """Whether an annotation of the header is a tensor's or a scalar's type, as seen without evaluating others."""
+        """Return whether an annotation of the header is the type of a tensor or a scalar, without evaluating others."""
         match annotation:
             case ast.Call(function=inner) | ast.Subscript(value=inner):
                 return self._is_type(inner)
@@ -183,7 +184,8 @@ class Eager:
         fail("not-a-value", f"{path} needs a name", node.span, help="write `C = T.empty(shape, dtype)`")
 
     def _const(self, context: Context, path: str, node: ast.Call) -> Value:
-        """`T.const("M, N")`: the numbers that -D gives these names."""
+        """Evaluate `T.const("M, N")` to the numbers that -D gives these names. Errors: `missing-define`,
+        `bad-define`."""
         call = bind(CONST, *evaluate.arguments(context, node), node.span)
         text = call["name"].value
         names = text.replace(",", " ").split() if isinstance(text, str) else []
@@ -211,7 +213,7 @@ class Eager:
     # ---- what it returns ---------------------------------------------------------------------------------------------
 
     def _return(self, context: Context, node: ast.Return) -> None:
-        # Outside of T.Kernel the branch is chosen at compile time, and nothing behind it is read.
+        # Outside T.Kernel the branch is chosen at compile time, and nothing after the `return` is elaborated.
         if context.is_launched and (node.span not in self.last or context.scope is not self.scope):
             refuse_early_return(node)
         given = () if node.value is None else context.value(node.value)
@@ -228,7 +230,7 @@ class Eager:
         self.returned = tuple(r.name for r in listed if isinstance(r, Buffer))
 
     def check_returned(self, function: ast.Function) -> None:
-        """Every tensor of T.empty is returned: nobody else would ever see it."""
+        """Check that every tensor of T.empty is returned, and every parameter declared."""
         for result in self.results:
             if result.name not in (self.returned or ()):
                 names = ", ".join(r.name for r in self.results)
@@ -245,7 +247,7 @@ class Eager:
 
 
 def _last_returns(body: Sequence[ast.Stmt]) -> Iterator[Span]:
-    """Yield the places of the `return`s that end a list of statements, also by ending the last one of it."""
+    """Yield the places of the `return`s that end a list of statements, or its last statement."""
     match body[-1] if body else None:
         case ast.Return(span=span):
             yield span

@@ -1,4 +1,4 @@
-"""Syntax tree to tile IR: constants evaluated (-D replaces them), the kernels of a file chosen and elaborated."""
+"""Elaboration of a file to tile IR: constants evaluated (-D replaces them), kernels chosen and elaborated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Style = Literal["bare", "factory", "eager"]
 
 
 class _Anew(TypedDict):
-    """What evaluates the top of the file and what evaluates its kernels have in common."""
+    """The fields that the contexts of a file and of its kernels have in common."""
 
     mistakes: Mistakes
     multiprocessors: Callable[[], int]
@@ -43,7 +43,7 @@ _NO_FILES: Mapping[str, ast.Module] = {}
 
 
 def entries(module: ast.Module) -> tuple[str, ...]:
-    """The names of the kernels in a file, in order."""
+    """Return the names of the kernels in a file, in order."""
     return tuple(f.name for f in _kernels(module))
 
 
@@ -58,22 +58,23 @@ def elaborate(
     default_cluster: tuple[int, int, int] = (1, 1, 1),
     capability: Callable[[], tuple[int, int]] = lambda: (9, 0),
 ) -> Kernel:
-    """The kernel `entry`, or the only one, as tile IR. `defines` replace constants of the file; `warn` is told what is
-    odd but not wrong; `files` are those that it imports; `multiprocessors` says how many the GPU has,
-    `default_cluster` in what clusters of blocks a kernel runs that does not say, and `capability` what CUDA calls the
-    GPU."""
+    """Elaborate the kernel `entry`, or the only one, to tile IR.
+
+    `defines` replace constants of the file, `warn` receives its warnings, `files` are those that it may import. The GPU
+    has so many `multiprocessors`, and this compute `capability`. A kernel that names no cluster gets `default_cluster`.
+    """
     function, number = _choose(module, source, entry)
     machine = multiprocessors, default_cluster, capability
-    made = _elaborated(module, (function,), defines, warn, files, *machine, is_whole=False)
-    if number is None and len(made) > 1:
+    kernels = _elaborated(module, (function,), defines, warn, files, *machine, is_whole=False)
+    if number is None and len(kernels) > 1:
         fail(
             "ambiguous-entry",
-            f"{function.name} launches {len(made)} kernels",
+            f"{function.name} launches {len(kernels)} kernels",
             function.name_span,
             "one after the other",
             help=f"choose with --entry {function.name}_1, or {function.name}_2",
         )
-    return _launched(made, number)
+    return _launched(kernels, number)
 
 
 def elaborate_all(
@@ -89,15 +90,15 @@ def elaborate_all(
     mistakes: Mistakes | None = None,
     bound: Bound | None = None,
 ) -> tuple[Kernel, ...]:
-    """Every kernel of the file, or that called `entry`. Given `mistakes`, what is wrong is added there, and a kernel is
-    what that leaves of it. `bound` is told what each name is given."""
+    """Elaborate every kernel of the file, or that called `entry`. Given `mistakes`, errors are added there, and a
+    kernel is what they leave of it. `bound` is called with each value that a name gets."""
     machine = multiprocessors, default_cluster, capability
     if entry is None and (functions := _kernels(module)):
         return _elaborated(module, functions, defines, warn, files, *machine, mistakes, bound)
     function, number = _choose(module, source, entry)
     is_whole = number is None
-    made = _elaborated(module, (function,), defines, warn, files, *machine, mistakes, bound, is_whole=is_whole)
-    return made if is_whole or not made else (_launched(made, number),)
+    kernels = _elaborated(module, (function,), defines, warn, files, *machine, mistakes, bound, is_whole=is_whole)
+    return kernels if is_whole or not kernels else (_launched(kernels, number),)
 
 
 # ---- which kernel ----------------------------------------------------------------------------------------------------
@@ -116,17 +117,16 @@ def _kernels(module: ast.Module) -> list[ast.Function]:
 
 
 def _others(module: ast.Module, function: ast.Function) -> set[str]:
-    """What the other kernels of the file are called. Where functions make kernels of one name, as `main`, these are
-    called as the functions."""
+    """Return the names of the other kernels of the file. A kernel whose name is among them is renamed after its
+    function."""
     others = (f for f in _kernels(module) if f is not function)
     return {n.name for f in others for n in ast.walk(f) if isinstance(n, ast.Function) and kind(n) == "kernel"}
 
 
-def _launched(made: tuple[Kernel, ...], number: int | None) -> Kernel:
-    """The kernel of a launch."""
-    if number is None or number < len(made):
-        return made[number or 0]
-    return fail("unknown-entry", f"there is no launch {number + 1}", help=f"the last is {made[-1].name}")
+def _launched(kernels: tuple[Kernel, ...], number: int | None) -> Kernel:
+    if number is None or number < len(kernels):
+        return kernels[number or 0]
+    return fail("unknown-entry", f"there is no launch {number + 1}", help=f"the last is {kernels[-1].name}")
 
 
 _FROM_TRITON = (
@@ -153,8 +153,8 @@ def _refuse_triton(module: ast.Module, source: SourceFile) -> None:
 
 
 def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[ast.Function, int | None]:
-    """The function of this name, or of the only kernel; and which of its launches is meant, where a number says so:
-    `main_2`."""
+    """Return the function that `entry` names, or the only one with a kernel, and the number of the launch in a name
+    such as `main_2`."""
     kernels = {f.name: f for f in _kernels(module)}
     if entry is not None:
         name, _, number = entry.rpartition("_")
@@ -195,27 +195,27 @@ def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[
 def _elaborated(
     module: ast.Module,
     functions: Sequence[ast.Function],
-    given: Mapping[str, Define] | None,
+    define_values: Mapping[str, Define] | None,
     warn: Warn,
     files: Mapping[str, ast.Module],
     multiprocessors: Callable[[], int],
     default_cluster: tuple[int, int, int],
     capability: Callable[[], tuple[int, int]],
-    known: Mistakes | None = None,
+    collected: Mistakes | None = None,
     bound: Bound | None = None,
     is_whole: bool = True,
 ) -> tuple[Kernel, ...]:
-    """The kernels of these functions, or what is wrong with any of them and with the file around them. `is_whole` where
-    no single one of several launches is asked for."""
-    mistakes = known or Mistakes()
+    """Elaborate the kernels of these functions, or report all mistakes in them and at the top of the file. `is_whole`:
+    no single launch of several is chosen."""
+    mistakes = collected or Mistakes()
     arguments = {p.name for f in functions if _style(f) != "bare" for p in named(f)}
-    defines = Defines(given or {}, parameters=arguments)
+    defines = Defines(define_values or {}, parameters=arguments)
     constants = Constants(defines, files, mistakes=mistakes, bound=bound)
     constants.context.multiprocessors = multiprocessors
     constants.context.default_cluster = default_cluster
     constants.context.capability = capability
     constants.run(module)
-    made: list[Kernel] = []
+    kernels: list[Kernel] = []
     for function in functions:
         with mistakes.caught():
             try:
@@ -225,19 +225,19 @@ def _elaborated(
                 built = (error.kernel,)
             if built[0].name in _others(module, function):
                 built = tuple(replace(each, name=function.name) for each in built)
-            made += built if len(built) == 1 else _launches(built)
-            _check_name(function, made[-1].name)
+            kernels += built if len(built) == 1 else _launches(built)
+            _check_name(function, kernels[-1].name)
             if len(built) > 1 and is_whole:
-                _tell_of_launches(function, made[-len(built) :], warn)
-    if known is None:
+                _tell_of_launches(function, kernels[-len(built) :], warn)
+    if collected is None:
         mistakes.end()
     if not mistakes.met:
         defines.check_all_used()
-    return tuple(made)
+    return tuple(kernels)
 
 
 def _check_name(function: ast.Function, name: str) -> None:
-    """Refuse a kernel whose name means something else in PTX, which a program loads it by."""
+    """Refuse a kernel with a reserved name: programs load a kernel by its name in PTX."""
     if is_reserved(name):
         fail(
             "reserved-name",
@@ -249,24 +249,25 @@ def _check_name(function: ast.Function, name: str) -> None:
 
 
 def _launches(built: Sequence[Kernel]) -> Iterator[Kernel]:
-    """The kernels of one function under names of their own. Each returns what it writes; the last, what none does."""
+    """Yield the kernels of one function with a number in their names. Each returns the tensors that it writes; the last
+    one also those that none writes."""
     written = [{buffer.name for stmt in each.body for buffer in writes(stmt)} for each in built]
-    somewhere = set().union(*written)
-    for number, (each, own) in enumerate(zip(built, written, strict=True), 1):
+    all_writes = set().union(*written)
+    for number, (each, own_writes) in enumerate(zip(built, written, strict=True), 1):
         is_last = number == len(built)
-        outputs = tuple(name for name in each.outputs if name in own or (is_last and name not in somewhere))
+        outputs = tuple(n for n in each.outputs if n in own_writes or (is_last and n not in all_writes))
         yield replace(each, name=f"{each.name}_{number}", outputs=outputs)
 
 
-def _tell_of_launches(function: ast.Function, made: Sequence[Kernel], warn: Warn) -> None:
-    names = ", then ".join(kernel.name for kernel in made)
-    title = f"{function.name} launches {len(made)} kernels"
-    said = f"{names}: a program launches them in this order, with the same arguments"
-    warn(warning("several-launches", title, function.name_span, said))
+def _tell_of_launches(function: ast.Function, kernels: Sequence[Kernel], warn: Warn) -> None:
+    names = ", then ".join(kernel.name for kernel in kernels)
+    title = f"{function.name} launches {len(kernels)} kernels"
+    note = f"{names}: a program launches them in this order, with the same arguments"
+    warn(warning("several-launches", title, function.name_span, note))
 
 
 def _made(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Kernel, ...]:
-    """The kernels that a function launches one after the other, most often one."""
+    """Elaborate the kernels that a function launches one after the other, most often one."""
     match _style(function):
         case "eager":
             built = _eager(function, constants, warn)
@@ -278,7 +279,7 @@ def _made(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Ker
 
 
 Launch = tuple[Kernel, int]
-"""The kernel of a launch, and how many launches there are in its function."""
+"""The kernel of a launch, and the number of launches in its function."""
 
 
 def _each_launch(attempt: Callable[[int, set[Span], Warn], Launch], warn: Warn) -> tuple[Kernel, ...]:
@@ -287,19 +288,21 @@ def _each_launch(attempt: Callable[[int, set[Span], Warn], Launch], warn: Warn) 
 
 
 def _bare(function: ast.Function, scope: Scope, constants: Constants, warn: Warn) -> tuple[Kernel, ...]:
-    def attempt(number: int, differing: set[Span], warn: Warn) -> Launch:
-        context = Context(Scope(scope, "the function"), KERNEL, warn=warn, differing=differing, **_anew(constants))
+    def attempt(number: int, per_thread_spans: set[Span], warn: Warn) -> Launch:
+        context = Context(
+            Scope(scope, "the function"), KERNEL, warn=warn, differing=per_thread_spans, **_anew(constants)
+        )
         params = header(context, function)
         built = kernel(function, context, lambda: params, number)
         constants.context.mistakes.join(context.schedule_mistakes)
-        asks = (*_asks(function, constants, warn), *context.hints.asks)
-        return configs.following(built, asks), context.launches
+        options = (*_asks(function, constants, warn), *context.hints.asks)
+        return configs.following(built, options), context.launches
 
     return _each_launch(attempt, warn)
 
 
 def _anew(constants: Constants) -> _Anew:
-    """What each attempt begins with."""
+    """Return the common fields for an attempt, with no mistakes yet."""
     context = constants.context
     return {
         "mistakes": Mistakes(),
@@ -311,17 +314,17 @@ def _anew(constants: Constants) -> _Anew:
 
 
 def _eager(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Kernel, ...]:
-    def attempt(number: int, differing: set[Span], warn: Warn) -> Launch:
+    def attempt(number: int, per_thread_spans: set[Span], warn: Warn) -> Launch:
         scope = Scope(constants.scope, function.name, is_function=True)
-        context = Context(scope, KERNEL, warn=warn, differing=differing, **_anew(constants))
+        context = Context(scope, KERNEL, warn=warn, differing=per_thread_spans, **_anew(constants))
         eager = Eager(context, constants.defines)
         eager.header(function)
         built = kernel(function, context, eager.params, number)
         constants.context.mistakes.join(context.schedule_mistakes)
         eager.check_returned(function)
         built = replace(built, outputs=eager.returned or ())
-        asks = (*_asks(function, constants, warn), *context.hints.asks)
-        return configs.following(built, asks), context.launches
+        options = (*_asks(function, constants, warn), *context.hints.asks)
+        return configs.following(built, options), context.launches
 
     if (out := _keyword(function, "out_idx", constants)) is not None:
         fail(
@@ -334,25 +337,27 @@ def _eager(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Ke
 
 
 def _from_factory(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Kernel, ...]:
-    """The kernel that a function of the file makes, its arguments taken from -D or their defaults."""
-    made = _called(function, constants)
-    assert isinstance(made.node, ast.Function)
-    built = _bare(made.node, made.scope, constants, warn)
-    asks = _asks(function, constants, warn)
-    out = _keyword(function, "out_idx", constants) or _keyword(made.node, "out_idx", constants)
-    targets = (t for s in made.node.body if isinstance(s, ast.Assign) for t in s.targets)
-    own = {target.id for target in targets if isinstance(target, ast.Name)}
+    """Elaborate the kernel that a function of the file returns. Arguments come from -D, or are the defaults."""
+    returned = _called(function, constants)
+    assert isinstance(returned.node, ast.Function)
+    built = _bare(returned.node, returned.scope, constants, warn)
+    options = _asks(function, constants, warn)
+    out = _keyword(function, "out_idx", constants) or _keyword(returned.node, "out_idx", constants)
+    targets = (t for s in returned.node.body if isinstance(s, ast.Assign) for t in s.targets)
+    names = {target.id for target in targets if isinstance(target, ast.Name)}
     return tuple(
-        configs.following(replace(each, outputs=configs.outputs(each, out, own) if out else ()), (*each.asks, *asks))
+        configs.following(
+            replace(each, outputs=configs.outputs(each, out, names) if out else ()), (*each.asks, *options)
+        )
         for each in built
     )
 
 
-def _called(factory: ast.Function, constants: Constants, around: Scope | None = None) -> Function:
-    """The kernel that a function returns, or one that it returns."""
+def _called(factory: ast.Function, constants: Constants, enclosing: Scope | None = None) -> Function:
+    """Call a factory, and the factories that it returns, until one returns a kernel."""
     context, defines = constants.context, constants.defines
-    scope = Scope(around or constants.scope, factory.name, is_function=True)
-    known = context.mistakes.met
+    scope = Scope(enclosing or constants.scope, factory.name, is_function=True)
+    mistakes_before = context.mistakes.met
     with context.reading_in(scope):
         for p in named(factory):
             try:
@@ -360,27 +365,27 @@ def _called(factory: ast.Function, constants: Constants, around: Scope | None = 
             except CompileError as error:
                 context.mistakes.add(error)
                 scope.poison(p.name, p.span)
-        made = run_function(context, factory)
-    match made:
+        result = run_function(context, factory)
+    match result:
         case Function(node=ast.Function() as inner, scope=where, kind="function") if _style(inner) == "factory":
             return _called(inner, constants, where)
         case _:
             pass
-    if not isinstance(made, Function) or made.kind != "kernel":
-        if context.mistakes.met > known:
+    if not isinstance(result, Function) or result.kind != "kernel":
+        if context.mistakes.met > mistakes_before:
             raise CompileError
         fail(
             "returns-no-kernel",
             f"{factory.name} returns no kernel",
             factory.name_span,
-            f"it returns {describe(made)}",
+            f"it returns {describe(result)}",
             help="return the function under @T.prim_func",
         )
-    return made
+    return result
 
 
 def _keyword(function: ast.Function, name: str, constants: Constants) -> Argument | None:
-    """A keyword of a decorator, evaluated where the file ends."""
+    """Evaluate a keyword of a decorator, with the names at the end of the file."""
     for decorator in function.decorators:
         for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
             if keyword.name == name:

@@ -1,4 +1,4 @@
-"""Arguments and operands of calls and operators, indices, and conditions known at compile time."""
+"""Evaluation of arguments, operands, indices, and conditions known at compile time."""
 
 from __future__ import annotations
 
@@ -16,37 +16,36 @@ from tilec.ops.values import Access, Dictionary, Member, Range, describe, show_s
 from tilec.support.diagnostics import Label, fail
 
 _MOST_SPELLED_OUT = 200
-"""Operations of an index, names in it replaced by what they were given."""
+"""The most operations of an index whose variables are replaced by their definitions."""
 
 
 def argument(context: Context, node: ast.Expr) -> Argument:
-    """A value as it is: an indexed buffer may still become a box of a copy."""
+    """Evaluate a value as it is: an indexed buffer may still become a box of a copy."""
     return Argument(context.value(node), node.span)
 
 
 def operand(context: Context, node: ast.Expr) -> Argument:
-    """A value to compute with: an indexed buffer is one of its elements."""
+    """Evaluate a value to compute with: an indexed buffer is read as one of its elements."""
     return read(context, argument(context, node))
 
 
 class InOrder:
-    """Values that are evaluated one after another, and used when the last one is known."""
+    """Values that are evaluated one after another, and used once the last one is known."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.pending: list[tuple[Argument, reading.Moment]] = []
 
     def add(self, argument: Argument) -> None:
-        """A value that has just been evaluated."""
         self.pending.append((argument, reading.now(self.context)))
 
     def values(self) -> list[Argument]:
-        """All of them, each as it was when it was evaluated."""
+        """Return all values, each as it was when it was evaluated."""
         return [reading.settled_argument(self.context, argument, moment) for argument, moment in self.pending]
 
 
 def listed(context: Context, nodes: tuple[ast.Expr | ast.Starred, ...]) -> list[Argument]:
-    """Values in a row; `*value` gives its items."""
+    """Evaluate a row of values, in which `*value` stands for its items."""
     values = InOrder(context)
     for node in nodes:
         _list(context, node, values)
@@ -57,14 +56,14 @@ def _list(context: Context, node: ast.Expr | ast.Starred, values: InOrder) -> No
     if not isinstance(node, ast.Starred):
         values.add(argument(context, node))
         return
-    given = argument(context, node.value)
-    context.budget.look(given.value, given.span)
-    for item in python.items(given.value, given.span):
+    starred = argument(context, node.value)
+    context.budget.look(starred.value, starred.span)
+    for item in python.items(starred.value, starred.span):
         values.add(Argument(item, node.span))
 
 
 def arguments(context: Context, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
-    """Positional and keyword arguments; a keyword's text counts with its name."""
+    """Evaluate positional and keyword arguments. The span of a keyword argument includes its name."""
     values = InOrder(context)
     for arg in node.args:
         _list(context, arg, values)
@@ -81,24 +80,24 @@ def arguments(context: Context, node: ast.Call) -> tuple[list[Argument], dict[st
         for entry in value.entries:
             names.append(str(entry.key))
             values.add(Argument(entry.value, keyword.span))
-    given = values.values()
-    return given[:count], dict(zip(names, given[count:], strict=True))
+    evaluated = values.values()
+    return evaluated[:count], dict(zip(names, evaluated[count:], strict=True))
 
 
 def operands(context: Context, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
-    """Arguments to compute with."""
+    """Evaluate positional and keyword arguments to compute with."""
     positional, keywords = arguments(context, node)
     return [read(context, a) for a in positional], {k: read(context, a) for k, a in keywords.items()}
 
 
 def callee(context: Context, node: ast.Call) -> str | None:
-    """The dotted name of what is called, where it is a name of the language."""
+    """Return the dotted name of the callee, if it is a name of the language."""
     function = context.value(node.function)
     return function.path if isinstance(function, Member) else None
 
 
 def decided(context: Context, node: ast.Expr) -> bool:
-    """A condition that is known at compile time."""
+    """Evaluate a condition that is known at compile time. Errors: `not-a-constant`."""
     condition = arithmetic.condition(operand(context, node))
     if not isinstance(condition, bool):
         fail(
@@ -112,34 +111,34 @@ def decided(context: Context, node: ast.Expr) -> bool:
 
 
 def access(context: Context, buffer: tile.Buffer, node: ast.Subscript) -> Access:
-    """`buffer[...]`, with as many indices as dimensions."""
+    """Evaluate `buffer[...]`, with as many indices as dimensions."""
     indices = node.indices
     if len(indices) == 1 and isinstance(indices[0], ast.Tuple):
         indices = tuple(i for i in indices[0].items if not isinstance(i, ast.Starred))
     rank = len(buffer.extents) - (buffer.lanes > 1)
     if len(indices) != rank:
-        wanted = f"{buffer.name} has shape {show_shape(buffer.extents)}"
+        shape_text = f"{buffer.name} has shape {show_shape(buffer.extents)}"
         count = f"{len(indices)} {'index' if len(indices) == 1 else 'indices'}"
         fail(
             "wrong-rank",
             f"{count} for {rank} dimension{'s' * (rank != 1)}",
             node.span,
-            wanted,
+            shape_text,
             secondary=(Label(buffer.span, "from here"),),
         )
-    whole = (Range(tile.integer(0), buffer.lanes),) if buffer.lanes > 1 else ()
+    lanes = (Range(tile.integer(0), buffer.lanes),) if buffer.lanes > 1 else ()
     places: list[tuple[tile.Expr | Range, reading.Moment]] = []
     for dim, i in enumerate(indices):
         places.append((_index(context, i, buffer, dim), reading.now(context)))
     begin = places[0][1] if places else reading.now(context)
     if not reading.since(context, begin):
-        return Access(buffer, (*(place for place, _ in places), *whole))
-    # An index that stands behind another one changes something.
+        return Access(buffer, (*(place for place, _ in places), *lanes))
+    # A later index changes something that an earlier one may read.
     settled = (
         reading.settled_place(context, Access(buffer, (place,)), moment, node.span).indices[0]
         for place, moment in places
     )
-    return Access(buffer, (*settled, *whole))
+    return Access(buffer, (*settled, *lanes))
 
 
 def _index(context: Context, node: ast.Expr | ast.Slice, buffer: tile.Buffer, dim: int) -> tile.Expr | Range:
@@ -166,18 +165,18 @@ def _index(context: Context, node: ast.Expr | ast.Slice, buffer: tile.Buffer, di
 
 
 def _spelled_out(context: Context, expr: tile.Expr) -> tile.Expr:
-    """The expression with what names in it were given."""
-    while named := {
+    """Replace variables of the expression by their definitions."""
+    while definitions := {
         v: context.definitions[v] for v in tile.walk_expr(expr) if isinstance(v, tile.Var) and v in context.definitions
     }:
-        expr = tile.substitute(expr, named)
+        expr = tile.substitute(expr, definitions)
         if sum(1 for _ in tile.walk_expr(expr)) > _MOST_SPELLED_OUT:
             break
     return expr
 
 
 def index(context: Context, node: ast.Expr) -> tile.Expr:
-    """An integer that addresses something."""
+    """Evaluate an integer index, as int32."""
     expr = as_expr(operand(context, node))
     if expr.dtype.is_float or expr.dtype == BOOL:
         fail("wrong-dtype", "an index must be an integer", node.span, f"this is {expr.dtype}")

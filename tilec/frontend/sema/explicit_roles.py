@@ -1,8 +1,8 @@
-"""Warpgroups to which a kernel gives work of their own: `with T.ws(0):`, and in a kernel with barriers `if tx < 128:`.
+"""Explicit roles: warpgroups with work of their own, by `with T.ws(0):`, and in a kernel with barriers `if tx < 128:`.
 
-What stands there is run by a *role*, neighbouring warpgroups of the block. It becomes an `If` on the thread's warpgroup
-(`ir.groups`), in which the role is all the threads there are: tiles are spread over them. The thread's index stays the
-one that it has in the block.
+Such a block is run by a *role*, neighbouring warpgroups of the block. It becomes an `If` on the thread's warpgroup
+(`ir.groups`), in which tiles are spread over the threads of the role alone. The index of a thread stays its index in
+the block.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BARRIERS = ("T.alloc_barrier", "T.alloc_cluster_barrier")
 
 
 def barriers(context: Context, name: str, node: ast.Call) -> tile.Buffer:
-    """`name = T.alloc_barrier(…)`"""
+    """Elaborate `name = T.alloc_barrier(…)`."""
     spelling = registry.spelling("alloc_barrier")
     assert spelling is not None
     counts = arrivals(bind(spelling.signature, *evaluate.arguments(context, node), node.span))
@@ -47,23 +47,23 @@ def barriers(context: Context, name: str, node: ast.Call) -> tile.Buffer:
             node.span,
             help="move it to the beginning of the kernel",
         )
-    made = tile.Buffer(context.unique.take(name), (len(counts),), UINT64, "barrier", node.span)
-    context.buffers.append(made)
-    context.out.append(allocation(made, counts))
+    buffer = tile.Buffer(context.unique.take(name), (len(counts),), UINT64, "barrier", node.span)
+    context.buffers.append(buffer)
+    context.out.append(allocation(buffer, counts))
     context.has_explicit_roles = True
-    return made
+    return buffer
 
 
 def section(context: Context, node: ast.With, call: ast.Call) -> None:
-    """`with T.ws(0, 1):`"""
+    """Elaborate `with T.ws(0, 1):`."""
     thread_values.check_launched(context, call.span)
     numbers = bind(SECTION, *evaluate.arguments(context, call), call.span).variadic
     if context.masks:
         per_thread.together(context, call.span, "T.ws")
     if not numbers:
         fail("missing-argument", "T.ws needs the number of a warpgroup", call.span, help="write `with T.ws(0):`")
-    there = whole(context)
-    if not len(there):
+    warpgroups = whole(context)
+    if not len(warpgroups):
         fail(
             "bad-threads",
             "T.ws shares a block out by warpgroups",
@@ -71,28 +71,28 @@ def section(context: Context, node: ast.With, call: ast.Call) -> None:
             f"{context.threads} threads are not whole warpgroups of {WARPGROUP_THREADS}",
             help=f"write threads={WARPGROUP_THREADS * 2} in T.Kernel",
         )
-    asked = sorted(_number(context, argument, there) for argument in numbers)
-    run(context, neighbours(asked, call.span), lambda: context.block(node.body), call.span)
+    groups = sorted(_number(context, argument, warpgroups) for argument in numbers)
+    run(context, neighbours(groups, call.span), lambda: context.block(node.body), call.span)
 
 
-def _number(context: Context, argument: Argument, there: range) -> int:
+def _number(context: Context, argument: Argument, available: range) -> int:
     value = argument.value
     if not isinstance(value, int) or isinstance(value, bool):
         fail("wrong-argument", "T.ws takes numbers of warpgroups, known at compile time", argument.span)
-    if value not in there:
+    if value not in available:
         fail(
             "out-of-range",
             f"there is no warpgroup {value} here",
             argument.span,
-            f"those that come here are {_spoken(there)}",
+            f"those that come here are {_spoken(available)}",
             help=f"a warpgroup is {WARPGROUP_THREADS} threads; T.Kernel(…, threads=n) says how many there are",
         )
     return value
 
 
 def neighbours(groups: list[int], span: Span) -> range:
-    found = range(groups[0], groups[-1] + 1)
-    if list(found) != groups:
+    contiguous = range(groups[0], groups[-1] + 1)
+    if list(contiguous) != groups:
         fail(
             "noncontiguous-warpgroups",
             "warpgroups that work together must be neighbours, each named once",
@@ -100,7 +100,7 @@ def neighbours(groups: list[int], span: Span) -> range:
             f"these are {', '.join(map(str, groups))}",
             help="give the work to neighbouring warpgroups, or to each by itself",
         )
-    return found
+    return contiguous
 
 
 def _spoken(groups: range) -> str:
@@ -108,11 +108,11 @@ def _spoken(groups: range) -> str:
 
 
 MOST = 8
-"""As many warpgroups as a block can have."""
+"""The most warpgroups that a block can have."""
 
 
 def whole(context: Context) -> range:
-    """The warpgroups that run a statement here; none where the block is not made of whole ones."""
+    """Return the warpgroups that run a statement here, or none where the block is not made of whole ones."""
     if context.role is not None:
         return context.role
     if not context.has_threads:
@@ -122,7 +122,7 @@ def whole(context: Context) -> range:
 
 
 def run(context: Context, groups: range, work: Callable[[], None], span: Span) -> None:
-    """What `work` finds, by these warpgroups."""
+    """Run `work`, which elaborates the statements of a role, for these warpgroups."""
     ending = Path(span, "its role's work ends with it")
     with (
         _as_role(context, groups),
@@ -137,13 +137,13 @@ def run(context: Context, groups: range, work: Callable[[], None], span: Span) -
 
 @contextmanager
 def _as_role(context: Context, groups: range) -> Iterator[None]:
-    outer, before = context.role, context.ranges[tile.THREAD.name]
+    outer_role, outer_range = context.role, context.ranges[tile.THREAD.name]
     context.role = groups
     context.ranges[tile.THREAD.name] = (threads_of(groups.start).start, threads_of(groups.stop - 1).stop - 1)
     try:
         yield
     finally:
-        context.role, context.ranges[tile.THREAD.name] = outer, before
+        context.role, context.ranges[tile.THREAD.name] = outer_role, outer_range
 
 
 def threads_of(group: int) -> range:
@@ -151,7 +151,7 @@ def threads_of(group: int) -> range:
 
 
 def met(context: Context, op: tile.TileOp) -> tile.TileOp:
-    """T.sync_threads: of the threads that come here, or of them and those of other roles."""
+    """Resolve T.sync_threads to the threads that come here, or to them and those of other roles."""
     if not isinstance(op, BlockBarrier) or op.threads is None:
         return op
     is_wider = context.role is not None and op.threads > context.threads and op.id is not None
@@ -159,7 +159,7 @@ def met(context: Context, op: tile.TileOp) -> tile.TileOp:
 
 
 def without_effect(kernel: tile.Kernel, is_explicit: bool, warn: Warn) -> None:
-    """Warn of registers that are asked for where the compiler makes the roles."""
+    """Warn of T.set_max_nreg where the compiler makes the roles."""
     for stmt in () if is_explicit else tile.walk(kernel.body):
         if isinstance(stmt, SetRegisters):
             instead = "tilec shares registers out from what each role holds"
@@ -167,14 +167,14 @@ def without_effect(kernel: tile.Kernel, is_explicit: bool, warn: Warn) -> None:
 
 
 def by_threads(context: Context, op: tile.TileOp) -> tile.TileOp | None:
-    """An operation that each thread does for itself, or one for all of them, with the threads that do it; None for one
-    that all do together."""
+    """Return an operation of single threads with its condition or its leader, or None for one that all threads do
+    together."""
     match op.done_by:
         case "each thread":
             assert isinstance(op, Arrive | CpAsyncArrive)
             _check_block(context, op)
-            held = _mask(context)
-            return op if held is None else replace(op, condition=held)
+            mask = _mask(context)
+            return op if mask is None else replace(op, condition=mask)
         case "one thread":
             return op.with_leader(leader(context, op.span))
         case "all threads":
@@ -199,21 +199,21 @@ def _check_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
 
 
 def _mask(context: Context) -> tile.Expr | None:
-    held: tile.Expr | None = None
+    joined: tile.Expr | None = None
     for mask in context.masks:
-        held = mask if held is None else tile.Binary("and", held, mask, BOOL)
-    return held
+        joined = mask if joined is None else tile.Binary("and", joined, mask, BOOL)
+    return joined
 
 
 def leader(context: Context, span: Span) -> int:
-    """The first thread of the block that comes here."""
-    held = _mask(context)
+    """Return the first thread of the block that runs this. Errors: `thread-dependent`."""
+    mask = _mask(context)
     first = 0 if context.role is None else threads_of(context.role.start).start
-    if held is None:
+    if mask is None:
         return first
-    there = range(first, first + context.threads)
-    answers = ((thread, compute_expr(held, {tile.THREAD: thread})) for thread in there)
-    leader, is_here = next((found for found in answers if found[1] is not False), (first, None))
+    threads = range(first, first + context.threads)
+    conditions = ((thread, compute_expr(mask, {tile.THREAD: thread})) for thread in threads)
+    leader, is_here = next((entry for entry in conditions if entry[1] is not False), (first, None))
     if not is_here:
         fail(
             "thread-dependent",

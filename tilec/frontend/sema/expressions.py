@@ -1,4 +1,4 @@
-"""Expressions of the syntax tree: Python values where all is known, typed expressions elsewhere."""
+"""Evaluation of expressions: to Python values where all is known, to typed expressions elsewhere."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ def _name(context: Context, node: ast.Name) -> Value:
 
 
 def _variable(context: Context, value: Value, span: Span) -> Value:
-    """What it holds at this point of the program: read where the statement runs, or before it, `held`."""
+    """Return the value of a variable here: loaded in the statement, or before it where `context.is_held`."""
     if isinstance(value, Held):
         value = value.read()
     pipelines.read(context, value, span)
     if not (isinstance(value, tile.Buffer) and value.name in context.mutable):
         return value.access if isinstance(value, Reference) else value
-    held = tile.Load(value, (tile.integer(0),))
+    load = tile.Load(value, (tile.integer(0),))
     if context.is_parallel or not context.is_held:
-        return held
+        return load
     if value.scope == "local":
-        return per_thread.frozen(context, held, span)
-    now = tile.Var(context.unique.take(f"{value.name}_now"), value.dtype)
-    context.out.append(tile.Bind(now, held, span))
-    return now
+        return per_thread.frozen(context, load, span)
+    snapshot = tile.Var(context.unique.take(f"{value.name}_now"), value.dtype)
+    context.out.append(tile.Bind(snapshot, load, span))
+    return snapshot
 
 
 def _joined(context: Context, node: ast.JoinedString) -> Value:
@@ -82,7 +82,7 @@ def _joined(context: Context, node: ast.JoinedString) -> Value:
 
 
 def _text(context: Context, part: ast.String | ast.Formatted) -> str:
-    """One part of an f-string."""
+    """Evaluate one part of an f-string."""
     if isinstance(part, ast.String):
         return part.value
     return python.formatted(evaluate.operand(context, part.value), part.conversion, part.spec)
@@ -115,12 +115,12 @@ def _comprehension(context: Context, node: ast.Comprehension) -> Value:
                 entries = _entries(context, node)
         else:
             entries = _entries(context, node)
-    made = python.dictionary(entries) if node.kind == "dict" else Listed(e.value for e in entries)
-    return _looked_at(context, made, node.span)
+    result = python.dictionary(entries) if node.kind == "dict" else Listed(e.value for e in entries)
+    return _looked_at(context, result, node.span)
 
 
 def _entries(context: Context, node: ast.Comprehension) -> list[Entry]:
-    """Its entries in order, each as it was when it was evaluated."""
+    """Evaluate the entries of a comprehension in order, each with the values of its own moment."""
     entries, values = [], evaluate.InOrder(context)
     for entry in _runs(context, node, node.clauses):
         entries.append(entry)
@@ -129,17 +129,17 @@ def _entries(context: Context, node: ast.Comprehension) -> list[Entry]:
 
 
 def _runs(context: Context, node: ast.Comprehension, clauses: tuple[ast.Clause, ...]) -> Iterator[Entry]:
-    """What the clauses run over, as entries; those of a list have no key."""
+    """Yield an entry for each item that the clauses run over. Entries of a list have no key."""
     if not clauses:
         key = pipelines.kept(evaluate.argument(context, node.element))
         yield Entry(None, key, node.span) if node.value is None else Entry(key, context.value(node.value), node.span)
         return
     first, *rest = clauses
-    given = evaluate.operand(context, first.iterable)
-    given = Argument(reading.held(context, given.value, given.span), given.span)
-    for item in python.items(given.value, given.span):
+    iterable = evaluate.operand(context, first.iterable)
+    iterable = Argument(reading.held(context, iterable.value, iterable.span), iterable.span)
+    for item in python.items(iterable.value, iterable.span):
         context.budget.step(first.span)
-        bind_target(context.scope, first.target, Argument(item, given.span))
+        bind_target(context.scope, first.target, Argument(item, iterable.span))
         if all(evaluate.decided(context, c) for c in first.conditions):
             yield from _runs(context, node, tuple(rest))
 
@@ -149,13 +149,12 @@ def _lambda(context: Context, node: ast.Lambda) -> Value:
 
 
 def _grown(context: Context, value: Value, span: Span) -> Value:
-    """What has just been made of other values."""
     context.budget.grow(value, span)
     return value
 
 
 def _looked_at(context: Context, value: Value, span: Span) -> Value:
-    """What has just been made, which had a look at all of it."""
+    """Count the parts of a new value, all of which were looked at."""
     context.budget.look(value, span)
     return value
 
@@ -207,11 +206,11 @@ _OF_DTYPES: dict[str, Callable[[DType], Value]] = {
     "itemsize": lambda dtype: dtype.bytes,
     "is_floating_point": lambda dtype: dtype.is_float,
 }
-"""By the names that TileLang, TVM and PyTorch have for it."""
+"""By the names of TileLang, TVM and PyTorch."""
 
 
 def _of_element(owner: tile.Expr | Access, name: str) -> Value:
-    """`x.dtype` and `x.astype` of an element, or of an expression."""
+    """Evaluate `x.dtype` or `x.astype` of an element, or of an expression."""
     if name == python.CONVERTS:
         return Method(owner, name)
     if name != "dtype":
@@ -231,7 +230,7 @@ def _instead_of_attribute(owner: Value, name: str) -> str | None:
 
 
 def _refuse_foreign(context: Context, node: ast.Attribute) -> None:
-    """`np.sum` and `tl.dot` in a file that imports no such module."""
+    """Refuse `np.sum` and `tl.dot` in a file that imports no such module."""
     owner = node.value
     if isinstance(owner, ast.Name) and owner.id in MODULES and context.scope.find(owner.id) is None:
         help_text = instead_of_foreign(node.name) or "kernels are written with T.*: `tilec explain foreign-call`"
@@ -267,26 +266,26 @@ def _member(context: Context, owner: str, node: ast.Attribute) -> Value:
 
 def _unary(context: Context, node: ast.Unary) -> Value:
     operand = evaluate.operand(context, node.operand)
-    made: Value
+    result: Value
     match node.op:
         case "-":
-            made = arithmetic.negate(operand)
+            result = arithmetic.negate(operand)
         case "+":
-            made = operand.value if isinstance(operand.value, int | float) else as_expr(operand)
+            result = operand.value if isinstance(operand.value, int | float) else as_expr(operand)
         case "~":
-            made = arithmetic.invert(operand)
+            result = arithmetic.invert(operand)
         case "not":
-            made = arithmetic.logical_not(operand)
+            result = arithmetic.logical_not(operand)
         case _:
             assert_never(node.op)
-    return _grown(context, made, node.span)
+    return _grown(context, result, node.span)
 
 
 def _binary(context: Context, node: ast.Binary) -> Value:
     left = evaluate.operand(context, node.left)
-    before = reading.now(context)
+    moment = reading.now(context)
     right = evaluate.operand(context, node.right)
-    operands = reading.settled(context, left, before), right
+    operands = reading.settled(context, left, moment), right
     return _looked_at(context, _grown(context, arithmetic.binary(node.op, *operands, node.span), node.span), node.span)
 
 
@@ -295,15 +294,15 @@ def _compare(context: Context, node: ast.Compare) -> Value:
     left = evaluate.operand(context, node.first)
     for op, right_node in zip(node.ops, node.rest, strict=True):
         if result is False:
-            break  # as in Python, the others are not even looked at
-        before = reading.now(context)
+            break  # as in Python, the others are not evaluated
+        moment = reading.now(context)
         if result is True:
             right = evaluate.operand(context, right_node)
         else:
             way_out = "compare by an `if` of its own inside an `if` for the others"
             with reading.only_reading(context, "an operand of this chain", right_node.span, way_out):
                 right = evaluate.operand(context, right_node)
-        left = reading.settled(context, left, before)
+        left = reading.settled(context, left, moment)
         link = _link(context, op, left, right)
         result = arithmetic.logical("and", result, link)
         left = right
@@ -311,7 +310,6 @@ def _compare(context: Context, node: ast.Compare) -> Value:
 
 
 def _link(context: Context, op: ast.CompareOp, left: Argument, right: Argument) -> Value:
-    """One comparison of a chain."""
     for side in (left, right):
         if not isinstance(side.value, range):
             context.budget.look(side.value, side.span)
@@ -326,7 +324,7 @@ def _link(context: Context, op: ast.CompareOp, left: Argument, right: Argument) 
 def _boolean(context: Context, node: ast.Boolean) -> Value:
     left = arithmetic.condition(evaluate.operand(context, node.left))
     if isinstance(left, bool) and left == (node.op == "or"):
-        # As in Python, the other side is not even looked at.
+        # As in Python, the other side is not evaluated.
         return left
     way_out = f"write an `if` for what stands before `{node.op}`, and in it an `if` for this"
     if node.op == "or":
@@ -396,4 +394,4 @@ EXPRESSIONS: dict[type[ast.Expr], ReadsExpression] = {
     ast.Conditional: _conditional,
     ast.Call: call,
 }
-"""Of every kind of expression, what reads it."""
+"""By kind of expression."""

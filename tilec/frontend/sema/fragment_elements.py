@@ -1,7 +1,7 @@
-"""Elements of fragments outside T.Parallel: whoever holds one sets it, and what is read of one goes to all threads.
+"""Elements of fragments outside T.Parallel: the thread that holds one sets it, and a read broadcasts it to all threads.
 
-A fragment is spread over the threads, so that a place known at run time only belongs to a thread that is known then. A
-store is a nest over the fragment in which one element is set; a read puts the element into shared memory first.
+A fragment is spread over the threads, so the owner of an element may be known only at run time. A store is a nest over
+the fragment, in which one element is set; a read puts the element into shared memory first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilec.support.source import Span
 
 
 def is_spread(context: Context, access: Access) -> bool:
-    """Whether it is an element that some threads hold and others do not, where all threads run."""
+    """Return whether only some threads hold the element, at a place where all threads run."""
     buffer = access.buffer
     is_element = buffer.lanes == 1 and not access.has_extent
     is_tile = buffer.scope == "fragment" and buffer.name not in context.mutable and buffer.name not in context.reducers
@@ -29,31 +29,31 @@ def is_spread(context: Context, access: Access) -> bool:
 
 
 def put(context: Context, access: Access, value: Callable[[tile.Expr], Argument], span: Span) -> None:
-    """The element gets what `value` makes of it."""
+    """Store `value` of the old element in the element."""
     if not context.guards:
         check_element(context, access.buffer, access.indices, span)
     per_thread.together(context, span, f"setting an element of {access.buffer.name}")
     variables, chosen = _nest(context, access, span)
-    made = as_expr(value(tile.Load(access.buffer, variables)), access.buffer.dtype)
-    per_thread.alike(context, made, span, f"an element of {access.buffer.name}")
-    body: tile.Stmt = tile.Store(access.buffer, variables, made, span)
+    stored = as_expr(value(tile.Load(access.buffer, variables)), access.buffer.dtype)
+    per_thread.alike(context, stored, span, f"an element of {access.buffer.name}")
+    body: tile.Stmt = tile.Store(access.buffer, variables, stored, span)
     if chosen is not None:
         body = tile.If(chosen, (body,), (), span)
     context.out.append(tile.Parallel(variables, access.buffer.shape, (body,), span))
 
 
 def read(context: Context, access: Access, span: Span) -> tile.Expr:
-    """The element as all threads see it."""
+    """Broadcast the element through shared memory, and return a load of it."""
     buffer = access.buffer
-    if buffer.extents == (1,):  # of which every thread has a copy
+    if buffer.extents == (1,):  # every thread has a copy
         return tile.Load(buffer, tuple(i for i in access.indices if isinstance(i, EXPR_TYPES)))
     if not context.guards:
         check_element(context, buffer, access.indices, span)
     per_thread.together(context, span, f"reading an element of {buffer.name}")
     variables, chosen = _nest(context, access, span)
-    given = tile.Buffer(context.unique.take(f"{buffer.name}_element"), (1,), buffer.dtype, "shared", span)
-    context.buffers.append(given)
-    body: tile.Stmt = tile.Store(given, (tile.integer(0),), tile.Load(buffer, variables), span)
+    staging = tile.Buffer(context.unique.take(f"{buffer.name}_element"), (1,), buffer.dtype, "shared", span)
+    context.buffers.append(staging)
+    body: tile.Stmt = tile.Store(staging, (tile.integer(0),), tile.Load(buffer, variables), span)
     if chosen is not None:
         body = tile.If(chosen, (body,), (), span)
     context.out.append(tile.Parallel(variables, buffer.shape, (body,), span))
@@ -67,11 +67,11 @@ def read(context: Context, access: Access, span: Span) -> tile.Expr:
             help="keep what all threads read in T.alloc_shared, or in a tensor",
         )
     )
-    return tile.Load(given, (tile.integer(0),))
+    return tile.Load(staging, (tile.integer(0),))
 
 
 def _nest(context: Context, access: Access, span: Span) -> tuple[tuple[tile.Var, ...], tile.Expr | None]:
-    """Variables of a nest over the fragment, and the condition that they are at the element."""
+    """Return the variables of a nest over the fragment, and the condition that they are at the element."""
     buffer = access.buffer
     variables = tuple(tile.Var(context.unique.take(f"{buffer.name}_place")) for _ in buffer.shape)
     conditions: list[tile.Expr] = []

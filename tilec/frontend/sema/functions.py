@@ -1,6 +1,6 @@
-"""Functions of a kernel file that run at compile time: their parameters bound, their statements carried out.
+"""Functions of a kernel file that run at compile time: arguments bound, statements run.
 
-Everything in them is known then, so that nothing of it is left in the kernel. What they may do is bounded in steps.
+All their values are known then, so that nothing of them is left in the kernel. A budget bounds their steps.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tilec.support.source import Span
 def _bound(
     context: Context, function: Function, positional: Sequence[Argument], keywords: dict[str, Argument], span: Span
 ) -> Scope:
-    """The scope of a call: the parameters with their arguments, or their defaults."""
+    """Return the scope of a call: the parameters bound to their arguments, or to their defaults."""
     node, name = function.node, function.name
     scope = Scope(function.scope, name, is_function=True)
     parameters = node.params
-    rest, left, only_keywords = list(positional), dict(keywords), False
+    rest, unbound, only_keywords = list(positional), dict(keywords), False
     for p in parameters:
         if p.kind == "**":
             fail("unsupported-syntax", "`**` cannot collect arguments here", p.span, help="name the parameters")
@@ -40,18 +40,18 @@ def _bound(
                 scope.bind(p.name, reading.held(context, collected, span), p.span)
                 rest = []
         elif rest and not only_keywords:
-            if p.name in left:
-                fail("duplicate-argument", f"{name} is given `{p.name}` twice", left[p.name].span)
+            if p.name in unbound:
+                fail("duplicate-argument", f"{name} is given `{p.name}` twice", unbound[p.name].span)
             scope.bind(p.name, _named(context, rest.pop(0)).value, p.span)
-        elif p.name in left:
-            scope.bind(p.name, _named(context, left.pop(p.name)).value, p.span)
+        elif p.name in unbound:
+            scope.bind(p.name, _named(context, unbound.pop(p.name)).value, p.span)
         elif p.default is not None:
             scope.bind(p.name, _default(context, function, p), p.span)
         else:
             fail("missing-argument", f"{name} needs `{p.name}`", span, secondary=(Label(p.span, "declared here"),))
     if rest:
         fail("too-many-arguments", f"{name} takes {len(parameters)} arguments", rest[0].span)
-    for key, argument in left.items():
+    for key, argument in unbound.items():
         near = nearest(key, [p.name for p in parameters])
         help_text = f"did you mean {near}?" if near else None
         title = f"{name} has no parameter `{key}`"
@@ -62,7 +62,7 @@ def _bound(
 def defined(
     context: Context, node: ast.Function | ast.Lambda, kind: Literal["function", "macro", "kernel"] = "function"
 ) -> Function:
-    """The function that a definition makes. A default that is wrong is a mistake of the calls that need it."""
+    """Return the function that a definition makes. A mistake in a default is reported by the calls that need it."""
     defaults: dict[str, Value] = {}
     for p in node.params if kind != "kernel" else ():
         if p.default is not None:
@@ -81,7 +81,7 @@ def _default(context: Context, function: Function, p: ast.Parameter) -> Value:
 
 
 def result(context: Context, body: Sequence[ast.Stmt]) -> Value:
-    """What statements return. The first that is wrong ends them."""
+    """Run statements and return what they return. The first mistake ends them."""
     try:
         for statement in body:
             run(context, statement)
@@ -98,13 +98,15 @@ class _Left(Exception):
 
 
 class _Returned(Exception):
+    """A `return`, on its way to the call."""
+
     def __init__(self, value: Value) -> None:
         self.value = value
 
 
 def run_function(context: Context, node: ast.Function) -> Value:
-    """What the body of a function returns. What calls it is wrong where one of its statements is; of a function that
-    nothing calls, all of them are tried."""
+    """Run the body of a function and return its value. The first mistake ends a call; in the outermost function the
+    following statements run too."""
     is_outermost = context.budget.calls == 0
     try:
         for statement in node.body:
@@ -121,7 +123,6 @@ def run_function(context: Context, node: ast.Function) -> Value:
 
 
 def run(context: Context, node: ast.Stmt) -> None:
-    """Carry out one statement at compile time."""
     context.budget.step(node.span)
     match node:
         case ast.Return(value=value):
@@ -136,18 +137,18 @@ def run(context: Context, node: ast.Stmt) -> None:
         case ast.AugmentedAssign(target=target, op=op, value=value):
             old, moment = evaluate.operand(context, target), reading.now(context)
             added = evaluate.operand(context, value)
-            made = arithmetic.binary(op, reading.settled(context, old, moment), added, node.span)
-            _assign(context, target, Argument(made, node.span))
+            result = arithmetic.binary(op, reading.settled(context, old, moment), added, node.span)
+            _assign(context, target, Argument(result, node.span))
         case ast.Import() if context.imports is not None:
             context.imports(context, node)
         case ast.If(condition=condition, then=then, orelse=orelse):
             for statement in then if evaluate.decided(context, condition) else orelse:
                 run(context, statement)
         case ast.For(target=target, iterable=iterable, body=body):
-            given = _named(context, evaluate.operand(context, iterable))
-            context.scope.iterated.append(given.value)
-            for item in python.items(given.value, given.span):
-                bind_target(context.scope, target, Argument(item, given.span))
+            iterated = _named(context, evaluate.operand(context, iterable))
+            context.scope.iterated.append(iterated.value)
+            for item in python.items(iterated.value, iterated.span):
+                bind_target(context.scope, target, Argument(item, iterated.span))
                 if not _iteration(context, body):
                     break
             context.scope.iterated.pop()
@@ -177,7 +178,7 @@ def run(context: Context, node: ast.Stmt) -> None:
 
 
 def _named(context: Context, argument: Argument) -> Argument:
-    """A value that gets a name."""
+    """Make a value independent of later changes, for a name."""
     return Argument(reading.held(context, argument.value, argument.span), argument.span)
 
 
@@ -190,13 +191,13 @@ def _assign(context: Context, target: ast.Expr, argument: Argument) -> None:
 
 
 def _is_of_programs(context: Context, call: ast.Call) -> bool:
-    """Whether a call that stands alone does something to the world, as `tilelang.disable_cache()`."""
+    """Return whether a call that stands alone belongs to a host program, as `tilelang.disable_cache()`."""
     callee = context.value(call.function)
     return isinstance(callee, Member) and not callee.path.startswith(("T.", "prelude."))
 
 
 def _iteration(context: Context, body: tuple[ast.Stmt, ...]) -> bool:
-    """One iteration of a loop; whether there may be another."""
+    """Run one iteration of a loop. Return whether another may follow."""
     try:
         for statement in body:
             run(context, statement)
@@ -206,7 +207,7 @@ def _iteration(context: Context, body: tuple[ast.Stmt, ...]) -> bool:
 
 
 def bind_target(scope: Scope, target: ast.Expr, argument: Argument) -> None:
-    """`target = value`, where names are all that is assigned to."""
+    """Bind the names of `target = value`. Errors: `bad-target`."""
     match target:
         case ast.Name(id=name):
             scope.bind(name, argument.value, target.span)
@@ -220,7 +221,7 @@ def bind_target(scope: Scope, target: ast.Expr, argument: Argument) -> None:
 
 
 def unpack(items: Sequence[ast.Expr | ast.Starred], argument: Argument, span: Span) -> tuple[Value, ...]:
-    """The values of `a, b = value`."""
+    """Return the values of `a, b = value`. Errors: `bad-target`."""
     value = argument.value
     if not isinstance(value, tuple):
         fail(
@@ -232,7 +233,7 @@ def unpack(items: Sequence[ast.Expr | ast.Starred], argument: Argument, span: Sp
 
 
 def check_assert(context: Context, node: ast.Assert) -> None:
-    """`assert condition, message` on values known at compile time."""
+    """Check `assert condition, message`, whose condition is known at compile time."""
     condition = arithmetic.condition(evaluate.argument(context, node.condition))
     if not isinstance(condition, bool):
         fail("not-a-constant", "an assertion must be decidable at compile time", node.condition.span)
@@ -243,11 +244,11 @@ def check_assert(context: Context, node: ast.Assert) -> None:
 
 
 def refuse_raise(context: Context, node: ast.Raise) -> NoReturn:
-    """`raise ValueError(text)`: the file itself says what is wrong."""
+    """Report `raise ValueError(text)`: the file refuses the values that it was given."""
     notes: tuple[str, ...] = ()
     match node.error:
-        case ast.Call(args=(said,)) if not isinstance(said, ast.Starred):
-            text = context.value(said)
+        case ast.Call(args=(message,)) if not isinstance(message, ast.Starred):
+            text = context.value(message)
             notes = (text,) if isinstance(text, str) else ()
         case _:
             pass
@@ -255,14 +256,14 @@ def refuse_raise(context: Context, node: ast.Raise) -> NoReturn:
 
 
 def kind(node: ast.Function) -> Literal["function", "macro", "kernel"]:
-    """What the decorators make of a function."""
+    """Return the kind that its decorators give a function."""
     if any(_names(d, "prim_func") for d in node.decorators):
         return "kernel"
     return "macro" if any(_names(d, word) for d in node.decorators for word in ("macro", "inline")) else "function"
 
 
 def is_launch(node: ast.Node) -> bool:
-    """Whether this is a `with T.Kernel(…)`, going by its looks."""
+    """Return whether a node looks like `with T.Kernel(…)`."""
     match node:
         case ast.With(context=ast.Call(function=ast.Attribute(name=name) | ast.Name(id=name))):
             return name in ("Kernel", "ClusterKernel")
@@ -271,18 +272,19 @@ def is_launch(node: ast.Node) -> bool:
 
 
 def launches(function: ast.Function) -> bool:
-    """Whether a launch stands in the function itself, not in one that it makes."""
+    """Return whether a launch stands in the function itself, not in a nested one."""
     within = (s for s in function.body if not isinstance(s, ast.Function))
     return any(is_launch(node) for statement in within for node in ast.walk(statement))
 
 
 def named(node: ast.Function) -> tuple[ast.Parameter, ...]:
-    """The parameters of a function, without a `*` that only keeps those behind it from being positional."""
+    """Return the parameters of a function, without a bare `*`."""
     return tuple(p for p in node.params if p.name or p.kind != "*")
 
 
 def is_eager(node: ast.Function) -> bool:
-    """Whether the function is a kernel in the eager style: under @tilelang.jit, by any of its names, and launching."""
+    """Return whether the function is a kernel in the eager style: under @tilelang.jit, by any of its names, and with a
+    launch."""
     is_jit = any(_names(d, word) for d in node.decorators for word in ("jit", "lazy_jit", "eager_jit"))
     return is_jit and launches(node)
 
@@ -300,7 +302,7 @@ def _names(decorator: ast.Expr, word: str) -> bool:
 def called(
     context: Context, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
 ) -> Value:
-    """What a function of the file gives for these arguments. A macro's statements become the kernel's."""
+    """Call a function of the file. The statements of a macro are elaborated into the kernel."""
     node = function.node
     if isinstance(node, ast.Function) and function.kind == "macro" and context.dispatch.statements:
         positional, keywords = macros.references(context, node, positional, keywords)
@@ -338,7 +340,6 @@ def called(
 def _inside(
     context: Context, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
 ) -> Iterator[None]:
-    """Where the parameters of a function have these values."""
     scope = _bound(context, function, positional, keywords, span)
     scope.given = {name: binding.value for name, binding in scope.names.items()}
     with context.budget.call(span), context.reading_in(scope):

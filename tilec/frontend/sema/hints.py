@@ -1,6 +1,6 @@
-"""Statements that say how rather than what: the order of blocks, layouts of tiles, budgets, promises.
+"""Hints of a kernel: the order of blocks, layouts and stages of tiles, promises, options of the compiler.
 
-What tilec can follow it keeps for the kernel; of the rest it says that it decides by itself.
+Hints that tilec follows are kept for the kernel. For others a warning says that it decides by itself.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tilec.support.source import Span
 
 @dataclass(slots=True)
 class Hints:
-    """What a kernel's hints have said so far. `raster` is the order of the blocks; `tensors` has where the elements of
-    tensors lie that are given a layout, `out_of_bounds_fill` what they are where a tensor ends; `subtiles` are tiles in
-    parts; `asks` is of the compiler, and `stages` of the loops that load tiles. `views` are the kernel's, by name, with
-    what they are views of; a block has so many `threads`."""
+    """The hints of a kernel so far. `raster` is the order of the blocks; `tensors` maps the elements of tensors with a
+    layout to their places, `out_of_bounds_fill` has the values outside tensors; `subtiles` splits tiles into parts;
+    `asks` are options of the compiler, `stages` those of the loads of tiles. `views` maps the kernel's views, by name,
+    to their buffers; a block has so many `threads`."""
 
     raster: tile.Raster | None = None
     layouts: dict[tile.Buffer, tile.Pinned] = field(default_factory=dict)
@@ -44,6 +44,8 @@ class Hints:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
+    """A hint: its signature, its documentation, and the function that keeps its arguments."""
+
     signature: Signature
     doc: str
     keep: Callable[[Hints, Call, Warn], None]
@@ -62,7 +64,7 @@ def _use_swizzle(hints: Hints, call: Call, warn: Warn) -> None:
 
 
 def entries(hints: Hints, call: Call, name: str) -> Iterator[tuple[tile.Buffer, Entry]]:
-    """Yield the entries of a dictionary from buffers. No view of a tile is among them: it is no tile of its own."""
+    """Yield the entries of a dictionary from buffers. Errors: `wrong-argument`, for a view of a tile too."""
     value = call[name].value
     if not isinstance(value, Dictionary):
         call.refuse(name, "a dictionary from buffers, as in {A_shared: …}")
@@ -97,35 +99,35 @@ def _annotate_layout(hints: Hints, call: Call, warn: Warn) -> None:
 def _layout(
     hints: Hints, buffer: tile.Buffer, entry: Entry, warn: Warn
 ) -> tile.LoopLayout | tile.Placement | int | None:
-    """What the entry gives the tile, or None where tilec cannot follow it, or follows it by indices alone."""
-    given = entry.value
-    if buffer.scope == "fragment" and isinstance(given, tile.LoopLayout):
-        if given.shape != buffer.shape:
-            _mismatch(buffer, given.shape, entry)
-        _check_size(buffer, given, hints.threads)
-        if (reason := why_irregular(given)) is not None:
+    """Read the layout of a tile, or None where tilec cannot follow it, or follows it by changing indices."""
+    layout = entry.value
+    if buffer.scope == "fragment" and isinstance(layout, tile.LoopLayout):
+        if layout.shape != buffer.shape:
+            _mismatch(buffer, layout.shape, entry)
+        _check_size(buffer, layout, hints.threads)
+        if (reason := why_irregular(layout)) is not None:
             title = f"{buffer.name} does not get this layout"
             way_out = "leave the layout to tilec; no result depends on it"
             warn(warning("hint-not-used", title, entry.span, reason, help=way_out))
             return None
-        return given
-    if buffer.scope == "global" and isinstance(given, IndexMap) and not buffer.is_dynamic:
-        if given.shape != buffer.shape:
-            _mismatch(buffer, given.shape, entry)
-        hints.tensors[buffer.name] = tensor_places(buffer, given, entry.span)
+        return layout
+    if buffer.scope == "global" and isinstance(layout, IndexMap) and not buffer.is_dynamic:
+        if layout.shape != buffer.shape:
+            _mismatch(buffer, layout.shape, entry)
+        hints.tensors[buffer.name] = tensor_places(buffer, layout, entry.span)
         return None
-    if buffer.scope == "shared" and isinstance(given, Swizzle):
-        return _width(buffer, given, entry)
-    if buffer.scope == "shared" and isinstance(given, IndexMap):
-        if given.shape != buffer.shape:
-            _mismatch(buffer, given.shape, entry)
-        return placement_of(buffer, given, entry.span)
+    if buffer.scope == "shared" and isinstance(layout, Swizzle):
+        return _width(buffer, layout, entry)
+    if buffer.scope == "shared" and isinstance(layout, IndexMap):
+        if layout.shape != buffer.shape:
+            _mismatch(buffer, layout.shape, entry)
+        return placement_of(buffer, layout, entry.span)
     return _refuse(buffer, entry)
 
 
 def _check_size(buffer: tile.Buffer, layout: tile.LoopLayout, threads: int) -> None:
-    """Refuse a fragment that no thread can hold its share of, before its layout is followed element by element."""
-    from tilec.passes.layout.register_limits import MAX_REGISTERS  # which imports what chooses layouts
+    """Refuse a fragment that does not fit the registers, before its layout is evaluated for each element."""
+    from tilec.passes.layout.register_limits import MAX_REGISTERS  # a cycle: that module imports the choice of layouts
 
     registers = -(-math.prod(buffer.shape) * layout.copies * buffer.dtype.bits // (32 * threads))
     if registers > MAX_REGISTERS:
@@ -139,20 +141,20 @@ def _check_size(buffer: tile.Buffer, layout: tile.LoopLayout, threads: int) -> N
 
 
 def _refuse(buffer: tile.Buffer, entry: Entry) -> NoReturn:
-    wanted = {
+    forms = {
         "fragment": "T.Fragment(shape, forward_fn=lambda i, j: (thread, index))",
         "shared": "tilelang.layout.make_swizzled_layout(tile) or T.Layout(shape, lambda i, j: place)",
         "global": "T.Layout(shape, lambda i, j: place)",
     }
-    way = wanted.get(buffer.scope)
+    form = forms.get(buffer.scope)
     fail(
         "wrong-argument",
         f"T.annotate_layout: this is no layout for {buffer.name}",
         entry.span,
         f"{describe(entry.value)} for {describe(buffer)}",
         secondary=(Label(buffer.span, "from here"),),
-        help=f"write {way}"
-        if way is not None and not buffer.is_dynamic
+        help=f"write {form}"
+        if form is not None and not buffer.is_dynamic
         else "give layouts to shared tiles and fragments",
     )
 
@@ -167,21 +169,21 @@ def _mismatch(buffer: tile.Buffer, shape: tuple[int, ...], entry: Entry) -> None
     )
 
 
-def _width(buffer: tile.Buffer, given: Swizzle, entry: Entry) -> int:
+def _width(buffer: tile.Buffer, swizzle: Swizzle, entry: Entry) -> int:
     possible = (*swizzles(buffer), 0)
-    if given.width is None:
+    if swizzle.width is None:
         return possible[0]
-    if given.width not in possible:
+    if swizzle.width not in possible:
         row = buffer.shape[-1] * buffer.dtype.bytes // buffer.dtype.per_byte
         fail(
             "wrong-argument",
-            f"{buffer.name} cannot be swizzled by {given.width} bytes",
+            f"{buffer.name} cannot be swizzled by {swizzle.width} bytes",
             entry.span,
             f"a row has {row} bytes, which are no multiple",
             secondary=(Label(buffer.span, "from here"),),
             help="use tilelang.layout.make_swizzled_layout, which takes the widest that fits",
         )
-    return given.width
+    return swizzle.width
 
 
 def _out_of_bounds_fill(hints: Hints, call: Call, warn: Warn) -> None:
@@ -199,14 +201,14 @@ def _out_of_bounds_fill(hints: Hints, call: Call, warn: Warn) -> None:
 
 def _subtile(hints: Hints, call: Call, warn: Warn) -> None:
     for buffer, entry in entries(hints, call, "subtile_map"):
-        given = entry.value
-        parts = given if isinstance(given, tuple) else (given,)
+        counts = entry.value
+        parts = counts if isinstance(counts, tuple) else (counts,)
         if buffer.scope == "global" or len(parts) != len(buffer.extents):
             fail(
                 "wrong-argument",
                 f"{call.name}: this does not say in how many parts {buffer.name} is",
                 entry.span,
-                f"{describe(given)} for {describe(buffer)}",
+                f"{describe(counts)} for {describe(buffer)}",
                 secondary=(Label(buffer.span, "from here"),),
                 help="give a tile a number for each of its dimensions, as in {scores: (1, 2)}",
             )
@@ -216,14 +218,14 @@ def _subtile(hints: Hints, call: Call, warn: Warn) -> None:
                 "wrong-argument",
                 f"{call.name}: a tile is cut along one dimension",
                 entry.span,
-                f"this is {describe(given)}",
+                f"this is {describe(counts)}",
                 help="give 1 for the other dimensions, and for all to keep the tile whole",
             )
         hints.subtiles[buffer] = tile.Subtile(buffer, numbers, entry.span)
 
 
 def _assume(hints: Hints, call: Call, warn: Warn) -> None:
-    """Check that it is a condition, which may hold. `sema.promises` has what follows from it."""
+    """Check that the promise is a condition, and not false. `sema.promises` uses it."""
     value = call["condition"].value
     if value is False:
         fail("assertion-failed", "this is promised and does not hold", call["condition"].span)
@@ -240,7 +242,7 @@ PIPELINE = Signature(".pipeline", (Parameter("stage"),))
 
 
 def staged(hints: Hints, buffer: tile.Buffer, call: Call) -> None:
-    """A tile is asked to have stages by its method."""
+    """Keep the stages that `tile.pipeline(stage=…)` gives a tile."""
     _stages(hints, buffer, call["stage"].value, call.span, ".pipeline")
 
 
@@ -261,7 +263,7 @@ def _stages(hints: Hints, buffer: tile.Buffer, stages: Value, span: Span, name: 
 
 
 def _nothing(instead: str) -> Callable[[Hints, Call, Warn], None]:
-    """A hint that tilec does not follow."""
+    """Make the `keep` of a hint that has no effect; `instead` says why."""
 
     def keep(hints: Hints, call: Call, warn: Warn) -> None:
         warn(warning("hint-not-used", f"{call.name} has no effect", call.span, instead))
@@ -283,36 +285,38 @@ HINTS: dict[str, Hint] = {
         _hint("use_swizzle", (_P("panel_size"), _P("order", "row"), _P("enable", True)),
               "Run the blocks of the grid in panels, which share rows and columns in the L2 cache; with enable=False "
               "in the order of their numbers. Without this the compiler chooses.", _use_swizzle),
-        _hint("annotate_layout", (_P("layout_map"), _P("allow_reannotation", False), _P("allow_buffer_region", False)),
+        _hint("annotate_layout",
+              (_P("layout_map"), _P("allow_reannotation", False), _P("allow_buffer_region", False)),
               "Give layouts: a T.Fragment to a fragment, a swizzle or T.Layout to a shared tile, and a T.Layout to a "
-              "tensor, whose elements then lie at other indices, for whoever launches the kernel too.",
+              "tensor, whose elements then lie at other indices, for the caller of the kernel too.",
               _annotate_layout),
         _hint("annotate_pipeline", (_P("stages"),),
               "Give shared tiles stages, as in {A_shared: 3}: the loops that load them are pipelined, with as many "
               "versions of them. Fragments that an inner loop loads from these have their own, {A_reg: 2}. "
               "tile.pipeline(stage=3) is the same for one tile.", _annotate_pipeline),
         _hint("annotate_subtile", (_P("subtile_map"),),
-              "In how many parts a tile is along each dimension, {scores: (1, 2)} for two halves of its columns; the "
-              "tiles that go with it are cut too. Parts overlap: one computes while another multiplies. (1, 1) keeps "
-              "it whole. Without this the compiler chooses.", _subtile),
+              "Split a tile into parts along one dimension, {scores: (1, 2)} for two halves of its columns; the tiles "
+              "used with it are split too. Parts overlap: one computes while another multiplies. (1, 1) keeps it "
+              "whole. Without this the compiler chooses.", _subtile),
         _hint("annotate_safe_value", (_P("values"),),
-              "The value that is read for elements outside a tensor, where the default is 0. A copy that may leave the "
-              "tensor is then done by threads, without TMA; one that surely stays inside is done as without this.",
-              _out_of_bounds_fill),
+              "Set the value that is read for elements outside a tensor; the default is 0. Threads then do each copy that "
+              "may leave the tensor, without TMA.", _out_of_bounds_fill),
         _hint("annotate_padding", (_P("values"),),
               "The same as T.annotate_safe_value.", _out_of_bounds_fill),
         _hint("assume", (_P("condition"),),
-              "Promise that a condition holds. `T.assume(x % 8 == 0)` and `T.assume(x >= 0)`, in front of what uses "
-              "the variable x, may let TMA copy there: its boxes begin at multiples of 16 bytes of a row, and what it "
-              "stores at nothing negative. Of other conditions nothing is made yet. Where a promise does not hold, "
-              "results mean nothing.", _assume),
+              "Promise that a condition holds. `T.assume(x % 8 == 0)` and `T.assume(x >= 0)`, before the uses of the "
+              "variable x, may allow copies by TMA there: its boxes begin at multiples of 16 bytes of a row, and its "
+              "stores at no negative index. Other conditions have no effect yet. Where a promise does not hold, "
+              "results are undefined.", _assume),
         _hint("annotate_l2_hit_ratio", (_P("l2_hit_ratio_map"),),
-              "How much of a tensor should stay in the L2 cache.", _nothing("who launches the kernel sets that")),
+              "Set the share of a tensor that stays in the L2 cache.",
+              _nothing("who launches the kernel sets that")),
         _hint("annotate_min_blocks_per_sm", (_P("n"),),
-              "How many blocks should fit a multiprocessor.",
+              "Set the number of blocks that should fit a multiprocessor.",
               _nothing("registers are given out as the schedule needs")),
         _hint("annotate_restrict_buffers", (_P("buffers"),),
-              "Tensors that may overlap.", _nothing("tilec takes a tensor that is written not to overlap others")),
+              "Name tensors that may overlap.",
+              _nothing("tilec takes a tensor that is written not to overlap others")),
         _hint("annotate_compile_flags", (_P("flags"),),
               "Options of the CUDA compiler.", _nothing("there is no CUDA compiler; see tilec --help")),
         _hint("annotate_pass_configs", (_P("configs"),),
@@ -320,10 +324,10 @@ HINTS: dict[str, Hint] = {
         _hint("func_attr", (_P("attrs"),),
               "Attributes of the function.", _nothing("tilec reads no attributes")),
         _hint("sync_warp", (_P("mask", None),),
-              "Barriers stand where threads meet, those of a warp too: nothing is added.", lambda *_: None),
+              "Synchronise a warp. tilec places the barriers that are needed: nothing is added.", lambda *_: None),
         _hint("tma_store_arrive", (), "A store by TMA is a group of its own: nothing is added.", lambda *_: None),
         _hint("tma_store_wait", (_P("count", 0), _P("read", True)),
-              "Stores by TMA are waited for where their tile is needed again or handed on: nothing is added.",
+              "Wait for stores by TMA. tilec waits where their tile is reused or handed on: nothing is added.",
               lambda *_: None),
         _hint("disable_warp_group_reg_alloc", (), "Leave registers as they are shared out.", _REGISTERS),
         _hint("no_set_max_nreg", (), "Leave registers as they are shared out.", _REGISTERS),
@@ -332,4 +336,4 @@ HINTS: dict[str, Hint] = {
         _hint("annotate_ws_schedule", (_P("schedule"),), "A schedule with roles.", _ROLES),
     )
 }  # fmt: skip
-"""By path. They stand as statements, and before or after what they are about."""
+"""By dotted name. They stand as statements, before or after the use of their subject."""

@@ -1,6 +1,7 @@
-"""Names of the modules that TileLang's files import beside the language: `torch.float16`, `tvm.DataType`,
-`tilelang.cdiv`. Those that mean what a name of the language does are that name, and a few are answered from the target.
-Anything else of these modules belongs to programs, and is a mistake where a kernel uses it.
+"""Names of modules that TileLang's files import beside the language: `torch.float16`, `tvm.DataType`, `tilelang.cdiv`.
+
+Some are synonyms of names of the language, and a few are evaluated from the target. Any other name belongs to host
+programs, and is a mistake where a kernel uses it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _SAME = {
     "tilelang.next_power_of_2": "tilelang.math.next_power_of_2", "triton.next_power_of_2":
     "tilelang.math.next_power_of_2",
 }  # fmt: skip
-"""Other spellings, with the one that the tables of calls know."""
+"""By other spelling: the name in the tables of calls."""
 
 _EXPRESSIONS = ("tvm.tirx.", "tvm.tir.")
-"""The modules of TVM whose functions of expressions the language has as well."""
+"""The modules of TVM whose expression functions the language has as well."""
 _CONST = "tvm.tirx.const"
 _IN_TVM = {"Min": "T.min", "Max": "T.max", "const": _CONST}
 
@@ -32,7 +33,7 @@ _TYPED = Signature("const", (Parameter("value"), Parameter("dtype", "int32"), Pa
 
 
 def meaning(path: str) -> Value:
-    """What a dotted name of a module is: a name that is called or looked into, or a value."""
+    """Resolve a dotted name of a module to a name of the language, or to a value."""
     path = path.removeprefix("tilelang.") if path.startswith("tilelang.tvm") else path
     name = path.rpartition(".")[2]
     if path in _CONSTANTS:
@@ -46,16 +47,16 @@ def meaning(path: str) -> Value:
 
 
 def _next_power_of_2(context: Context, path: str, node: ast.Call) -> Value:
-    given = bind(_NEXT_POWER, *evaluate.operands(context, node), node.span)
-    return 1 << max(given.integer("n") - 1, 0).bit_length()
+    call = bind(_NEXT_POWER, *evaluate.operands(context, node), node.span)
+    return 1 << max(call.integer("n") - 1, 0).bit_length()
 
 
 def _const(context: Context, path: str, node: ast.Call) -> Value:
-    """A number of a type."""
-    given = bind(_TYPED, *evaluate.operands(context, node), node.span)
-    if not isinstance(given["value"].value, int | float):
-        given.refuse("value", "a number known at compile time")
-    return convert(given["value"], as_dtype(given["dtype"]))
+    """Evaluate a typed constant."""
+    call = bind(_TYPED, *evaluate.operands(context, node), node.span)
+    if not isinstance(call["value"].value, int | float):
+        call.refuse("value", "a number known at compile time")
+    return convert(call["value"], as_dtype(call["dtype"]))
 
 
 def _capability(context: Context, path: str, node: ast.Call) -> Value:
@@ -71,15 +72,15 @@ def _properties(context: Context, path: str, node: ast.Call) -> Value:
 
 
 def attribute(context: Context, path: str) -> Value:
-    """What a dotted name is that depends on the target, or else on nothing."""
+    """Resolve a dotted name that may depend on the target."""
     if path.startswith("torch.cuda.get_device_properties()."):
         major, minor = context.capability()
-        known: dict[str, Value] = {
+        properties: dict[str, Value] = {
             "multi_processor_count": context.multiprocessors(), "major": major, "minor": minor,
         }  # fmt: skip
         name = path.rpartition(".")[2]
-        if name in known:
-            return known[name]
+        if name in properties:
+            return properties[name]
     return meaning(path)
 
 
@@ -90,4 +91,4 @@ CALLS: dict[str, ReadsValue] = {
     "torch.cuda.is_available": _is_available,
     "torch.cuda.get_device_properties": _properties,
 }
-"""What calls of these give."""
+"""By dotted name: the functions that can be called."""

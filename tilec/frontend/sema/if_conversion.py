@@ -1,5 +1,8 @@
-"""An `if` on whose condition threads do not agree becomes several statements, each of which some threads skip. A
-schedule by hand counts it as the one statement that was written: what its entry says holds for all of them.
+"""Converted `if`s in manual schedules: an `if` whose condition differs from thread to thread becomes several
+statements.
+
+Each of these is skipped by some threads. A manual schedule counts them as the one statement of the text, whose entry
+holds for all of them.
 """
 
 from __future__ import annotations
@@ -17,32 +20,32 @@ from tilec.support.source import Span
 T = TypeVar("T")
 
 ConvertedIf = tuple[Span, tuple[tile.Stmt, ...]]
-"""Where such an `if` stands, and what has become of it."""
+"""The place of such an `if`, and its statements."""
 
 
 def gathered(
     body: tuple[tile.Stmt, ...], converted_ifs: list[ConvertedIf]
 ) -> tuple[tuple[tile.Stmt, ...], dict[Same[tile.Stmt], tuple[tile.Stmt, ...]]]:
-    """The body with one statement in place of the scheduled statements of each `if`, where the last of them stands; and
-    the parts of these. Of nested ones the outermost counts, which is the last in `converted_ifs`."""
+    """Replace the statements of each converted `if` by one, at the place of the last of them. Return the body, and the
+    parts of each replacement. Of nested ones the outermost counts, which is the last in `converted_ifs`."""
     number_of = {Same(part): number for number, (_, parts) in enumerate(converted_ifs) for part in parts}
     parts: dict[int, list[tile.Stmt]] = {}
-    for stmt, again in zip(body, replayable(body), strict=True):
-        if not again and Same(stmt) in number_of:
+    for stmt, is_replayed in zip(body, replayable(body), strict=True):
+        if not is_replayed and Same(stmt) in number_of:
             parts.setdefault(number_of[Same(stmt)], []).append(stmt)
-    found: list[tile.Stmt] = []
-    made: dict[Same[tile.Stmt], tuple[tile.Stmt, ...]] = {}
-    part_of = {Same(s): number for number, several in parts.items() if len(several) > 1 for s in several}
+    new_body: list[tile.Stmt] = []
+    parts_by_replacement: dict[Same[tile.Stmt], tuple[tile.Stmt, ...]] = {}
+    part_of = {Same(s): number for number, group in parts.items() if len(group) > 1 for s in group}
     for stmt in body:
         if Same(stmt) not in part_of:
-            found.append(stmt)
+            new_body.append(stmt)
             continue
-        several = parts[part_of[Same(stmt)]]
-        if stmt is several[-1]:
-            whole = tile.If(tile.Const(True, BOOL), tuple(several), (), converted_ifs[part_of[Same(stmt)]][0])
-            made[Same(whole)] = whole.then
-            found.append(whole)
-    return tuple(found), made
+        group = parts[part_of[Same(stmt)]]
+        if stmt is group[-1]:
+            replacement = tile.If(tile.Const(True, BOOL), tuple(group), (), converted_ifs[part_of[Same(stmt)]][0])
+            parts_by_replacement[Same(replacement)] = replacement.then
+            new_body.append(replacement)
+    return tuple(new_body), parts_by_replacement
 
 
 def spread(
@@ -51,16 +54,16 @@ def spread(
     scheduling_hints: tile.SchedulingHints,
     parts: tuple[tuple[tile.Stmt, ...], ...],
 ) -> tuple[tuple[int, ...], tuple[int, ...], tile.SchedulingHints]:
-    """The lists for the parts of each statement: all in its stage and, one after another, at its place."""
-    first = [sum(len(p) for p in parts[:i]) for i in range(len(parts))]
-    before = [sum(len(parts[j]) for j in range(len(parts)) if order[j] < o) for o in order]
+    """Expand schedule lists to the parts of each statement: all in its stage and, one after another, at its place."""
+    first_number = [sum(len(p) for p in parts[:i]) for i in range(len(parts))]
+    position = [sum(len(parts[j]) for j in range(len(parts)) if order[j] < o) for o in order]
 
     def each(entries: tuple[T, ...]) -> tuple[T, ...]:
         return tuple(e for e, several in zip(entries, parts, strict=True) for _ in several)
 
     def numbers(awaited: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(
-            first[i] + k
+            first_number[i] + k
             for i in awaited
             for k, part in enumerate(parts[i])
             if len(parts[i]) == 1 or any(True for _ in writes(part))
@@ -68,7 +71,7 @@ def spread(
 
     return (
         each(stage),
-        tuple(b + k for b, several in zip(before, parts, strict=True) for k in range(len(several))),
+        tuple(b + k for b, several in zip(position, parts, strict=True) for k in range(len(several))),
         replace(
             scheduling_hints,
             asynchronous=None if scheduling_hints.asynchronous is None else each(scheduling_hints.asynchronous),

@@ -1,8 +1,8 @@
-"""Indices are 32-bit integers: what a kernel computes in 64 bits to address an element becomes one.
+"""Conversion of indices to 32 bits, in which kernels address elements.
 
-An extent is at most 2³¹ - 1, so an index in 64 bits that 32 do not hold is outside of every tensor, and stays so: it
-becomes the nearest that they hold. A sum is computed in 32 bits only if it and both its sides are known to fit: a side
-that has become the nearest may come back inside when the other one is added.
+An extent is at most 2³¹ - 1, so a 64-bit index that 32 bits do not hold is outside every tensor. It is clamped, and so
+stays outside. A sum is computed in 32 bits only if it and both operands are known to fit: a clamped operand may come
+back inside when the other one is added.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _LOW, _HIGH = integer_range(INT32)
 
 
 def as_index(expr: tile.Expr, ranges: Mapping[str, tuple[int, int]]) -> tile.Expr:
-    """The integer as int32. `ranges` are the smallest and largest values of variables, by name."""
-    known: dict[tile.Var, Interval] = (
+    """Convert an integer to int32. `ranges` are the smallest and largest values of variables, by name."""
+    intervals: dict[tile.Var, Interval] = (
         {} if expr.dtype.bits < 64 else {tile.Var(name): ends for name, ends in ranges.items()}
     )
-    return fold_expr(_narrowed(expr, known))
+    return fold_expr(_narrowed(expr, intervals))
 
 
 def _narrowed(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.Expr:
@@ -39,10 +39,10 @@ def _narrowed(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.Expr
         ):
             return tile.Binary(expr.op, _narrowed(a, ranges), _narrowed(b, ranges), INT32)
         case _:
-            held = tile.Binary("min", expr, constant(_HIGH, expr.dtype), expr.dtype)
+            clamped = tile.Binary("min", expr, constant(_HIGH, expr.dtype), expr.dtype)
             if expr.dtype.kind == "int":
-                held = tile.Binary("max", held, constant(_LOW, expr.dtype), expr.dtype)
-            return tile.Cast(held, INT32)
+                clamped = tile.Binary("max", clamped, constant(_LOW, expr.dtype), expr.dtype)
+            return tile.Cast(clamped, INT32)
 
 
 def _fits(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> bool:

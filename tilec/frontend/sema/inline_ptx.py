@@ -1,4 +1,4 @@
-"""T.ptx: instructions that a kernel's author writes, on the elements and variables of the kernel."""
+"""T.ptx: PTX instructions of the kernel's author, on elements and variables of the kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilec.support.diagnostics import fail
 
 
 def value(context: Context, call: Call) -> tile.Expr:
-    """What the instructions compute. Their type is `dtype`, or that of the first value that goes in."""
+    """Evaluate T.ptx to an expression. Its type is `dtype`, or that of the first input."""
     text = call["text"].value
     if not isinstance(text, str):
         call.refuse("text", 'PTX in a string, as in "fma.rn.f32 {0}, {1}, {2}, {3};"')
@@ -39,22 +39,22 @@ def value(context: Context, call: Call) -> tile.Expr:
 
 
 def statement(context: Context, path: str, node: ast.Call) -> None:
-    """`T.ptx(text, out=x, ins=…)` is `x = T.ptx(text, ins=…)`, of the type of x."""
+    """Elaborate `T.ptx(text, out=x, ins=…)` as `x = T.ptx(text, ins=…)`, of the type of x."""
     outs = [k for k in node.keywords if k.name == "out"]
     if not outs:
         fail("unused-value", "T.ptx computes something, and nobody takes it", node.span,
              help="write out=x, or assign it: x = T.ptx(…)")  # fmt: skip
     rest = tuple(k for k in node.keywords if k.name != "out")
     if not any(k.name == "dtype" for k in rest):
-        held = as_expr(evaluate.operand(context, outs[0].value)).dtype
-        rest = (*rest, ast.Keyword("dtype", ast.String(held.name, outs[0].span), outs[0].span))
-    made = replace(node, keywords=rest)
-    assignments.assign(context, ast.Assign((outs[0].value,), made, node.span))
+        out_dtype = as_expr(evaluate.operand(context, outs[0].value)).dtype
+        rest = (*rest, ast.Keyword("dtype", ast.String(out_dtype.name, outs[0].span), outs[0].span))
+    assigned = replace(node, keywords=rest)
+    assignments.assign(context, ast.Assign((outs[0].value,), assigned, node.span))
 
 
 def _inputs(call: Call) -> tuple[Value, ...]:
-    given = call["ins"].value
-    return given if isinstance(given, tuple) else tuple(given) if isinstance(given, list) else (given,)
+    inputs = call["ins"].value
+    return inputs if isinstance(inputs, tuple) else tuple(inputs) if isinstance(inputs, list) else (inputs,)
 
 
 def _check_type(call: Call, name: str, dtype: DType) -> None:

@@ -1,12 +1,12 @@
-"""`break` and `continue`. They are no jumps here: what follows a branch that may leave the iteration becomes a part of
-its other branch, so that a `continue` is the end of a branch and a `break` stands where an iteration ends anyway.
+"""`break` and `continue`, converted to structured control flow.
 
-Where both branches may reach what follows, it is not written twice. A flag says whether the iteration goes on: a jump
-clears it, and what follows is guarded by it. A loop that is written out at compile time has a flag of its own, which
-`break` clears and which guards the iterations behind.
+After a branch that may leave the iteration, the rest of the body moves into the other branch. So a `continue` ends a
+branch, and a `break` stands where an iteration ends anyway. Where both branches may reach the rest, it is not copied
+but guarded by a flag, which a jump clears. An unrolled loop has a second flag: `break` clears it, and it guards the
+following iterations.
 
-A flag is a variable. In a nest, where each element would need its own, it is a value: the conditions under which a jump
-is reached, all of them bound outside the branches.
+A flag is a variable. In a nest, where each element would need its own, it is a value instead: the conditions under
+which a jump is reached, all of them bound outside the branches.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tilec.support.source import Span
 Body = tuple[ast.Stmt, ...]
 
 VALUES = "a loop over values"
-"""What a loop runs over that is none of the language's own."""
+"""The kind of a loop over values known at compile time."""
 _LEAVABLE = ("while", "range", "T.serial", "T.Serial", PERSISTENT.name, VALUES)
 
 
@@ -46,8 +46,8 @@ _LEAVABLE = ("while", "range", "T.serial", "T.Serial", PERSISTENT.name, VALUES)
 
 @dataclass(eq=False, slots=True)
 class Flag:
-    """Holds from its moment on until something clears it. Outside nests `variable` is 1 so long. In a nest `held` says
-    whether it held when it was last asked for; under the conditions `cleared` it has been cleared since."""
+    """A flag that holds from `moment` on until a jump clears it. Outside nests `variable` is 1 while it holds. In a
+    nest `held` is its value when it was last read; any of `clearing_conditions` has cleared it since."""
 
     name: str
     moment: reading.Moment
@@ -78,7 +78,7 @@ class Flag:
         for condition in self.cleared:
             not_cleared = tile.Unary("not", condition, BOOL)
             self.held = not_cleared if self.held is None else _both(self.held, not_cleared)
-        assert self.held is not None, "a flag is asked for that nothing clears"
+        assert self.held is not None, "a flag is read that nothing clears"
         if self.cleared:
             self.held, self.cleared = _bound(context, self.name, self.held, span), []
         return self.held
@@ -89,8 +89,8 @@ def _both(a: tile.Expr, b: tile.Expr) -> tile.Expr:
 
 
 def _part(context: Context, sides: branches.Sides, condition: tile.Expr) -> None:
-    """The sides of a condition in which jumps clear flags. In a nest what they bind stays known behind them: binds
-    stand outside the branches, in which all others are guarded one after another."""
+    """Elaborate both sides of a branch whose jumps clear flags. In a nest the branch is flattened: its binds stay
+    visible after it, and its other statements are guarded."""
     if not context.is_parallel:
         branches.branch(context, sides, condition)
         return
@@ -110,7 +110,7 @@ def _part(context: Context, sides: branches.Sides, condition: tile.Expr) -> None
 
 
 def _here(context: Context, condition: tile.Expr) -> tile.Expr:
-    """The condition, and that of the branches around it."""
+    """Return the condition, joined with that of the enclosing branches."""
     return _both(context.path[-1], condition) if context.path else condition
 
 
@@ -122,22 +122,22 @@ def _bound(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Va
 
 
 def _spread(context: Context, holds: tile.Var, body: list[tile.Stmt], span: Span) -> list[tile.Stmt]:
-    """The statements of a branch without the branch: binds read something only where the condition holds, all others
-    are guarded by it. What branches inside have left here knows its own condition, of which this is a part."""
-    made: list[tile.Stmt] = []
-    given: set[tile.Expr] = set()
-    for is_known, part in itertools.groupby(body, partial(_is_spread, context)):
+    """Return the statements of a branch without the branch: binds read memory only where the condition holds, all
+    others are guarded by it. Statements of inner branches keep their own guard, which implies this one."""
+    flat: list[tile.Stmt] = []
+    atomic_results: set[tile.Expr] = set()
+    for is_unguarded, part in itertools.groupby(body, partial(_is_spread, context)):
         statements = [_selected(context, holds, stmt) for stmt in part]
         used = (e for s in tile.walk(tuple(statements)) for x in expressions(s) for e in tile.walk_expr(x))
-        if not given.isdisjoint(used):
+        if not atomic_results.isdisjoint(used):
             raise _Unseen(span)
-        given |= {s.previous for s in tile.walk(tuple(statements)) if isinstance(s, tile.Store) and s.previous}
-        made += statements if is_known else [tile.If(holds, tuple(statements), (), span)]
-    return made
+        atomic_results |= {s.previous for s in tile.walk(tuple(statements)) if isinstance(s, tile.Store) and s.previous}
+        flat += statements if is_unguarded else [tile.If(holds, tuple(statements), (), span)]
+    return flat
 
 
 def _is_spread(context: Context, stmt: tile.Stmt) -> bool:
-    """Whether the statement can stand outside the branch as it is, or will."""
+    """Return whether the statement is a bind, or guarded already by an inner branch."""
     return isinstance(stmt, tile.Bind) or (isinstance(stmt, tile.If) and stmt.condition in context.spread)
 
 
@@ -152,7 +152,7 @@ def _selected(context: Context, holds: tile.Var, stmt: tile.Stmt) -> tile.Stmt:
 
 
 class _Unseen(Exception):
-    """What an atomic operation of a nest found is used in another branch than that in which it was done."""
+    """A nest uses the result of an atomic operation outside the branch of that operation."""
 
     def __init__(self, span: Span) -> None:
         self.span = span
@@ -163,10 +163,10 @@ class _Unseen(Exception):
 
 @dataclass(eq=False, slots=True)
 class Iteration:
-    """An iteration that is being read, of a loop of this kind. `begin` is where its statements begin; `loop` is where a
-    loop that is written out begins. Inside so many branches (`guarded`) a jump skips what is guarded behind them:
-    `guards` of them have cleared `goes_on`. `stays` is cleared where the loop is left, `is_left` is so where no other
-    iteration follows at all. With `is_copied` what follows a branch is written twice instead of guarded."""
+    """The iteration that is being elaborated, of a loop of this kind. `begin` is the moment before its statements,
+    `loop` that before an unrolled loop. `guarded` counts the enclosing branches whose rest is guarded by `goes_on`;
+    `guards` counts the jumps that cleared it. `break` clears `stays_in_loop`. `is_left` says that an unrolled loop ends
+    with this iteration. With `copies_rest` the rest after a branch is copied instead of guarded."""
 
     kind: str
     begin: reading.Moment
@@ -183,7 +183,7 @@ class Iteration:
 
 
 class _Left(Exception):
-    """A loop that is written out has been left, whatever is known at run time."""
+    """An unrolled loop is left, whatever the values at run time."""
 
 
 @contextmanager
@@ -196,9 +196,9 @@ def _reading(context: Context, iteration: Iteration) -> Iterator[None]:
 
 
 def iteration(context: Context, kind: str, span: Span, body: Body) -> None:
-    """The statements of an iteration of a loop that runs over this."""
-    made = Iteration(kind, reading.now(context))
-    with _reading(context, made):
+    """Elaborate the statements of an iteration. Errors: `misplaced-statement`."""
+    current = Iteration(kind, reading.now(context))
+    with _reading(context, current):
         try:
             context.block(body)
         except _Unseen as found:
@@ -211,34 +211,34 @@ def iteration(context: Context, kind: str, span: Span, body: Body) -> None:
 
 
 def written_out(context: Context, kind: str, span: Span, bodies: Iterator[Callable[[], None]]) -> None:
-    """The iterations of a loop that is written out at compile time, one after another."""
+    """Elaborate the iterations of a loop that is unrolled at compile time, one after another."""
     loop, stays = reading.now(context), None
     for body in bodies:
-        made = Iteration(kind, loop, loop, stays=stays)
+        current = Iteration(kind, loop, loop, stays=stays)
 
-        def once(body: Callable[[], None] = body, made: Iteration = made) -> None:
-            made.begin = reading.now(context)
-            made.goes_on = Flag("goes_on", made.begin)
+        def once(body: Callable[[], None] = body, current: Iteration = current) -> None:
+            current.begin = reading.now(context)
+            current.goes_on = Flag("goes_on", current.begin)
             try:
-                with _reading(context, made):
+                with _reading(context, current):
                     body()
             except _Left:
-                made.is_left = True
+                current.is_left = True
 
         if stays is None:
             once()
         else:
             _part(context, branches.Sides(span, span, once), stays.holds(context, span))
-        if made.is_left:
+        if current.is_left:
             break
-        stays = made.stays
+        stays = current.stays
 
 
 @contextmanager
 def loop(context: Context, kind: str, span: Span) -> Iterator[None]:
-    """Inside is an iteration of a loop of this kind, which `break` leaves."""
+    """Enter a loop of this kind, which `break` leaves: inside, its iteration is elaborated."""
     context.loops.append(kind)
-    context.pipelines.looked.clear()  # in the next iteration it would be about another stage
+    context.pipelines.looked.clear()  # the next iteration asks about another stage
     outer, context.withs = context.withs, 0
     try:
         with context.ledger.loop(Path(span, "the next iteration begins with it")):
@@ -253,7 +253,7 @@ def loop(context: Context, kind: str, span: Span) -> Iterator[None]:
 
 
 def carry_out(context: Context, stmt: ast.Stmt, rest: Body) -> bool:
-    """Carry out a statement that may jump, with all that follows it; whether it is one."""
+    """Elaborate a statement that may jump, together with the rest of the body. Return whether it is one."""
     match stmt:
         case ast.If() if _may_jump(context, stmt):
             _branch(context, stmt, rest)
@@ -266,7 +266,7 @@ def carry_out(context: Context, stmt: ast.Stmt, rest: Body) -> bool:
 
 
 def _branch(context: Context, node: ast.If, rest: Body) -> None:
-    """An `if` in which the iteration may end."""
+    """Elaborate an `if` that may end the iteration, together with the rest of the body."""
     condition = arithmetic.condition(evaluate.operand(context, node.condition))
     if isinstance(condition, bool):
         context.block((*(node.then if condition else node.orelse), *rest))
@@ -285,7 +285,7 @@ def _branch(context: Context, node: ast.If, rest: Body) -> None:
 def _continue_in_branches(
     context: Context, iteration: Iteration | None, node: ast.If, rest: Body, condition: tile.Expr
 ) -> None:
-    """The branch, of which each side goes on with what follows if it gets there."""
+    """Elaborate the branch, with the rest appended to each side that can reach it."""
     then = (*node.then, *rest) if _falls(context, node.then) else node.then
     orelse = (*node.orelse, *rest) if _falls(context, node.orelse) else node.orelse
     is_flagged = iteration is not None and (iteration.guarded or (iteration.loop and leaves(context, (node, *rest))))
@@ -294,7 +294,7 @@ def _continue_in_branches(
 
 
 def _guard_in_nest(context: Context, iteration: Iteration, node: ast.If, rest: Body, condition: tile.Expr) -> None:
-    """The outermost branch in a nest behind which something is guarded."""
+    """Guard the rest after the outermost jumping branch of a nest, or copy it where an atomic result escapes."""
     begin, outer, stays = reading.now(context), iteration.goes_on, iteration.stays
     if stays is not None:
         stays = replace(stays, cleared=list(stays.cleared))
@@ -313,14 +313,14 @@ def _guard_in_nest(context: Context, iteration: Iteration, node: ast.If, rest: B
 
 
 def _guard(context: Context, iteration: Iteration, node: ast.If, rest: Body, condition: tile.Expr) -> None:
-    """The branch, and what follows it where no jump has skipped that."""
-    before = iteration.guards
+    """Elaborate the branch, then the rest, guarded by the flag that the jumps of the branch clear."""
+    guards_before = iteration.guards
     iteration.guarded += 1
     try:
         _part(context, _sides(context, node, node.then, node.orelse), condition)
     finally:
         iteration.guarded -= 1
-    if iteration.guards == before:  # its jumps stand in branches that are never taken
+    if iteration.guards == guards_before:  # its jumps stand in branches that are never taken
         context.block(rest)
         return
     goes_on = iteration.goes_on.holds(context, node.span)
@@ -335,7 +335,6 @@ def _guard(context: Context, iteration: Iteration, node: ast.If, rest: Body, con
 
 
 def _leave_if_asked(context: Context, iteration: Iteration, span: Span) -> None:
-    """Leave the loop where a jump has asked for it."""
     assert iteration.stays is not None
     stays = iteration.stays.holds(context, span)
     context.out.append(tile.If(tile.Unary("not", stays, BOOL), (tile.Break(span),), (), span))
@@ -348,7 +347,7 @@ def _sides(context: Context, node: ast.If, then: Body, orelse: Body) -> branches
 
 
 def _falls(context: Context, body: Body) -> bool:
-    """Whether what stands behind these statements may be reached."""
+    """Return whether control may reach the end of these statements."""
     for stmt in body:
         if _jump(context, stmt) is not None:
             return False
@@ -358,14 +357,14 @@ def _falls(context: Context, body: Body) -> bool:
 
 
 def _may_jump(context: Context, stmt: ast.Stmt) -> bool:
-    """Whether the statement may leave the iteration of the loop it stands in; loops inside it keep their jumps."""
+    """Return whether the statement may leave the enclosing iteration. Inner loops keep their own jumps."""
     if isinstance(stmt, ast.If):
         return any(_may_jump(context, s) for s in (*stmt.then, *stmt.orelse))
     return _jump(context, stmt) is not None
 
 
 def leaves(context: Context, body: Body) -> bool:
-    """Whether the loop that has this body may be left by a `break`, however that is spelled."""
+    """Return whether this body may leave its loop, by `break` or by T.loop_break()."""
     return any(
         leaves(context, (*s.then, *s.orelse)) if isinstance(s, ast.If) else isinstance(_jump(context, s), ast.Break)
         for s in body
@@ -373,7 +372,7 @@ def leaves(context: Context, body: Body) -> bool:
 
 
 def _jump(context: Context, stmt: ast.Stmt) -> ast.Break | ast.Continue | None:
-    """The jump that a statement is: T.loop_break(), by whatever name it came in, is a `break`."""
+    """Return the jump that a statement is, if any. T.loop_break(), under any imported name, is a `break`."""
     match stmt:
         case ast.Break() | ast.Continue():
             return stmt
@@ -389,7 +388,6 @@ def _jump(context: Context, stmt: ast.Stmt) -> ast.Break | ast.Continue | None:
 
 
 def leave(context: Context, node: ast.Break | ast.Continue) -> None:
-    """End the iteration, or the loop."""
     word = "break" if isinstance(node, ast.Break) else "continue"
     iteration = context.iterations[-1] if context.iterations else None
     if iteration is None and context.loops and context.calls:
@@ -435,7 +433,7 @@ def _check_leavable(context: Context, iteration: Iteration, span: Span) -> None:
 
 
 def _end_iteration(context: Context, iteration: Iteration, node: ast.Break | ast.Continue, word: str) -> None:
-    """The end of an iteration that runs in a loop."""
+    """End an iteration of a loop that is not unrolled."""
     if isinstance(node, ast.Break) or iteration.guarded:
         context.ledger.leave(node.span, word)
     if not isinstance(node, ast.Break):
@@ -447,7 +445,7 @@ def _end_iteration(context: Context, iteration: Iteration, node: ast.Break | ast
 
 
 def _clear_stays(context: Context, iteration: Iteration, begin: reading.Moment, span: Span) -> None:
-    """No iteration follows this one."""
+    """Note in the flag of the loop that no iteration follows."""
     if iteration.stays is None:
         iteration.stays = Flag("stays", begin)
     iteration.stays.clear(context, span)

@@ -1,4 +1,4 @@
-"""A kernel's function to tile IR: parameters, the launch, its context."""
+"""Elaboration of the function of a kernel: its parameters, its launch, and the kernel that its body makes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Param = tile.Buffer | tile.Var
 
 
 class Incomplete(CompileError):
-    """All that is wrong with the statements of a kernel; `kernel` is what they leave of it."""
+    """All mistakes in the statements of a kernel; `kernel` is what they leave of it."""
 
     def __init__(self, kernel: tile.Kernel, mistakes: CompileError) -> None:
         super().__init__(*mistakes.diagnostics)
@@ -66,8 +66,8 @@ class Incomplete(CompileError):
 def kernel(
     function: ast.Function, context: Context, params: Callable[[], tuple[Param, ...]], number: int = 0
 ) -> tile.Kernel:
-    """The kernel of launch `number`, or all that is wrong with it. `params` are asked for once its statements have
-    run."""
+    """Elaborate launch `number` of a function. `params` is called once its statements have run. Errors: all mistakes of
+    the kernel, as an `IncompleteKernel` where something is left of it."""
     launch = None
     with context.mistakes.caught():
         launch = _launch_statement(context, function, number)
@@ -82,18 +82,18 @@ def kernel(
         context.mistakes.end()
     assert launch is not None
     context.block(launch.body)
-    made = _made(function, context, shape, lambda: (*params(), *between))
+    built = _made(function, context, shape, lambda: (*params(), *between))
     if context.mistakes.met:
         context.mistakes.join(context.schedule_mistakes)
         try:
             context.mistakes.end()
         except CompileError as error:
-            raise Incomplete(_without_layouts(made), error) from None
-    return made
+            raise Incomplete(_without_layouts(built), error) from None
+    return built
 
 
 def _without_layouts(kernel: tile.Kernel) -> tile.Kernel:
-    """A kernel of which statements are missing: they would have had a say in how its fragments lie."""
+    """Add a statement in place of the missing ones, which would have shaped the layouts of all fragments."""
     fragments = tuple(b for b in kernel.buffers if b.scope == "fragment")
     return replace(kernel, body=(refused((), fragments, kernel.span), *kernel.body))
 
@@ -108,7 +108,7 @@ def _made(
     statements, buffers = with_parts(statements, context.reducers, [*context.buffers, *copies])
     if uses_rank(statements):
         statements = with_rank(statements, rank(shape.block_vars, context.cluster), function.name_span)
-    made = tile.Kernel(
+    built = tile.Kernel(
         function.name,
         resolved(context, params()),
         shape.grid,
@@ -122,14 +122,14 @@ def _made(
         raster=context.hints.raster,
         subtiles=tuple(context.hints.subtiles.values()),
     )
-    made = with_values(made, context.hints.out_of_bounds_fill, context.unique.take)
-    without_effect(made, context.has_explicit_roles, context.warn)
-    if not context.mistakes.met:  # what is wrong may have been what was to use them
-        warn_of_unused(context, function, made.params)
-    if not context.mistakes.met:  # what is missing may have been a load
-        made = with_stages(made, context.hints.stages, context.schedule_mistakes)
-        made = with_register_stages(made, context.hints.stages, context.schedule_mistakes)
-    return dynamic.with_sizes(with_awaited(made, context.warn, context.schedule_mistakes))
+    built = with_values(built, context.hints.out_of_bounds_fill, context.unique.take)
+    without_effect(built, context.has_explicit_roles, context.warn)
+    if not context.mistakes.met:  # a mistake may be where they were to be used
+        warn_of_unused(context, function, built.params)
+    if not context.mistakes.met:  # a missing statement may have been a load
+        built = with_stages(built, context.hints.stages, context.schedule_mistakes)
+        built = with_register_stages(built, context.hints.stages, context.schedule_mistakes)
+    return dynamic.with_sizes(with_awaited(built, context.warn, context.schedule_mistakes))
 
 
 # ---- the launch ------------------------------------------------------------------------------------------------------
@@ -137,29 +137,29 @@ def _made(
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """What the with statement says."""
+    """The grid of a launch, and the variables of its block indices."""
 
     grid: tuple[tile.Extent, ...]
     block_vars: tuple[tile.Var, ...]
 
 
 def _launch_statement(context: Context, function: ast.Function, number: int) -> ast.With:
-    """The `with T.Kernel(…)` of this number; before it, constants may be computed."""
+    """Return the `with T.Kernel(…)` of this number. Statements before it are elaborated: they compute constants."""
     launch: ast.With | None = None
-    behind: ast.Stmt | None = None
+    trailing: ast.Stmt | None = None
     for statement in _decided(context, function.body):
         with context.mistakes.caught():
             if isinstance(statement, ast.With) and _is_launch(context, statement):
                 launch = statement if context.launches == number else launch
                 context.launches += 1
-                behind = None
+                trailing = None
             elif launch is not None and not isinstance(statement, ast.Pass | ast.Return):
-                behind = behind or statement
+                trailing = trailing or statement
             else:
                 _before(context, statement)
-    if behind is not None:
+    if trailing is not None:
         with context.mistakes.caught():
-            fail("misplaced-statement", "nothing may follow the last T.Kernel block", behind.span.first_line())
+            fail("misplaced-statement", "nothing may follow the last T.Kernel block", trailing.span.first_line())
     if launch is None:
         fail(
             "missing-kernel",
@@ -171,13 +171,13 @@ def _launch_statement(context: Context, function: ast.Function, number: int) -> 
 
 
 def _between_launches(context: Context) -> tuple[Param, ...]:
-    """The tensors that T.alloc_global makes before several launches. What one leaves there the next ones read, so that
-    whoever launches them has the memory: they are parameters, behind those of the function."""
+    """Take the tensors that T.alloc_global makes before several launches. One launch fills them for the next, so
+    whoever launches the kernels provides their memory: they become the last parameters."""
     if context.launches < 2:
         return ()
-    found = tuple(context.buffers)
+    tensors = tuple(context.buffers)
     context.buffers.clear()
-    return found
+    return tensors
 
 
 def _is_launch(context: Context, statement: ast.With) -> bool:
@@ -199,8 +199,8 @@ def _before(context: Context, statement: ast.Stmt) -> None:
 
 
 def _decided(context: Context, statements: tuple[ast.Stmt, ...]) -> Generator[ast.Stmt, None, bool]:
-    """The statements of a function up to its `return`, with those under each `if` that decides about a launch or a
-    return; gives back whether there was one."""
+    """Yield the statements of a function up to its `return`, with the chosen side of each `if` that decides about a
+    launch or a return. Return whether there was a `return`."""
     for statement in statements:
         ends = (is_launch(n) or isinstance(n, ast.Return) for n in ast.walk(statement))
         if isinstance(statement, ast.If) and any(ends):
@@ -246,7 +246,7 @@ def _launched(context: Context, launch: ast.With) -> _Launch:
 
 
 def header(context: Context, function: ast.Function) -> tuple[Param, ...]:
-    """The parameters of a function that has a type for each."""
+    """Bind the parameters of a function that gives each a type."""
     params: list[Param] = []
     for node in function.params:
         try:
@@ -273,10 +273,10 @@ def _parameter(context: Context, node: ast.Parameter) -> Param:
 
 
 def parameter(context: Context, name: str, annotation: ast.Expr, span: Span) -> Param:
-    """A tensor or a scalar, as its type says, under its name."""
-    found = tensor(context, annotation, name, span)
-    if found is not None:
-        param: Param = replace(found, name=context.unique.take(name))
+    """Bind a parameter: a tensor, a pointer or a scalar, as its annotation says."""
+    buffer = tensor(context, annotation, name, span)
+    if buffer is not None:
+        param: Param = replace(buffer, name=context.unique.take(name))
     elif _is_pointer(context, annotation):
         param = pointer(context, name, span)
     else:
@@ -287,7 +287,8 @@ def parameter(context: Context, name: str, annotation: ast.Expr, span: Span) -> 
 
 
 def tensor(context: Context, annotation: ast.Expr, name: str, span: Span) -> tile.Buffer | None:
-    """What `T.Tensor((M, K), dtype)`, `T.Tensor[(M, K), dtype]` or the same of T.StridedTensor describes."""
+    """Return the tensor that an annotation describes, if any: `T.Tensor((M, K), dtype)`, `T.Tensor[(M, K), dtype]` or
+    the same of T.StridedTensor."""
     match annotation:
         case ast.Call() if (signature := _TENSORS.get(evaluate.callee(context, annotation) or "")) is not None:
             return described(bind(signature, *evaluate.arguments(context, annotation), annotation.span), name, span)
@@ -301,7 +302,7 @@ def tensor(context: Context, annotation: ast.Expr, name: str, span: Span) -> til
 
 
 def _is_pointer(context: Context, annotation: ast.Expr) -> bool:
-    """Whether it is T.ptr, or T.ptr(dtype)."""
+    """Return whether the annotation is T.ptr, or T.ptr(dtype)."""
     if isinstance(annotation, ast.Call) and evaluate.callee(context, annotation) == POINTER.name:
         bind(POINTER, *evaluate.arguments(context, annotation), annotation.span)
         return True
@@ -363,25 +364,24 @@ def _grid_extent(argument: Argument, limit: int) -> tile.Extent:
 
 
 def _threads(call: Call) -> tuple[int, int, int]:
-    """Along x, y and z."""
+    """Read the threads of a block along x, y and z."""
     argument = call["threads"]
     dims = argument.value if isinstance(argument.value, tuple) else (argument.value,)
-    known = [dim for dim in dims if isinstance(dim, int) and not isinstance(dim, bool)]
-    if len(known) < len(dims) or not 1 <= len(dims) <= 3:
+    extents = [dim for dim in dims if isinstance(dim, int) and not isinstance(dim, bool)]
+    if len(extents) < len(dims) or not 1 <= len(dims) <= 3:
         call.refuse("threads", "an integer, or up to three, known at compile time")
-    threads = math.prod(known)
+    threads = math.prod(extents)
     if not 1 <= threads <= _MAX_THREADS:
         title = f"a block has 1 to {_MAX_THREADS} threads"
         fail("bad-threads", title, argument.span, f"this is {threads}")
-    x, y, z = (*known, 1, 1)[:3]
+    x, y, z = (*extents, 1, 1)[:3]
     return x, y, z
 
 
 def _tell_of_others(context: Context, span: Span) -> None:
-    """Blocks run in whole warps."""
-    asked = math.prod(context.thread_extents)
-    if context.threads > asked:
-        title = f"a block of {asked} {'thread' if asked == 1 else 'threads'} takes as long as one of {context.threads}"
+    count = math.prod(context.thread_extents)
+    if context.threads > count:
+        title = f"a block of {count} {'thread' if count == 1 else 'threads'} takes as long as one of {context.threads}"
         context.warn(
             warning(
                 "partial-warp",
@@ -396,7 +396,7 @@ def _tell_of_others(context: Context, span: Span) -> None:
 def _block_vars(context: Context, launch: ast.With, rank: int) -> tuple[tile.Var, ...]:
     target = launch.target
     if target is None:
-        # Nobody asks which block it is.
+        # The kernel uses no block index.
         return tuple(tile.Var(context.unique.take(name)) for name in ("bx", "by", "bz")[:rank])
     names = target_names(target, rank, "as ({})")
     variables = tuple(tile.Var(context.unique.take(name.id)) for name in names)

@@ -1,4 +1,4 @@
-"""T.Fragment and T.Layout: their lambdas, applied to variables, become formulas."""
+"""T.Fragment and T.Layout: formulas, made by applying their lambdas to variables."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ LAYOUT = Signature("T.Layout", (Parameter("shape"), Parameter("forward_fn")))
 
 
 def fragment_layout(context: Context, call: Call) -> tile.LoopLayout:
-    """T.Fragment: which thread has each element of a shape, and as its how-manieth."""
+    """Make the layout of T.Fragment: the thread of each element, and its index among the elements of the thread."""
     shape = as_shape(call["shape"], "the shape of a layout")
     copies = call.integer("replicate")
     if copies < 1:
         call.refuse("replicate", "a number of copies, at least 1")
     variables = tuple(tile.Var(f"%{d}") for d in range(len(shape)))
-    of_copies = tile.Var(f"%{len(shape)}") if copies > 1 else None
-    given = [key for key in ("forward_fn", "forward_thread_fn", "forward_index_fn") if call[key].value is not None]
-    values = tuple(_applied(context, call, key, variables, of_copies) for key in given)
-    pair = values[0] if given == ["forward_fn"] else (*values, None) if given == ["forward_thread_fn"] else values
+    copy_var = tile.Var(f"%{len(shape)}") if copies > 1 else None
+    keys = [key for key in ("forward_fn", "forward_thread_fn", "forward_index_fn") if call[key].value is not None]
+    values = tuple(_applied(context, call, key, variables, copy_var) for key in keys)
+    pair = values[0] if keys == ["forward_fn"] else (*values, None) if keys == ["forward_thread_fn"] else values
     if not isinstance(pair, tuple) or len(pair) != 2:
         fail(
             "loop-layout",
@@ -49,12 +49,12 @@ def fragment_layout(context: Context, call: Call) -> tile.LoopLayout:
         )
     thread, index = (None if v is None else fold_expr(cast(as_expr(Argument(v, call.span)), INT32)) for v in pair)
     assert thread is not None
-    if of_copies is not None and of_copies not in {
+    if copy_var is not None and copy_var not in {
         *tile.walk_expr(thread),
         *(() if index is None else tile.walk_expr(index)),
     }:
-        copies, of_copies = 1, None  # all copies are one
-    return tile.LoopLayout(shape, (*variables, *((of_copies,) if of_copies else ())), thread, index, call.span, copies)
+        copies, copy_var = 1, None  # the layout does not depend on the copy
+    return tile.LoopLayout(shape, (*variables, *((copy_var,) if copy_var else ())), thread, index, call.span, copies)
 
 
 REPEAT = Signature(
@@ -67,7 +67,6 @@ METHODS = {"repeat": REPEAT, "replicate": REPLICATE}
 
 
 def called(context: Context, method: Method, node: ast.Call) -> tile.LoopLayout:
-    """A method of a layout."""
     layout = method.owner
     assert isinstance(layout, tile.LoopLayout)
     call = bind(METHODS[method.name], *evaluate.arguments(context, node), node.span)
@@ -75,8 +74,8 @@ def called(context: Context, method: Method, node: ast.Call) -> tile.LoopLayout:
 
 
 def _repeated(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
-    """The layout once after the other along each dimension: further threads have the repetitions, or the same threads
-    under further numbers. The last dimension's follow each other first, or the first one's."""
+    """Repeat the layout along each dimension, on further threads, or on the same threads at further indices. The
+    repetitions of the last dimension follow each other first, or those of the first one."""
     repeats = as_shape(call["repeats"], "the repetitions of a layout")
     if len(repeats) != len(layout.shape):
         fail(
@@ -86,25 +85,25 @@ def _repeated(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
             f"{len(repeats)} for {len(layout.shape)} dimension{'s' * (len(layout.shape) != 1)}",
         )
     variables = layout.vars[: len(repeats)]
-    inside = {v: _binary("floormod", v, e) for v, e in zip(variables, layout.shape, strict=True)}
-    which: tile.Expr = tile.integer(0)
+    wrapped = {v: _binary("floormod", v, e) for v, e in zip(variables, layout.shape, strict=True)}
+    repetition: tile.Expr = tile.integer(0)
     stride = 1
     dims = range(len(repeats))
     for d in reversed(dims) if call.boolean("lower_dim_first") else dims:
         part = _binary("mul", _binary("floordiv", variables[d], layout.shape[d]), stride)
-        which, stride = fold_expr(tile.Binary("add", which, part, INT32)), stride * repeats[d]
-    thread, index = tile.substitute(layout.thread, inside), layout.index and tile.substitute(layout.index, inside)
+        repetition, stride = fold_expr(tile.Binary("add", repetition, part, INT32)), stride * repeats[d]
+    thread, index = tile.substitute(layout.thread, wrapped), layout.index and tile.substitute(layout.index, wrapped)
     threads, numbers = (1 + max(place[side] for place in places(layout)) for side in (0, 1))
     if call.boolean("repeat_on_thread"):
-        thread = tile.Binary("add", thread, _binary("mul", which, threads), INT32)
+        thread = tile.Binary("add", thread, _binary("mul", repetition, threads), INT32)
     elif index is not None:
-        index = fold_expr(tile.Binary("add", index, _binary("mul", which, numbers), INT32))
+        index = fold_expr(tile.Binary("add", index, _binary("mul", repetition, numbers), INT32))
     shape = tuple(e * r for e, r in zip(layout.shape, repeats, strict=True))
     return replace(layout, shape=shape, thread=fold_expr(thread), index=index, span=call.span)
 
 
 def _replicated(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
-    """Further threads have the same."""
+    """Give further threads copies of the same elements."""
     times = call.integer("replicate")
     if times < 1:
         call.refuse("replicate", "a number of copies, at least 1")
@@ -112,12 +111,13 @@ def _replicated(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
         return layout
     threads = 1 + max(thread for thread, _ in places(layout))
     copy = tile.Var(f"%{len(layout.shape)}")
-    which: tile.Expr = copy
+    copy_index: tile.Expr = copy
     thread, index = layout.thread, layout.index
     if layout.copies > 1:
-        which, inside = _binary("floordiv", copy, layout.copies), {copy: _binary("floormod", copy, layout.copies)}
-        thread, index = tile.substitute(thread, inside), index and tile.substitute(index, inside)
-    thread = fold_expr(tile.Binary("add", thread, _binary("mul", which, threads), INT32))
+        copy_index = _binary("floordiv", copy, layout.copies)
+        wrapped = {copy: _binary("floormod", copy, layout.copies)}
+        thread, index = tile.substitute(thread, wrapped), index and tile.substitute(index, wrapped)
+    thread = fold_expr(tile.Binary("add", thread, _binary("mul", copy_index, threads), INT32))
     variables = (*layout.vars[: len(layout.shape)], copy)
     return replace(layout, vars=variables, thread=thread, index=index, copies=layout.copies * times, span=call.span)
 
@@ -127,7 +127,7 @@ def _binary(op: tile.BinaryOp, a: tile.Expr, b: int) -> tile.Expr:
 
 
 def index_map(context: Context, call: Call) -> IndexMap:
-    """T.Layout: where each element of a shape lies."""
+    """Make the index map of T.Layout: the place of each element of a shape."""
     shape = as_shape(call["shape"], "the shape of a layout")
     variables = tuple(tile.Var(f"%{d}") for d in range(len(shape)))
     value = _applied(context, call, "forward_fn", variables)
@@ -136,21 +136,21 @@ def index_map(context: Context, call: Call) -> IndexMap:
 
 
 def _applied(
-    context: Context, call: Call, key: str, variables: tuple[tile.Var, ...], of_copies: tile.Var | None = None
+    context: Context, call: Call, key: str, variables: tuple[tile.Var, ...], copy_var: tile.Var | None = None
 ) -> Value:
-    """What a lambda gives for these arguments, and the number of a copy, if it takes that too."""
+    """Apply a lambda to these variables, and to the number of a copy if it takes that too."""
     function = call[key].value
     if not isinstance(function, Function):
         call.refuse(key, "a lambda")
     assert isinstance(function, Function)
     node = function.node
     if not isinstance(node, ast.Lambda):
-        if of_copies is not None and len(node.params) > len(variables):
-            variables = (*variables, of_copies)
+        if copy_var is not None and len(node.params) > len(variables):
+            variables = (*variables, copy_var)
         return functions.called(context, function, [Argument(v, call[key].span) for v in variables], {}, call[key].span)
     needed = [p for p in node.params if p.default is None]
-    if of_copies is not None and len(needed) == len(variables) + 1:
-        variables = (*variables, of_copies)
+    if copy_var is not None and len(needed) == len(variables) + 1:
+        variables = (*variables, copy_var)
     if len(needed) != len(variables):
         count = f"{len(needed)} parameter{'s' * (len(needed) != 1)}"
         fail(

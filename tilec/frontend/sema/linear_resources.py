@@ -1,10 +1,10 @@
-"""Things that must be given back exactly once on every path: a `Ledger` of them, kept while a kernel is read.
+"""Resources that must be released exactly once on every path: a `Ledger` of them, kept while a kernel is elaborated.
 
-Whoever reads the kernel tells it what the text does, in the text's order: a thing is taken, used or given back; paths
-part at a condition and meet again; an iteration of a loop, or the work of a role, ends; a loop is left. That is enough
-of a proof because a kernel has no other jumps, and a name cannot lead out of the region in which it is bound.
+The elaboration reports events in the order of the text: a resource is taken, used or released; paths split at a
+condition and join again; an iteration of a loop, or the work of a role, ends; a loop is left. That proves the property,
+because a kernel has no other jumps, and a name is unknown outside the region that binds it.
 
-Of a thing that some path does not give back the report names where it was taken, and that path.
+For a resource that some path does not release, the error shows where it was taken, and that path.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilec.support.source import Span
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A way through the text: where it parts from others, or ends, and what is to be said of it there."""
+    """A labelled place on a path: where it splits from others, or where it ends."""
 
     span: Span
     text: str
@@ -29,9 +29,8 @@ class Path:
 
 @dataclass(eq=False, slots=True)
 class Taken:
-    """A thing that must be given back. `what` names it in messages; `loops` are the loops around the place where it was
-    taken, `role` is who took it, `returns` says that the end of a block gives it back by itself, `owner` is the thing
-    itself. `met` mistakes were known by then."""
+    """A resource that must be released. `what` names it in messages, `role` took it inside `loops` loops, `returns`
+    says that the end of a block releases it, and `owner` is the object itself. `met` mistakes were known by then."""
 
     what: str
     span: Span
@@ -43,12 +42,12 @@ class Taken:
 
 
 _State = dict[Taken, Span | None]
-"""Of everything taken on the path so far: where it was given back, if it was."""
+"""By resource taken on the path so far: the place of its release, if any."""
 
 
 @dataclass(slots=True)
 class Ledger:
-    """What the path that is being read holds. `is_left`: no path gets here, the loop was left before."""
+    """The resources of the current path. `is_left`: no path gets here, since the loop was left before."""
 
     mistakes: Mistakes
     state: _State = field(default_factory=dict)
@@ -56,66 +55,66 @@ class Ledger:
     is_left: bool = False
 
     def take(self, what: str, span: Span, role: object, returns: bool = False) -> Taken:
-        thing = Taken(what, span, role, self.loops, returns, self.mistakes.met)
-        self.state[thing] = None
-        return thing
+        resource = Taken(what, span, role, self.loops, returns, self.mistakes.met)
+        self.state[resource] = None
+        return resource
 
-    def use(self, thing: Taken, span: Span) -> None:
-        """Errors: `use-after-release`."""
-        if (given_back := self.state.get(thing)) is not None:
+    def use(self, resource: Taken, span: Span) -> None:
+        """Check that a resource is not used after its release. Errors: `use-after-release`."""
+        if (released := self.state.get(resource)) is not None:
             fail(
                 "use-after-release",
-                f"{thing.what} is used after it is released",
+                f"{resource.what} is used after it is released",
                 span,
                 "it may be another's by now",
-                secondary=(Label(given_back, "released here"), Label(thing.span, "acquired here")),
+                secondary=(Label(released, "released here"), Label(resource.span, "acquired here")),
                 help="use it before, or acquire the next one",
             )
 
-    def give_back(self, thing: Taken, span: Span, role: object) -> None:
-        """Errors: `double-release`, `unbalanced-release`, `divergent-release`."""
-        acquired = Label(thing.span, "acquired here")
-        if (before := self.state.get(thing)) is not None:
-            _refuse_second(thing, span, before)
-        if self.loops > thing.loops:
-            self.state[thing] = span
+    def give_back(self, resource: Taken, span: Span, role: object) -> None:
+        """Note a release. Errors: `double-release`, `unbalanced-release`, `divergent-release`."""
+        acquired = Label(resource.span, "acquired here")
+        if (first_release := self.state.get(resource)) is not None:
+            _refuse_second(resource, span, first_release)
+        if self.loops > resource.loops:
+            self.state[resource] = span
             fail(
                 "unbalanced-release",
-                f"{thing.what} is released in a loop that it was acquired before",
+                f"{resource.what} is released in a loop that it was acquired before",
                 span,
                 "done once in each iteration: never, or several times",
                 secondary=(acquired,),
                 help="acquire it in the loop, or release it behind",
             )
-        self.state[thing] = span
-        if role != thing.role:
+        self.state[resource] = span
+        if role != resource.role:
             fail(
                 "divergent-release",
-                f"{thing.what} is released by another role than acquired it",
+                f"{resource.what} is released by another role than acquired it",
                 span,
                 f"{_spoken(role)} come here",
-                secondary=(Label(thing.span, f"{_spoken(thing.role)} acquired it"),),
+                secondary=(Label(resource.span, f"{_spoken(resource.role)} acquired it"),),
                 help="release it where it was acquired: all threads of a role arrive",
             )
 
     def held(self) -> list[Taken]:
-        """The last one taken first."""
-        return [thing for thing, given_back in reversed(self.state.items()) if given_back is None]
+        """Return the resources that are not released yet, the last one taken first."""
+        return [resource for resource, released in reversed(self.state.items()) if released is None]
 
     # ---- paths -------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def region(self, end: Path) -> Iterator[None]:
-        """What is taken inside is given back inside. Errors: `missing-release`."""
-        before = set(self.state)
+        """Check that what is taken inside is released inside. Errors: `missing-release`."""
+        outer = set(self.state)
         yield
-        for thing in [t for t in self.state if t not in before]:
-            if self.state.pop(thing) is None and not self.is_left:
-                self._missed(thing, (end,))
+        for resource in [t for t in self.state if t not in outer]:
+            if self.state.pop(resource) is None and not self.is_left:
+                self._missed(resource, (end,))
 
     @contextmanager
     def loop(self, end: Path) -> Iterator[None]:
-        """Inside is an iteration, of which there may be none, one or more."""
+        """Enter an iteration of a loop, which may run any number of times."""
         self.loops += 1
         try:
             with self.region(end):
@@ -125,15 +124,15 @@ class Ledger:
             self.is_left = False
 
     def leave(self, span: Span, word: str) -> None:
-        """The innermost loop is left here."""
-        for thing in self.held():
-            if thing.loops == self.loops:
-                self._missed(thing, (Path(span, f"`{word}` ends the iteration with it"),))
+        """Note that the innermost loop is left here. Errors: `missing-release`."""
+        for resource in self.held():
+            if resource.loops == self.loops:
+                self._missed(resource, (Path(span, f"`{word}` ends the iteration with it"),))
         self.is_left = True
 
     @contextmanager
     def parting(self, condition: Span) -> Iterator[_Parting]:
-        """Inside, each path is read under `path` of what this gives; behind, they have met. Errors:
+        """Yield a `_PathSplit`, whose `path` is entered for each path. Afterwards the paths are joined. Errors:
         `missing-release`."""
         paths = _Parting(self, dict(self.state), self.is_left)
         yield paths
@@ -142,34 +141,34 @@ class Ledger:
         if not ends:
             return
         self.state = dict(ends[0][1])
-        for thing in list(self.state):
-            released = [state[thing] for _, state in ends if state[thing] is not None]
+        for resource in list(self.state):
+            released = [state[resource] for _, state in ends if state[resource] is not None]
             if released:
-                self.state[thing] = released[0]
+                self.state[resource] = released[0]
             if released and len(released) < len(ends):
-                (there, *_) = (path for path, state in ends if state[thing] is None)
+                (missing_path, *_) = (path for path, state in ends if state[resource] is None)
                 where = Path(released[0] or condition, "released here")
-                self._missed(thing, (where, Path(condition, f"but not where this {there}")))
+                self._missed(resource, (where, Path(condition, f"but not where this {missing_path}")))
 
-    def _missed(self, thing: Taken, path: tuple[Path, ...]) -> None:
-        """A path does not give it back. Behind another mistake nothing is said: that may have been its release."""
-        if thing in self.state:
-            self.state[thing] = thing.span
-        if self.mistakes.met > thing.met:
+    def _missed(self, resource: Taken, path: tuple[Path, ...]) -> None:
+        """Report a path without the release, unless there are newer mistakes: one may have been that release."""
+        if resource in self.state:
+            self.state[resource] = resource.span
+        if self.mistakes.met > resource.met:
             return
-        found = Diagnostic(
+        diagnostic = Diagnostic(
             "missing-release",
-            f"{thing.what} is not released on every path",
-            Label(thing.span, "acquired here"),
+            f"{resource.what} is not released on every path",
+            Label(resource.span, "acquired here"),
             tuple(Label(part.span, part.text) for part in path),
             help="write .release() on each of them, or `with ….acquire() as tiles:`, whose end releases it",
         )
-        self.mistakes.add(CompileError(found))
+        self.mistakes.add(CompileError(diagnostic))
 
 
 @dataclass(slots=True)
 class _Parting:
-    """Paths that begin with one state, and the states with which they end."""
+    """Paths that begin with one state, and the states in which they end."""
 
     ledger: Ledger
     begin: _State
@@ -178,7 +177,7 @@ class _Parting:
 
     @contextmanager
     def path(self, where: str, condition: Span) -> Iterator[None]:
-        """One of the paths: that on which the condition `where`, as "holds"."""
+        """Enter one of the paths. `where` completes "the condition …", as "holds"."""
         ledger = self.ledger
         ledger.state, ledger.is_left = dict(self.begin), self.was_left
         with ledger.region(Path(condition, f"the branch where this {where} ends with it")):
@@ -186,14 +185,14 @@ class _Parting:
         self.ends.append((where, ledger.state, ledger.is_left))
 
 
-def _refuse_second(thing: Taken, span: Span, before: Span) -> NoReturn:
-    where = "released here, and so in each iteration" if before == span else "released here already"
+def _refuse_second(resource: Taken, span: Span, first_release: Span) -> NoReturn:
+    where = "released here, and so in each iteration" if first_release == span else "released here already"
     fail(
         "double-release",
-        f"{thing.what} is released twice",
+        f"{resource.what} is released twice",
         span,
         "the second time",
-        secondary=(Label(before, where), Label(thing.span, "acquired here")),
+        secondary=(Label(first_release, where), Label(resource.span, "acquired here")),
         help="leave one of them out",
     )
 

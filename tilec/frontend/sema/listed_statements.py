@@ -1,9 +1,9 @@
-"""Which statements of a loop body the entries of a list by hand stand for.
+"""The forms of a manual schedule list, and the statements that its entries stand for.
 
-TileLang counts each statement of the body, and a name that is given a value, an expression or a typed constant, is one.
-Many of these are no statements here: a bind that reads nothing the loop writes is evaluated anew at each use, and what
-only names another value, or differs from thread to thread, is put in where it is used. So a list may leave out the
-first kind, both kinds or none; each form has a length of its own, and says the same of the statements that remain.
+TileLang counts each statement of a loop body, also one that gives a name a value, an expression or a typed constant.
+Many of these are no statements here: a bind that reads nothing the loop writes is replayed at each use, and a name for
+another value, or for a value that differs from thread to thread, is replaced by the value. So a list may leave out the
+first kind, both kinds or none. Each form has a length of its own, and says the same of the statements that remain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilec.support.source import Span
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A name that got a value at `span`, of which no statement was made; it would be number `at` of the list `out`."""
+    """A name that got a value at `span` without a statement, which would be number `at` of the list `out`."""
 
     out: list[tile.Stmt]
     at: int
@@ -30,27 +30,26 @@ class Named:
 def with_names(
     body: tuple[tile.Stmt, ...], names: Sequence[Named]
 ) -> tuple[tuple[tile.Stmt, ...], frozenset[Same[tile.Stmt]]]:
-    """The body with a bind in place of each of its names, and these binds. They only stand for what
-    may be counted: nothing uses them."""
-    found: list[tile.Stmt] = []
-    made: list[tile.Stmt] = []
+    """Insert a placeholder bind for each name. Return the body and these binds: they only count in lists, nothing uses
+    them."""
+    new_body: list[tile.Stmt] = []
+    binds: list[tile.Stmt] = []
     for at in range(len(body) + 1):
-        standing = [tile.Bind(tile.Var(n.name), tile.integer(0), n.span) for n in names if n.at == at]
-        made += standing
-        found += standing + list(body[at : at + 1])
-    return tuple(found), frozenset(map(Same, made))
+        placeholders = [tile.Bind(tile.Var(n.name), tile.integer(0), n.span) for n in names if n.at == at]
+        binds += placeholders
+        new_body += placeholders + list(body[at : at + 1])
+    return tuple(new_body), frozenset(map(Same, binds))
 
 
 class Forms:
-    """The forms that a list for this body may have. Of the body's statements, `names` only stand for what may be
-    counted."""
+    """The forms that a list for this body may have. `names` are the placeholder binds of the body."""
 
     def __init__(self, body: tuple[tile.Stmt, ...], names: frozenset[Same[tile.Stmt]]) -> None:
         self.body, self.replayed = body, replayable(body)
         self.is_name = tuple(Same(s) in names for s in body)
-        self.statements = tuple(s for s, again in zip(body, self.replayed, strict=True) if not again)
+        self.statements = tuple(s for s, is_replayed in zip(body, self.replayed, strict=True) if not is_replayed)
         self.counted = (
-            tuple(not again for again in self.replayed),
+            tuple(not is_replayed for is_replayed in self.replayed),
             tuple(not name for name in self.is_name),
             (True,) * len(body),
         )
@@ -60,8 +59,8 @@ class Forms:
         return tuple(map(sum, self.counted))
 
     def of_statements(self, entries: tuple[int, ...]) -> tuple[int, ...]:
-        """The entries, in any of the forms, without those for names and replayed binds."""
+        """Return the entries of the statements, without those of names and replayed binds."""
         counted = next(form for form, length in zip(self.counted, self.lengths, strict=True) if length == len(entries))
-        given = iter(entries)
-        found = [(next(given), again) for counts, again in zip(counted, self.replayed, strict=True) if counts]
-        return tuple(entry for entry, again in found if not again)
+        remaining = iter(entries)
+        found = [(next(remaining), replay) for counts, replay in zip(counted, self.replayed, strict=True) if counts]
+        return tuple(entry for entry, replay in found if not replay)

@@ -1,4 +1,4 @@
-"""The loops of a kernel body to tile IR."""
+"""Elaboration of the loops of a kernel."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from tilec.support.diagnostics import fail
 _UNROLLED = ("T.unroll", "T.Unroll")
 _VECTORIZED = ("T.vectorized", "T.Vectorized")
 _MOST_REPEATED = 64
-"""Iterations of a loop in a nest, each written out."""
+"""The most iterations of a loop inside a nest, which is repeated statement by statement."""
 
 
 def for_(context: Context, node: ast.For) -> None:
-    """A loop over a header of the language, or over values known at compile time."""
+    """Elaborate a loop over a header of the language, or over values known at compile time."""
     if isinstance(node.iterable, ast.Call):
         path = evaluate.callee(context, node.iterable)
         if path in _LOOPS:
@@ -59,22 +59,22 @@ def for_(context: Context, node: ast.For) -> None:
     _unrolled(context, node, Argument(values, node.iterable.span), jumps.VALUES)
 
 
-def _unrolled(context: Context, node: ast.For, given: Argument, kind: str) -> None:
-    """A loop over values known at compile time: its body once for each."""
+def _unrolled(context: Context, node: ast.For, values: Argument, kind: str) -> None:
+    """Elaborate the body of a loop once for each value, all of them known at compile time."""
 
     def once(item: Value) -> None:
         context.budget.step(node.span)
-        bind_target(context.scope, node.target, Argument(item, given.span))
+        bind_target(context.scope, node.target, Argument(item, values.span))
         context.block(node.body)
 
-    bodies = (partial(once, item) for item in items(given.value, given.span))
+    bodies = (partial(once, item) for item in items(values.value, values.span))
     outer, context.withs = context.withs, 0
     jumps.written_out(context, kind, node.span, bodies)
     context.withs = outer
 
 
 def _threads(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    """Each thread makes one iteration, that of its index."""
+    """Elaborate T.thread_binding: each thread runs one iteration, that of its index."""
     (name,) = target_names(node.target, 1)
     index = thread_values.place(context, bind(BINDING, *evaluate.operands(context, iterable), iterable.span))
     with context.region("the loop", is_loop=False) as out:
@@ -84,7 +84,7 @@ def _threads(context: Context, node: ast.For, iterable: ast.Call, path: str) -> 
 
 
 def while_(context: Context, node: ast.While) -> None:
-    """A loop whose condition is asked before each iteration."""
+    """Elaborate a `while`, or the loop of a tile scheduler."""
     per_thread.together(context, node.condition.span, "a while")
     if context.is_parallel:
         fail(
@@ -134,13 +134,13 @@ def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) 
     _check_alone(context, iterable, path)
     with context.held():
         call = bind(signature, *evaluate.arguments(context, iterable), iterable.span)
-    wanted = asked(call, context.warn)
-    written = header(call)
-    own = thread_loops.own(context, written, iterable.span)
-    bounds = thread_loops.common(context, own, written, iterable.span)
+    requests = asked(call, context.warn)
+    written_bounds = header(call)
+    own = thread_loops.own(context, written_bounds, iterable.span)
+    bounds = thread_loops.common(context, own, written_bounds, iterable.span)
     (name,) = target_names(node.target, 1)
     var = tile.Var(context.unique.take(name.id))
-    wrong = context.mistakes.met
+    mistakes_before = context.mistakes.met
     with context.region("the loop", is_loop=True) as out:
         if bounds.values is not None:
             context.ranges[var.name] = bounds.values
@@ -151,16 +151,16 @@ def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) 
     loop = thread_loops.over_registers(
         tile.For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span)
     )
-    if context.mistakes.met > wrong:
-        # What the loop is to do with its statements cannot be judged.
+    if context.mistakes.met > mistakes_before:
+        # A schedule for its statements cannot be checked where some are missing.
         context.out.append(replace(loop, kind="serial"))
         return
     if path in _UNROLLED:
         factor = unroll_factor(call, bounds)
         loop = unrolled(loop, factor, iterable.span)
-    if wanted.arguments or kind == "pipelined":
+    if requests.arguments or kind == "pipelined":
         names = tuple(named for named in context.names if named.out is out)
-        manual = manual_schedule(wanted, body, context.warn, context.converted_ifs, names, context.schedule_mistakes)
+        manual = manual_schedule(requests, body, context.warn, context.converted_ifs, names, context.schedule_mistakes)
         pipelined = kind == "pipelined" or manual.num_stages is not None or manual.stage is not None
         loop = replace(
             loop,
@@ -175,7 +175,7 @@ def _sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) 
 
 
 def _nested(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    """A nest; a T.vectorized inside one, behind other statements, is a loop that each element runs."""
+    """Elaborate a nest. A T.vectorized inside one, after other statements, is a loop that each element runs."""
     if not context.is_parallel or path not in _VECTORIZED:
         parallel(context, node, iterable, path)
         return
@@ -184,7 +184,7 @@ def _nested(context: Context, node: ast.For, iterable: ast.Call, path: str) -> N
 
 
 def _persistent(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    """Waves of tiles, as a serial loop; tiles that the last wave or the last group has too many are skipped."""
+    """Elaborate T.Persistent as a serial loop over waves, which skips tiles outside the domain."""
     _check_alone(context, iterable, path)
     with context.held():
         call = bind(PERSISTENT, *evaluate.arguments(context, iterable), iterable.span)
@@ -214,7 +214,7 @@ def _persistent(context: Context, node: ast.For, iterable: ast.Call, path: str) 
 
 
 def _repeated(context: Context, node: ast.For, iterable: ast.Call, path: str, bounds: Header) -> None:
-    """A loop in a nest, whose elements each run it: its body once for each of a few values that are known."""
+    """Elaborate a loop that each element of a nest runs: its body once for each of a few known values."""
     values = bounds.iterations
     if values is None or len(values) > _MOST_REPEATED:
         count = "how often it runs is known at run time only" if values is None else f"it runs {len(values)} times"
@@ -223,7 +223,7 @@ def _repeated(context: Context, node: ast.For, iterable: ast.Call, path: str, bo
 
 
 def _check_alone(context: Context, iterable: ast.Call, path: str) -> None:
-    """Iterations that run one after another do not stand in a nest."""
+    """Refuse a sequential loop inside a nest."""
     if context.is_parallel:
         _refuse_in_nest(context, iterable, path)
 
@@ -245,4 +245,4 @@ _LOOPS: dict[str, Callable[[Context, ast.For, ast.Call, str], None]] = {
     PERSISTENT.name: _persistent,
     BINDING.name: _threads,
 }
-"""By what a loop runs over."""
+"""By the name that a loop runs over."""

@@ -1,5 +1,5 @@
-"""The loop headers of a kernel: what `T.serial`, `T.unroll`, `T.Pipelined`, `T.Parallel`, `T.vectorized` and
-`T.Persistent` are given."""
+"""Loop headers: the arguments of `T.serial`, `T.unroll`, `T.Pipelined`, `T.Parallel`, `T.vectorized` and
+`T.Persistent`, read and checked."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ PERSISTENT = Signature(
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a for statement says about its iterations. A loop that counts down counts its iterations: `down` is the
-    value of the first, and what each adds to it."""
+    """Bounds and step of a sequential loop. A loop that counts down runs over the numbers of its iterations instead:
+    `first_and_step` has the first value of its variable and the negative step."""
 
     start: tile.Expr
     stop: tile.Expr
@@ -91,7 +91,7 @@ class Header:
 
     @property
     def values(self) -> tuple[int, int] | None:
-        """The smallest and largest value of the loop variable, where the bounds are known."""
+        """The smallest and largest value of the loop variable, if the bounds are constants."""
         start, stop = getattr(self.start, "value", None), getattr(self.stop, "value", None)
         if start is None or stop is None:
             return None
@@ -100,7 +100,7 @@ class Header:
 
     @property
     def iterations(self) -> range | None:
-        """All values of the loop variable, where they are known."""
+        """All values of the loop variable, if they are constants."""
         match self:
             case Header(tile.Const(value=start), tile.Const(value=stop), step, None):
                 return range(int(start), int(stop), step)
@@ -115,7 +115,7 @@ class Header:
         return None if start is None or stop is None else len(range(start, stop, self.step))
 
     def value(self, count: tile.Expr) -> tile.Expr:
-        """What the kernel calls the loop variable where it runs as `start` and `stop` say."""
+        """Return the kernel's loop variable, given the variable that runs from `start` to `stop`."""
         if self.down is None:
             return count
         first, step = self.down
@@ -123,10 +123,10 @@ class Header:
 
 
 def header(call: Call) -> Header:
-    """Start, stop and step, as Python's `range` reads them."""
-    first = _bound(call, "start")
+    """Read start, stop and step, which mean what they do in Python's `range`."""
+    first_bound = _bound(call, "start")
     has_stop = call["stop"].value is not None
-    start, stop = (first, _bound(call, "stop")) if has_stop else (tile.integer(0), first)
+    start, stop = (first_bound, _bound(call, "stop")) if has_stop else (tile.integer(0), first_bound)
     step = 1
     if "step" in call.arguments and call["step"].value is not None:
         step = call.integer("step")
@@ -144,13 +144,13 @@ _MOST_WRITTEN_OUT = 1024  # copies of a statement
 
 
 def unroll_factor(call: Call, bounds: Header) -> int | None:
-    """How many iterations of T.unroll become one; None: as pays."""
-    known = {"pragma_unroll_explicit": "explicit", "pragma_unroll_factor": "unroll_factor"}
-    given = {known[key]: argument for key, argument in annotated(call) if key in known}
-    for key in known.values():
+    """Read how many iterations of T.unroll become one, or None if the compiler chooses."""
+    parameter_of = {"pragma_unroll_explicit": "explicit", "pragma_unroll_factor": "unroll_factor"}
+    arguments = {parameter_of[key]: argument for key, argument in annotated(call) if key in parameter_of}
+    for key in parameter_of.values():
         if call.is_given(key):
-            given[key] = call[key]
-    explicit, factor = given.get("explicit"), given.get("unroll_factor")
+            arguments[key] = call[key]
+    explicit, factor = arguments.get("explicit"), arguments.get("unroll_factor")
     is_explicit = explicit is not None and bool(explicit.value)
     if factor is not None and factor.value is not None:
         value = factor.value
@@ -183,21 +183,21 @@ def unroll_factor(call: Call, bounds: Header) -> int | None:
 
 
 def unrolled(loop: tile.For, factor: int | None, span: Span) -> tile.For:
-    """The loop with so many of its iterations written out, or, where nobody said how many, as many as pays."""
+    """Return the loop unrolled by `factor`; without one, whole, or serial where that makes too many copies."""
     if factor == 1:
         return replace(loop, kind="serial")
-    written = replace(loop, kind="unroll", factor=factor)
-    copies = _copies((written,))
+    unrolled_loop = replace(loop, kind="unroll", factor=factor)
+    copies = _copies((unrolled_loop,))
     if copies <= _MOST_WRITTEN_OUT:
-        return written
+        return unrolled_loop
     if factor is None:
         return replace(loop, kind="serial")
-    inside = "" if copies == _written_out(written) else ", those of the loops inside it counted,"
-    return fail("wrong-argument", f"T.unroll: {copies} iterations{inside} are too many to write out", span)
+    nesting_note = "" if copies == _written_out(unrolled_loop) else ", those of the loops inside it counted,"
+    return fail("wrong-argument", f"T.unroll: {copies} iterations{nesting_note} are too many to write out", span)
 
 
 def _copies(body: tuple[tile.Stmt, ...]) -> int:
-    """How often a statement of the body is written at most."""
+    """Return how many copies unrolling makes of a statement of the body, at most."""
     return max((_written_out(stmt) * max(map(_copies, tile.bodies(stmt)), default=1) for stmt in body), default=1)
 
 
@@ -222,8 +222,8 @@ _NEST_ANNOTATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class NestHeader:
-    """First value and last + 1 of each variable, which for T.Parallel may be known at run time only; `asynchronous` is
-    where that is asked for."""
+    """Half-open bounds of each variable; those of T.Parallel may be known at run time only. `asynchronous` is the place
+    of `prefer_async=True`."""
 
     bounds: tuple[tuple[int, int | tile.Expr], ...]
     width: int | None
@@ -232,7 +232,7 @@ class NestHeader:
 
 
 def nest_header(call: Call, warn: Warn) -> NestHeader:
-    """What T.Parallel or T.vectorized says."""
+    """Read the arguments of T.Parallel or T.vectorized."""
     if "stop" in call.arguments:
         start, stop = header(call).start, header(call).stop
         for name, bound in (("start", start), ("stop", stop)):
@@ -241,19 +241,19 @@ def nest_header(call: Call, warn: Warn) -> NestHeader:
         first, end = int(getattr(start, "value", 0)), int(getattr(stop, "value", 0))
         if end <= first:
             fail("wrong-shape", f"{call.name}: the loop is empty", call.span, f"from {first} to {end}")
-        for written, argument in annotated(call):
-            warn(unknown_annotation(call, written, argument, {}))
+        for annotation, argument in annotated(call):
+            warn(unknown_annotation(call, annotation, argument, {}))
         return NestHeader(((first, end),), end - first, None)
     bounds = tuple((0, extent) for extent in parallel_extents(call))
     given = {
         key: call[key] for key in _NEST_ANNOTATIONS.values() if key in call.arguments and call[key].value is not None
     }
-    for written, argument in annotated(call):
-        key = _NEST_ANNOTATIONS.get(written)
+    for annotation, argument in annotated(call):
+        key = _NEST_ANNOTATIONS.get(annotation)
         if key is None:
-            warn(unknown_annotation(call, written, argument, _NEST_ANNOTATIONS))
+            warn(unknown_annotation(call, annotation, argument, _NEST_ANNOTATIONS))
             continue
-        if key in given and key != "prefer_async":  # which two annotations ask for
+        if key in given and key != "prefer_async":  # two annotations of TileLang mean this one
             before = Label(given[key].span, "given here already")
             fail("duplicate-argument", f"{call.name} gets `{key}` twice", argument.span, secondary=(before,))
         given.setdefault(key, argument)
@@ -281,7 +281,7 @@ def nest_header(call: Call, warn: Warn) -> NestHeader:
 
 
 def _loop_layout(call: Call, given: Argument) -> tile.LoopLayout:
-    """A layout has one input per loop of the nest, with its extent. Inner loops are checked with their outermost."""
+    """Read the layout. Its inputs are compared with the loops of the nest later, at the outermost of them."""
     layout = given.value
     if not isinstance(layout, tile.LoopLayout):
         fail(
@@ -299,9 +299,9 @@ def _loop_layout(call: Call, given: Argument) -> tile.LoopLayout:
 
 @dataclass(frozen=True, slots=True)
 class Persistent:
-    """A walk over the tiles of a domain in waves: block `index` of `wave_size` takes every wave_size-th tile. Counted
-    fastest are `group` neighbours along the last dimension, then the dimensions before it, from the last to the first,
-    then the groups: tiles that share a row or a column of a product come up close together."""
+    """A walk over the tiles of a domain in waves: block `index` of `wave_size` takes every wave_size-th tile. The
+    number of a tile counts `group` neighbours along the last dimension fastest, then the other dimensions from the last
+    to the first, then the groups. So tiles that share a row or a column of a product run close together."""
 
     domain: tuple[tile.Expr, ...]
     wave_size: tile.Expr
@@ -311,7 +311,7 @@ class Persistent:
 
     @property
     def size(self) -> tile.Expr:
-        """Tiles, those included that the last group has too many."""
+        """The number of tiles, including those past the end of the last group."""
         total = _binary("mul", self.groups, self.group)
         for extent in self.domain[:-1]:
             total = _binary("mul", total, extent)
@@ -322,6 +322,7 @@ class Persistent:
         return _ceildiv(self.size, self.wave_size)
 
     def place(self, wave: tile.Var) -> tile.Expr:
+        """Return the number of the block's tile in this wave."""
         return _binary("add", _binary("mul", wave, self.wave_size), self.index)
 
     def coordinates(self, wave: tile.Var) -> tuple[tile.Expr, ...]:
@@ -334,7 +335,7 @@ class Persistent:
         return (*reversed(found), _binary("add", _binary("mul", rest, self.group), offset))
 
     def exists(self, wave: tile.Var, last: tile.Var) -> tile.Expr | None:
-        """The condition under which there is such a tile; None: always."""
+        """Return the condition under which this tile lies in the domain; None: always."""
         conditions: list[tile.Expr] = []
         if _binary("sub", _binary("mul", self.waves, self.wave_size), self.size) != tile.integer(0):
             conditions.append(tile.Binary("lt", self.place(wave), self.size, BOOL))
@@ -346,7 +347,6 @@ class Persistent:
 
 
 def persistent(call: Call) -> Persistent:
-    """What T.Persistent says."""
     domain = call["domain"]
     if not isinstance(domain.value, tuple) or not domain.value:
         call.refuse("domain", "a list of extents, one per dimension")
@@ -385,7 +385,7 @@ def _bound(call: Call, name: str) -> tile.Expr:
 
 
 def parallel_extents(call: Call) -> tuple[int | tile.Expr, ...]:
-    """The extents of T.Parallel: integers, or what is one at run time."""
+    """Read the extents of T.Parallel: constants, or integers known at run time."""
     if not call.variadic:
         fail("missing-argument", "T.Parallel needs at least one extent", call.span)
     return tuple(_extent(argument) for argument in call.variadic)
@@ -413,26 +413,26 @@ def _extent(argument: Argument) -> int | tile.Expr:
 
 
 def annotated(call: Call) -> list[tuple[str, Argument]]:
-    """The entries of `annotations=`: a dictionary of whatever else somebody has to say about the loop."""
+    """Read the entries of `annotations=`, a dictionary with names as keys."""
     if "annotations" not in call.arguments or call["annotations"].value is None:
         return []
     value = call["annotations"].value
     if not isinstance(value, Dictionary):
         call.refuse("annotations", 'a dictionary, as in {"software_pipeline_stage": [0, 1]}')
     assert isinstance(value, Dictionary)
-    found = []
+    entries = []
     for entry in value.entries:
         if not isinstance(entry.key, str):
             fail("wrong-argument", f"{call.name}: annotations have names", entry.span, f"this is {describe(entry.key)}")
-        found.append((entry.key, Argument(entry.value, entry.span)))
-    return found
+        entries.append((entry.key, Argument(entry.value, entry.span)))
+    return entries
 
 
-def unknown_annotation(call: Call, written: str, argument: Argument, known: Iterable[str]) -> Diagnostic:
-    near = nearest(written, known)
+def unknown_annotation(call: Call, annotation: str, argument: Argument, known: Iterable[str]) -> Diagnostic:
+    near = nearest(annotation, known)
     return warning(
         "unknown-annotation",
-        f"{call.name}: the annotation {written!r} means nothing here",
+        f"{call.name}: the annotation {annotation!r} means nothing here",
         argument.span,
         "it is ignored",
         help=f"did you mean {near!r}?" if near else None,
@@ -443,7 +443,7 @@ def unknown_annotation(call: Call, written: str, argument: Argument, known: Iter
 
 
 def target_names(target: ast.Expr, count: int, form: str = "for {} in …") -> tuple[ast.Name, ...]:
-    """The names of so many variables, which are written in this form."""
+    """Read the names of `count` variables. `form` shows in the error how they are written."""
     items = target.items if isinstance(target, ast.Tuple | ast.List) else (target,)
     names = tuple(i for i in items if isinstance(i, ast.Name))
     if len(names) < len(items):
@@ -460,10 +460,10 @@ def target_names(target: ast.Expr, count: int, form: str = "for {} in …") -> t
 
 
 def _named(names: tuple[ast.Name, ...], count: int) -> list[str]:
-    """So many names: those given first."""
+    """Return the first `count` of these names, continued by default ones."""
     common = ("bx", "by", "bz") if names and names[0].id.startswith("b") else tuple("ijklmnop")
-    more = (name for name in common if name not in {n.id for n in names})
-    return [*(n.id for n in names), *more][:count]
+    default_names = (name for name in common if name not in {n.id for n in names})
+    return [*(n.id for n in names), *default_names][:count]
 
 
 def _no_duplicates(names: tuple[ast.Name, ...]) -> None:
