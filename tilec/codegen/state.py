@@ -50,8 +50,8 @@ class State:
     Predicates: `leader` is true in the role's first thread, `lane_zero` in the first lane of each warp (None: the role
     is one thread), `first_lanes` in the first thread of each warpgroup (None: no warpgroup stores by itself).
     Memory: `barriers` has the shared offset of each ring's first full barrier; `written` are the tensors that the
-    kernel stores to, `partly_written` the shared tiles of which some elements may never be; `touched` are the tiles that
-    threads read or write themselves, unlike wgmma; `tensor` is the start of the block's tensor memory.
+    kernel stores to, `partly_written` the shared tiles of which some elements may never be; `touched` are the tiles
+    that threads read or write themselves, unlike wgmma; `tensor` is the start of the block's tensor memory.
     Other threads: `ping_pong_barriers` are the named barriers of the thread's warpgroup and of the next one; `shares`
     and `mates` are the loads and rings shared along some axes of the cluster; `pair` and `head` are the first block of
     the pair and of the cluster, if the role uses their barriers."""

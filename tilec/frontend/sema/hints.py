@@ -299,8 +299,8 @@ HINTS: dict[str, Hint] = {
               "used with it are split too. Parts overlap: one computes while another multiplies. (1, 1) keeps it "
               "whole. Without this the compiler chooses.", _subtile),
         _hint("annotate_safe_value", (_P("values"),),
-              "Set the value that is read for elements outside a tensor; the default is 0. Threads then do each copy that "
-              "may leave the tensor, without TMA.", _out_of_bounds_fill),
+              "Set the value that is read for elements outside a tensor; the default is 0. Threads then do each copy "
+              "that may leave the tensor, without TMA.", _out_of_bounds_fill),
         _hint("annotate_padding", (_P("values"),),
               "The same as T.annotate_safe_value.", _out_of_bounds_fill),
         _hint("assume", (_P("condition"),),
