@@ -155,6 +155,7 @@ def pressure_across(problem: Problem, ii: int, start: Sequence[int]) -> int:
 
 
 def values_fit(problem: Problem, ii: int, start: Sequence[int]) -> bool:
+    """Return whether the live values never need more of a pool than its capacity."""
     rings = list(zip(depths(problem, ii, start), problem.rings, strict=True)) if problem.values else []
     for at in limited(problem):
         pool = problem.pools[at]

@@ -143,6 +143,7 @@ def fewest_hand_overs(
 
 
 def hand_overs(problem: Problem, role: Roles) -> int:
+    """Count the values that one role hands to another."""
     return sum(_crosses_roles(role, edge.src, edge.dst) for edge in problem.edges if edge.hand_over)
 
 

@@ -99,6 +99,7 @@ class Solution:
 
 
 def span(first: Attempt, last: Attempt) -> str:
+    """Return the intervals of consecutive attempts as text."""
     return str(first.ii) if first.ii == last.ii else f"{first.ii}…{last.ii}"
 
 
