@@ -1,4 +1,4 @@
-"""Extended precision: sums and products that leave a carry in the condition code and take it up again."""
+"""Extended-precision arithmetic: add, sub and mad with the carry in the condition code."""
 
 from __future__ import annotations
 
