@@ -1,7 +1,7 @@
-"""Calls and returns, and branches through a table.
+"""Decoders of calls, returns and branches through a table.
 
-Each thread has a stack of the places it returns to. A call copies arguments into the parameters of the callee, a
-return copies results back, so that function bodies are ordinary steps.
+Each thread has a stack of return steps. A call copies arguments into the parameters of the callee, and a return copies
+results back, so that function bodies are ordinary steps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ADDRESS = Formal(8, 0)
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """What a call names as an argument or result: bytes of local memory, or a register."""
+    """An argument or result that a call names: bytes of local memory, or a register if `slot` is not -1."""
 
     offset: int
     slot: int = -1
@@ -38,7 +38,7 @@ class Carrier:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One call: what it passes and takes back, and the function that it stands in."""
+    """One call instruction: its arguments and results, and the function that contains it."""
 
     caller: Layout | None
     returns: tuple[Carrier, ...]
@@ -46,7 +46,7 @@ class Site:
 
 
 class CallStack:
-    """Where the threads of one block return to."""
+    """The return steps of one block's threads."""
 
     def __init__(self, thread_count: int, stack_base: int) -> None:
         self.depth = np.zeros(thread_count, np.int64)
@@ -70,7 +70,7 @@ class CallStack:
 
 
 def spread(cta: Cta, group: Group, parts: list[tuple[Array, int]]) -> bool:
-    """Send the threads of a group on their ways; together the parts are the whole group."""
+    """Split a group: each part (threads, step) goes on at its step. Together the parts are the whole group."""
     parts = [(members, step) for members, step in parts if len(members)]
     for members, step in parts[:-1]:
         cta.split(group, members, step)
@@ -79,7 +79,7 @@ def spread(cta: Cta, group: Group, parts: list[tuple[Array, int]]) -> bool:
 
 
 def _rest(group: Group, members: Array) -> Array:
-    """The threads of the group that the guard holds back."""
+    """Return the threads of the group that the guard holds back."""
     if len(members) == len(group.indices):
         return members[:0]
     return group.indices[~np.isin(group.indices, members)]
@@ -135,7 +135,7 @@ def _call(form: Form) -> None:
 
 
 def _call_outside(form: Form, name: str, passed: Sequence[Operand], returned: Sequence[Operand]) -> None:
-    """A function without a body is only missed by whoever gets there; one of the driver's is done here."""
+    """Decode a call of a function without a body: `vprintf` prints, any other faults when it is reached."""
     if name == "vprintf":
         given = [_carrier(form, item, _ADDRESS) for item in passed]
         answers = [_carrier(form, item, None) for item in returned]
@@ -229,7 +229,7 @@ def _put(cta: Cta, members: Array, place: tuple[str, int] | None, offset: int, d
 
 
 def _save(cta: Cta, members: Array, caller: Layout) -> None:
-    """Put the caller's registers aside, by depth."""
+    """Save the caller's registers by call depth."""
     stack = cta.calls
     for depth in np.unique(stack.depth[members]).tolist():
         chosen = members[stack.depth[members] == depth]

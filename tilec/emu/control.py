@@ -1,4 +1,4 @@
-"""Control flow, barriers between threads, fences, and what the threads of a warp do together."""
+"""Decoders of control flow, barriers and fences."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ _BARRIERS = ("bar", "bar.cta", "barrier", "barrier.cta")
 
 
 def _arrive(cta: Cta, barrier_id: int, expected: int, members: Array, line: int) -> NamedBarrier:
-    """Count arrivals; `expected` is 0 for all threads of the block."""
+    """Count the arrivals of `members` at a named barrier; `expected` is 0 for all threads of the block."""
     if not 0 <= barrier_id < 16:
         raise Fault("bad-barrier", f"named barrier {barrier_id}; there are 0 to 15")
     if expected % 32:
@@ -166,7 +166,7 @@ def _arrive(cta: Cta, barrier_id: int, expected: int, members: Array, line: int)
 
 
 def _pass(cta: Cta, barrier: NamedBarrier, generation: int, members: Array) -> None:
-    """These threads waited for a generation of a barrier that is complete."""
+    """Acquire the clock of a complete generation of a barrier, for threads that waited for it."""
     if cta.order is not None:
         cta.order.acquire(cta.rows(as_threads(members)), barrier.clocks[generation])
 
@@ -306,7 +306,7 @@ def _cluster_arrive(form: Form) -> None:
 
 
 def _relaxed(cta: Cta, order: Order, actors: Array) -> Array | None:
-    """What a relaxed arrival of these threads hands on: no more than fences before it cover."""
+    """Return the clock that a relaxed arrival publishes: no more than earlier fences cover."""
     covered, initialised = order.flags.covered(actors), fenced_initialisations(cta, actors)
     return covered if initialised is None else order.joined(covered, initialised)
 

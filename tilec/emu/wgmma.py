@@ -1,4 +1,4 @@
-"""Warpgroup matrix instructions (wgmma) and their shared-memory descriptors.
+"""Warpgroup matrix instructions (wgmma).
 
 An issued wgmma owns its registers and its operands in shared memory until `wgmma.wait_group` retires it. Without an
 adversary it computes only then.
@@ -36,13 +36,13 @@ ELEMENT_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8
 
 @lru_cache(maxsize=4096)
 def descriptor_rows(bits: int, extent: int, k: int, element_bytes: int, is_mn_major: bool) -> Array:
-    """The 16-byte rows of shared memory of an operand, by its descriptor: see `descriptors.matrix_rows`."""
+    """Return the 16-byte rows of shared memory that a descriptor's operand takes: see `find_matrix_rows`."""
     return matrix_rows(warpgroup_descriptor(bits), extent, k, element_bytes, is_mn_major)
 
 
 @dataclass(slots=True, eq=False)
 class Issue(RegisterOwner):
-    """One wgmma of one warpgroup that has not been retired."""
+    """A wgmma of one warpgroup that is issued and not retired."""
 
     line: int
     step: int
@@ -60,13 +60,13 @@ class Issue(RegisterOwner):
 
     @property
     def rows(self) -> list[Array]:
-        """What it reads of shared memory."""
+        """Return the rows of shared memory that it reads."""
         return [rows.reshape(-1) for rows in (self.a_rows, self.b_rows) if rows is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a wgmma computes, from its opcode and immediates."""
+    """The product of a wgmma, from its opcode and immediates."""
 
     n: int
     k: int
@@ -83,7 +83,7 @@ class Shape:
 
 @dataclass(slots=True)
 class Pending:
-    """What a warpgroup has issued: not yet committed, and the committed groups, oldest first."""
+    """The wgmma of a warpgroup in flight: those not yet committed, and the committed groups, oldest first."""
 
     open: list[Issue] = field(default_factory=list)
     committed: list[list[Issue]] = field(default_factory=list)
@@ -287,7 +287,7 @@ def _name(warpgroup: int) -> str:
 
 
 def _require_fence(state: AsyncState, warpgroup: int, places: frozenset[Place]) -> None:
-    """Registers that ordinary instructions wrote are the matrix unit's only after wgmma.fence."""
+    """Require a wgmma.fence after the last ordinary write to these registers."""
     stained = state.stained.get(warpgroup)
     if stained is None:
         raise Fault("missing-wgmma-fence", f"the first wgmma of {_name(warpgroup)} comes before any wgmma.fence")
@@ -299,7 +299,7 @@ def _require_fence(state: AsyncState, warpgroup: int, places: frozenset[Place]) 
 def _check_overlap(
     other: Issue, places: tuple[Place, ...], accumulators: frozenset[Place], inputs: frozenset[Place]
 ) -> None:
-    """Two wgmma in flight may share an accumulator only as a whole."""
+    """Require that two wgmma in flight share no registers but a whole accumulator."""
     shares = not accumulators.isdisjoint(other.accumulators) and places != other.accumulator_places
     crosses = not inputs.isdisjoint(other.accumulators) or not accumulators.isdisjoint(other.inputs)
     if shares or crosses:
@@ -311,7 +311,7 @@ def _check_overlap(
 
 
 def _retire(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
-    """The warpgroup has waited for these: compute what is left of them, and give back what they own."""
+    """Compute the rest of these, for which the warpgroup has waited, and release what they own."""
     _compute(cta, warpgroup, [issue for issue in issues if not issue.is_done])
     finished: list[RegisterOwner] = []
     for issue in issues:
@@ -329,14 +329,14 @@ def _retire(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
 
 
 def _advance(cta: Cta, warpgroup: int, last: Issue) -> None:
-    """The matrix unit computes now up to and including one issue."""
+    """Compute all pending wgmma up to and including one."""
     pending = _pending(cta.asynchronous, warpgroup).all()
     if last in pending:
         _compute(cta, warpgroup, [issue for issue in pending[: pending.index(last) + 1] if not issue.is_done])
 
 
 def _compute(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
-    """Compute in order; an accumulator stays a matrix while one wgmma after another adds to it."""
+    """Compute in order; an accumulator stays a matrix while successive wgmma add to it."""
     held: tuple[Place, ...] = ()
     flush: Callable[[], None] = lambda: None  # noqa: E731
     total: Array = np.zeros(0)
@@ -366,14 +366,14 @@ def _compute(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
 
 
 def _operand(cta: Cta, rows: Array, kind: str, is_mn_major: bool) -> Array:
-    """A shared operand as [row, k] in f32."""
+    """Return a shared operand as [row, k] in f32."""
     data = cta.shared.rows[rows].reshape(rows.shape[0], -1)
     matrix = _decode(data, kind)
     return matrix.T if is_mn_major else matrix
 
 
 def _decode(data: Array, kind: str) -> Array:
-    """The elements in the bytes of rows."""
+    """Decode the elements in the bytes of rows."""
     if kind == "b1":
         return np.unpackbits(data, axis=-1, bitorder="little").astype(np.float64)
     return DECODE[kind](data.view(np.dtype(f"u{ELEMENT_BITS[kind] // 8}")))
@@ -400,7 +400,7 @@ def _a_matrix(cta: Cta, warpgroup: int, issue: Issue) -> Array:
 
 
 def _block(cta: Cta, warpgroup: int, places: tuple[Place, ...]) -> Array:
-    """Registers of one warpgroup as [register, thread]."""
+    """Return registers of one warpgroup as [register, thread]."""
     rows = [row for _, row in places]
     mine = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
     block: Array = np.ascontiguousarray(cta.blocks["32"][rows, mine])
