@@ -1,8 +1,8 @@
 """Bulk copies: `cp.async.bulk` and its tensor form (TMA), between global and shared memory.
 
-Loads take their destination at once, and it is theirs until a wait on their mbarrier needs them. Stores have read
-shared memory when `wait_group.read` (or `wait_group`) returns, and written global memory at `wait_group` or when the
-kernel ends. When they do it in between is up to `moments`.
+A load owns its destination from its issue until a wait on its mbarrier needs the bytes. A store has read shared memory
+when `wait_group.read` (or `wait_group`) returns, and written global memory at `wait_group` or at the end of the kernel.
+`moments` chooses the time in between.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 Read = Callable[[], Array]
 Places = Callable[[int], Array]
-"""The granules, of a size, of global memory that a copy touches."""
+"""Returns the granules, of a given size, of global memory that a copy accesses."""
 ROW_BYTES = 16
-"""Of global memory, in which TMA counts."""
+"""TMA addresses global memory in rows of this size."""
 _RANKS = {f"{rank}d": rank for rank in range(1, 6)}
 _EXTREMES = ("uint32", "int32", "uint64", "int64", "float16", "bfloat16")
 _BITS = ("uint32", "int32", "float32", "uint64", "int64", "float64")
@@ -47,12 +47,12 @@ _REDUCTIONS = tuple(_COMBINED)
 
 
 def _taken(data: Array) -> Array:
-    """What has been read already, as a `Read`."""
+    """Return bytes that have been read already, as a `ReadFunction`."""
     return data
 
 
 def map_at(cta: Cta, thread: int, address: int) -> Layout:
-    """What the tensor map says that thread `thread` names."""
+    """Decode the tensor map at an address, which thread `thread` names."""
     in_params = address >> WINDOW_SHIFT == PARAM_WINDOW >> WINDOW_SHIFT
     memory = cta.launch.params if in_params else cta.launch.memory
     if address % 64:
@@ -81,7 +81,7 @@ def issue_load(
     release: Callable[[], None] = lambda: None,
     places: Places | None = None,
 ) -> None:
-    """Thread `thread` of `cta` starts a copy into `target`: take the destination and hang the copy on its barrier."""
+    """Issue a copy by thread `thread` of `cta` into `target`: claim the destination and add the copy to its barrier."""
     memory = target.shared
     state = target.asynchronous
     actor = int(cta.actors[thread])
@@ -114,7 +114,7 @@ def issue_load(
 
 
 def in_block(target: Cta, address: int) -> int:
-    """A block's own shared address, as the other blocks of its cluster name it."""
+    """Return the address by which the blocks of the cluster name a shared address of `target`."""
     return (target.rank + 1 << SHARED_RANK_SHIFT) + address
 
 
@@ -127,7 +127,7 @@ def _add_store(cta: Cta, thread: int, store: BulkStore, places: Places, is_reduc
 
 
 def _store_from(cta: Cta, thread: int, rows: Array, line: int, write: Callable[[Array], None]) -> BulkStore:
-    """A bulk store out of these rows; they must be ready now and stay as they are until they are read."""
+    """Issue a bulk store from these rows, which must be ready now and unchanged until they are read."""
     memory = cta.shared
     memory.require_async_readable(rows, "the bulk store")
     actor, step = int(cta.actors[thread]), cta.launch.events.pc
@@ -192,7 +192,7 @@ def _layout_at(cta: Cta, thread: int, address: int, rank: int, point: list[int])
 
 
 def _receivers(cta: Cta, mask: int) -> list[Cta]:
-    """The blocks of the cluster that the mask of a multicast names."""
+    """Return the blocks of the cluster that a multicast mask names."""
     blocks = cta.cluster.ctas
     if not 0 < mask < 1 << len(blocks):
         raise Fault("out-of-bounds", f"a multicast to blocks {mask:#b} of a cluster of {len(blocks)}")
@@ -262,8 +262,8 @@ def _tensor_load(form: Form) -> None:
 
 
 def announcing(form: Form) -> Run:
-    """What a tensor load is to the barriers, without its bytes: a kernel whose control reads none of them runs the
-    same."""
+    """Return a step that arrives at the barriers of a tensor load without moving its bytes: a kernel whose control flow
+    depends on no loaded data runs the same."""
     map_pointer, _ = _coordinates(form, form.operands[1])
     destination, barrier = form.address(form.operands[0]), form.address(form.operands[2])
     mask_slot = form.read(form.operands[-1], "u16") if form.has("multicast::cluster") else -1
@@ -341,8 +341,7 @@ def _tensor_store(form: Form) -> None:
 
 
 def _check_corners(layout: Layout) -> None:
-    """Where an im2col copy stores, its region may not leave the tensor (PTX ISA, "Restriction on Tensor Copy
-    instructions")."""
+    """Require that an im2col store lies inside the tensor (PTX ISA, "Restriction on Tensor Copy instructions")."""
     columns = layout.columns
     if columns is not None and (min(columns.lower) < 0 or max(columns.upper) > 0):
         corners = f"the corners {list(columns.lower)} and {list(columns.upper)} of its map"

@@ -1,9 +1,9 @@
-"""`clusterlaunchcontrol`: a block asks for the work of one that has not started.
+"""`clusterlaunchcontrol`: a block takes over the work of a cluster that has not started.
 
-A request takes the next cluster of the grid that has not begun, which then never runs: whoever has it does its work. It
-is refused where none is left, and by an adversary at times too, as a machine may have begun the rest elsewhere. The
+A request cancels the next cluster of the grid, which then never runs: the requesting block does its work. The request
+is refused where none is left, and at times by an adversary, since a machine may have begun the rest elsewhere. The
 answer arrives like a copy. (PTX ISA, clusterlaunchcontrol.try_cancel: no two answers name one cluster; and a block that
-knows of a refusal must not ask again.)
+has observed a refusal must not ask again.)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ANSWER_BYTES = 16
 _CANCELLED = 1
 _REFUSALS = 4
-"""An adversary refuses one request of so many."""
+"""An adversary refuses one request in this many."""
 _HIGH = np.uint64(32)
 
 
@@ -65,7 +65,8 @@ def _answered(given: Array) -> Array:
 
 
 def _answer(launch: LaunchState) -> Array:
-    """Of 16 bytes: whether a cluster that was waiting is cancelled, and the position of its first block."""
+    """Cancel the next cluster, if allowed, and return the answer [1, 16 bytes]: a flag and the first block's
+    position."""
     words = np.zeros(4, np.uint32)
     is_refused = launch.random is not None and launch.random.randrange(_REFUSALS) == 0
     if launch.waiting and not launch.all_begin and not is_refused:

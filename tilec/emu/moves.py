@@ -1,4 +1,4 @@
-"""Moves, and addresses between spaces."""
+"""Decoders of moves and of conversions of addresses between state spaces."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _unpack(form: Form, view: Type, destination: Vector) -> None:
 # -- addresses ---------------------------------------------------------------------------------------------------------
 
 _MOVED = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
-"""Spaces whose addresses become generic by adding a base; those of the others are generic already."""
+"""Spaces whose addresses become generic by adding a base; addresses of other spaces are generic already."""
 
 
 @semantics("cvta")
@@ -148,7 +148,7 @@ def _cvta(form: Form) -> None:
 
 
 def _cvta_param(form: Form, view: Type) -> None:
-    """Parameters of the kernel are in a window of their own, those of calls in the local memory of the thread."""
+    """Decode cvta of parameters: the kernel's have a window of their own, those of calls lie in local memory."""
     if view.bits != 64:
         raise form.unsupported("an address of 32 bits")
     local, params, calls = (np.uint64(base) for base in (LOCAL_WINDOW, PARAM_WINDOW, CALL_PARAMS))

@@ -1,11 +1,10 @@
-"""Data races: for every few bytes of a memory, the last write and the last read by each warp, and who may know of them.
+"""Data races: for each granule of a memory, the last write and the last read by each warp.
 
-Two accesses race when one of them writes, at least one is not strong (atomic, volatile, relaxed, acquire, release),
-and no chain of barriers leads from the first to the second. That is found in whatever order the emulator happens to run
-the threads. Several threads that write one and the same value do not race.
+Two accesses race when one of them writes, at least one is not strong (atomic, volatile, relaxed, acquire, release), and
+no chain of synchronisation orders them. Races are found in whatever order the emulator runs the threads. Several
+threads that write the same value do not race.
 
-A grid that begins early races with all of the one before it, which may write any of global memory until it is waited
-for.
+A grid that begins early races with all of the previous grid, which may write any global memory until it is waited for.
 """
 
 from __future__ import annotations
@@ -34,23 +33,23 @@ _ASYNC = 1 << 25
 """Marks the actor of a write through the asynchronous proxy."""
 _ACTOR = _STRONG - 1
 _PENDING = FOREVER - 1
-"""The time of a bulk store that nobody has waited for: later than everything that anybody knows."""
+"""The time of a bulk store that no thread has waited for: later than all known events."""
 _MANY = 255
-"""In place of a lane: several of them read."""
+"""Several lanes read, in place of a lane."""
 _STRONG_WORDS = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio"))
 _ACCESSES = frozenset(("ld", "st", "atom", "red", "ldu", "multimem", "wmma", "tensormap"))
 _ORDERING_WORDS = frozenset(("volatile", "acquire", "release", "acq_rel", "sc"))
 
 
 def is_strong(step: Step) -> bool:
-    """Whether accesses of this step may meet each other without a barrier."""
+    """Return whether accesses of this step may conflict with each other without synchronisation."""
     return step.stem.startswith(("atom", "red", "multimem")) or not _STRONG_WORDS.isdisjoint(
         step.instruction.opcode.split(".")
     )
 
 
 def uses_flags(steps: Sequence[Step]) -> bool:
-    """Whether threads may order themselves through memory: a lock or a flag needs a fence or an ordering access."""
+    """Return whether threads may synchronise through memory: by a fence or an ordering access."""
     return any(
         step.stem in ("fence", "membar")
         or (step.stem.startswith(("ld", "st", "atom", "red")) and _orders(step.instruction.opcode))
@@ -63,7 +62,7 @@ def _orders(opcode: str) -> bool:
 
 
 def granule(steps: Sequence[Step], space: str) -> int:
-    """The narrowest access that the kernel makes to "shared" or "global" memory: what need not be told apart."""
+    """Return the width of the narrowest access to "shared" or "global" memory, in bytes: the unit of race detection."""
     narrowest = 16
     for step in steps:
         words = step.instruction.opcode.split(".")
@@ -80,7 +79,7 @@ def granule(steps: Sequence[Step], space: str) -> int:
 
 
 class Accesses:
-    """What there is to know of the accesses of a kernel's steps."""
+    """The strength, order and granule of the accesses of a kernel's steps."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = steps
@@ -92,7 +91,7 @@ class Accesses:
 
 
 class Watch:
-    """The last accesses to one memory. `order` changes where clusters take turns on global memory."""
+    """Detects races in one memory. For global memory, `order` changes with the running cluster."""
 
     def __init__(self, memory: Memory, order: Order, accesses: Accesses, keeps_readers: bool) -> None:
         self.memory = memory
@@ -112,10 +111,10 @@ class Watch:
         self._read_time: Array = np.zeros((max(self._rows, 1), count if keeps_readers else 0), np.int32)
         self._read_lane: Array = np.zeros(self._read_time.shape, np.uint8)
         self._bulk_stores: list[tuple[int, int]] = []
-        """The step and the thread of each bulk store. A write that is pending has its number, counted down from where
-        no actor is, for an actor."""
+        """The step and the thread of each bulk store. A pending write has its number, counted down from the largest
+        actor, as its actor."""
         self._overwritten: dict[int, dict[int, int]] = {}
-        """What a bulk store writes over: when each granule was written before."""
+        """For each bulk store: the time of the write to each granule that it overwrites."""
         self._crowds: list[frozenset[int]] = []
         self._crowd_codes: dict[frozenset[int], int] = {}
         self._narrow_blocks: Array | None = None
@@ -123,7 +122,7 @@ class Watch:
             self._narrow_blocks, self._strong_blocks = np.zeros(count, np.int32), np.zeros(count, np.int32)
 
     def _granules(self, index: Array, width: int) -> Array:
-        """[access, granule] of accesses whose addresses are `index * width`."""
+        """Return [access, granule] of accesses to addresses `index * width`."""
         per_access = width >> self._shift
         if per_access <= 1:
             return (index * width >> self._shift)[:, None]
@@ -132,7 +131,7 @@ class Watch:
     # -- ordinary accesses ---------------------------------------------------------------------------------------------
 
     def read(self, actors: Array, index: Array, width: int, *, is_collective: bool = False) -> None:
-        """Threads read; a collective read is the warp's, and no lane's in particular."""
+        """Check and record a read; a collective read is the warp's, and no lane's in particular."""
         log, order = self.order.log, self.order
         self._require_grid(actors, "reads")
         is_strong = self.strong[log.pc]
@@ -164,7 +163,7 @@ class Watch:
         self._read_time[warps, where] = event
 
     def write(self, actors: Array, index: Array, width: int, values: Array, old: Array) -> None:
-        """Threads are about to write `values` over `old`."""
+        """Check and record a write of `values` over `old`, before it happens."""
         log = self.order.log
         self._require_grid(actors, "writes")
         is_strong = self.strong[log.pc]
@@ -197,7 +196,7 @@ class Watch:
     def _conflicts_in_crowd(
         self, actors: Array, where: Array, offsets: Array, values: Array, winners: Array, crowded: Array
     ) -> None:
-        """Several threads write one address in one step: that is no race where they write the same."""
+        """Check several threads that write one address in one step: they race if their values differ."""
         position = np.searchsorted(actors, winners)
         differs = values != values[position]
         if values.ndim > 1:
@@ -216,7 +215,7 @@ class Watch:
         self._write_actor[where[crowded]] = np.array(codes)[:, None]
 
     def _crowd(self, warps: frozenset[int]) -> int:
-        """The actor, below zero, that stands for any lane of these warps."""
+        """Return the negative actor that stands for any lane of these warps."""
         code = self._crowd_codes.get(warps)
         if code is None:
             code = self._crowd_codes[warps] = -1 - len(self._crowds)
@@ -229,18 +228,18 @@ class Watch:
     # -- asynchronous accesses -----------------------------------------------------------------------------------------
 
     def claim(self, actors: Array, index: Array, width: int) -> None:
-        """Threads ask for a copy into these addresses, which may be written from now on."""
+        """Check a copy into these addresses, which may be written from now on."""
         where = self._granules(index, width)
         self._check(actors, where, self._write_time[where], np.zeros(len(index), np.bool_), "copies over")
 
     def deliver(self, actors: Array, index: Array, width: int, pc: int) -> None:
-        """A copy that step `pc` asked for has arrived; its actors are threads or the column of an mbarrier."""
+        """Record the arrival of a copy of step `pc`; its actors are threads or the column of an mbarrier."""
         where = self._granules(index, width)
         self._write_time[where] = self.order.log.tick(pc)
         self._write_actor[where] = actors[:, None]
 
     def require_known(self, clock: Array, index: Array, who: str) -> None:
-        """An asynchronous operation is about to read these 16-byte rows; whoever asks for it knows `clock`."""
+        """Require that `clock` knows the writes to 16-byte rows that an asynchronous operation will read."""
         self._require_known(clock, self._granules(index.reshape(-1), 16), who)
 
     def _require_known(self, clock: Array, where: Array, who: str) -> None:
@@ -251,7 +250,7 @@ class Watch:
             self.memory.found(self._conflict(who, "reads", where, late, times, writers, "wrote"))
 
     def read_by_engine(self, actor: int, index: Array, pc: int) -> None:
-        """An asynchronous operation has read these 16-byte rows, and `actor`, a thread or an engine, knows."""
+        """Record a finished asynchronous read of 16-byte rows, known to `actor`, a thread or an engine."""
         where = self._granules(index.reshape(-1), 16)
         event = self.order.log.tick(pc)
         self._read_last[where] = event
@@ -262,7 +261,7 @@ class Watch:
             self._read_lane[row, where] = actor % WARP if actor < order.threads else _MANY
 
     def fenced(self, actors: Array, offsets: Array) -> Array:
-        """Of these bytes, those whose last write a fence by these threads covers: it must have come before it."""
+        """Mark the bytes whose last write a fence by these threads covers: the write must be known to them."""
         places = offsets >> self._shift
         clock = self.order.of_any(actors)
         zeros = np.zeros((len(places), 1), np.int64)
@@ -273,7 +272,7 @@ class Watch:
     # -- bulk copies and global memory ---------------------------------------------------------------------------------
 
     def bulk_load(self, actor: int, places: Array, column: int, what: str) -> None:
-        """A thread asks for a bulk copy of these granules, which may be read from now until an mbarrier reports it."""
+        """Check and record a bulk copy from these granules, which may be read until an mbarrier reports it."""
         order = self.order
         self._require_grid(np.array([actor]), "reads")
         if (self._write_time[places] > order.start).any():
@@ -284,8 +283,8 @@ class Watch:
         self._reader[places] = column
 
     def bulk_store(self, actor: int, places: Array, what: str, *, is_reduction: bool) -> Callable[[], None]:
-        """A thread asks for a bulk store to these granules. Call the result when it has been waited for: until then
-        nobody knows of it."""
+        """Check and record a bulk store to these granules. Call the result when the program has waited for it; until
+        then no thread knows of it."""
         order, where = self.order, places[:, None]
         self._require_grid(np.array([actor]), "writes")
         who = np.full(len(places), actor)
@@ -313,7 +312,7 @@ class Watch:
         return arrive
 
     def _require_fenced(self, where: Array, what: str) -> None:
-        """The asynchronous proxy is about to read what threads may have written through the generic one."""
+        """Require a proxy fence after generic writes that the asynchronous proxy is about to read."""
         times, writers = self._write_time[where], self._write_actor[where]
         order = self.order
         covered = np.full((1, order.know.shape[1]), order.start, np.int32)
@@ -328,7 +327,7 @@ class Watch:
             raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async (.global) in between")
 
     def _require_grid(self, actors: Array, verb: str) -> None:
-        """Global memory is the grid before's until that is waited for."""
+        """Require that these threads have waited for the previous grid before they access global memory."""
         if not self.order.begins_early or self.memory.is_shared:
             return
         stranger = self.order.stranger(actors)
@@ -339,8 +338,8 @@ class Watch:
     # -- checks --------------------------------------------------------------------------------------------------------
 
     def _check(self, actors: Array, where: Array, times: Array, same: Array, verb: str) -> Array | None:
-        """Somebody will write here: earlier writes and reads must be known. Returns which writes are excused by being
-        the same as the one before."""
+        """Require that earlier writes and reads are known before a write. Returns the unknown writes that are excused
+        because they wrote the same value."""
         floor = self.order.floor[actors][:, None]
         excused = None
         if np.count_nonzero(times > floor):
@@ -372,7 +371,7 @@ class Watch:
         return excused
 
     def _column_of(self, know: Array, rows: Array, writers: Array) -> Array:
-        """Up to where `rows` know the writers: [access, granule]."""
+        """Return the event up to which the clocks `rows` know the writers: [access, granule]."""
         # An engine of an earlier cluster may be named that this one has not, or a pending store, which nobody knows.
         known: Array = know[rows, np.minimum(np.where(writers < 0, 0, writers & _ACTOR), know.shape[1] - 1)]
         if (writers < 0).any():
@@ -404,7 +403,7 @@ class Watch:
             self.memory.found(self._race(message, f"{reader} read it", int(times[access, row, part])))
 
     def _check_own_warp(self, who: Array, where: Array, times: Array, late: Array) -> None:
-        """A lane that read must be known itself when another lane of its warp writes."""
+        """Require that a lane that writes knows reads by other lanes of its warp."""
         places, own = np.arange(len(where)), who // WARP
         lanes = self._read_lane[own[:, None], where].astype(np.int64)
         # Where many lanes read together, a neighbour speaks for all the others.
@@ -413,7 +412,7 @@ class Watch:
         late[places, own] = times[places, own] > known
 
     def _check_scopes(self, actors: Array, where: Array, *, is_write: bool) -> None:
-        """Strong accesses of two blocks race after all where the scope of one ends with its block."""
+        """Fault for strong accesses of two blocks where the scope of one ends with its block."""
         order, narrow = self.order, self._narrow_blocks
         assert narrow is not None
         blocks = (1 + order.cluster * order.blocks + actors // order.stride)[:, None]
@@ -433,7 +432,7 @@ class Watch:
     # -- tensor maps ---------------------------------------------------------------------------------------------------
 
     def require_map(self, actor: int, start: int, size: int) -> None:
-        """A thread uses the tensor map at this offset: what the cluster wrote to it must have been fenced."""
+        """Require that the cluster's writes to a tensor map are known and fenced before a thread uses it."""
         where = np.arange(start >> self._shift, start + size >> self._shift)[:, None]
         times, writers = self._write_time[where], self._write_actor[where]
         order = self.order
@@ -453,14 +452,14 @@ class Watch:
                 raise Fault("missing-tensormap-fence", f"{message} fence.proxy.tensormap::generic.{form} follows")
 
     def share(self, actors: Array, start: int, size: int) -> None:
-        """What has just been written to these bytes is the deed of all these threads' warps."""
+        """Attribute the last write of these bytes to the warps of all these threads."""
         code = self._crowd(frozenset((actors // WARP).tolist()))
         self._write_actor[start >> self._shift : start + size >> self._shift] = code
 
     # -- what went wrong -----------------------------------------------------------------------------------------------
 
     def writer_at(self, offset: int) -> str:
-        """The step that wrote a byte last; nothing where this process does not know."""
+        """Name the step that wrote a byte last; empty where this process does not know."""
         event = int(self._write_time[offset >> self._shift])
         if event == _PENDING:
             number = _ACTOR - (int(self._write_actor[offset >> self._shift]) & _ACTOR)
@@ -468,7 +467,7 @@ class Watch:
         return self.steps[self.order.log.step_of(event)].place if event else ""
 
     def reader_at(self, offset: int) -> str:
-        """The step of an earlier cluster that read a byte last; nothing where this process does not know."""
+        """Name the step of an earlier cluster that read a byte last; empty where this process does not know."""
         event = int(self._read_last[offset >> self._shift])
         return self.steps[self.order.log.step_of(event)].place if 0 < event <= self.order.start else ""
 
@@ -507,7 +506,7 @@ class Watch:
 
 
 def thread_name(order: Order, actor: int, *, is_group: bool = False) -> str:
-    """`thread 5`, or with its block where the cluster has several."""
+    """Return `thread 5`, with its block where the cluster has several."""
     thread = actor % order.stride
     name = f"threads {thread}-{thread + WARPGROUP - 1}" if is_group else f"thread {thread}"
     if order.threads > order.stride:

@@ -1,7 +1,7 @@
-"""tcgen05 around the matrix product: loads, stores, copies, shifts, commits, waits and fences.
+"""tcgen05 except the matrix product: loads, stores, copies, shifts, commits, waits and fences.
 
 Layouts of fragments are those of "Data Movement Shape" and of "Optional Decompression" in the PTX manual; where only
-its figures say how, `copy_traits_sm100.hpp` of CUTLASS spells it out.
+its figures specify them, `copy_traits_sm100.hpp` of CUTLASS spells them out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNIT = 32
 
 
 def cta_group(form: Form) -> int:
-    """1 or 2: how many blocks take part. All tcgen05 instructions of a kernel must say the same."""
+    """Return the number of blocks that take part, 1 or 2, which all tcgen05 instructions of a kernel must share."""
     group = form.first("cta_group::1", "cta_group::2")
     if not group:
         raise form.unsupported("no .cta_group")
@@ -45,7 +45,7 @@ def cta_group(form: Form) -> int:
 
 
 def blocks_of(cta: Cta, group: int) -> list[Cta]:
-    """The blocks whose tensor memory an instruction reaches: this one, or its pair, the even rank first."""
+    """Return the blocks whose tensor memory an instruction accesses: this one, or its pair, the even rank first."""
     if group == 1:
         return [cta]
     if cta.rank ^ 1 >= len(cta.cluster.ctas):
@@ -54,7 +54,8 @@ def blocks_of(cta: Cta, group: int) -> list[Cta]:
 
 
 def working_blocks(cta: Cta, group: int, name: str) -> list[Cta]:
-    """The same for what one thread asks of the tensor cores, while the peer block runs ("Issue Granularity")."""
+    """Return the blocks of an operation that one thread issues to the tensor cores; the peer block must be running
+    ("Issue Granularity")."""
     blocks = blocks_of(cta, group)
     for block in blocks:
         if block.is_done:
@@ -63,7 +64,7 @@ def working_blocks(cta: Cta, group: int, name: str) -> list[Cta]:
 
 
 def warps_of(cta: Cta, threads: Threads, name: str) -> list[Array]:
-    """The warps that run an instruction, which must be whole."""
+    """Return the warps that run an instruction, which must be whole."""
     members = cta.thread_ids[threads]
     warps = members // _WARP
     if len(members) % _WARP or (warps != warps[::_WARP].repeat(_WARP)).any():
@@ -72,32 +73,32 @@ def warps_of(cta: Cta, threads: Threads, name: str) -> list[Array]:
 
 
 def same(values: Array, what: str) -> int:
-    """The one value that all lanes of a warp must give."""
+    """Return the value that all lanes of a warp must share."""
     if not (values == values[0]).all():
         raise Fault("divergent-warp", f"{what} differs between the lanes of a warp")
     return int(values[0])
 
 
 def as_slice(warp: Array) -> slice:
-    """A warp's threads, neighbours as they are."""
+    """Return a warp's threads as a slice."""
     return slice(int(warp[0]), int(warp[0]) + _WARP)
 
 
 def split_address(address: int) -> tuple[int, int]:
-    """Lane and column of an address in tensor memory."""
+    """Return lane and column of an address in tensor memory."""
     return address >> 16 & 0xFFFF, address & 0xFFFF
 
 
 # -- loads and stores --------------------------------------------------------------------------------------------------
 
 _PER_REPEAT = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
-"""Registers of a thread, by shape."""
+"""Registers of a thread per repeat, by shape."""
 
 
 @lru_cache(maxsize=64)
 def fragment(shape: str, count: int, split: int, is_packed: bool) -> tuple[Array, Array]:
-    """Lane and column, from the address on, of each [thread of the warp, register]; packed registers hold the lower
-    halves of this column and the next."""
+    """Return lane and column, from the address on, of each [thread of the warp, register]; packed registers hold the
+    lower halves of this column and the next."""
     thread, register = np.arange(_WARP)[:, None], np.arange(count)[None, :]
     wide = 2 if is_packed else 1
     zero = np.zeros((_WARP, count), np.int64)
@@ -114,8 +115,8 @@ def fragment(shape: str, count: int, split: int, is_packed: bool) -> tuple[Array
 
 
 class Load(RegisterOwner):
-    """A `tcgen05.ld` of one warp. Who reads its registers waits for them, without a word, as "Register dependencies" in
-    the manual has it; who overwrites them may still be overtaken."""
+    """A `tcgen05.ld` of one warp. A read of its registers waits for it implicitly ("Register dependencies" in the PTX
+    manual); a write of them may come before the load and faults."""
 
     size = _WARP
 
@@ -138,7 +139,7 @@ class Load(RegisterOwner):
 
 
 def _fragment_of(form: Form, operand_index: int, split_index: int) -> tuple[tuple[Array, Array], list[int], bool, int]:
-    """The cells of a load or store, its registers' operands and slots, whether they are packed, and the lane unit."""
+    """Return the cells of a load or store, its register slots, whether they are packed, and the lane unit."""
     shape = form.first(*_PER_REPEAT)
     found = form.match(r"x\d+")
     repeat = found[0] if found else ""
@@ -159,7 +160,7 @@ def _fragment_of(form: Form, operand_index: int, split_index: int) -> tuple[tupl
 
 
 def _region(cells: tuple[Array, Array], warp: Array, address: int, unit: int, is_packed: bool, name: str) -> Region:
-    """The cells of one warp's access, which must lie in the warp's quarter of the lanes."""
+    """Return the cells of one warp's access, which must lie in the warp's quarter of the lanes."""
     lane, column = split_address(address)
     quarter = int(warp[0]) // _WARP % 4
     if lane // 32 != quarter:
@@ -270,8 +271,8 @@ def _fence(form: Form) -> None:
 def shared_operand(
     cta: Cta, user: Operation, bits: int, extent: int, k: int, element_bytes: int, is_mn_major: bool, what: str
 ) -> Array:
-    """The 16-byte rows of shared memory that an operation will read through a descriptor, as `matrix_rows` has them.
-    They are the operation's to read until a commit for it has been waited for."""
+    """Return the 16-byte rows of shared memory of an operand (see `find_matrix_rows`), which the operation may read
+    until a commit for it has been waited for."""
     descriptor = tensor_descriptor(bits)
     rows = matrix_rows(descriptor, extent, k, element_bytes, is_mn_major)
     _claim(cta, user, descriptor, rows, what)
@@ -292,12 +293,12 @@ def _claim(cta: Cta, user: Operation, descriptor: Descriptor, rows: Array, what:
 
 
 _COPIES = {"128x256b": (128, 32), "128x128b": (128, 16), "64x128b": (64, 16), "32x128b": (32, 16), "4x256b": (4, 32)}
-"""Rows of the source, and bytes of each."""
+"""Rows of the source, and bytes per row, by shape."""
 _MULTICASTS = {"64x128b": ("warpx2::02_13", "warpx2::01_23"), "32x128b": ("warpx4",)}
 
 
 def _source_row(shape: str, multicast: str) -> Array:
-    """For each lane the row of the source that it receives."""
+    """Return the source row that each lane receives."""
     lane = np.arange(LANES)
     if multicast == "warpx4":
         return lane % 32
@@ -309,7 +310,7 @@ def _source_row(shape: str, multicast: str) -> Array:
 
 
 def unpack_codes(chunks: Array, bits: int) -> Array:
-    """[.., 16 bytes] that begin with 16 codes of 4 or 6 bits, the rest being padding, as [.., 16] codes."""
+    """Unpack [.., 16 bytes] that begin with 16 codes of 4 or 6 bits, the rest being padding, to [.., 16] codes."""
     if bits == 4:
         low = chunks[..., :8]
         pairs = np.stack([low & np.uint8(0xF), low >> np.uint8(4)], -1)
@@ -409,8 +410,8 @@ def _shift(form: Form) -> None:
 
 
 def _knowledge(cta: Cta, actor: int) -> Array | None:
-    """What a thread that commits knows of others: that its operands had arrived, say. A commit hands this on, but not
-    what the thread itself has done."""
+    """Return what a committing thread knows of other actors, such as the arrival of its operands. A commit publishes
+    this, but not the thread's own events."""
     if cta.order is None:
         return None
     clock: Array = cta.order.know[actor].copy()
