@@ -74,7 +74,7 @@ def _atomic(form: Form) -> None:
         addresses = pointer(cta, threads)
         members = cta.thread_ids[threads]
         is_alone = len(np.unique(addresses)) == len(addresses)
-        # Threads that meet at an address take turns, in the order of their numbers.
+        # Threads at one address execute one after the other, in the order of their numbers.
         selections = [slice(None)] if is_alone else [slice(at, at + 1) for at in range(len(addresses))]
         for lane, (b_slot, c_slot) in enumerate(zip(b_slots, c_slots, strict=True)):
             b, c = cta.views[b_slot][threads], cta.views[c_slot][threads]

@@ -104,7 +104,7 @@ def _run_some(state: LaunchState, clusters: Queue, seed: int | None, report: Cal
     while clusters:
         number, positions = clusters.take()
         if state.random is not None:
-            # Each cluster draws for itself, so that the order in which they run changes nothing.
+            # Each cluster has a seed of its own, so that results do not depend on the order in which clusters run.
             state.random.seed(f"{seed}/{number}")
         cluster = Cluster(state, number, positions)
         try:
@@ -159,7 +159,7 @@ def _run_spread(
                 worker.terminate()
             worker.join()
     if faults:
-        # Which process fails first is chance; which block fails first is not.
+        # Processes fail in any order; reporting the first cluster's fault is deterministic.
         raise min(faults, key=lambda found: found[0])[1]
     counts = [sum(column) for column in zip(*(outcome.counts for outcome in outcomes), strict=True)]
     return Outcome(
@@ -206,7 +206,7 @@ def _work(pipe: Connection, state: LaunchState, clusters: Queue, seed: int | Non
     except Fault as fault:
         pipe.send(("fault", state.cluster_number, _packed(fault)))
     except KeyboardInterrupt:
-        return  # the parent has heard it too, and speaks for all
+        return  # the parent process gets it too, and reports it
     except Exception as error:
         pipe.send(("error", state.cluster_number, error))
 

@@ -185,7 +185,7 @@ def _layout_at(cta: Cta, thread: int, address: int, rank: int, point: list[int])
     if len(layout.sizes) != rank:
         raise Fault("bad-descriptor", f"a {rank}d copy through a tensor map of rank {len(layout.sizes)}")
     if point[0] * layout.element_bytes % ROW_BYTES:
-        # An illegal instruction, as an H200 says: the manual of PTX does not have the rule, Triton's has.
+        # An H200 reports an illegal instruction. The PTX manual does not state the rule; Triton does.
         message = f"a box that begins at element {point[0]} of a row, elements of {layout.element_bytes} bytes"
         raise Fault("misaligned", f"{message}: its first coordinate must be a multiple of {ROW_BYTES} bytes")
     return layout

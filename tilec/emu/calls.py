@@ -137,9 +137,9 @@ def _call(form: Form) -> None:
 def _call_outside(form: Form, name: str, passed: Sequence[Operand], returned: Sequence[Operand]) -> None:
     """Decode a call of a function without a body: `vprintf` prints, any other faults when it is reached."""
     if name == "vprintf":
-        given = [_carrier(form, item, _ADDRESS) for item in passed]
-        answers = [_carrier(form, item, None) for item in returned]
-        form.step.run = lambda cta, threads: _print(cta, cta.thread_ids[threads], given, answers)
+        passed_operands = [_carrier(form, item, _ADDRESS) for item in passed]
+        result_operands = [_carrier(form, item, None) for item in returned]
+        form.step.run = lambda cta, threads: _print(cta, cta.thread_ids[threads], passed_operands, result_operands)
         return
 
     def run(cta: Cta, threads: Threads) -> None:
@@ -150,15 +150,15 @@ def _call_outside(form: Form, name: str, passed: Sequence[Operand], returned: Se
     form.step.run = run
 
 
-def _print(cta: Cta, members: Array, given: list[Carrier], answers: list[Carrier]) -> None:
-    if len(given) != 2:
-        raise Fault("unsupported", f"{len(given)} arguments in a call of 'vprintf', which has 2")
+def _print(cta: Cta, members: Array, passed_operands: list[Carrier], result_operands: list[Carrier]) -> None:
+    if len(passed_operands) != 2:
+        raise Fault("unsupported", f"{len(passed_operands)} arguments in a call of 'vprintf', which has 2")
 
     formats, arguments = (
-        _bytes(cta, members, carrier, _ADDRESS).copy().view(np.int64).reshape(-1) for carrier in given
+        _bytes(cta, members, carrier, _ADDRESS).copy().view(np.int64).reshape(-1) for carrier in passed_operands
     )
     printf.write(cta, members, formats, arguments)
-    for carrier in answers:
+    for carrier in result_operands:
         _take(cta, members, carrier, np.zeros((len(members), 4), np.uint8))
 
 

@@ -170,7 +170,7 @@ def _round(cta: Cta, group: Group) -> str:
     before = list(launch.counts)
     threads, indices = describe_threads(group.indices), group.indices
     generator, launch.random = launch.random, None
-    # Ahead of all others, so that it does not stop where they stand.
+    # Before all other groups, so that it does not stop at their steps.
     group.time_slice = -1
     cta.run_group(group)
     launch.random = generator

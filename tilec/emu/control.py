@@ -59,7 +59,7 @@ def _trap(form: Form) -> None:
 @semantics("nanosleep", accepts="u32")
 def _nanosleep(form: Form) -> None:
     def control(cta: Cta, group: Group, threads: Threads) -> bool:
-        # Whoever sleeps waits for others: let them go first.
+        # A sleeping group waits for others: let them run first.
         group.pc += 1
         group.time_slice += 1
         return False
@@ -95,7 +95,7 @@ def _prefetch_param(form: Form) -> None:
 
 @semantics("fence.proxy.alias")
 def _alias_fence(form: Form) -> None:
-    # Two addresses never name one place here.
+    # The emulator has no aliases: no two addresses name the same memory.
     _nothing(form)
 
 
@@ -158,7 +158,7 @@ def _arrive(cta: Cta, barrier_id: int, expected: int, members: Array, line: int)
     if order is not None:
         clock = order.release(cta.rows(as_threads(members)))
         if not expected and cta.exited_count:
-            # Threads that are gone are past everything they did.
+            # Exited threads count as arrived, after all their accesses.
             clock[cta.actors[cta.exited]] = order.log.now
         barrier.clock = order.joined(barrier.clock, clock)
     note(cta, members, "arrive", f"barrier {barrier_id}", line)
@@ -174,7 +174,7 @@ def _pass(cta: Cta, barrier: NamedBarrier, generation: int, members: Array) -> N
 def _complete(cta: Cta, barrier: NamedBarrier, barrier_id: int) -> None:
     wanted = barrier.expected or cta.thread_count - cta.exited_count
     if barrier.expected == 32 and barrier.arrived % 32 == 0:
-        # Each of several warps completes such a barrier on its own.
+        # A barrier for 32 threads is complete after each warp.
         release(barrier)
         return
     if barrier.arrived > wanted:
@@ -206,7 +206,7 @@ def _bar(form: Form) -> None:
             return False
         same = (ids == ids[0]) & (counts == counts[0])
         if not same.all():
-            # Threads that mean another barrier do this step next, each kind of them for itself.
+            # Threads with another barrier or count run this step again, in a group of their own.
             cta.split(group, members[~same], group.pc)
         barrier_id = int(ids[0])
         barrier = _arrive(cta, barrier_id, int(counts[0]), members[same], line)

@@ -73,7 +73,7 @@ def _integer_to_float(form: Form, target: Type) -> Callable[[Array], Array]:
             if target.kind == "f":
                 return direct
         wide = values.astype(np.float64)
-        # 64-bit integers may not fit float64: keep them odd, so that one rounding decides.
+        # 64-bit integers may not fit float64: rounding to odd leaves the decision to the last rounding.
         inexact = wide.astype(object) != values.astype(object) if values.dtype.itemsize == 8 else None
         if inexact is not None and inexact.any():
             wide = np.where(inexact, _odd(values), wide)

@@ -156,8 +156,8 @@ class Program:
 
         pending: list[tuple[Instruction, _Scope, SourceLocation | None]] = []
         self._location: SourceLocation | None = None
-        # Functions come first, callees before callers: the lowest step runs first, so that threads that a call has
-        # parted are together again where it returns to.
+        # Functions come first, callees before callers: the lowest step runs first, so that threads in different
+        # callees converge where they return to.
         called, recursive = functions.reachable(module, entry)
         addresses = functions.addresses(module)
         for function in called:
@@ -191,7 +191,7 @@ class Program:
             if isinstance(item, Variable):
                 self._place_variable(item, scope)
         self._flatten(function.body, scope, pending)
-        # Whoever reaches the end of a function returns.
+        # The end of a function is a return.
         pending.append((Instruction("ret", line=function.line), scope, None))
         layout.rows = {name: (row, self.rows[name]) for name, row in first.items()}
         return layout
@@ -231,7 +231,7 @@ class Program:
             self.shared.append((variable.name, start, variable.size))
             self._shared_end = start + variable.size
         elif variable.space == "param":
-            # What a call passes: memory of the thread, under addresses that are told from those of the kernel's own.
+            # Parameters of calls lie in local memory; their addresses differ from those of the kernel's parameters.
             scope.symbols[variable.name] = CALL_PARAMS + self._take_local(variable.align, variable.size)
         elif variable.space == "local" and scope.function is not None and scope.function.is_recursive:
             layout = scope.function
@@ -358,7 +358,7 @@ class Program:
             try:
                 SEMANTICS[row.stem](form)
             except (LookupError, ValueError):
-                # A part of the opcode that a decoder looked up, and that is not one of those it knows.
+                # A decoder looked up a part of the opcode in a table that lacks it.
                 raise form.unsupported("a missing or unknown modifier") from None
             form.require_understood()
             assert (step.run is None) != (step.control is None), instruction.opcode

@@ -95,7 +95,7 @@ def matrix_rows(descriptor: Descriptor, extent: int, k: int, element_bytes: int,
         step = 16 if descriptor.swizzle else descriptor.leading
         offsets = row % 8 * width + row // 8 * descriptor.stride + chunk * step
     addresses = descriptor.start + offsets
-    # The pattern repeats from where the base offset says, not from a multiple of its size.
+    # The swizzle pattern begins at the base offset, not at a multiple of its size.
     phase = descriptor.base_offset << 7
     return (swizzled(addresses - phase, descriptor.swizzle) + phase) // 16
 

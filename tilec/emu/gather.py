@@ -97,7 +97,7 @@ def _wait_elsewhere(cta: Cta, group: Group, pc: int, step: Step) -> bool:
     complete_parts = [(steps[g.pc], g.indices[ready]) for g, ready in zip(parts, complete, strict=True) if ready.any()]
     if len(complete_parts) == 1 and not complete[0].any():
         return False
-    _run_together(cta, [(its, _unheld(cta, its, members)) for its, members in complete_parts])
+    _run_together(cta, [(step, _unheld(cta, step, members)) for step, members in complete_parts])
     for part, ready in zip(parts, complete, strict=True):
         cta.groups.remove(part)
         if ready.any():

@@ -58,7 +58,7 @@ from tilec.support.records import dataclass
 
 __all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"]
 
-# Importing a module of semantics registers its instructions.
+# Importing these modules registers their decoders.
 FAMILIES = (
     *(access, atomics, bits, bulk, calls, carry, control, cvt, integers, matrix, mbarrier, mma, moves, registers),
     *(cluster_launch, remote, semantics, tcgen05, tcgen05_alloc, tcgen05_mma, tensormap_replace, warps, wgmma, wmma),

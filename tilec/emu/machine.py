@@ -91,7 +91,7 @@ class Cta:
         if order is not None:
             self.shared.watch = Watch(self.shared, order, launch.accesses, keeps_readers=True)
         self.register_pool: RegisterPool | None = None
-        self.knows_of_refusal = False  # that no cluster is left to be cancelled
+        self.knows_of_refusal = False  # of a request to cancel a cluster
         self.cluster_arrivals = np.zeros(self.thread_count, np.int64)
         self.steps_run = 0
         self.seen_states: dict[int, int | None] = {}
@@ -235,7 +235,7 @@ class Cta:
         reconvergence = self._reconvergence_point(group)
         generator = self.launch.random
         quantum = budget = _QUANTUM if generator is None else generator.randrange(1, 200)
-        # A quantum ends where a loop begins again, so that one that goes round for nothing is caught in the same state.
+        # A quantum ends at the start of an iteration, so that a loop that spins is found in the same state.
         last = -_QUANTUM if generator is None else 0
         warps = -(-len(group.indices) // _WARP)
         asynchronous = self.asynchronous

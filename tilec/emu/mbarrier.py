@@ -237,7 +237,7 @@ def overwrite(cta: Cta, addresses: Array, actors: Array) -> None:
                 place = cta.program.steps[order.log.step_of(int(barrier.uses[late[0]]))].place
                 by = f"{thread_name(order, int(late[0]))} used it at {place}: no barrier orders the two"
                 cta.shared.found(Fault("data-race", f"{message} {by}"))
-        # Whoever waits for it looks again, and is told.
+        # Waiting groups look again, and fault.
         barrier.version += 1
         state.overwritten[address] = cta.program.steps[events.pc].place
         cta.shared.shadow[address : address + 8] &= 0xFF ^ BARRIER
@@ -322,7 +322,7 @@ def _initialise(cta: Cta, address: int, count: int, actor: int) -> None:
         )
     shadow[address : address + 8] = VALID | BARRIER
     order, events = cta.order, cta.launch.events
-    # Before the event: new columns start at what has happened, and nobody knows of this yet.
+    # Before the event: a new column starts at the present event, and no thread knows this one yet.
     column = -1 if order is None else live.column if live is not None else order.column()
     state.barriers[address] = Barrier(cta, address, count, count, actor, events.tick(), events.pc, column)
     state.overwritten.pop(address, None)
@@ -457,11 +457,11 @@ def _wait(form: Form) -> None:
                 if not _is_complete(barrier, value, by_parity):
                     watched.append((barrier, barrier.version, value))
                     continue
-                mine = chosen & (wanted == value)
-                done |= mine
+                passing = chosen & (wanted == value)
+                done |= passing
                 barrier.seen = max(barrier.seen, barrier.phase - 1)
                 if cta.order is not None and acquires:
-                    cta.order.acquire(actors[mine], barrier.done_clock)
+                    cta.order.acquire(actors[passing], barrier.done_clock)
                 if group.since >= 0:
                     name = f"mbarrier {barrier.address:#x} phase {barrier.phase - 1}"
                     note(cta, cta.thread_ids[threads], "wait", name, line, group.since)
@@ -481,7 +481,7 @@ def _wait(form: Form) -> None:
 
         members = cta.thread_ids[threads]
         if len(members) < len(group.indices) or done.any():
-            # Some of the group need not wait: the others wait here in a group of their own.
+            # Some threads need not wait: the others wait here in a group of their own.
             waiting = members[~done]
             cta.views[result_slot][members[done]] = True
             here = group.pc

@@ -231,7 +231,7 @@ class Memory:
             states = self._shadow[width][index]
         except IndexError:
             raise self._out_of_bounds(addresses, width) from None
-        if np.count_nonzero((states & mask) != wanted):  # of few, quicker than any()
+        if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
             raise self._unreadable(addresses, width)
         if by is not None and self.watch is not None:
             self.watch.read(by, index, width, is_collective=is_collective)
@@ -252,7 +252,7 @@ class Memory:
             states = self._shadow[width][index]
         except IndexError:
             raise self._out_of_bounds(addresses, width) from None
-        if np.count_nonzero((states & mask) != wanted):  # of few, quicker than any()
+        if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
             self._take_from_barriers(addresses, width, by)
         if self.pending_readers:
             self._require_unread(index * width >> 4)
@@ -327,7 +327,7 @@ class Memory:
             states = shadow[index]
         except IndexError:
             raise self._out_of_bounds(addresses, width) from None
-        if np.count_nonzero((states & mask) != wanted):  # of few, quicker than any()
+        if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
             self._take_from_barriers(addresses, width, by)
             states = shadow[index]
         if self.pending_readers:
@@ -476,7 +476,7 @@ def _foreign(owners: Array, tag: int) -> Array | None:
     """Mark the bytes that belong to another cluster than `tag`, [*elements, byte]; None where none can."""
     if not np.count_nonzero((owners != 0) & (owners != _repeated(tag, owners.dtype.itemsize))):
         return None
-    # Some are not all of one cluster, but what nobody has written is nobody's.
+    # Bytes that no cluster has written are not foreign.
     parts = _bytes_of(owners)
     foreign: Array = (parts != 0) & (parts != tag)
     return foreign

@@ -60,7 +60,7 @@ def unpack(bits: Array, kind: str) -> Array:
     if size >= 8:
         words = np.ascontiguousarray(bits).view(_WORDS[size]).reshape(*bits.shape, -1)
         if kind == "e2m1":
-            # In a byte the four bits lie in the middle.
+            # The four bits lie in bits 5:2 of a byte.
             words = words >> np.uint8(2)
         decoded: Array = words.view(np.float64) if kind == "f64" else DECODE[kind](words)
         return decoded

@@ -49,7 +49,7 @@ def _mov(form: Form) -> None:
         _read_timer(form, view)
         return
     name = view.name if view.kind == "pred" else f"b{view.bits}"
-    # A float's immediate must be read as that float, whatever the register looks like.
+    # An immediate is read in the instruction's type, also where the register is untyped.
     slot = form.read(source, name if isinstance(source, Reg) else view.name)
     target = form.write(destination, name if isinstance(source, Reg) else view.name)
 
@@ -166,7 +166,7 @@ _SPACE_WINDOWS = {"global": GLOBAL_BASE, "const": GLOBAL_BASE, "param": PARAM_WI
 def _isspacep(form: Form) -> None:
     space = form.modifiers[0]
     window = np.uint64(_SPACE_WINDOWS[space.partition("::")[0]] >> WINDOW_SHIFT)
-    # Only the block's own memory is shared::cta, under an address without a rank or with its own.
+    # Only the block's own memory is shared::cta: addresses without a rank, or with the block's own.
     target, source = form.write(form.operands[0], "pred"), form.read(form.operands[1], "u64")
 
     def run(cta: Cta, threads: Threads) -> None:

@@ -70,7 +70,7 @@ class Order:
         everyone = np.arange(self.threads)
         self.know[everyone, everyone] = FOREVER
         absent = everyone % self.stride >= threads_per_block
-        # Nobody waits for threads that do not exist.
+        # Threads that do not exist count as known.
         self.know[:, : self.threads][:, absent] = FOREVER
         self.floor: Array = np.full(self.threads, log.now, np.int32)
         """The event up to which a thread knows every thread of the cluster: a cheap first test."""
@@ -191,7 +191,7 @@ class Order:
         """Return [thread, warp or engine]: the event up to which some lane of the warp, or the engine, is known."""
         rows = self.know[actors]
         lanes = rows[:, : self.threads].reshape(len(actors), self.warps, WARP).copy()
-        # Threads that do not exist are known for ever; they must not speak for their warp.
+        # Threads that do not exist count as known, so they must not represent their warp.
         lanes.reshape(len(actors), -1)[:, self._absent] = 0
         engines = rows[:, self.threads : self.threads + self.engines]
         return np.concatenate([lanes.max(axis=2), engines], axis=1)

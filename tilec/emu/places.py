@@ -83,13 +83,13 @@ def replace_addresses(message: str, name: Callable[[str], str | None]) -> tuple[
     notes: list[str] = []
 
     def replaced(found: re.Match[str]) -> str:
-        called = name(found[2])
-        if called is None:
+        new_name = name(found[2])
+        if new_name is None:
             return found[0]
-        note = f"{called} is {found[0]}"
+        note = f"{new_name} is {found[0]}"
         if note not in notes:
             notes.append(note)
-        return called
+        return new_name
 
     for pattern in (_ADDRESS, _BYTES):
         message = pattern.sub(replaced, message)

@@ -141,7 +141,7 @@ class Watch:
         if is_strong and self._narrow_blocks is not None:
             self._check_scopes(actors, where, is_write=False)
         times = self._write_time[where]
-        if np.count_nonzero(times > order.floor[actors][:, None]):  # of few, quicker than any()
+        if np.count_nonzero(times > order.floor[actors][:, None]):  # quicker than any() on short arrays
             self._check_writes(actors, where, times, is_strong, "reads")
         if is_strong:
             return
@@ -186,7 +186,7 @@ class Watch:
         if np.count_nonzero(crowded):
             self._conflicts_in_crowd(actors, where, index * width, values, winners, crowded)
         if benign is not None and benign.any():
-            # Two writes of one value: whoever knows of either may read it.
+            # Two writes of one value: a thread that knows either one may read it.
             for access, part in np.argwhere(benign).tolist():
                 place = where[access, part]
                 warps = self._warps_of(int(writers[access, part])) | self._warps_of(int(self._write_actor[place]))
@@ -305,9 +305,9 @@ class Watch:
         step = order.log.pc
 
         def arrive() -> None:
-            mine = places[self._write_actor[places] == pending]
-            self._write_time[mine] = order.log.tick(step)
-            self._write_actor[mine] = mark | actor
+            own_places = places[self._write_actor[places] == pending]
+            self._write_time[own_places] = order.log.tick(step)
+            self._write_actor[own_places] = mark | actor
 
         return arrive
 
@@ -372,7 +372,7 @@ class Watch:
 
     def _column_of(self, know: Array, rows: Array, writers: Array) -> Array:
         """Return the event up to which the clocks `rows` know the writers: [access, granule]."""
-        # An engine of an earlier cluster may be named that this one has not, or a pending store, which nobody knows.
+        # The writer may be an engine that only an earlier cluster has, or a pending store, which no thread knows.
         known: Array = know[rows, np.minimum(np.where(writers < 0, 0, writers & _ACTOR), know.shape[1] - 1)]
         if (writers < 0).any():
             for row, column in np.argwhere(writers < 0).tolist():
@@ -406,7 +406,7 @@ class Watch:
         """Require that a lane that writes knows reads by other lanes of its warp."""
         places, own = np.arange(len(where)), who // WARP
         lanes = self._read_lane[own[:, None], where].astype(np.int64)
-        # Where many lanes read together, a neighbour speaks for all the others.
+        # Where several lanes read together, a neighbour stands for all of them.
         lanes = np.where(lanes == _MANY, (who % WARP ^ 1)[:, None], lanes)
         known = self.order.know[who[:, None], own[:, None] * WARP + lanes]
         late[places, own] = times[places, own] > known

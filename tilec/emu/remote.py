@@ -141,20 +141,20 @@ def _reduce_bulk(form: Form) -> None:
             cta.shared.offset(start, size, "the bulk reduction")
             target.shared.offset(address, size, "the bulk reduction")
             rows, targets = np.arange(start, start + size, 16) // 16, np.arange(address, address + size, 16) // 16
-            memory, mine = target.shared, cta.shared
-            mine.require_async_readable(rows, "the bulk reduction")
+            memory, source_memory = target.shared, cta.shared
+            source_memory.require_async_readable(rows, "the bulk reduction")
             memory.require_async_readable(targets, "the bulk reduction")
             release = cta.asynchronous.begin_reading(rows, line, "the bulk reduction")
 
             def write(
                 memory: Memory = memory,
-                mine: Memory = mine,
+                source_memory: Memory = source_memory,
                 address: int = address,
                 start: int = start,
                 size: int = size,
             ) -> None:
                 old = memory.bytes[address : address + size].view(word)
-                new = mine.bytes[start : start + size].view(word)
+                new = source_memory.bytes[start : start + size].view(word)
                 memory.bytes[address : address + size] = combine(name, operation, old, new).view(np.uint8)
 
             def announce(

@@ -39,7 +39,7 @@ def odd_f32(values: Array) -> Array:
     nearest = values.astype(np.float32)
     error = values - nearest
     odd = _step(nearest, np.where(np.isfinite(error), error, 0))
-    # What is too large must not become infinite before the last rounding.
+    # Large values must not become infinite before the last rounding.
     largest = np.finfo(np.float32).max
     return np.where(np.isinf(nearest) & np.isfinite(values), np.copysign(largest, nearest), odd)
 
@@ -52,10 +52,10 @@ def directed_bf16(values: Array, rounding: str) -> Array:
         return np.where(np.isinf(values.astype(np.float32)) & ~np.isnan(values), _infinity(values), f32_to_bf16(odd))
     bits = odd.view(np.uint32)
     kept, rest = bits >> np.uint32(16), (bits & np.uint32(0xFFFF)) != 0
-    goes_out = np.zeros(values.shape, np.bool_)
+    rounds_away = np.zeros(values.shape, np.bool_)
     if rounding != "rz":
-        goes_out = np.signbit(values) == (rounding == "rm")
-    result = kept + (rest & goes_out & np.isfinite(values)).astype(np.uint32)
+        rounds_away = np.signbit(values) == (rounding == "rm")
+    result = kept + (rest & rounds_away & np.isfinite(values)).astype(np.uint32)
     return np.where(np.isnan(values), np.uint32(0x7FFF), result).astype(np.uint16)
 
 
@@ -90,7 +90,7 @@ def directed(name: str, dtype: np.dtype[Any], rounding: str, *values: Array) -> 
     else:
         result = _exactly(name, dtype, rounding, *values)
     if rounding == "rm" and name in ("add", "sub", "fma"):
-        # Rounding down, numbers that cancel give −0, as long as they are not both +0.
+        # Rounded down, an exact zero is −0, unless both terms are +0.
         nearest = _nearest(name, *values)
         terms = (
             (values[0], -values[1])

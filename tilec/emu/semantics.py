@@ -116,7 +116,7 @@ def _add(form: Form) -> None:
     if view.kind in ("f", "bf16"):
         operation = _float_operation(form, view, _rounded(form, view, operation, form.stem))
     elif form.has("sat"):
-        # 32 bits at most, so that 64 hold every sum.
+        # `.sat` has at most 32 bits, so int64 holds every sum.
         exact = operation
         operation = lambda a, b: clamp_integer(exact(a.astype(np.int64), b.astype(np.int64)), view.dtype)  # noqa: E731
     elementwise(form, operation, view.name, view.name, view.name)
@@ -333,7 +333,7 @@ def _function(form: Form) -> None:
         return narrow(function(values.astype(np.float64)), result_type, rounding)
 
     def approximate_f64(values: Array) -> Array:
-        # The upper half of a double, from the upper half of one.
+        # Only the upper halves of argument and result count.
         upper = (values.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
         return (function(upper).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
 

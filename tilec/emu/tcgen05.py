@@ -185,18 +185,18 @@ def _ld(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         memory = tensor_memory(cta)
         for warp in warps_of(cta, threads, "tcgen05.ld"):
-            mine = as_slice(warp)
-            address = same(pointer(cta, mine), "the address")
+            own_threads = as_slice(warp)
+            address = same(pointer(cta, own_threads), "the address")
             region = _region(cells, warp, address, unit, is_packed, "tcgen05.ld")
             load = operation(cta, memory, "tcgen05.ld", line, cta.actors[warp])
             memory.reads(load, region, "tcgen05.ld")
 
-            def read(mine: slice = mine, region: Region = region) -> None:
+            def read(own_threads: slice = own_threads, region: Region = region) -> None:
                 data = memory.words[region.lanes, region.columns]
                 if is_packed:
                     data = data[..., 0] & np.uint32(0xFFFF) | data[..., 1] << np.uint32(16)
                 for position, slot in enumerate(slots):
-                    cta.views[slot][mine] = data[:, position]
+                    cta.views[slot][own_threads] = data[:, position]
 
             deed = Deed(read)
             owner = Load(line, places, cta.asynchronous, deed)
@@ -219,10 +219,10 @@ def _st(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         memory = tensor_memory(cta)
         for warp in warps_of(cta, threads, "tcgen05.st"):
-            mine = as_slice(warp)
-            address = same(pointer(cta, mine), "the address")
+            own_threads = as_slice(warp)
+            address = same(pointer(cta, own_threads), "the address")
             region = _region(cells, warp, address, unit, is_packed, "tcgen05.st")
-            values = np.stack([cta.views[slot][mine] for slot in slots], axis=1)
+            values = np.stack([cta.views[slot][own_threads] for slot in slots], axis=1)
             if is_packed:
                 values = np.stack([values & np.uint32(0xFFFF), values >> np.uint32(16)], -1)
             store = operation(cta, memory, "tcgen05.st", line, cta.actors[warp])

@@ -97,7 +97,7 @@ def _alloc(form: Form) -> None:
         address = shared_address(same(pointer(cta, as_slice(warp)), "the address"))
         where = np.array([address])
         cta.shared.store(where, 4, np.array([start], np.uint32), cta.actors[warp[:1]])
-        cta.shared.settle(where, 4)  # no store of a thread's, so that no fence of one could follow
+        cta.shared.settle(where, 4)  # the machine stores the address: no thread could fence it
         if cta.order is not None:
             # All lanes may read the address at once.
             cta.order.sync_warps(cta.actors[warp])

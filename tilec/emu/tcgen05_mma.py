@@ -326,10 +326,10 @@ def _scaled(share: Share, part: Part, a: Array, b: Array, product: Product, plac
     b_scales = _scales(share.cta, places.b_scales, product.n, product.b_scale_id, product)
     result = np.empty((len(a), part.columns))
     for quarter in range(4):
-        mine = part.lanes // 32 == quarter
-        if mine.any():
-            left, right = a[mine] * a_scales[quarter][mine], b[columns] * b_scales[quarter][columns]
-            result[mine] = left @ right.T
+        in_quarter = part.lanes // 32 == quarter
+        if in_quarter.any():
+            left, right = a[in_quarter] * a_scales[quarter][in_quarter], b[columns] * b_scales[quarter][columns]
+            result[in_quarter] = left @ right.T
     return result
 
 

@@ -196,8 +196,8 @@ def decode(data: bytes) -> Layout:
     layout = Layout(address, name, _SWIZZLES[swizzle], fill, sizes, strides, box, steps, columns)
     if wrong := _why_refused(layout):
         raise Fault("bad-descriptor", wrong)
-    steps = (1, *steps[1:])  # of the fastest dimension it is ignored
-    # With a stride the box skips elements, and takes so much less room.
+    steps = (1, *steps[1:])  # the stride of the fastest dimension is ignored
+    # With a stride the box skips elements, and takes less shared memory.
     skipping = tuple(-(-extent // step) for extent, step in zip(box, steps, strict=True))
     box = skipping if columns is None else (columns.channels, columns.pixels)
     return replace(layout, box=box, element_strides=steps)

@@ -149,7 +149,7 @@ class TensorMemory:
         self.allocations.append(Allocation(start, columns, line))
         self.is_free[start // _UNIT : (start + columns) // _UNIT] = False
         self.last_size = columns
-        # Nothing is known of what the columns hold.
+        # The contents of new columns are undefined.
         self.is_written[:, start : start + columns] = False
         generator = self.cta.launch.random
         noise = 0x7FBADBAD if generator is None else generator.getrandbits(32)
@@ -194,11 +194,11 @@ class TensorMemory:
     def fence_before(self, actors: Array) -> None:
         """Publish operations of these threads to threads that synchronise with them from now on."""
         event = self.cta.launch.events.tick()
-        mine = set(actors.tolist())
+        own_actors = set(actors.tolist())
         remaining = []
         for operation in self._unpublished:
             is_due = not operation.is_warps or operation.done
-            if is_due and not mine.isdisjoint(operation.actors.tolist()):
+            if is_due and not own_actors.isdisjoint(operation.actors.tolist()):
                 operation.published = operation.published or event
             elif not operation.published:
                 remaining.append(operation)

@@ -230,8 +230,8 @@ def _mma_async(form: Form) -> None:
     def operand_rows(
         cta: Cta, slot: int, warpgroup: int, extent: int, kind: str, is_mn_major: bool, what: str
     ) -> Array:
-        mine = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
-        bits = _uniform(cta.views[slot][mine], f"the descriptor of {what}")
+        own_threads = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
+        bits = _uniform(cta.views[slot][own_threads], f"the descriptor of {what}")
         k = shape.stored if what == "A" else shape.k
         # Bits are addressed by the byte.
         size = max(ELEMENT_BITS[kind], 8)
@@ -352,7 +352,7 @@ def _compute(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
             a = -a
         before: Array = total if issue.keeps else np.zeros_like(total)
         if shape.result == "f32" and shape.a_kind in ("e4m3", "e5m2"):
-            # What they lose shows: it is much more than what float32 does.
+            # The tensor cores drop far more bits than float32, which kernels can observe.
             total = added(before, a, b, EIGHT_BITS)
         else:
             total = before + np.matmul(a, b.T)
@@ -394,16 +394,16 @@ def _a_matrix(cta: Cta, warpgroup: int, issue: Issue) -> Array:
         matrix = values.transpose(2, 1, 3, 0, 4, 5).reshape(64, shape.stored)
     if chosen is None:
         return matrix
-    mine = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
-    words = cta.views[chosen.slot][mine].reshape(4, 8, 4)
+    own_threads = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
+    words = cta.views[chosen.slot][own_threads].reshape(4, 8, 4)
     return expand(matrix.reshape(4, 16, -1), words, chosen).reshape(64, shape.k)
 
 
 def _block(cta: Cta, warpgroup: int, places: tuple[Place, ...]) -> Array:
     """Return registers of one warpgroup as [register, thread]."""
     rows = [row for _, row in places]
-    mine = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
-    block: Array = np.ascontiguousarray(cta.blocks["32"][rows, mine])
+    own_threads = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
+    block: Array = np.ascontiguousarray(cta.blocks["32"][rows, own_threads])
     return block
 
 

@@ -171,7 +171,7 @@ def _store(form: Form) -> None:
 def _mma(form: Form) -> None:
     kinds = form.among(*_BITS)
     if len(kinds) == 2:
-        # Only of f16 are the types of A and B left out.
+        # Only f16 leaves the types of A and B out.
         kinds = [kinds[0], "f16", "f16", kinds[1]]
     if len(kinds) != 4:
         raise form.unsupported("these types")
