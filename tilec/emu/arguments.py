@@ -109,7 +109,6 @@ class Allocator:
 
 
 def _arrays(args: Iterable[object]) -> Iterator[Array]:
-    """Yield the arrays that arguments are or hold."""
     for value in args:
         if isinstance(value, tuple):
             yield from _arrays(value)
@@ -138,7 +137,6 @@ def _range(array: Array, root: Array) -> tuple[int, int]:
 
 
 def _part(piece: Placed) -> slice:
-    """Return a piece's slice of global memory."""
     start = piece.address - GLOBAL_BASE
     return slice(start, start + piece.end - piece.start)
 

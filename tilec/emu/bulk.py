@@ -280,8 +280,8 @@ def announcing(form: Form) -> Run:
             for target in cta.cluster.ctas:
                 if mask >> target.rank & 1:
                     holder = cta.cluster.ctas[target.rank & ~1 | owner.rank & 1] if is_paired else target
-                    found = barrier_at(cta, in_block(holder, address), cta.actors[thread : thread + 1])
-                    found.add(Copy(size, line, _ends))
+                    found_barrier = barrier_at(cta, in_block(holder, address), cta.actors[thread : thread + 1])
+                    found_barrier.add(Copy(size, line, _ends))
 
     return run
 

@@ -80,7 +80,6 @@ def call_target(instruction: Instruction) -> Symbol | Reg | None:
 
 
 def _taken(body: tuple[Item, ...]) -> Iterator[str]:
-    """Return the names whose address is used."""
     for instruction in _instructions(body):
         if instruction.opcode.split(".")[0] == "call":
             continue

@@ -72,7 +72,6 @@ class ColumnBox:
         return box.view(np.uint8).reshape(-1, 16)
 
     def store(self, data: Array) -> None:
-        """Store the elements that lie inside the tensor."""
         size = self.layout.element_bytes
         box = np.ascontiguousarray(data).view(np.dtype(f"u{size}")).reshape(self._inside.shape)
         self.memory.store(self._addresses[self._inside], size, box[self._inside])

@@ -217,7 +217,6 @@ class Cta:
         return self._merge(chosen, [group for group in runnable if group.pc == chosen.pc])
 
     def _merge(self, chosen: Group, reconverging: list[Group]) -> Group:
-        """Merge groups that stand at one step."""
         if len(reconverging) == 1:
             return chosen
         for group in reconverging:

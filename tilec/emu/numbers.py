@@ -114,7 +114,6 @@ def _small_table(name: str) -> Array:
 
 
 def small_to_f32(bits: Array, name: str) -> Array:
-    """Convert codes exactly."""
     values: Array = _small_table(name)[bits]
     return values
 

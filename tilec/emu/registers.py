@@ -41,7 +41,6 @@ class RegisterPool:
         return int(self.size - self.held.sum() * _WARP)
 
     def describe(self) -> str:
-        """Return free and held registers as the end of a sentence."""
         groups = [f"{int(self.held[first])} each" for first in range(0, len(self.held), 4)]
         return f"{self.free} of {self.size} registers are free; its warpgroups hold {', '.join(groups)}"
 

@@ -80,7 +80,6 @@ def same(values: Array, what: str) -> int:
 
 
 def as_slice(warp: Array) -> slice:
-    """Return a warp's threads as a slice."""
     return slice(int(warp[0]), int(warp[0]) + _WARP)
 
 

@@ -176,7 +176,6 @@ def _why_refused(layout: Layout) -> str | None:
 
 @lru_cache(maxsize=256)
 def decode(data: bytes) -> Layout:
-    """Decode the 128 bytes of a map."""
     magic, address, rank, element, swizzle, fill, interleave, mode, *numbers = _LAYOUT.unpack(data[: _LAYOUT.size])
     if magic != MAGIC:
         raise Fault("bad-descriptor", "the address does not hold a tensor map")
@@ -301,7 +300,6 @@ class Box:
         return box.view(np.uint8).reshape(-1, 16)
 
     def store(self, data: Array) -> None:
-        """Store the inside part of the box."""
         if not self.is_empty:
             part = self._part(data)
             if self._owners is not None:
@@ -349,7 +347,6 @@ class FourRows:
         return np.concatenate([box.load() for box in self._boxes])
 
     def store(self, data: Array) -> None:
-        """Store the inside parts of the boxes."""
         for box, part in zip(self._boxes, np.split(data.reshape(-1), 4), strict=True):
             box.store(part)
 

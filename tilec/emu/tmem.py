@@ -380,7 +380,6 @@ def _threads_and_engines(order: Order) -> Array:
 def operation(
     cta: Cta, memory: TensorMemory, name: str, line: int, actors: Array, signature: tuple[object, ...] = ()
 ) -> Operation:
-    """Return a new operation of the running step."""
     return Operation(name, line, cta.launch.events.pc, actors, memory.clock(actors), signature)
 
 

@@ -373,7 +373,6 @@ def _operand(cta: Cta, rows: Array, kind: str, is_mn_major: bool) -> Array:
 
 
 def _decode(data: Array, kind: str) -> Array:
-    """Decode the elements in the bytes of rows."""
     if kind == "b1":
         return np.unpackbits(data, axis=-1, bitorder="little").astype(np.float64)
     return DECODE[kind](data.view(np.dtype(f"u{ELEMENT_BITS[kind] // 8}")))
