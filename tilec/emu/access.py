@@ -244,7 +244,7 @@ def _element(form: Form) -> Type:
 def _ld(form: Form) -> None:
     check_modifiers(form)
     view = _element(form)
-    load = _LOADS[form.first(*_SPACES)]
+    load = load_of(form)
     pointer = form.address(form.operands[1])
     if not form.has("param", "param::entry", "param::func", "local", "const"):
         form.step.polled = pointer
@@ -283,10 +283,7 @@ def _ld(form: Form) -> None:
 def _st(form: Form) -> None:
     check_modifiers(form)
     view = _element(form)
-    space = form.first(*_SPACES)
-    if space not in _STORES:
-        raise form.unsupported(f"a store to .{space}")
-    store = _STORES[space]
+    store = store_of(form)
     pointer = form.address(form.operands[0])
     elements = _elements(form, form.operands[1])
     name = f"b{view.bits}"

@@ -40,7 +40,7 @@ class Answers:
             self.unfenced[row] = {actor: read for actor, read in reads.items() if read[0] > known[actor]}
 
     def comes(self, row: int, address: int, watch: Watch | None) -> None:
-        """Fault if an answer is requested into a row with an unfenced read, and start to track the row."""
+        """Raise a fault if an answer is requested into a row with an unfenced read, and start to track the row."""
         for _, step in self.unfenced.get(row, {}).values():
             place = watch.steps[step].place if watch is not None else ""
             message = f"an answer may come over the one at shared address {address:#x}, which is read at {place}"

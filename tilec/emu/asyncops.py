@@ -89,7 +89,7 @@ class RegisterOwner:
     """The threads of its unit: a warpgroup or a warp."""
 
     def touched(self, step: Step) -> None:
-        """Fault, because an ordinary instruction accesses its registers."""
+        """Raise a fault: an ordinary instruction accesses its registers."""
         name = "an accumulator" if self.accumulators & step.registers else "an A register"
         message = f"touches {name} of the wgmma of PTX line {self.line}"
         raise Fault("unarrived-read", f"{message}, which has not been waited for (wgmma.wait_group)")

@@ -28,8 +28,6 @@ from tilec.ptx.module import Imm, Operand, Reg, Vector
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
 
-_BITS = {"16": "b16", "32": "b32", "64": "b64"}
-
 
 @semantics("mov")
 def _mov(form: Form) -> None:

@@ -41,7 +41,6 @@ def _types() -> dict[str, Type]:
     table["f32x2"] = Type("f32x2", 64, np.dtype(np.float32), "f", 2)
     table["bf16"] = Type("bf16", 16, np.dtype(np.uint16), "bf16")
     table["bf16x2"] = Type("bf16x2", 32, np.dtype(np.uint16), "bf16", 2)
-    table["f32x2"] = Type("f32x2", 64, np.dtype(np.float32), "f", 2)
     table["tf32"] = Type("tf32", 32, np.dtype(np.uint32), "u")
     table["u16x2"] = Type("u16x2", 32, np.dtype(np.uint16), "u", 2)
     table["s16x2"] = Type("s16x2", 32, np.dtype(np.int16), "s", 2)

@@ -412,7 +412,7 @@ class Watch:
         late[places, own] = times[places, own] > known
 
     def _check_scopes(self, actors: Array, where: Array, *, is_write: bool) -> None:
-        """Fault for strong accesses of two blocks where the scope of one ends with its block."""
+        """Raise a fault for strong accesses of two blocks where the scope of one ends with its block."""
         order, narrow = self.order, self._narrow_blocks
         assert narrow is not None
         blocks = (1 + order.cluster * order.blocks + actors // order.stride)[:, None]

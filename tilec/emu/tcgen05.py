@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
 
 _WARP = 32
-_UNIT = 32
 
 
 def cta_group(form: Form) -> int:

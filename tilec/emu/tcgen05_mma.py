@@ -19,7 +19,7 @@ from tilec.emu.numbers import DECODE, Array
 from tilec.emu.semantics import predicate_source
 from tilec.emu.tcgen05 import cta_group, shared_operand, split_address, unpack_codes, working_blocks
 from tilec.emu.tcgen05_descriptors import BLOCK_SCALED, Product, decode_product
-from tilec.emu.tmem import LANES, Operation, Region, operation, tensor_memory
+from tilec.emu.tmem import LANES, Operation, Region, operation, rectangle, tensor_memory
 from tilec.ptx.module import Address, Operand, Vector
 from tilec.support.records import dataclass
 
@@ -217,7 +217,7 @@ def _claim(mma: Operation, share: Share, product: Product, places: Places, keeps
     memory = tensor_memory(share.cta)
     for part in share.parts:
         if share.a_rows is None:
-            memory.reads(mma, _cells(part.lanes, places.a, _A_COLUMNS), "A of the tcgen05.mma")
+            memory.reads(mma, rectangle(part.lanes, places.a, _A_COLUMNS), "A of the tcgen05.mma")
     if product.vector:
         a_cells = _scale_cells(places.a_scales, product.m // group)
         memory.reads(mma, a_cells, "the scale of A of the tcgen05.mma")
@@ -225,11 +225,7 @@ def _claim(mma: Operation, share: Share, product: Product, places: Places, keeps
     for part in share.parts:
         lanes = part.lanes[share.enabled[part.lanes]]
         if len(lanes):
-            memory.writes(mma, _cells(lanes, places.d, part.columns), "D of the tcgen05.mma", keeps=keeps)
-
-
-def _cells(lanes: Array, first: int, columns: int) -> Region:
-    return Region(lanes[:, None], np.arange(first, first + columns)[None, :])
+            memory.writes(mma, rectangle(lanes, places.d, part.columns), "D of the tcgen05.mma", keeps=keeps)
 
 
 def _scale_cells(first: int, count: int) -> Region:
@@ -337,7 +333,7 @@ def _accumulate(share: Share, part: Part, result: Array, product: Product, colum
     memory = tensor_memory(share.cta)
     chosen = share.enabled[part.lanes]
     lanes = part.lanes[chosen]
-    cells = _cells(lanes, column, part.columns)
+    cells = rectangle(lanes, column, part.columns)
     total = result if chosen.all() else result[chosen]
     if kept:
         old = memory.words[cells.lanes, cells.columns]

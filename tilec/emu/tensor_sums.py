@@ -28,7 +28,7 @@ class Adder:
 
 EIGHT_BITS = Adder(13, 13)
 SIXTEEN_BITS = Adder(25, 23)
-"""Of tf32 too."""
+"""The adder of tf32 too."""
 
 
 def added(total: Array, a: Array, b: Array, adder: Adder) -> Array:

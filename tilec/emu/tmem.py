@@ -130,7 +130,7 @@ class TensorMemory:
         """The last load and the last operation of the matrix unit that read each cell."""
         order = cta.order
         self._known: Array | None = None if order is None else _threads_and_engines(order).copy()
-        """What the cluster's threads know of all events as of their last `fence::after_thread_sync`."""
+        """The clocks of the cluster's threads as of their last `fence::after_thread_sync`."""
 
     # -- allocation ----------------------------------------------------------------------------------------------------
 
