@@ -8,7 +8,8 @@ import numpy as np
 
 from tilec.emu.decode import Form, semantics
 from tilec.emu.fault import Fault
-from tilec.emu.machine import NamedBarrier, as_threads, release
+from tilec.emu.groups import as_threads
+from tilec.emu.machine import NamedBarrier, release
 from tilec.emu.mbarrier import fenced_initialisations, note, publish
 from tilec.emu.numbers import Array
 from tilec.ptx.module import Reg

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tilec.emu.cluster import Cluster
     from tilec.emu.registers import RegisterPool
 
-__all__ = ["Cta", "Group", "NamedBarrier", "Threads", "as_threads", "describe_threads", "make_group", "release"]
+__all__ = ["Cta", "Group", "Threads"]
 
 _WARP = 32
 _QUANTUM = 20_000

@@ -421,9 +421,9 @@ class Watch:
         if ((others != 0) & (others != blocks)).any():
             access, part = np.argwhere((others != 0) & (others != blocks))[0].tolist()
             place = self.steps[order.log.step_of(int(self._write_time[where[access, part]]))].place
-            message = f"{self._name(int(actors[access]))} uses {self._address(where[access, part])}, and another block"
+            message = f"{self._name(int(actors[access]))} uses {self._address(where[access, part])}"
             reach = "a scope of .cta does not reach the other block"
-            self.memory.found(Fault("data-race", f"{message} does so at {place}: {reach}"))
+            self.memory.found(Fault("data-race", f"{message}, and another block does so at {place}: {reach}"))
         if is_write:
             self._strong_blocks[where] = blocks
             if is_narrow:
