@@ -28,8 +28,8 @@ class Answers:
         self.unfenced: dict[int, dict[int, tuple[int, int]]] = {}
         """For each row that has received an answer: the event and the step of the last read by each thread."""
 
-    def read(self, actors: Array, rows: Array, watch: Watch) -> None:
-        log = watch.order.log
+    def read(self, actors: Array, rows: Array, detector: Watch) -> None:
+        log = detector.order.log
         for actor, row in zip(actors.tolist(), rows.tolist(), strict=True):
             if row in self.unfenced:
                 self.unfenced[row][actor] = log.now, log.pc
@@ -39,10 +39,10 @@ class Answers:
         for row, reads in self.unfenced.items():
             self.unfenced[row] = {actor: read for actor, read in reads.items() if read[0] > known[actor]}
 
-    def comes(self, row: int, address: int, watch: Watch | None) -> None:
+    def comes(self, row: int, address: int, detector: Watch | None) -> None:
         """Raise a fault if an answer is requested into a row with an unfenced read, and start to track the row."""
         for _, step in self.unfenced.get(row, {}).values():
-            place = watch.steps[step].place if watch is not None else ""
+            place = detector.steps[step].place if detector is not None else ""
             message = f"an answer may come over the one at shared address {address:#x}, which is read at {place}"
             raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async behind that")
         self.unfenced[row] = {}

@@ -93,10 +93,10 @@ def issue_load(
     def write() -> None:
         memory.rows[rows] = read()
 
-    deed = Deed(write)
+    effect = Deed(write)
 
     def finish(column: int) -> None:
-        deed.do()
+        effect.do()
         memory.arrive_rows(rows, column, step, swizzle)
         release()
         state.regions[:] = [other for other in state.regions if other is not region]
@@ -105,12 +105,12 @@ def issue_load(
             timeline.add(target.position, -1, "", "done", f"copy to {address:#x}", line)
 
     barrier = barrier_at(cta, barrier_address, np.array([actor]))
-    watch = cta.launch.memory.watch
-    if watch is not None and places is not None:
-        watch.bulk_load(actor, places(watch.granule), barrier.column, "the bulk copy")
+    detector = cta.launch.memory.watch
+    if detector is not None and places is not None:
+        detector.bulk_load(actor, places(detector.granule), barrier.column, "the bulk copy")
     note(cta, np.array([thread]), "issue", f"copy to {address:#x} for {name_of(barrier)}", line)
     barrier.add(Copy(len(rows) * 16, line, finish))
-    cta.launch.moments.plan(deed)
+    cta.launch.moments.plan(effect)
 
 
 def in_block(target: Cta, address: int) -> int:
@@ -119,10 +119,10 @@ def in_block(target: Cta, address: int) -> int:
 
 
 def _add_store(cta: Cta, thread: int, store: BulkStore, places: Places, is_reduction: bool) -> None:
-    watch = cta.launch.memory.watch
-    if watch is not None:
+    detector = cta.launch.memory.watch
+    if detector is not None:
         actor, what = int(cta.actors[thread]), "the bulk reduction" if is_reduction else "the bulk store"
-        store.arrive = watch.bulk_store(actor, places(watch.granule), what, is_reduction=is_reduction)
+        store.arrive = detector.bulk_store(actor, places(detector.granule), what, is_reduction=is_reduction)
     cta.asynchronous.bulk.setdefault(thread, BulkGroups()).open.append(store)
 
 
@@ -131,9 +131,9 @@ def _store_from(cta: Cta, thread: int, rows: Array, line: int, write: Callable[[
     memory = cta.shared
     memory.require_async_readable(rows, "the bulk store")
     actor, step = int(cta.actors[thread]), cta.launch.events.pc
-    order, watch = cta.order, memory.watch
-    if watch is not None and order is not None:
-        watch.require_known(order.of_any(slice(actor, actor + 1)), rows, f"the bulk store of thread {thread}")
+    order, detector = cta.order, memory.watch
+    if detector is not None and order is not None:
+        detector.require_known(order.of_any(slice(actor, actor + 1)), rows, f"the bulk store of thread {thread}")
     end = cta.asynchronous.begin_reading(rows, line, "the bulk store")
     data: list[Array] = []
     reading = Deed(lambda: data.append(memory.rows[rows]))
@@ -144,8 +144,8 @@ def _store_from(cta: Cta, thread: int, rows: Array, line: int, write: Callable[[
 
     def release() -> None:
         end()
-        if watch is not None:
-            watch.read_by_engine(actor, rows, step)
+        if detector is not None:
+            detector.read_by_engine(actor, rows, step)
 
     writing = Deed(put)
     note(cta, np.array([thread]), "issue", f"store from {int(rows[0]) * 16:#x}", line)
@@ -231,10 +231,10 @@ def _tensor_load(form: Form) -> None:
         points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
         masks = cta.views[mask_slot][threads].tolist() if mask_slot >= 0 else [0] * len(places)
         members = cta.thread_ids[threads].tolist()
-        for index, (thread, place, map_at, bar, point, mask) in enumerate(
+        for index, (thread, place, map_address, bar, point, mask) in enumerate(
             zip(members, places.tolist(), maps.tolist(), barriers.tolist(), points, masks, strict=True)
         ):
-            layout = _layout_at(cta, thread, map_at, rank, point)
+            layout = _layout_at(cta, thread, map_address, rank, point)
             first, address = _destination(form, cta, place)
             targets = _receivers(cta, mask) if mask_slot >= 0 else [first]
             if address % 128:
@@ -311,8 +311,8 @@ def _tensor_store(form: Form) -> None:
         places, maps = source(cta, threads), map_pointer(cta, threads)
         points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
         members = cta.thread_ids[threads].tolist()
-        for thread, place, map_at, point in zip(members, places.tolist(), maps.tolist(), points, strict=True):
-            layout = _layout_at(cta, thread, map_at, rank, point)
+        for thread, place, map_address, point in zip(members, places.tolist(), maps.tolist(), points, strict=True):
+            layout = _layout_at(cta, thread, map_address, rank, point)
             address = shared_address(place)
             if min(point) < 0:
                 raise Fault("out-of-bounds", f"a store of a box that begins at {point}: no coordinate may be negative")
@@ -357,8 +357,8 @@ def _tensor_prefetch(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
         members, maps = cta.thread_ids[threads].tolist(), map_pointer(cta, threads).tolist()
-        for thread, map_at, point in zip(members, maps, points, strict=True):
-            _layout_at(cta, thread, map_at, rank, point)
+        for thread, map_address, point in zip(members, maps, points, strict=True):
+            _layout_at(cta, thread, map_address, rank, point)
 
     form.step.run = run
 

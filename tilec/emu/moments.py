@@ -33,22 +33,22 @@ class Moments:
         self._generator = generator
         self._drifting: list[Deed] = []
 
-    def plan(self, *deeds: Deed) -> None:
+    def plan(self, *effects: Deed) -> None:
         """Draw a time for each effect of an operation that is issued now."""
         if self._generator is None:
             return
-        for deed in deeds:
+        for effect in effects:
             choice = self._generator.randrange(3)
             if choice == 0:
-                deed.do()
+                effect.do()
             elif choice == 1:
-                self._drifting.append(deed)
+                self._drifting.append(effect)
 
     def drift(self) -> None:
         """Run some of the effects that are due at any time."""
         if self._generator is None or not self._drifting:
             return
-        self._drifting = [deed for deed in self._drifting if not deed.is_done]
+        self._drifting = [effect for effect in self._drifting if not effect.is_done]
         for _ in range(self._generator.randrange(3)):
             if self._drifting:
                 self._drifting.pop(self._generator.randrange(len(self._drifting))).do()

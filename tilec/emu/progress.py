@@ -35,10 +35,10 @@ def note(cta: Cta, group: Group) -> None:
     seen[key] = memory
 
 
-def _is_due(time_slice: int, is_hostile: bool) -> bool:
+def _is_due(time_slice: int, has_adversary: bool) -> bool:
     """Return whether to check now: quanta are long unless a group sleeps, and short with an adversary."""
     if time_slice < _PATIENCE:
-        return time_slice > 1 and not is_hostile
+        return time_slice > 1 and not has_adversary
     return time_slice % _EVERY == 0
 
 

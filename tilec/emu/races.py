@@ -135,66 +135,66 @@ class Watch:
         log, order = self.order.log, self.order
         self._require_grid(actors, "reads")
         is_strong = self.strong[log.pc]
-        where = self._granules(index, width)
+        granules = self._granules(index, width)
         if is_strong and self.has_flags:
             order.flags.observe(self.access[log.pc], actors, self.memory.name, index * width)
         if is_strong and self._narrow_blocks is not None:
-            self._check_scopes(actors, where, is_write=False)
-        times = self._write_time[where]
+            self._check_scopes(actors, granules, is_write=False)
+        times = self._write_time[granules]
         if np.count_nonzero(times > order.floor[actors][:, None]):  # quicker than any() on short arrays
-            self._check_writes(actors, where, times, is_strong, "reads")
+            self._check_writes(actors, granules, times, is_strong, "reads")
         if is_strong:
             return
         event = log.tick()
-        self._read_last[where] = event
+        self._read_last[granules] = event
         if not self._rows:
-            self._reader[where] = actors[:, None]
+            self._reader[granules] = actors[:, None]
             return
         warps = (actors // WARP)[:, None]
         lanes = actors % WARP
         if is_collective:
-            self._read_lane[warps, where] = _MANY
+            self._read_lane[warps, granules] = _MANY
         else:
-            self._read_lane[warps, where] = lanes[:, None]
-            crowded = self._read_lane[warps, where] != lanes[:, None]
+            self._read_lane[warps, granules] = lanes[:, None]
+            crowded = self._read_lane[warps, granules] != lanes[:, None]
             if np.count_nonzero(crowded):
-                rows = np.broadcast_to(warps, where.shape)
-                self._read_lane[rows[crowded], where[crowded]] = _MANY
-        self._read_time[warps, where] = event
+                rows = np.broadcast_to(warps, granules.shape)
+                self._read_lane[rows[crowded], granules[crowded]] = _MANY
+        self._read_time[warps, granules] = event
 
     def write(self, actors: Array, index: Array, width: int, values: Array, old: Array) -> None:
         """Check and record a write of `values` over `old`, before it happens."""
         log = self.order.log
         self._require_grid(actors, "writes")
         is_strong = self.strong[log.pc]
-        where = self._granules(index, width)
-        benign, times, writers = None, where, where
+        granules = self._granules(index, width)
+        benign, times, writers = None, granules, granules
         if not is_strong:
             same = (values == old) if values.ndim == 1 else (values == old).all(axis=-1)
-            times, writers = self._write_time[where], self._write_actor[where]
-            benign = self._check(actors, where, times, same, "writes")
+            times, writers = self._write_time[granules], self._write_actor[granules]
+            benign = self._check(actors, granules, times, same, "writes")
         elif self.has_flags:
             self.order.flags.publish(self.access[log.pc], actors, self.memory.name, index * width)
         if is_strong and self._narrow_blocks is not None:
-            self._check_scopes(actors, where, is_write=True)
-        self._write_time[where] = log.tick()
-        self._write_actor[where] = (actors | _STRONG if is_strong else actors)[:, None]
+            self._check_scopes(actors, granules, is_write=True)
+        self._write_time[granules] = log.tick()
+        self._write_actor[granules] = (actors | _STRONG if is_strong else actors)[:, None]
         if is_strong:
             return
-        winners = self._write_actor[where[:, 0]]
+        winners = self._write_actor[granules[:, 0]]
         crowded = winners != actors
         if np.count_nonzero(crowded):
-            self._conflicts_in_crowd(actors, where, index * width, values, winners, crowded)
+            self._conflicts_in_crowd(actors, granules, index * width, values, winners, crowded)
         if benign is not None and benign.any():
             # Two writes of one value: a thread that knows either one may read it.
             for access, part in np.argwhere(benign).tolist():
-                place = where[access, part]
+                place = granules[access, part]
                 warps = self._warps_of(int(writers[access, part])) | self._warps_of(int(self._write_actor[place]))
                 self._write_actor[place] = self._crowd(warps)
                 self._write_time[place] = times[access, part]
 
     def _conflicts_in_crowd(
-        self, actors: Array, where: Array, offsets: Array, values: Array, winners: Array, crowded: Array
+        self, actors: Array, granules: Array, offsets: Array, values: Array, winners: Array, crowded: Array
     ) -> None:
         """Check several threads that write one address in one step: they race if their values differ."""
         position = np.searchsorted(actors, winners)
@@ -207,12 +207,12 @@ class Watch:
             address = self.memory.base + int(offsets[place])
             message = f"{pair} write different values to {self.memory.name} address {address:#x} at the same time"
             self.memory.found(Fault("data-race", message))
-        first = where[:, 0]
+        first = granules[:, 0]
         groups: dict[int, set[int]] = {}
         for actor, place in zip(actors.tolist(), first.tolist(), strict=True):
             groups.setdefault(place, set()).add(actor // WARP)
         codes = [self._crowd(frozenset(groups[place])) for place in first[crowded].tolist()]
-        self._write_actor[where[crowded]] = np.array(codes)[:, None]
+        self._write_actor[granules[crowded]] = np.array(codes)[:, None]
 
     def _crowd(self, warps: frozenset[int]) -> int:
         """Return the negative actor that stands for any lane of these warps."""
@@ -229,36 +229,36 @@ class Watch:
 
     def claim(self, actors: Array, index: Array, width: int) -> None:
         """Check a copy into these addresses, which may be written from now on."""
-        where = self._granules(index, width)
-        self._check(actors, where, self._write_time[where], np.zeros(len(index), np.bool_), "copies over")
+        granules = self._granules(index, width)
+        self._check(actors, granules, self._write_time[granules], np.zeros(len(index), np.bool_), "copies over")
 
     def deliver(self, actors: Array, index: Array, width: int, pc: int) -> None:
         """Record the arrival of a copy of step `pc`; its actors are threads or the column of an mbarrier."""
-        where = self._granules(index, width)
-        self._write_time[where] = self.order.log.tick(pc)
-        self._write_actor[where] = actors[:, None]
+        granules = self._granules(index, width)
+        self._write_time[granules] = self.order.log.tick(pc)
+        self._write_actor[granules] = actors[:, None]
 
     def require_known(self, clock: Array, index: Array, who: str) -> None:
         """Require that `clock` knows the writes to 16-byte rows that an asynchronous operation will read."""
         self._require_known(clock, self._granules(index.reshape(-1), 16), who)
 
-    def _require_known(self, clock: Array, where: Array, who: str) -> None:
-        times, writers = self._write_time[where], self._write_actor[where]
-        known = self._column_of(clock[None, :], np.zeros((len(where), 1), np.int64), writers)
+    def _require_known(self, clock: Array, granules: Array, who: str) -> None:
+        times, writers = self._write_time[granules], self._write_actor[granules]
+        known = self._column_of(clock[None, :], np.zeros((len(granules), 1), np.int64), writers)
         late = times > known
         if late.any():
-            self.memory.found(self._conflict(who, "reads", where, late, times, writers, "wrote"))
+            self.memory.found(self._conflict(who, "reads", granules, late, times, writers, "wrote"))
 
     def read_by_engine(self, actor: int, index: Array, pc: int) -> None:
         """Record a finished asynchronous read of 16-byte rows, known to `actor`, a thread or an engine."""
-        where = self._granules(index.reshape(-1), 16)
+        granules = self._granules(index.reshape(-1), 16)
         event = self.order.log.tick(pc)
-        self._read_last[where] = event
+        self._read_last[granules] = event
         if self._rows:
             order = self.order
             row = actor // WARP if actor < order.threads else order.warps + actor - order.threads
-            self._read_time[row, where] = event
-            self._read_lane[row, where] = actor % WARP if actor < order.threads else _MANY
+            self._read_time[row, granules] = event
+            self._read_lane[row, granules] = actor % WARP if actor < order.threads else _MANY
 
     def fenced(self, actors: Array, offsets: Array) -> Array:
         """Mark the bytes whose last write a fence by these threads covers: the write must be known to them."""
@@ -276,25 +276,25 @@ class Watch:
         order = self.order
         self._require_grid(np.array([actor]), "reads")
         if (self._write_time[places] > order.start).any():
-            where = places[:, None]
-            self._require_known(order.of_any(np.array([actor])), where, f"{what} of {self._name(actor)}")
-            self._require_fenced(where, what)
+            granules = places[:, None]
+            self._require_known(order.of_any(np.array([actor])), granules, f"{what} of {self._name(actor)}")
+            self._require_fenced(granules, what)
         self._read_last[places] = order.log.tick()
         self._reader[places] = column
 
     def bulk_store(self, actor: int, places: Array, what: str, *, is_reduction: bool) -> Callable[[], None]:
         """Check and record a bulk store to these granules. Call the result when the program has waited for it; until
         then no thread knows of it."""
-        order, where = self.order, places[:, None]
+        order, granules = self.order, places[:, None]
         self._require_grid(np.array([actor]), "writes")
         who = np.full(len(places), actor)
         if is_reduction:
             if (self._write_time[places] > order.start).any():
-                self._check_writes(who, where, self._write_time[where], True, "reduces")
-                self._require_fenced(where, what)
-            self._check_reads(who, where, "reduces")
+                self._check_writes(who, granules, self._write_time[granules], True, "reduces")
+                self._require_fenced(granules, what)
+            self._check_reads(who, granules, "reduces")
         else:
-            self._check(who, where, self._write_time[where], np.zeros(len(places), np.bool_), "stores over")
+            self._check(who, granules, self._write_time[granules], np.zeros(len(places), np.bool_), "stores over")
         mark = _ASYNC | (_STRONG if is_reduction else 0)
         pending = mark | (_ACTOR - len(self._bulk_stores))
         self._bulk_stores.append((order.log.pc, actor))
@@ -311,19 +311,19 @@ class Watch:
 
         return arrive
 
-    def _require_fenced(self, where: Array, what: str) -> None:
+    def _require_fenced(self, granules: Array, what: str) -> None:
         """Require a proxy fence after generic writes that the asynchronous proxy is about to read."""
-        times, writers = self._write_time[where], self._write_actor[where]
+        times, writers = self._write_time[granules], self._write_actor[granules]
         order = self.order
         covered = np.full((1, order.know.shape[1]), order.start, np.int32)
         if order.fenced is not None:
             covered[0, : len(order.fenced)] = order.fenced
-        known = self._column_of(covered, np.zeros(where.shape, np.int64), writers)
+        known = self._column_of(covered, np.zeros(granules.shape, np.int64), writers)
         bare = (times > known) & ((writers < 0) | (writers & _ASYNC == 0))
         if bare.any():
             access, part = np.argwhere(bare)[0].tolist()
             step = self.steps[order.log.step_of(int(times[access, part]))]
-            message = f"{what} reads {self._address(where[access, part])}, written at {step.place}"
+            message = f"{what} reads {self._address(granules[access, part])}, written at {step.place}"
             raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async (.global) in between")
 
     def _require_grid(self, actors: Array, verb: str) -> None:
@@ -337,26 +337,26 @@ class Watch:
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
-    def _check(self, actors: Array, where: Array, times: Array, same: Array, verb: str) -> Array | None:
+    def _check(self, actors: Array, granules: Array, times: Array, same: Array, verb: str) -> Array | None:
         """Require that earlier writes and reads are known before a write. Returns the unknown writes that are excused
         because they wrote the same value."""
         floor = self.order.floor[actors][:, None]
         excused = None
         if np.count_nonzero(times > floor):
-            excused = self._check_writes(actors, where, times, False, verb, same)
-        reads = self._read_last[where]
+            excused = self._check_writes(actors, granules, times, False, verb, same)
+        reads = self._read_last[granules]
         unknown = reads > floor
         if np.count_nonzero(unknown):
             late = (unknown & ~same[:, None]).any(axis=1)
             if late.any():
-                self._check_reads(actors[late] if len(actors) > 1 else actors, where[late], verb)
+                self._check_reads(actors[late] if len(actors) > 1 else actors, granules[late], verb)
         return excused
 
     def _check_writes(
-        self, actors: Array, where: Array, times: Array, is_strong: bool, verb: str, same: Array | None = None
+        self, actors: Array, granules: Array, times: Array, is_strong: bool, verb: str, same: Array | None = None
     ) -> Array | None:
-        writers = self._write_actor[where]
-        who = np.broadcast_to(actors[:, None], (len(where), 1))
+        writers = self._write_actor[granules]
+        who = np.broadcast_to(actors[:, None], (len(granules), 1))
         late = times > self._column_of(self.order.know, who, writers)
         if is_strong:
             late &= (writers < 0) | (writers & _STRONG == 0)
@@ -367,7 +367,7 @@ class Watch:
         if late.any():
             first = int(np.argwhere(late)[0][0])
             name = self._name(int(who[first, 0]))
-            self.memory.found(self._conflict(name, verb, where, late, times, writers, "wrote"))
+            self.memory.found(self._conflict(name, verb, granules, late, times, writers, "wrote"))
         return excused
 
     def _column_of(self, know: Array, rows: Array, writers: Array) -> Array:
@@ -381,64 +381,64 @@ class Watch:
                 known[row, column] = max(line[WARP * warp : WARP * (warp + 1)].max() for warp in warps)
         return known
 
-    def _check_reads(self, actors: Array, where: Array, verb: str) -> None:
+    def _check_reads(self, actors: Array, granules: Array, verb: str) -> None:
         order = self.order
-        who = np.broadcast_to(actors[:, None], (len(where), 1))
+        who = np.broadcast_to(actors[:, None], (len(granules), 1))
         if not self._rows:
-            readers, times = self._reader[where], self._read_last[where]
+            readers, times = self._reader[granules], self._read_last[granules]
             late = times > order.know[who, np.minimum(readers, order.know.shape[1] - 1)]
             if late.any():
                 first = int(np.argwhere(late)[0][0])
                 name = self._name(int(who[first, 0]))
-                self.memory.found(self._conflict(name, verb, where, late, times, readers, "read"))
+                self.memory.found(self._conflict(name, verb, granules, late, times, readers, "read"))
             return
         known = order.warps_known(actors)[:, :, None]
-        times = self._read_time[:, where].transpose(1, 0, 2)  # [access, warp or engine, granule]
+        times = self._read_time[:, granules].transpose(1, 0, 2)  # [access, warp or engine, granule]
         late = times > known
-        self._check_own_warp(who[:, 0], where, times, late)
+        self._check_own_warp(who[:, 0], granules, times, late)
         if late.any():
             access, row, part = np.argwhere(late)[0].tolist()
-            reader = self._reader_name(row, int(self._read_lane[row, where[access, part]]))
-            message = f"{self._name(int(who[access, 0]))} {verb} {self._address(where[access, part])}"
+            reader = self._reader_name(row, int(self._read_lane[row, granules[access, part]]))
+            message = f"{self._name(int(who[access, 0]))} {verb} {self._address(granules[access, part])}"
             self.memory.found(self._race(message, f"{reader} read it", int(times[access, row, part])))
 
-    def _check_own_warp(self, who: Array, where: Array, times: Array, late: Array) -> None:
+    def _check_own_warp(self, who: Array, granules: Array, times: Array, late: Array) -> None:
         """Require that a lane that writes knows reads by other lanes of its warp."""
-        places, own = np.arange(len(where)), who // WARP
-        lanes = self._read_lane[own[:, None], where].astype(np.int64)
+        places, own = np.arange(len(granules)), who // WARP
+        lanes = self._read_lane[own[:, None], granules].astype(np.int64)
         # Where several lanes read together, a neighbour stands for all of them.
         lanes = np.where(lanes == _MANY, (who % WARP ^ 1)[:, None], lanes)
         known = self.order.know[who[:, None], own[:, None] * WARP + lanes]
         late[places, own] = times[places, own] > known
 
-    def _check_scopes(self, actors: Array, where: Array, *, is_write: bool) -> None:
+    def _check_scopes(self, actors: Array, granules: Array, *, is_write: bool) -> None:
         """Raise a fault for strong accesses of two blocks where the scope of one ends with its block."""
         order, narrow = self.order, self._narrow_blocks
         assert narrow is not None
         blocks = (1 + order.cluster * order.blocks + actors // order.stride)[:, None]
         is_narrow = self.access[order.log.pc].is_narrow
-        others = self._strong_blocks[where] if is_narrow else narrow[where]
+        others = self._strong_blocks[granules] if is_narrow else narrow[granules]
         if ((others != 0) & (others != blocks)).any():
             access, part = np.argwhere((others != 0) & (others != blocks))[0].tolist()
-            place = self.steps[order.log.step_of(int(self._write_time[where[access, part]]))].place
-            message = f"{self._name(int(actors[access]))} uses {self._address(where[access, part])}"
+            place = self.steps[order.log.step_of(int(self._write_time[granules[access, part]]))].place
+            message = f"{self._name(int(actors[access]))} uses {self._address(granules[access, part])}"
             reach = "a scope of .cta does not reach the other block"
             self.memory.found(Fault("data-race", f"{message}, and another block does so at {place}: {reach}"))
         if is_write:
-            self._strong_blocks[where] = blocks
+            self._strong_blocks[granules] = blocks
             if is_narrow:
-                narrow[where] = blocks
+                narrow[granules] = blocks
 
     # -- tensor maps ---------------------------------------------------------------------------------------------------
 
     def require_map(self, actor: int, start: int, size: int) -> None:
         """Require that the cluster's writes to a tensor map are known and fenced before a thread uses it."""
-        where = np.arange(start >> self._shift, start + size >> self._shift)[:, None]
-        times, writers = self._write_time[where], self._write_actor[where]
+        granules = np.arange(start >> self._shift, start + size >> self._shift)[:, None]
+        times, writers = self._write_time[granules], self._write_actor[granules]
         order = self.order
         if not (times > order.start).any():
             return
-        self._require_known(order.of_any(np.array([actor])), where, f"the bulk copy of {self._name(actor)}")
+        self._require_known(order.of_any(np.array([actor])), granules, f"the bulk copy of {self._name(actor)}")
         last = int(times.max())
         step = self.steps[order.log.step_of(last)]
         fences = [("release", order.maps_released), ("acquire", order.maps_acquired.get(self.memory.base + start))]
@@ -447,7 +447,7 @@ class Watch:
             known = np.full((1, order.know.shape[1]), order.start, np.int32)
             if clock is not None:
                 known[0, : len(clock)] = clock
-            if (times > self._column_of(known, np.zeros(where.shape, np.int64), writers)).any():
+            if (times > self._column_of(known, np.zeros(granules.shape, np.int64), writers)).any():
                 message = f"the tensor map at {self.memory.base + start:#x} was written at {step.place}, and no"
                 raise Fault("missing-tensormap-fence", f"{message} fence.proxy.tensormap::generic.{form} follows")
 
@@ -485,10 +485,12 @@ class Watch:
             return f"lanes of the warp of {thread_name(order, row * WARP)}"
         return thread_name(order, row * WARP + lane)
 
-    def _conflict(self, who: str, verb: str, where: Array, late: Array, times: Array, others: Array, did: str) -> Fault:
+    def _conflict(
+        self, who: str, verb: str, granules: Array, late: Array, times: Array, others: Array, did: str
+    ) -> Fault:
         access, part = np.argwhere(late)[0].tolist()
         other = int(others[access, part])
-        message = f"{who} {verb} {self._address(where[access, part])}"
+        message = f"{who} {verb} {self._address(granules[access, part])}"
         if int(times[access, part]) == _PENDING:
             step, thread = self._bulk_stores[_ACTOR - (other & _ACTOR)]
             store = f"the bulk store of {self._name(thread)} at {self.steps[step].place} writes it"

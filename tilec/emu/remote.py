@@ -40,16 +40,16 @@ def _hang(
     with the barrier's clock column and the issuing step when a wait needs the bytes."""
     if cta.peer(shared_address(bar))[0] is not cta.peer(shared_address(place))[0]:
         raise Fault("bad-barrier", f"the mbarrier of {what} lies in another block than its destination")
-    deed, step = Deed(write), cta.launch.events.pc
+    effect, step = Deed(write), cta.launch.events.pc
 
     def finish(column: int) -> None:
-        deed.do()
+        effect.do()
         announce(column, step)
 
     barrier = barrier_at(cta, bar, cta.actors[thread : thread + 1])
     note(cta, np.array([thread]), "issue", f"{what} for {name_of(barrier)}", line)
     barrier.add(Copy(size, line, finish))
-    cta.launch.moments.plan(deed)
+    cta.launch.moments.plan(effect)
 
 
 @semantics("st.async", accepts="weak shared::cluster")

@@ -118,18 +118,18 @@ class Load(RegisterOwner):
 
     size = _WARP
 
-    def __init__(self, line: int, places: frozenset[Place], state: AsyncState, deed: Deed) -> None:
+    def __init__(self, line: int, places: frozenset[Place], state: AsyncState, effect: Deed) -> None:
         self.line = line
         self.accumulators = places
         self.inputs = frozenset()
         self._state = state
-        self._deed = deed
+        self._effect = effect
 
     def touched(self, step: Step) -> None:
         if not step.written.isdisjoint(self.accumulators):
             message = f"overwrites a register that tcgen05.ld of PTX line {self.line} loads"
             raise Fault("missing-tcgen05-wait", f"{message}, which no tcgen05.wait::ld has waited for")
-        self._deed.do()
+        self._effect.do()
         self.end()
 
     def end(self) -> None:
@@ -196,11 +196,11 @@ def _ld(form: Form) -> None:
                 for position, slot in enumerate(slots):
                     cta.views[slot][own_threads] = data[:, position]
 
-            deed = Deed(read)
-            owner = Load(line, places, cta.asynchronous, deed)
+            effect = Deed(read)
+            owner = Load(line, places, cta.asynchronous, effect)
             cta.asynchronous.own(int(warp[0]) // _WARP, owner)
             load.ends.append(owner.end)
-            memory.issue(load, deed)
+            memory.issue(load, effect)
 
     form.step.run = run
 
@@ -283,9 +283,9 @@ def _claim(cta: Cta, user: Operation, descriptor: Descriptor, rows: Array, what:
         raise Fault("out-of-bounds", f"{what} reaches shared address {int(rows.max()) * 16:#x}, past the end")
     memory.require_async_readable(rows, what, if_copied=True)
     require_pattern(memory, descriptor, rows, what)
-    order, watch = cta.order, memory.watch
-    if order is not None and watch is not None:
-        watch.require_known(order.of_any(user.actors), rows, what)
+    order, detector = cta.order, memory.watch
+    if order is not None and detector is not None:
+        detector.require_known(order.of_any(user.actors), rows, what)
     user.ends.append(cta.asynchronous.begin_reading(rows, user.line, user.name))
     user.rows.append((cta, rows.reshape(-1)))
 

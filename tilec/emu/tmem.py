@@ -45,7 +45,7 @@ class Operation:
     """The issuing threads' knowledge of others as of their last `fence::after_thread_sync`."""
     signature: tuple[object, ...] = ()
     """Accumulator, shape and kind of an mma; two with the same signature stay in order."""
-    deed: Deed = field(default_factory=lambda: Deed(lambda: None))
+    effect: Deed = field(default_factory=lambda: Deed(lambda: None))
     ends: list[Callable[[], None]] = field(default_factory=list)
     rows: list[tuple[Cta, Array]] = field(default_factory=list)
     """The rows of shared memory that it reads."""
@@ -55,7 +55,7 @@ class Operation:
     """The event of the first `fence::before_thread_sync` or commit after it."""
 
     def do(self) -> None:
-        self.deed.do()
+        self.effect.do()
 
     @property
     def is_warps(self) -> bool:
@@ -210,8 +210,8 @@ class TensorMemory:
         for operation in operations:
             operation.published = operation.published or event
 
-    def issue(self, operation: Operation, deed: Deed) -> None:
-        operation.deed = deed
+    def issue(self, operation: Operation, effect: Deed) -> None:
+        operation.effect = effect
         self.pending.append(operation)
         if self.is_fenced:
             self._unpublished.append(operation)

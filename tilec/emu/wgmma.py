@@ -241,10 +241,10 @@ def _mma_async(form: Form) -> None:
             raise Fault("out-of-bounds", f"{what} reaches shared address {int(rows.max()) * 16:#x}, past the end")
         memory.require_async_readable(rows, f"{what} of the wgmma")
         require_pattern(memory, warpgroup_descriptor(bits), rows, what)
-        order, watch = cta.order, memory.watch
-        if order is not None and watch is not None:
+        order, detector = cta.order, memory.watch
+        if order is not None and detector is not None:
             first = int(cta.actors[warpgroup * _THREADS])
-            watch.require_known(order.of_warpgroup(first), rows, f"{what} of the wgmma of {_name(warpgroup)}")
+            detector.require_known(order.of_warpgroup(first), rows, f"{what} of the wgmma of {_name(warpgroup)}")
         return rows
 
     def run(cta: Cta, threads: Threads) -> None:
@@ -319,12 +319,12 @@ def _retire(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
         for end in issue.ends:
             end()
     cta.asynchronous.disown(finished)
-    order, watch = cta.order, cta.shared.watch
-    if order is None or watch is None:
+    order, detector = cta.order, cta.shared.watch
+    if order is None or detector is None:
         return
     first = int(cta.actors[warpgroup * _THREADS])
     engine = order.threads + first // _THREADS
-    watch.read_by_engine(engine, np.concatenate([rows for issue in issues for rows in issue.rows]), issues[-1].step)
+    detector.read_by_engine(engine, np.concatenate([rows for issue in issues for rows in issue.rows]), issues[-1].step)
     order.learn(slice(first, first + _THREADS), engine)
 
 
