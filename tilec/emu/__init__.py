@@ -1,7 +1,8 @@
-"""Executes PTX text on the CPU, strictly: what the hardware does not promise is a `Fault`. See `launch`.
+"""The emulator: runs PTX text on the CPU with numpy and raises a `Fault` on whatever the hardware does not promise (see
+`launch`). It reads `ptx` modules only, and knows no tiles, schedules or emitters.
 
-Modules that make up the machine name each other in types: a step is a function of the machine that runs it, and the
-machine runs steps.
+The machine's modules name each other in types only: a step is a function of the machine that runs it, and the machine
+runs steps.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"
 
 
 def __getattr__(name: str) -> Any:
-    """numpy and the decoders are loaded by the first use."""
+    """Import `launcher` on first use: it loads numpy and every decoder."""
     if name not in __all__:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     from tilec.emu import launcher

@@ -1,4 +1,4 @@
-"""Loads, stores and atomics of ordinary threads."""
+"""Decoders of ld and st, and loads and stores by state space."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _KNOWN = {
 }
 _HINTS = ("L1::", "L2::", "level::")
 POLL = 500
-"""What looking at a flag costs: a group that does it again and again should soon let others go first."""
+"""The cost in steps of an access that may poll a flag: a group that repeats it should soon let others run."""
 _WHOLE = "b128"
-"""Moved in one piece: two registers of 64 bits, declared as one."""
+"""A type moved in one piece: two registers of 64 bits, declared as one."""
 
 Load = Callable[["Cta", "Threads", Array, int], Array]
 Store = Callable[["Cta", "Threads", Array, int, Array], None]
@@ -87,7 +87,7 @@ def _load_param(cta: Cta, threads: Threads, addresses: Array, width: int) -> Arr
 
 
 def _is_of_call(addresses: Array) -> bool:
-    """Whether `.param` addresses are those of a call, which every thread has its own of."""
+    """Return whether `.param` addresses belong to a call, whose parameters every thread has its own of."""
     return int(addresses[0]) >= CALL_PARAMS
 
 
@@ -131,7 +131,7 @@ def _store_kernel_params(cta: Cta, threads: Threads, addresses: Array, width: in
 
 
 def _by_peer(cta: Cta, addresses: Array) -> list[tuple[Memory, Array, Array]]:
-    """The shared memories of the cluster that some addresses lie in, with the threads and own addresses there."""
+    """Split addresses by the block of the cluster: its shared memory, a mask of the threads, addresses there."""
     ranks = addresses >> SHARED_RANK_SHIFT
     parts = []
     for rank in np.unique(ranks).tolist():
@@ -168,7 +168,7 @@ _WINDOW_STORES: dict[int, tuple[int, Store]] = {
 
 
 def load_anywhere(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    """What lies at generic addresses."""
+    """Load from generic addresses."""
     result = np.zeros((len(addresses), 2) if width == 16 else len(addresses), WORD[min(width, 8)])
     members = cta.thread_ids[threads]
     windows = addresses >> WINDOW_SHIFT
@@ -213,12 +213,12 @@ _STORES: dict[str, Store] = {
 
 
 def load_of(form: Form) -> Load:
-    """How the opcode's state space is read."""
+    """Return the load function of the opcode's state space."""
     return _LOADS[form.first(*_SPACES)]
 
 
 def store_of(form: Form) -> Store:
-    """How the opcode's state space is written."""
+    """Return the store function of the opcode's state space."""
     space = form.first(*_SPACES)
     if space not in _STORES:
         raise form.unsupported(f"a store to .{space}")
@@ -244,7 +244,7 @@ def _element(form: Form) -> Type:
 def _ld(form: Form) -> None:
     check_modifiers(form)
     view = _element(form)
-    load = _LOADS[form.first(*_SPACES)]
+    load = load_of(form)
     pointer = form.address(form.operands[1])
     if not form.has("param", "param::entry", "param::func", "local", "const"):
         form.step.polled = pointer
@@ -283,10 +283,7 @@ def _ld(form: Form) -> None:
 def _st(form: Form) -> None:
     check_modifiers(form)
     view = _element(form)
-    space = form.first(*_SPACES)
-    if space not in _STORES:
-        raise form.unsupported(f"a store to .{space}")
-    store = _STORES[space]
+    store = store_of(form)
     pointer = form.address(form.operands[0])
     elements = _elements(form, form.operands[1])
     name = f"b{view.bits}"

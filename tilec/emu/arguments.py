@@ -1,4 +1,4 @@
-"""The parameters of a launch: arrays as global memory, and arguments as the bytes of the kernel's parameters."""
+"""The arguments of a launch: arrays as global memory, and all arguments as the bytes of the kernel's parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilec.support.records import dataclass
 
 _ALIGNMENT = 256
 _GUARD = 256
-"""Nothing is allocated between arrays, so that running off one is noticed."""
+"""Unallocated bytes after each array, so that an access past its end faults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Placed:
 
 
 class Allocator:
-    """Gives every array an address, a multiple of 256 as cudaMalloc does. Views that share elements share memory: of
-    those the one that begins first lies there."""
+    """Gives every array an address, a multiple of 256 as cudaMalloc does. Overlapping views of one array share one
+    allocation."""
 
     def __init__(self, module: Module, args: Sequence[object] = ()) -> None:
         self._next = GLOBAL_BASE
@@ -52,7 +52,7 @@ class Allocator:
         return start
 
     def _place(self, arrays: Iterable[Array]) -> None:
-        """Reserve memory for arrays, those of one root that overlap in one piece."""
+        """Reserve memory for arrays, in one piece for views of one root that overlap."""
         ranges: dict[Same[Array], list[tuple[int, int]]] = {}
         for array in arrays:
             root = _root(array)
@@ -73,7 +73,7 @@ class Allocator:
         return piece.address + start - piece.start
 
     def build(self, *, is_shared_by_processes: bool) -> tuple[Memory, dict[str, int]]:
-        """Global memory with everything copied in, and the addresses of the module's variables."""
+        """Return global memory with all data copied in, and the addresses of the module's variables and functions."""
         size = self._next - GLOBAL_BASE
         buffer = blocks.shared_buffer(-(-size // 16) * 16) if is_shared_by_processes else None
         memory = Memory("global", GLOBAL_BASE, size, buffer=buffer)
@@ -89,7 +89,7 @@ class Allocator:
         return memory, symbols
 
     def written(self, value: object, memory: Memory) -> Array | None:
-        """Which elements of an argument some block has written; None if it is no array."""
+        """Return a mask of the elements of an argument that some block has written; None if it is no array."""
         array = value.array if isinstance(value, TensorMap) else value
         if not isinstance(array, np.ndarray) or not array.ndim or memory.owner is None:
             return None
@@ -109,7 +109,6 @@ class Allocator:
 
 
 def _arrays(args: Iterable[object]) -> Iterator[Array]:
-    """The arrays that arguments are or hold."""
     for value in args:
         if isinstance(value, tuple):
             yield from _arrays(value)
@@ -119,7 +118,7 @@ def _arrays(args: Iterable[object]) -> Iterator[Array]:
 
 
 def _root(array: Array) -> Array:
-    """The array whose elements this one is a view of."""
+    """Return the array that this one is a view of."""
     root = array
     while isinstance(root.base, np.ndarray):
         root = root.base
@@ -131,20 +130,19 @@ def _root(array: Array) -> Array:
 
 
 def _range(array: Array, root: Array) -> tuple[int, int]:
-    """The bytes of its root that an array reaches over."""
+    """Return the range of bytes of its root that an array spans."""
     start = int(root.__array_interface__["data"][0])
     low, high = np.lib.array_utils.byte_bounds(array)
     return low - start, high - start
 
 
 def _part(piece: Placed) -> slice:
-    """Where a piece lies in global memory."""
     start = piece.address - GLOBAL_BASE
     return slice(start, start + piece.end - piece.start)
 
 
 def initial_bytes(variable: Variable, symbols: dict[str, int]) -> bytes:
-    """What a variable holds when the kernel starts."""
+    """Return the contents of a variable at kernel start."""
     data = bytearray(variable.data)
     for item in variable.relocations:
         if item.symbol not in symbols:
@@ -155,13 +153,13 @@ def initial_bytes(variable: Variable, symbols: dict[str, int]) -> bytes:
 
 
 def _flat_bytes(array: Array) -> Array:
-    """The memory of a contiguous array, as bytes and in place."""
+    """Return a view of a contiguous array's memory as bytes."""
     ordered = array if array.flags.c_contiguous else array.T
     return ordered.reshape(-1).view(np.uint8)
 
 
 def pack_params(entry: Entry, args: Sequence[object], allocator: Allocator) -> Memory:
-    """The kernel's parameters in memory. Raises `ValueError` on an argument that does not fit its parameter."""
+    """Return the kernel's parameters in memory. Raises `ValueError` on an argument that does not fit its parameter."""
     if len(args) != len(entry.params):
         named = ", ".join(f"{param.name} ({_described(param)})" for param in entry.params)
         raise ValueError(f"{entry.name} takes {len(entry.params)} arguments, not {len(args)}: {named}")
@@ -243,7 +241,7 @@ def _pack_number(param: Param, value: Any, size: int) -> bytes:
 
 
 def _pack_struct(fields: tuple[object, ...], allocator: Allocator) -> bytes:
-    """A C struct: pointers for arrays, numpy numbers with their own size and alignment."""
+    """Pack a C struct: pointers for arrays, numpy numbers with their own size and alignment."""
     data = b""
     widest = 1
     for value in fields:

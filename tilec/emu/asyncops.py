@@ -1,8 +1,8 @@
-"""What is in flight in a block, and cp.async.
+"""Asynchronous operations in flight in a block, and the decoders of cp.async.
 
-A copy takes its destination when it is issued, and nobody may touch that before somebody's wait has seen the copy
-arrive; when in between it reads and writes, `moments` says. A kernel that reads too early therefore always faults,
-where hardware would be right most of the time.
+A copy owns its destination from its issue until a wait has seen it arrive, and no access is allowed in between;
+`moments` chooses when it reads and writes. A kernel that reads too early therefore always faults, though hardware would
+be right most of the time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class ThreadCopies:
-    """One `cp.async` of many threads. Arrays are over all threads of the block; `active` says whose copy is pending."""
+    """One `cp.async` of many threads. Arrays are over all threads of the block; `active` marks pending copies."""
 
     line: int
     pc: int
@@ -41,7 +41,7 @@ class ThreadCopies:
     batch: Array
     sequence: int
     is_written: Array
-    """Whose bytes have been copied, although nobody may look yet."""
+    """Marks copies whose bytes are written, although no thread may read them yet."""
 
 
 @dataclass(slots=True)
@@ -54,8 +54,8 @@ class BulkGroups:
 
 @dataclass(slots=True, eq=False)
 class BulkStore:
-    """A copy out of shared memory: `read` takes the bytes, `write` puts them where they go. `release` gives the source
-    back when the program has waited for the read."""
+    """A copy out of shared memory: `read` takes the bytes, `write` writes them. `release` ends the read of the source
+    when the program has waited for it."""
 
     line: int
     read: Deed
@@ -64,7 +64,7 @@ class BulkStore:
     is_read: bool = False
     is_written: bool = False
     arrive: Callable[[], None] = lambda: None
-    """Tells the watch on races that the store has been waited for."""
+    """Tells the race detector that the store has been waited for."""
 
     def finish_read(self) -> None:
         if not self.is_read:
@@ -80,29 +80,29 @@ class BulkStore:
 
 
 class RegisterOwner:
-    """Owns registers while it is pending: an issued `wgmma`, or a `tcgen05.ld`."""
+    """A pending operation that owns registers: an issued `wgmma`, or a `tcgen05.ld`."""
 
     line: int
     accumulators: frozenset[Place]
     inputs: frozenset[Place]
     size = 128
-    """How many neighbours it belongs to: a warpgroup or a warp."""
+    """The threads of its unit: a warpgroup or a warp."""
 
     def touched(self, step: Step) -> None:
-        """An ordinary instruction touches its registers."""
+        """Raise a fault: an ordinary instruction accesses its registers."""
         name = "an accumulator" if self.accumulators & step.registers else "an A register"
         message = f"touches {name} of the wgmma of PTX line {self.line}"
         raise Fault("unarrived-read", f"{message}, which has not been waited for (wgmma.wait_group)")
 
 
 class AsyncState:
-    """What is in flight in one block."""
+    """The operations in flight in one block."""
 
     def __init__(self, cta: Cta) -> None:
         self.cta = cta
         self.barriers: dict[int, Barrier] = {}
         self.overwritten: dict[int, str] = {}
-        """Where an mbarrier was until data took its place, and the step that wrote it."""
+        """Addresses of mbarriers that data has overwritten, with the step that did it."""
         self.copies: list[ThreadCopies] = []
         self.committed = np.zeros(cta.thread_count, np.int64)
         self.sequence = 0
@@ -110,9 +110,9 @@ class AsyncState:
         self.regions: list[tuple[Array, int, str]] = []
         """The shared rows that bulk copies own, with the line that issued them."""
         self.readers: list[tuple[Array, int, str]] = []
-        """The shared rows that asynchronous operations may yet read, with the line that issued them."""
+        """The shared rows that asynchronous operations may still read, with the line that issued them."""
         self.matrix: dict[int, Any] = {}
-        """What `wgmma` has pending, by warpgroup."""
+        """The pending `wgmma`, by warpgroup."""
         self.owned: list[tuple[int, RegisterOwner]] = []
         self.owned_registers: set[Place] = set()
         self.stained: dict[int, set[Place]] = {}
@@ -122,7 +122,7 @@ class AsyncState:
     # -- faults --------------------------------------------------------------------------------------------------------
 
     def explain(self, address: int) -> str:
-        """Which operation in flight owns a shared address, as the end of a sentence."""
+        """Name the operation in flight that owns a shared address, as the end of a sentence."""
         for copies in self.copies:
             inside = copies.active & (copies.destination <= address) & (address < copies.destination + copies.width)
             if inside.any():
@@ -133,18 +133,18 @@ class AsyncState:
         return ""
 
     def end_barriers(self, addresses: Array, actors: Array) -> None:
-        """Actors are about to write these bytes, one each, where mbarriers may lie."""
+        """End mbarriers at bytes that actors, one each, are about to write."""
         overwrite(self.cta, addresses, actors)
 
     def explain_reader(self, row: int) -> str:
-        """Which operation may yet read a 16-byte row of shared memory."""
+        """Name the operation that may still read a 16-byte row of shared memory."""
         for rows, line, what in self.readers:
             if (rows == row).any():
                 return f"{what} of PTX line {line}"
         return "an asynchronous operation"
 
     def begin_reading(self, rows: Array, line: int, what: str) -> Callable[[], None]:
-        """An operation is issued that reads these rows; call the result when the program has waited for it."""
+        """Record an operation that reads these rows; call the result when the program has waited for it."""
         region = (rows, line, what)
         self.readers.append(region)
         self.cta.shared.begin_reading(rows)
@@ -156,7 +156,7 @@ class AsyncState:
         return end
 
     def own(self, number: int, owner: RegisterOwner) -> None:
-        """Registers of the warpgroup (or warp) with this number are the owner's from now on."""
+        """Give registers of the warpgroup (or warp) with this number to the owner."""
         self.owned.append((number, owner))
         self.owned_registers |= owner.accumulators | owner.inputs
 
@@ -165,7 +165,7 @@ class AsyncState:
         self.owned_registers = set().union(*(owner.accumulators | owner.inputs for _, owner in self.owned))
 
     def require_registers(self, step: Step, group: Group) -> None:
-        """An ordinary instruction must keep off the registers of a pending `wgmma`, and not overtake a `tcgen05.ld`."""
+        """Require that an ordinary instruction accesses no registers of a pending `wgmma` or `tcgen05.ld`."""
         if step.stem in ("wgmma.mma_async", "wgmma.mma_async.sp"):
             return
         for number, owner in list(self.owned):
@@ -174,13 +174,13 @@ class AsyncState:
                 owner.touched(step)
 
     def stain(self, step: Step, indices: Array) -> None:
-        """An ordinary instruction has written registers that some wgmma uses."""
+        """Record that an ordinary instruction has written registers of some wgmma."""
         for warpgroup in np.unique(indices // 128).tolist():
             if warpgroup in self.stained:
                 self.stained[warpgroup] |= step.stains
 
     def finish(self) -> None:
-        """The block has ended."""
+        """Check that nothing is in flight at the end of the block that must not be."""
         for barrier in self.barriers.values():
             barrier.settle()
             if barrier.copies:
@@ -202,7 +202,7 @@ class AsyncState:
     # -- cp.async ------------------------------------------------------------------------------------------------------
 
     def finish_copies(self, limit: Array, sequence: int = 1 << 62) -> None:
-        """Deliver every thread's copies of batches below its `limit` that are older than `sequence`."""
+        """Complete every thread's copies of batches below its `limit` that are older than `sequence`."""
         remaining = []
         for copies in self.copies:
             if copies.sequence < sequence:

@@ -1,6 +1,6 @@
 """atom and red: every operation on every type, single, packed, in vectors and on 128 bits.
 
-Scopes and orders are all alike here: memory is one, and a step is done before the next one begins.
+Scopes and orders make no difference to the result: memory is one, and each step ends before the next begins.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "d
 
 
 def combination(operation: str, view: Type) -> Callable[[Any, Any, Any], Any]:
-    """The new value from the old one, the operand and (for cas) the second operand."""
+    """Return a function from the old value, the operand and (for cas) the second operand to the new value."""
 
     def wrapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
         if view.kind == "bf16":
@@ -74,7 +74,7 @@ def _atomic(form: Form) -> None:
         addresses = pointer(cta, threads)
         members = cta.thread_ids[threads]
         is_alone = len(np.unique(addresses)) == len(addresses)
-        # Threads that meet at an address take turns, in the order of their numbers.
+        # Threads at one address execute one after the other, in the order of their numbers.
         selections = [slice(None)] if is_alone else [slice(at, at + 1) for at in range(len(addresses))]
         for lane, (b_slot, c_slot) in enumerate(zip(b_slots, c_slots, strict=True)):
             b, c = cta.views[b_slot][threads], cta.views[c_slot][threads]
@@ -101,7 +101,7 @@ def _parts(form: Form, operand: Operand, lanes: int, is_used: bool) -> tuple[Ope
 
 
 def _atomic_128(form: Form, operation: str) -> None:
-    """`atom.exch.b128` and `atom.cas.b128`, whose registers are pairs."""
+    """Decode `atom.exch.b128` and `atom.cas.b128`, whose registers are pairs."""
     if operation not in ("exch", "cas") or form.stem != "atom":
         raise form.unsupported("this operation")
     load, store = load_of(form), store_of(form)

@@ -1,4 +1,4 @@
-"""Logic, shifts, and fields of bits."""
+"""Logic, shifts and bit fields."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ _PRMT_MODES: dict[str, Callable[[int, int], int]] = {
     "ecr": lambda position, start: min(position, start),
     "rc16": lambda position, start: position % 2 + 2 * (start % 2),
 }
-"""Which of the eight bytes goes to a position, by the low two bits of the selector."""
+"""The source byte (of eight) for a position, given the low two bits of the selector."""
 
 
 @semantics("prmt")

@@ -24,9 +24,9 @@ _DEFAULTS = {"kind::mxf8f6f4": "1X", "kind::mxf4": "2X"}
 
 
 def scales(form: Form, kind: str, operands: tuple[Operand, ...]) -> Scale | None:
-    """What multiplies A and B [w, row, k] and [w, k, n] by their factors, or None where there are none.
+    """Return a function that multiplies A [w, row, k] and B [w, k, n] by their factors, or None where there are none.
 
-    Operands are, for A and B, a register and a pair {byte, thread}. A quad holds two rows of A in two of its lanes,
+    The operands are, for A and B, a register and a pair {byte, thread}. A quad holds two rows of A in two of its lanes,
     a column of B in one; the blocks along k take neighbouring bytes.
     """
     if not form.has("block_scale"):

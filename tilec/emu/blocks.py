@@ -1,9 +1,9 @@
-"""Runs the blocks of a grid: all or a sample of them, in this process or spread over several.
+"""Runs the blocks of a grid: all or a sample of them, in this process or in several.
 
-Clusters run one after the other; one whose threads poll global memory for what another cluster does is set aside until
-the others have run. Those that use neither atomics on global memory nor flags there cannot see each other, so they may
-run in any order and in several processes. Their memory is then one anonymous mapping that the forked processes share,
-and what one cluster writes no other may touch.
+Clusters run one after the other; one whose threads poll global memory for another cluster's write is set aside until
+the others have run. Clusters without atomics or flags in global memory are independent, so they may run in any order
+and in several processes. Their memory is then one anonymous mapping that the forked processes share, and no cluster may
+access what another one writes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FLAG_WORDS = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel",
 
 
 def are_independent(steps: Sequence[Step]) -> bool:
-    """Whether no block can wait for another one, or add to what another one adds to."""
+    """Return whether no cluster can wait for another one, or update what another one updates."""
     return not any(_reaches_others(step) for step in steps)
 
 
@@ -50,13 +50,13 @@ def _reaches_others(step: Step) -> bool:
 
 
 def sampled(clusters: Sequence[Positions], blocks: int, seed: int) -> list[Positions]:
-    """As many clusters as hold this many blocks, chosen by the seed, in their order."""
+    """Return as many clusters as hold this many blocks, chosen by the seed, in their order."""
     count = max(1, min(len(clusters), -(-blocks // len(clusters[0]))))
     return [clusters[place] for place in sorted(random.Random(seed).sample(range(len(clusters)), count))]
 
 
 def shared_buffer(size: int) -> mmap.mmap:
-    """Zeroed memory that forked processes share."""
+    """Return zeroed memory that forked processes share."""
     return mmap.mmap(-1, max(size, 1))
 
 
@@ -66,7 +66,7 @@ def can_fork() -> bool:
 
 @dataclass(slots=True)
 class Outcome:
-    """What some clusters did."""
+    """The results of some clusters."""
 
     done: int = 0
     counts: list[int] = field(default_factory=list)
@@ -88,7 +88,7 @@ def run(
 
 
 def so_far(state: LaunchState) -> Outcome:
-    """What has happened before a fault, in this process."""
+    """Return the results in this process until now."""
     events = state.timeline.events if state.timeline is not None else []
     return Outcome(state.blocks_done, state.counts, events, state.printed, state.allowed)
 
@@ -104,7 +104,7 @@ def _run_some(state: LaunchState, clusters: Queue, seed: int | None, report: Cal
     while clusters:
         number, positions = clusters.take()
         if state.random is not None:
-            # Each cluster draws for itself, so that the order in which they run changes nothing.
+            # Each cluster has a seed of its own, so that results do not depend on the order in which clusters run.
             state.random.seed(f"{seed}/{number}")
         cluster = Cluster(state, number, positions)
         try:
@@ -159,7 +159,7 @@ def _run_spread(
                 worker.terminate()
             worker.join()
     if faults:
-        # Which process fails first is chance; which block fails first is not.
+        # Processes fail in any order; reporting the first cluster's fault is deterministic.
         raise min(faults, key=lambda found: found[0])[1]
     counts = [sum(column) for column in zip(*(outcome.counts for outcome in outcomes), strict=True)]
     return Outcome(
@@ -200,13 +200,13 @@ def _collect(
 
 
 def _work(pipe: Connection, state: LaunchState, clusters: Queue, seed: int | None) -> None:
-    """A forked process: its share of the clusters, and what came of them through the pipe."""
+    """Run a share of the clusters in a forked process, and send the outcome through the pipe."""
     try:
         pipe.send(("done", _run_some(state, clusters, seed, lambda done: pipe.send(("progress", done)))))
     except Fault as fault:
         pipe.send(("fault", state.cluster_number, _packed(fault)))
     except KeyboardInterrupt:
-        return  # the parent has heard it too, and speaks for all
+        return  # the parent process gets it too, and reports it
     except Exception as error:
         pipe.send(("error", state.cluster_number, error))
 

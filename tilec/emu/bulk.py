@@ -1,8 +1,8 @@
 """Bulk copies: `cp.async.bulk` and its tensor form (TMA), between global and shared memory.
 
-Loads take their destination at once, and it is theirs until a wait on their mbarrier needs them. Stores have read
-shared memory when `wait_group.read` (or `wait_group`) returns, and written global memory at `wait_group` or when the
-kernel ends. When they do it in between is up to `moments`.
+A load owns its destination from its issue until a wait on its mbarrier needs the bytes. A store has read shared memory
+when `wait_group.read` (or `wait_group`) returns, and written global memory at `wait_group` or at the end of the kernel.
+`moments` chooses the time in between.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 Read = Callable[[], Array]
 Places = Callable[[int], Array]
-"""The granules, of a size, of global memory that a copy touches."""
+"""Returns the granules, of a given size, of global memory that a copy accesses."""
 ROW_BYTES = 16
-"""Of global memory, in which TMA counts."""
+"""TMA addresses global memory in rows of this size."""
 _RANKS = {f"{rank}d": rank for rank in range(1, 6)}
 _EXTREMES = ("uint32", "int32", "uint64", "int64", "float16", "bfloat16")
 _BITS = ("uint32", "int32", "float32", "uint64", "int64", "float64")
@@ -47,12 +47,12 @@ _REDUCTIONS = tuple(_COMBINED)
 
 
 def _taken(data: Array) -> Array:
-    """What has been read already, as a `Read`."""
+    """Return bytes that have been read already, as a `ReadFunction`."""
     return data
 
 
 def map_at(cta: Cta, thread: int, address: int) -> Layout:
-    """What the tensor map says that thread `thread` names."""
+    """Decode the tensor map at an address, which thread `thread` names."""
     in_params = address >> WINDOW_SHIFT == PARAM_WINDOW >> WINDOW_SHIFT
     memory = cta.launch.params if in_params else cta.launch.memory
     if address % 64:
@@ -81,7 +81,7 @@ def issue_load(
     release: Callable[[], None] = lambda: None,
     places: Places | None = None,
 ) -> None:
-    """Thread `thread` of `cta` starts a copy into `target`: take the destination and hang the copy on its barrier."""
+    """Issue a copy by thread `thread` of `cta` into `target`: claim the destination and add the copy to its barrier."""
     memory = target.shared
     state = target.asynchronous
     actor = int(cta.actors[thread])
@@ -93,10 +93,10 @@ def issue_load(
     def write() -> None:
         memory.rows[rows] = read()
 
-    deed = Deed(write)
+    effect = Deed(write)
 
     def finish(column: int) -> None:
-        deed.do()
+        effect.do()
         memory.arrive_rows(rows, column, step, swizzle)
         release()
         state.regions[:] = [other for other in state.regions if other is not region]
@@ -105,35 +105,35 @@ def issue_load(
             timeline.add(target.position, -1, "", "done", f"copy to {address:#x}", line)
 
     barrier = barrier_at(cta, barrier_address, np.array([actor]))
-    watch = cta.launch.memory.watch
-    if watch is not None and places is not None:
-        watch.bulk_load(actor, places(watch.granule), barrier.column, "the bulk copy")
+    detector = cta.launch.memory.watch
+    if detector is not None and places is not None:
+        detector.bulk_load(actor, places(detector.granule), barrier.column, "the bulk copy")
     note(cta, np.array([thread]), "issue", f"copy to {address:#x} for {name_of(barrier)}", line)
     barrier.add(Copy(len(rows) * 16, line, finish))
-    cta.launch.moments.plan(deed)
+    cta.launch.moments.plan(effect)
 
 
 def in_block(target: Cta, address: int) -> int:
-    """A block's own shared address, as the other blocks of its cluster name it."""
+    """Return the address by which the blocks of the cluster name a shared address of `target`."""
     return (target.rank + 1 << SHARED_RANK_SHIFT) + address
 
 
 def _add_store(cta: Cta, thread: int, store: BulkStore, places: Places, is_reduction: bool) -> None:
-    watch = cta.launch.memory.watch
-    if watch is not None:
+    detector = cta.launch.memory.watch
+    if detector is not None:
         actor, what = int(cta.actors[thread]), "the bulk reduction" if is_reduction else "the bulk store"
-        store.arrive = watch.bulk_store(actor, places(watch.granule), what, is_reduction=is_reduction)
+        store.arrive = detector.bulk_store(actor, places(detector.granule), what, is_reduction=is_reduction)
     cta.asynchronous.bulk.setdefault(thread, BulkGroups()).open.append(store)
 
 
 def _store_from(cta: Cta, thread: int, rows: Array, line: int, write: Callable[[Array], None]) -> BulkStore:
-    """A bulk store out of these rows; they must be ready now and stay as they are until they are read."""
+    """Issue a bulk store from these rows, which must be ready now and unchanged until they are read."""
     memory = cta.shared
     memory.require_async_readable(rows, "the bulk store")
     actor, step = int(cta.actors[thread]), cta.launch.events.pc
-    order, watch = cta.order, memory.watch
-    if watch is not None and order is not None:
-        watch.require_known(order.of_any(slice(actor, actor + 1)), rows, f"the bulk store of thread {thread}")
+    order, detector = cta.order, memory.watch
+    if detector is not None and order is not None:
+        detector.require_known(order.of_any(slice(actor, actor + 1)), rows, f"the bulk store of thread {thread}")
     end = cta.asynchronous.begin_reading(rows, line, "the bulk store")
     data: list[Array] = []
     reading = Deed(lambda: data.append(memory.rows[rows]))
@@ -144,8 +144,8 @@ def _store_from(cta: Cta, thread: int, rows: Array, line: int, write: Callable[[
 
     def release() -> None:
         end()
-        if watch is not None:
-            watch.read_by_engine(actor, rows, step)
+        if detector is not None:
+            detector.read_by_engine(actor, rows, step)
 
     writing = Deed(put)
     note(cta, np.array([thread]), "issue", f"store from {int(rows[0]) * 16:#x}", line)
@@ -185,14 +185,14 @@ def _layout_at(cta: Cta, thread: int, address: int, rank: int, point: list[int])
     if len(layout.sizes) != rank:
         raise Fault("bad-descriptor", f"a {rank}d copy through a tensor map of rank {len(layout.sizes)}")
     if point[0] * layout.element_bytes % ROW_BYTES:
-        # An illegal instruction, as an H200 says: the manual of PTX does not have the rule, Triton's has.
+        # An H200 reports an illegal instruction. The PTX manual does not state the rule; Triton does.
         message = f"a box that begins at element {point[0]} of a row, elements of {layout.element_bytes} bytes"
         raise Fault("misaligned", f"{message}: its first coordinate must be a multiple of {ROW_BYTES} bytes")
     return layout
 
 
 def _receivers(cta: Cta, mask: int) -> list[Cta]:
-    """The blocks of the cluster that the mask of a multicast names."""
+    """Return the blocks of the cluster that a multicast mask names."""
     blocks = cta.cluster.ctas
     if not 0 < mask < 1 << len(blocks):
         raise Fault("out-of-bounds", f"a multicast to blocks {mask:#b} of a cluster of {len(blocks)}")
@@ -231,10 +231,10 @@ def _tensor_load(form: Form) -> None:
         points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
         masks = cta.views[mask_slot][threads].tolist() if mask_slot >= 0 else [0] * len(places)
         members = cta.thread_ids[threads].tolist()
-        for index, (thread, place, map_at, bar, point, mask) in enumerate(
+        for index, (thread, place, map_address, bar, point, mask) in enumerate(
             zip(members, places.tolist(), maps.tolist(), barriers.tolist(), points, masks, strict=True)
         ):
-            layout = _layout_at(cta, thread, map_at, rank, point)
+            layout = _layout_at(cta, thread, map_address, rank, point)
             first, address = _destination(form, cta, place)
             targets = _receivers(cta, mask) if mask_slot >= 0 else [first]
             if address % 128:
@@ -262,8 +262,8 @@ def _tensor_load(form: Form) -> None:
 
 
 def announcing(form: Form) -> Run:
-    """What a tensor load is to the barriers, without its bytes: a kernel whose control reads none of them runs the
-    same."""
+    """Return a step that arrives at the barriers of a tensor load without moving its bytes: a kernel whose control flow
+    depends on no loaded data runs the same."""
     map_pointer, _ = _coordinates(form, form.operands[1])
     destination, barrier = form.address(form.operands[0]), form.address(form.operands[2])
     mask_slot = form.read(form.operands[-1], "u16") if form.has("multicast::cluster") else -1
@@ -280,8 +280,8 @@ def announcing(form: Form) -> Run:
             for target in cta.cluster.ctas:
                 if mask >> target.rank & 1:
                     holder = cta.cluster.ctas[target.rank & ~1 | owner.rank & 1] if is_paired else target
-                    found = barrier_at(cta, in_block(holder, address), cta.actors[thread : thread + 1])
-                    found.add(Copy(size, line, _ends))
+                    found_barrier = barrier_at(cta, in_block(holder, address), cta.actors[thread : thread + 1])
+                    found_barrier.add(Copy(size, line, _ends))
 
     return run
 
@@ -311,8 +311,8 @@ def _tensor_store(form: Form) -> None:
         places, maps = source(cta, threads), map_pointer(cta, threads)
         points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
         members = cta.thread_ids[threads].tolist()
-        for thread, place, map_at, point in zip(members, places.tolist(), maps.tolist(), points, strict=True):
-            layout = _layout_at(cta, thread, map_at, rank, point)
+        for thread, place, map_address, point in zip(members, places.tolist(), maps.tolist(), points, strict=True):
+            layout = _layout_at(cta, thread, map_address, rank, point)
             address = shared_address(place)
             if min(point) < 0:
                 raise Fault("out-of-bounds", f"a store of a box that begins at {point}: no coordinate may be negative")
@@ -341,8 +341,7 @@ def _tensor_store(form: Form) -> None:
 
 
 def _check_corners(layout: Layout) -> None:
-    """Where an im2col copy stores, its region may not leave the tensor (PTX ISA, "Restriction on Tensor Copy
-    instructions")."""
+    """Require that an im2col store lies inside the tensor (PTX ISA, "Restriction on Tensor Copy instructions")."""
     columns = layout.columns
     if columns is not None and (min(columns.lower) < 0 or max(columns.upper) > 0):
         corners = f"the corners {list(columns.lower)} and {list(columns.upper)} of its map"
@@ -358,8 +357,8 @@ def _tensor_prefetch(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
         members, maps = cta.thread_ids[threads].tolist(), map_pointer(cta, threads).tolist()
-        for thread, map_at, point in zip(members, maps, points, strict=True):
-            _layout_at(cta, thread, map_at, rank, point)
+        for thread, map_address, point in zip(members, maps, points, strict=True):
+            _layout_at(cta, thread, map_address, rank, point)
 
     form.step.run = run
 

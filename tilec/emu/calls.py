@@ -1,7 +1,7 @@
-"""Calls and returns, and branches through a table.
+"""Decoders of calls, returns and branches through a table.
 
-Each thread has a stack of the places it returns to. A call copies arguments into the parameters of the callee, a
-return copies results back, so that function bodies are ordinary steps.
+Each thread has a stack of return steps. A call copies arguments into the parameters of the callee, and a return copies
+results back, so that function bodies are ordinary steps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ADDRESS = Formal(8, 0)
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """What a call names as an argument or result: bytes of local memory, or a register."""
+    """An argument or result that a call names: bytes of local memory, or a register if `slot` is not -1."""
 
     offset: int
     slot: int = -1
@@ -38,7 +38,7 @@ class Carrier:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One call: what it passes and takes back, and the function that it stands in."""
+    """One call instruction: its arguments and results, and the function that contains it."""
 
     caller: Layout | None
     returns: tuple[Carrier, ...]
@@ -46,7 +46,7 @@ class Site:
 
 
 class CallStack:
-    """Where the threads of one block return to."""
+    """The return steps of one block's threads."""
 
     def __init__(self, thread_count: int, stack_base: int) -> None:
         self.depth = np.zeros(thread_count, np.int64)
@@ -70,7 +70,7 @@ class CallStack:
 
 
 def spread(cta: Cta, group: Group, parts: list[tuple[Array, int]]) -> bool:
-    """Send the threads of a group on their ways; together the parts are the whole group."""
+    """Split a group: each part (threads, step) goes on at its step. Together the parts are the whole group."""
     parts = [(members, step) for members, step in parts if len(members)]
     for members, step in parts[:-1]:
         cta.split(group, members, step)
@@ -79,7 +79,7 @@ def spread(cta: Cta, group: Group, parts: list[tuple[Array, int]]) -> bool:
 
 
 def _rest(group: Group, members: Array) -> Array:
-    """The threads of the group that the guard holds back."""
+    """Return the threads of the group that the guard holds back."""
     if len(members) == len(group.indices):
         return members[:0]
     return group.indices[~np.isin(group.indices, members)]
@@ -99,7 +99,7 @@ def _call(form: Form) -> None:
         lists = [list(part.items) if isinstance(part, Arguments) else [] for part in (passed, returned)]
         _call_outside(form, target.name, *lists)
         return
-    site = Site(
+    call_site = Site(
         form.function,
         tuple(_carrier(form, item, None) for item in (returned.items if isinstance(returned, Arguments) else ())),
         tuple(
@@ -108,16 +108,16 @@ def _call(form: Form) -> None:
         ),
     )
     if callee is not None:
-        _check_counts(site, callee)
+        _check_counts(call_site, callee)
     program = form.program
-    program.sites[len(program.steps)] = site
+    program.sites[len(program.steps)] = call_site
     target_slot = -1 if callee is not None else form.read(target, "u64")
 
     def control(cta: Cta, group: Group, threads: Threads) -> bool:
         members = cta.thread_ids[threads]
         here = group.pc
         if callee is not None:
-            _enter(cta, members, here, site, callee)
+            _enter(cta, members, here, call_site, callee)
             return spread(cta, group, [(_rest(group, members), here + 1), (members, callee.start)])
         addresses = cta.views[target_slot][threads].copy()
         parts = [(_rest(group, members), here + 1)]
@@ -125,9 +125,9 @@ def _call(form: Form) -> None:
             function = program.function_at.get(address)
             if function is None:
                 raise Fault("out-of-bounds", f"a call to {address:#x}, which is not the address of a function")
-            _check_counts(site, function)
+            _check_counts(call_site, function)
             chosen = members[addresses == address]
-            _enter(cta, chosen, here, site, function)
+            _enter(cta, chosen, here, call_site, function)
             parts.append((chosen, function.start))
         return spread(cta, group, parts)
 
@@ -135,11 +135,11 @@ def _call(form: Form) -> None:
 
 
 def _call_outside(form: Form, name: str, passed: Sequence[Operand], returned: Sequence[Operand]) -> None:
-    """A function without a body is only missed by whoever gets there; one of the driver's is done here."""
+    """Decode a call of a function without a body: `vprintf` prints, any other faults when it is reached."""
     if name == "vprintf":
-        given = [_carrier(form, item, _ADDRESS) for item in passed]
-        answers = [_carrier(form, item, None) for item in returned]
-        form.step.run = lambda cta, threads: _print(cta, cta.thread_ids[threads], given, answers)
+        passed_operands = [_carrier(form, item, _ADDRESS) for item in passed]
+        result_operands = [_carrier(form, item, None) for item in returned]
+        form.step.run = lambda cta, threads: _print(cta, cta.thread_ids[threads], passed_operands, result_operands)
         return
 
     def run(cta: Cta, threads: Threads) -> None:
@@ -150,23 +150,24 @@ def _call_outside(form: Form, name: str, passed: Sequence[Operand], returned: Se
     form.step.run = run
 
 
-def _print(cta: Cta, members: Array, given: list[Carrier], answers: list[Carrier]) -> None:
-    if len(given) != 2:
-        raise Fault("unsupported", f"{len(given)} arguments in a call of 'vprintf', which has 2")
+def _print(cta: Cta, members: Array, passed_operands: list[Carrier], result_operands: list[Carrier]) -> None:
+    if len(passed_operands) != 2:
+        raise Fault("unsupported", f"{len(passed_operands)} arguments in a call of 'vprintf', which has 2")
 
     formats, arguments = (
-        _bytes(cta, members, carrier, _ADDRESS).copy().view(np.int64).reshape(-1) for carrier in given
+        _bytes(cta, members, call_operand, _ADDRESS).copy().view(np.int64).reshape(-1)
+        for call_operand in passed_operands
     )
     printf.write(cta, members, formats, arguments)
-    for carrier in answers:
-        _take(cta, members, carrier, np.zeros((len(members), 4), np.uint8))
+    for call_operand in result_operands:
+        _take(cta, members, call_operand, np.zeros((len(members), 4), np.uint8))
 
 
-def _check_counts(site: Site, callee: Layout) -> None:
-    if len(site.arguments) != len(callee.params) or len(site.returns) != len(callee.returns):
+def _check_counts(call_site: Site, callee: Layout) -> None:
+    if len(call_site.arguments) != len(callee.params) or len(call_site.returns) != len(callee.returns):
         raise Fault(
             "unsupported",
-            f"{len(site.arguments)} arguments and {len(site.returns)} results in a call of '{callee.name}', "
+            f"{len(call_site.arguments)} arguments and {len(call_site.returns)} results in a call of '{callee.name}', "
             f"which has {len(callee.params)} and {len(callee.returns)}",
         )
 
@@ -185,13 +186,14 @@ def _carrier(form: Form, item: Operand, formal: Formal | None) -> Carrier:
     return Carrier(0, form.read(item, f"b{8 * formal.size if formal else 32}"))
 
 
-def _enter(cta: Cta, members: Array, here: int, site: Site, callee: Layout) -> None:
+def _enter(cta: Cta, members: Array, here: int, call_site: Site, callee: Layout) -> None:
     stack = cta.calls
     values = [
-        _bytes(cta, members, carrier, formal) for carrier, formal in zip(site.arguments, callee.params, strict=True)
+        _bytes(cta, members, call_operand, formal)
+        for call_operand, formal in zip(call_site.arguments, callee.params, strict=True)
     ]
-    if site.caller is not None and site.caller.is_recursive:
-        _save(cta, members, site.caller)
+    if call_site.caller is not None and call_site.caller.is_recursive:
+        _save(cta, members, call_site.caller)
     stack.push(members, here + 1)
     for formal, value in zip(callee.params, values, strict=True):
         _put(cta, members, formal.place, formal.offset, value)
@@ -207,10 +209,10 @@ def _enter(cta: Cta, members: Array, here: int, site: Site, callee: Layout) -> N
             cta.local = np.pad(cta.local, ((0, 0), (0, 2 * needed - cta.local.shape[1])))
 
 
-def _bytes(cta: Cta, members: Array, carrier: Carrier, formal: Formal) -> Array:
-    if carrier.slot < 0:
-        return cta.local[members, carrier.offset : carrier.offset + formal.size]
-    data: Array = np.ascontiguousarray(cta.views[carrier.slot][members]).view(np.uint8).reshape(len(members), -1)
+def _bytes(cta: Cta, members: Array, call_operand: Carrier, formal: Formal) -> Array:
+    if call_operand.slot < 0:
+        return cta.local[members, call_operand.offset : call_operand.offset + formal.size]
+    data: Array = np.ascontiguousarray(cta.views[call_operand.slot][members]).view(np.uint8).reshape(len(members), -1)
     return data[:, : formal.size]
 
 
@@ -229,7 +231,7 @@ def _put(cta: Cta, members: Array, place: tuple[str, int] | None, offset: int, d
 
 
 def _save(cta: Cta, members: Array, caller: Layout) -> None:
-    """Put the caller's registers aside, by depth."""
+    """Save the caller's registers by call depth."""
     stack = cta.calls
     for depth in np.unique(stack.depth[members]).tolist():
         chosen = members[stack.depth[members] == depth]
@@ -271,14 +273,14 @@ def _ret(form: Form) -> None:
         parts = [(_rest(group, members), here + 1)]
         for step in np.unique(steps).tolist():
             chosen = members[steps == step]
-            site = program.sites[step - 1]
+            call_site = program.sites[step - 1]
             values = [_result(cta, chosen, formal) for formal in function.returns]
-            if site.caller is not None and site.caller.is_recursive:
-                _restore(cta, chosen, site.caller)
+            if call_site.caller is not None and call_site.caller.is_recursive:
+                _restore(cta, chosen, call_site.caller)
             if function.frame_bytes:
                 cta.calls.top[chosen] -= function.frame_bytes
-            for carrier, value in zip(site.returns, values, strict=True):
-                _take(cta, chosen, carrier, value)
+            for call_operand, value in zip(call_site.returns, values, strict=True):
+                _take(cta, chosen, call_operand, value)
             parts.append((chosen, step))
         return spread(cta, group, parts)
 
@@ -293,11 +295,11 @@ def _result(cta: Cta, members: Array, formal: Formal) -> Array:
     return data[:, : formal.size]
 
 
-def _take(cta: Cta, members: Array, carrier: Carrier, data: Array) -> None:
-    if carrier.slot < 0:
-        cta.local[members, carrier.offset : carrier.offset + data.shape[1]] = data
+def _take(cta: Cta, members: Array, call_operand: Carrier, data: Array) -> None:
+    if call_operand.slot < 0:
+        cta.local[members, call_operand.offset : call_operand.offset + data.shape[1]] = data
         return
-    view = cta.views[carrier.slot]
+    view = cta.views[call_operand.slot]
     padded = np.zeros((len(members), view.dtype.itemsize), np.uint8)
     padded[:, : data.shape[1]] = data
     view[members] = padded.view(view.dtype).reshape(-1)

@@ -1,4 +1,4 @@
-"""Extended precision: sums and products that leave a carry in the condition code and take it up again."""
+"""Extended-precision arithmetic: add, sub and mad with the carry in the condition code."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ def _subtract(a: Array, b: Array, borrow: Array) -> tuple[Array, Array]:
     return total, (a < b) | (partial < borrow)
 
 
-def _step(form: Form, operation: Callable[..., tuple[Array, Array]], takes: bool, signed_sources: bool = False) -> None:
+def _step(
+    form: Form, operation: Callable[..., tuple[Array, Array]], reads_carry: bool, signed_sources: bool = False
+) -> None:
     view = form.type()
-    # Sums wrap alike for either sign; the carry is that of unsigned numbers.
+    # Signed and unsigned sums have the same bits; the carry is the unsigned one.
     unsigned = f"u{view.bits}"
     target = form.write(form.operands[0], unsigned)
     sources = form.operands[1:]
@@ -37,16 +39,16 @@ def _step(form: Form, operation: Callable[..., tuple[Array, Array]], takes: bool
         form.read(operand, view.name if signed_sources and i < 2 else unsigned) for i, operand in enumerate(sources)
     ]
     flag = form.program.slot(form.program.carry(), TYPES["pred"])
-    leaves = form.has("cc") or form.stem.endswith(".cc")
+    writes_carry = form.has("cc") or form.stem.endswith(".cc")
     dtype = np.dtype(unsigned[0] + str(view.bits // 8))
 
     def run(cta: Cta, threads: Threads) -> None:
         views = cta.views
         values = [views[slot][threads] for slot in slots]
-        carry = views[flag][threads].astype(dtype) if takes else np.zeros(len(values[0]), dtype)
+        carry = views[flag][threads].astype(dtype) if reads_carry else np.zeros(len(values[0]), dtype)
         total, out = operation(*values, carry)
         views[target][threads] = total
-        if leaves:
+        if writes_carry:
             views[flag][threads] = out
 
     form.step.run = run

@@ -1,4 +1,4 @@
-"""Runs the blocks of one cluster side by side, and says who waits for whom where they cannot go on."""
+"""Runs the blocks of one cluster side by side, and reports deadlocks."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from tilec.emu.timeline import Timeline
 
 _MOST_POLLS = 1000
-"""A group that hears "not yet" so often while nothing else can run is waiting for ever."""
+"""A group whose poll fails this often while nothing else can run is in a deadlock."""
 
 
 @dataclass(slots=True)
 class LaunchState:
-    """What all blocks of a launch share."""
+    """The state that all blocks of a launch share."""
 
     program: Program
     accesses: Accesses
@@ -49,7 +49,7 @@ class LaunchState:
     watches_races: bool = True
     begins_early: bool = False
     all_begin: bool = False
-    """No cluster waits for a place, so none is taken over by another one."""
+    """Every cluster begins by itself: no try_cancel takes one over."""
     timeline: Timeline | None = None
     recorder: Recorder | None = None
     cluster_number: int = 0
@@ -59,14 +59,14 @@ class LaunchState:
     """The clusters that have not started."""
     late_stores: list[Callable[[], None]] = field(default_factory=list)
     printed: list[tuple[int, str]] = field(default_factory=list)
-    """What threads print, and the number of their cluster."""
+    """Printed texts, with the number of their cluster."""
     allow: frozenset[str] = frozenset()
     """Kinds of faults that are counted instead of raised."""
     allowed: dict[str, int] = field(default_factory=dict)
-    """How often each of them was found."""
+    """The number of allowed faults, by kind."""
 
     def found(self, fault: Fault) -> None:
-        """Something is wrong about the running step, which can go on all the same."""
+        """Raise, or count, a fault after which the running step can go on."""
         if fault.kind not in self.allow:
             raise fault
         self.allowed[fault.kind] = self.allowed.get(fault.kind, 0) + 1
@@ -78,7 +78,7 @@ class LaunchState:
 
 
 class Cluster:
-    """Blocks that run at the same time and may reach each other's shared memory."""
+    """Blocks that run at the same time and may access each other's shared memory."""
 
     def __init__(self, launch: LaunchState, number: int, positions: Positions) -> None:
         self.launch = launch
@@ -90,8 +90,8 @@ class Cluster:
         self.ctas = [Cta(self, rank, position) for rank, position in enumerate(positions)]
 
     def run(self) -> bool:
-        """Run every block to its end. False where that takes something that another cluster must do: the threads that
-        are not waiting poll memory, and nothing here changes it."""
+        """Run every block to its end. Returns False if that needs another cluster: the threads that are not waiting
+        poll memory that nothing here changes."""
         launch = self.launch
         launch.memory.tag = tag_of(self.number)
         launch.cluster_number = self.number
@@ -110,7 +110,7 @@ class Cluster:
         return True
 
     def resume(self) -> bool:
-        """As `run`, after other clusters have run for a while."""
+        """Run on, after other clusters have run for a while."""
         if self.order is not None:
             self.order.know_all()
         return self.run()
@@ -122,7 +122,7 @@ class Cluster:
         return ran
 
     def _make_order(self, blocks: int) -> Order | None:
-        """The clocks of this cluster, which also watch over global memory while it runs."""
+        """Return the clocks of this cluster, which also serve the race detector of global memory; None without one."""
         launch = self.launch
         if not launch.watches_races or launch.thread_count * blocks > MOST_THREADS:
             return None
@@ -132,7 +132,7 @@ class Cluster:
         return order
 
     def _let_a_poll_fail(self, alive: list[Cta]) -> bool:
-        """`test_wait` may say no: when nothing else can run, let one group hear it and try something else."""
+        """Let the `test_wait` of one group return false, when nothing else can run; return whether there was one."""
         for cta in alive:
             for group in cta.groups:
                 if 0 < group.polls < _MOST_POLLS and group.ready is not None:
@@ -144,7 +144,7 @@ class Cluster:
     # -- what went wrong -----------------------------------------------------------------------------------------------
 
     def deadlock(self) -> Fault:
-        """Who waits for what, and who polls which address."""
+        """Return a fault that lists the waits of groups and the addresses that they poll."""
         alive = [cta for cta in self.ctas if not cta.is_done]
         at: list[tuple[Cta, Group]] = [(cta, group) for cta in alive for group in cta.groups]
         lines = [f"block {cta.position}: {line}" for cta in alive for line in cta.waiting()]
@@ -156,7 +156,7 @@ class Cluster:
         return fault.locate(step.instruction.line, step.text, step.location)
 
     def _too_long(self, cta: Cta) -> Fault:
-        """A block that runs without an end in sight, and where."""
+        """Return a fault for a block that exceeds the step limit, at its most frequent step."""
         busiest = max(range(len(self.launch.counts)), key=self.launch.counts.__getitem__)
         step = cta.program.steps[busiest]
         limit = f"more than {self.launch.step_limit:,} steps (step_limit)"
@@ -165,12 +165,12 @@ class Cluster:
 
 
 def _round(cta: Cta, group: Group) -> str:
-    """Where a group goes round, and what it looks at: found by letting it go round once more."""
+    """Describe the loop of a polling group and the address that it polls, found by one more iteration."""
     launch = cta.launch
     before = list(launch.counts)
     threads, indices = describe_threads(group.indices), group.indices
     generator, launch.random = launch.random, None
-    # Ahead of all others, so that it does not stop where they stand.
+    # Before all other groups, so that it does not stop at their steps.
     group.time_slice = -1
     cta.run_group(group)
     launch.random = generator

@@ -1,9 +1,9 @@
-"""`clusterlaunchcontrol`: a block asks for the work of one that has not started.
+"""`clusterlaunchcontrol`: a block takes over the work of a cluster that has not started.
 
-A request takes the next cluster of the grid that has not begun, which then never runs: whoever has it does its work. It
-is refused where none is left, and by an adversary at times too, as a machine may have begun the rest elsewhere. The
+A request cancels the next cluster of the grid, which then never runs: the requesting block does its work. The request
+is refused where none is left, and at times by an adversary, since a machine may have begun the rest elsewhere. The
 answer arrives like a copy. (PTX ISA, clusterlaunchcontrol.try_cancel: no two answers name one cluster; and a block that
-knows of a refusal must not ask again.)
+has observed a refusal must not ask again.)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ANSWER_BYTES = 16
 _CANCELLED = 1
 _REFUSALS = 4
-"""An adversary refuses one request of so many."""
+"""An adversary refuses one request in this many."""
 _HIGH = np.uint64(32)
 
 
@@ -47,7 +47,7 @@ def _try_cancel(form: Form) -> None:
             address = shared_address(place)
             if address % _ANSWER_BYTES:
                 raise Fault("misaligned", f"an answer at shared address {address:#x}, which is not a multiple of 16")
-            given = _answer(cta.launch)
+            answer_bytes = _answer(cta.launch)
             for target in cta.cluster.ctas if to_all else [cta]:
                 target.shared.offset(address, _ANSWER_BYTES, "the answer")
                 if target.shared.answers is None:
@@ -55,17 +55,18 @@ def _try_cancel(form: Form) -> None:
                 target.shared.answers.comes(address // 16, address, target.shared.watch)
                 rows = np.array([address // 16])
                 bar_at = in_block(target, cta.peer(shared_address(bar))[1])
-                issue_load(cta, thread, target, address, rows, bar_at, line, partial(_answered, given), -1)
+                issue_load(cta, thread, target, address, rows, bar_at, line, partial(_answered, answer_bytes), -1)
 
     form.step.run = run
 
 
-def _answered(given: Array) -> Array:
-    return given
+def _answered(answer_bytes: Array) -> Array:
+    return answer_bytes
 
 
 def _answer(launch: LaunchState) -> Array:
-    """Of 16 bytes: whether a cluster that was waiting is cancelled, and the position of its first block."""
+    """Cancel the next cluster, if allowed, and return the answer [1, 16 bytes]: a flag and the first block's
+    position."""
     words = np.zeros(4, np.uint32)
     is_refused = launch.random is not None and launch.random.randrange(_REFUSALS) == 0
     if launch.waiting and not launch.all_begin and not is_refused:
@@ -77,26 +78,26 @@ def _answer(launch: LaunchState) -> Array:
 
 @semantics("clusterlaunchcontrol.query_cancel", accepts="b128")
 def _query(form: Form) -> None:
-    asked = form.first("is_canceled", "get_first_ctaid", *(f"get_first_ctaid::{axis}" for axis in "xyz"))
+    question = form.first("is_canceled", "get_first_ctaid", *(f"get_first_ctaid::{axis}" for axis in "xyz"))
     destination, source = form.operands
-    if not asked or not isinstance(source, Vector) or len(source.items) != 2:
+    if not question or not isinstance(source, Vector) or len(source.items) != 2:
         raise form.unsupported("this question")
     low, high = (form.read(item, "u64") for item in source.items)
     form.understood.update(("v4", "b32", "pred"))
     items = destination.items if isinstance(destination, Vector) else (destination,)
-    targets = [form.write(item, "pred" if asked == "is_canceled" else "b32") for item in items]
+    targets = [form.write(item, "pred" if question == "is_canceled" else "b32") for item in items]
 
     def run(cta: Cta, threads: Threads) -> None:
         first, second = cta.views[low][threads], cta.views[high][threads]
         cancelled = (first & np.uint64(_CANCELLED)) != 0
-        if asked == "is_canceled":
+        if question == "is_canceled":
             cta.knows_of_refusal |= not cancelled.all()
             cta.views[targets[0]][threads] = cancelled
             return
         if not cancelled.all():
             raise Fault("bad-descriptor", "the first block is asked for of an answer that refuses")
         position = [first >> _HIGH, second & np.uint64(0xFFFFFFFF), second >> _HIGH, np.zeros_like(first)]
-        chosen = position if asked == "get_first_ctaid" else [position["xyz".index(asked[-1])]]
+        chosen = position if question == "get_first_ctaid" else [position["xyz".index(question[-1])]]
         for target, value in zip(targets, chosen, strict=True):
             cta.views[target][threads] = value.astype(np.uint32)
 

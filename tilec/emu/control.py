@@ -1,4 +1,4 @@
-"""Control flow, barriers between threads, fences, and what the threads of a warp do together."""
+"""Decoders of control flow, barriers and fences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 
 from tilec.emu.decode import Form, semantics
 from tilec.emu.fault import Fault
-from tilec.emu.machine import NamedBarrier, as_threads, release
+from tilec.emu.groups import as_threads
+from tilec.emu.machine import NamedBarrier, release
 from tilec.emu.mbarrier import fenced_initialisations, note, publish
 from tilec.emu.numbers import Array
 from tilec.ptx.module import Reg
@@ -59,7 +60,7 @@ def _trap(form: Form) -> None:
 @semantics("nanosleep", accepts="u32")
 def _nanosleep(form: Form) -> None:
     def control(cta: Cta, group: Group, threads: Threads) -> bool:
-        # Whoever sleeps waits for others: let them go first.
+        # A sleeping group waits for others: let them run first.
         group.pc += 1
         group.time_slice += 1
         return False
@@ -95,7 +96,7 @@ def _prefetch_param(form: Form) -> None:
 
 @semantics("fence.proxy.alias")
 def _alias_fence(form: Form) -> None:
-    # Two addresses never name one place here.
+    # The emulator has no aliases: no two addresses name the same memory.
     _nothing(form)
 
 
@@ -143,7 +144,7 @@ _BARRIERS = ("bar", "bar.cta", "barrier", "barrier.cta")
 
 
 def _arrive(cta: Cta, barrier_id: int, expected: int, members: Array, line: int) -> NamedBarrier:
-    """Count arrivals; `expected` is 0 for all threads of the block."""
+    """Count the arrivals of `members` at a named barrier; `expected` is 0 for all threads of the block."""
     if not 0 <= barrier_id < 16:
         raise Fault("bad-barrier", f"named barrier {barrier_id}; there are 0 to 15")
     if expected % 32:
@@ -158,7 +159,7 @@ def _arrive(cta: Cta, barrier_id: int, expected: int, members: Array, line: int)
     if order is not None:
         clock = order.release(cta.rows(as_threads(members)))
         if not expected and cta.exited_count:
-            # Threads that are gone are past everything they did.
+            # Exited threads count as arrived, after all their accesses.
             clock[cta.actors[cta.exited]] = order.log.now
         barrier.clock = order.joined(barrier.clock, clock)
     note(cta, members, "arrive", f"barrier {barrier_id}", line)
@@ -166,7 +167,7 @@ def _arrive(cta: Cta, barrier_id: int, expected: int, members: Array, line: int)
 
 
 def _pass(cta: Cta, barrier: NamedBarrier, generation: int, members: Array) -> None:
-    """These threads waited for a generation of a barrier that is complete."""
+    """Acquire the clock of a complete generation of a barrier, for threads that waited for it."""
     if cta.order is not None:
         cta.order.acquire(cta.rows(as_threads(members)), barrier.clocks[generation])
 
@@ -174,7 +175,7 @@ def _pass(cta: Cta, barrier: NamedBarrier, generation: int, members: Array) -> N
 def _complete(cta: Cta, barrier: NamedBarrier, barrier_id: int) -> None:
     wanted = barrier.expected or cta.thread_count - cta.exited_count
     if barrier.expected == 32 and barrier.arrived % 32 == 0:
-        # Each of several warps completes such a barrier on its own.
+        # A barrier for 32 threads is complete after each warp.
         release(barrier)
         return
     if barrier.arrived > wanted:
@@ -206,7 +207,7 @@ def _bar(form: Form) -> None:
             return False
         same = (ids == ids[0]) & (counts == counts[0])
         if not same.all():
-            # Threads that mean another barrier do this step next, each kind of them for itself.
+            # Threads with another barrier or count run this step again, in a group of their own.
             cta.split(group, members[~same], group.pc)
         barrier_id = int(ids[0])
         barrier = _arrive(cta, barrier_id, int(counts[0]), members[same], line)
@@ -306,7 +307,7 @@ def _cluster_arrive(form: Form) -> None:
 
 
 def _relaxed(cta: Cta, order: Order, actors: Array) -> Array | None:
-    """What a relaxed arrival of these threads hands on: no more than fences before it cover."""
+    """Return the clock that a relaxed arrival publishes: no more than earlier fences cover."""
     covered, initialised = order.flags.covered(actors), fenced_initialisations(cta, actors)
     return covered if initialised is None else order.joined(covered, initialised)
 

@@ -1,4 +1,5 @@
-"""`cvt`: between integers, floats and the small floats, with every rounding, `.sat`, `.relu` and `.satfinite`."""
+"""`cvt`: conversions between integers, floats and small floats, with every rounding, `.sat`, `.relu` and
+`.satfinite`."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def _cvt(form: Form) -> None:
 
 
 def conversion(form: Form, target: Type, source: Type) -> Callable[[Array], Array]:
-    """From the numbers of one type to those of another."""
+    """Return a function from numbers of one type to numbers of another."""
     from_float, to_float = source.kind in ("f", "bf16"), target.kind in ("f", "bf16") or target.name == "tf32"
     if not from_float and not to_float:
         if form.has("sat"):
@@ -72,7 +73,7 @@ def _integer_to_float(form: Form, target: Type) -> Callable[[Array], Array]:
             if target.kind == "f":
                 return direct
         wide = values.astype(np.float64)
-        # 64-bit integers may not fit float64: keep them odd, so that one rounding decides.
+        # 64-bit integers may not fit float64: rounding to odd leaves the decision to the last rounding.
         inexact = wide.astype(object) != values.astype(object) if values.dtype.itemsize == 8 else None
         if inexact is not None and inexact.any():
             wide = np.where(inexact, _odd(values), wide)
@@ -90,7 +91,7 @@ def _integer_to_float(form: Form, target: Type) -> Callable[[Array], Array]:
 
 
 def _odd(values: Array) -> Array:
-    """64-bit integers as float64, rounded to odd: bits below the mantissa gather in its last bit."""
+    """Convert 64-bit integers to float64, rounded to odd: bits below the mantissa collect in its last bit."""
     result = []
     for value in values.tolist():
         magnitude, drop = abs(value), max(abs(value).bit_length() - 53, 0)
@@ -101,7 +102,7 @@ def _odd(values: Array) -> Array:
 
 
 def _round_f64(values: Array, rounding: str) -> Array:
-    """64-bit integers to float64 in any direction."""
+    """Convert 64-bit integers to float64 in any rounding direction."""
     nearest = values.astype(np.float64)
     result = []
     for exact, near in zip(values.tolist(), nearest.tolist(), strict=True):
@@ -148,7 +149,7 @@ def _float_to_float(
 
 
 def _limited(form: Form, name: str, values: Array) -> Array:
-    """`.relu` and `.satfinite`, before the rounding."""
+    """Apply `.relu` and `.satfinite`, which come before the rounding."""
     if form.has("relu"):
         values = np.where(values < 0, np.zeros_like(values), values)
     if form.has("satfinite"):
@@ -170,7 +171,7 @@ def _to_tf32(values: Array, rounding: str) -> Array:
 
 
 def _pack_floats(form: Form, target: Type) -> None:
-    """`cvt.rn.f16x2.f32 d, high, low`."""
+    """Decode `cvt.rn.f16x2.f32 d, high, low`."""
     slot = form.write(form.operands[0], f"b{target.bits}")
     high, low = form.read(form.operands[1], "f32"), form.read(form.operands[2], "f32")
     rounding = form.first(*_TO_FLOAT, default="rn")
@@ -190,7 +191,7 @@ def _pack_floats(form: Form, target: Type) -> None:
 
 
 def _halves(form: Form, source: str) -> tuple[list[int], Callable[..., tuple[Array, Array]]]:
-    """Where two numbers come from, high one first, and how to make them f32."""
+    """Return the slots of two numbers, high one first, and a function that makes them f32."""
     if source == "f32" and len(form.operands) == 3:
         slots = [form.read(operand, "f32") for operand in form.operands[1:]]
         return slots, lambda high, low: (high, low)
@@ -246,7 +247,7 @@ def _from_small(form: Form, result: str, name: str) -> None:
 
 @semantics("cvt.pack")
 def _cvt_pack(form: Form) -> None:
-    """Saturate two 32-bit integers into the low part of a register, and move what was there up."""
+    """Saturate two 32-bit integers into the low part of a register, and shift the third operand above them."""
     small, source_type = [part for part in form.modifiers if part[1:].isdigit()][:2]
     width = int(small[1:])
     if width in (2, 4):

@@ -1,8 +1,8 @@
 """Decodes one kernel into steps: closures over operands that are resolved once.
 
 Every operand becomes a *slot*, an index into `Cta.views`: a numpy view of one register over all threads of the block,
-as the instruction's type wants to see it. Immediates and special registers are registers that are filled in advance,
-so a step never asks what kind of operand it has.
+in the instruction's type. Immediates and special registers are registers that are filled in advance, so a step never
+distinguishes kinds of operands.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Scope:
     labels: dict[str, int] = field(default_factory=dict)
     symbols: dict[str, int] = field(default_factory=dict)
     frames: dict[str, Place] = field(default_factory=dict)
-    """The `.local` variables of a recursive function: the register that holds their address."""
+    """For each `.local` variable of a recursive function, the register that holds its address."""
     vectors: dict[str, int] = field(default_factory=dict)
     targets: dict[str, Targets] = field(default_factory=dict)
     function: Layout | None = None
@@ -79,16 +79,16 @@ class _Scope:
 
 Decoder = Callable[["Form"], None]
 SEMANTICS: dict[str, Decoder] = {}
-"""What each instruction does, by the stem of its row in `ptx.isa`."""
+"""Decoders by the stem of the instruction's row in `ptx.isa`."""
 _ACCEPTS: dict[str, frozenset[str]] = {}
 HINTS = ("L1::", "L2::", "level::")
-"""How caches should treat an access; there are none here."""
+"""Cache hints, which change nothing here."""
 
 
 def semantics(*stems: str, accepts: str = "") -> Callable[[Decoder], Decoder]:
-    """Register a decoder: it fills in `form.step`.
+    """Register a decoder, which sets the fields of `form.step`, for the instructions with these stems.
 
-    A modifier that the decoder never asks for is an error; `accepts` names those that make no difference here.
+    A modifier that the decoder does not ask for is an error; `accepts` lists modifiers that make no difference here.
     """
 
     def register(decoder: Decoder) -> Decoder:
@@ -102,7 +102,7 @@ def semantics(*stems: str, accepts: str = "") -> Callable[[Decoder], Decoder]:
 
 
 class Program:
-    """One entry, decoded. Blocks make their registers from `rows`, `slots`, `constants` and `specials`."""
+    """One decoded entry. Blocks make their registers from `rows`, `slots`, `constants` and `specials`."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Program:
         self.function_at: dict[int, Layout] = {}
         self.sites: dict[int, Site] = {}
         self.cta_group = ""
-        """Of the tcgen05 instructions, which must all have the same."""
+        """The `.cta_group` that all tcgen05 instructions of the kernel must share."""
         self._slot_of: dict[tuple[Place, str], int] = {}
         self._constant_of: dict[tuple[str, int], Place] = {}
         self._special_of: dict[str, Place] = {}
@@ -136,7 +136,7 @@ class Program:
         self._shared_end = SHARED_BASE
         self._carry: Place | None = None
         self.has_vectors = False
-        """Whether any register is one of several parts."""
+        """Some register has several parts."""
 
         outside = _Scope(None)
         outside.symbols.update(global_symbols)
@@ -156,8 +156,8 @@ class Program:
 
         pending: list[tuple[Instruction, _Scope, SourceLocation | None]] = []
         self._location: SourceLocation | None = None
-        # Functions come first, callees before callers: the lowest step runs first, so that threads that a call has
-        # parted are together again where it returns to.
+        # Functions come first, callees before callers: the lowest step runs first, so that threads in different
+        # callees converge where they return to.
         called, recursive = functions.reachable(module, entry)
         addresses = functions.addresses(module)
         for function in called:
@@ -191,7 +191,7 @@ class Program:
             if isinstance(item, Variable):
                 self._place_variable(item, scope)
         self._flatten(function.body, scope, pending)
-        # Whoever reaches the end of a function returns.
+        # The end of a function is a return.
         pending.append((Instruction("ret", line=function.line), scope, None))
         layout.rows = {name: (row, self.rows[name]) for name, row in first.items()}
         return layout
@@ -231,7 +231,7 @@ class Program:
             self.shared.append((variable.name, start, variable.size))
             self._shared_end = start + variable.size
         elif variable.space == "param":
-            # What a call passes: memory of the thread, under addresses that are told from those of the kernel's own.
+            # Parameters of calls lie in local memory; their addresses differ from those of the kernel's parameters.
             scope.symbols[variable.name] = CALL_PARAMS + self._take_local(variable.align, variable.size)
         elif variable.space == "local" and scope.function is not None and scope.function.is_recursive:
             layout = scope.function
@@ -326,7 +326,7 @@ class Program:
         return self._sink_of[class_name]
 
     def carry(self) -> Place:
-        """The condition code that extended-precision instructions share."""
+        """Return the condition code that extended-precision instructions share."""
         if self._carry is None:
             self._carry = self._new_row("pred")
         return self._carry
@@ -334,8 +334,8 @@ class Program:
     # -- instructions --------------------------------------------------------------------------------------------------
 
     def form(self, pc: int) -> Form:
-        """The instruction of a step once more, for who looks at its operands without running it. Before blocks are
-        made: what is asked of it may take further registers."""
+        """Decode the operands of a step again, for a reader that does not run it. Call it before blocks exist: it may
+        add registers."""
         step = self.steps[pc]
         row = isa.lookup(step.instruction.opcode)
         assert row is not None
@@ -358,7 +358,7 @@ class Program:
             try:
                 SEMANTICS[row.stem](form)
             except (LookupError, ValueError):
-                # A part of the opcode that a decoder looked up, and that is not one of those it knows.
+                # A decoder looked up a part of the opcode in a table that lacks it.
                 raise form.unsupported("a missing or unknown modifier") from None
             form.require_understood()
             assert (step.run is None) != (step.control is None), instruction.opcode
@@ -371,7 +371,7 @@ class Program:
 
 
 class Form:
-    """One instruction while it is decoded: its modifiers, and its operands as slots."""
+    """An instruction during decoding: its modifiers, and its operands as slots."""
 
     def __init__(self, program: Program, step: Step, scope: _Scope, row: isa.Row) -> None:
         self.program = program
@@ -386,26 +386,26 @@ class Form:
         self.slots_read: list[int] = []
         self.slots_written: list[int] = []
         self.function = scope.function
-        """The function that the instruction stands in; None in the kernel itself."""
+        """The function that contains the instruction; None in the kernel itself."""
         self._scope = scope
 
     def has(self, *modifiers: str) -> bool:
-        """Whether the opcode carries one of these."""
+        """Return whether the opcode has one of these modifiers."""
         self.understood.update(modifiers)
         return not self._parts.isdisjoint(modifiers)
 
     def first(self, *modifiers: str, default: str = "") -> str:
-        """The first of these that the opcode carries."""
+        """Return the first modifier of the opcode that is among these, or `default`."""
         self.understood.update(modifiers)
         return next((modifier for modifier in self.modifiers if modifier in modifiers), default)
 
     def among(self, *modifiers: str) -> list[str]:
-        """Those of these that the opcode carries, in its order."""
+        """Return the modifiers of the opcode that are among these, in its order."""
         self.understood.update(modifiers)
         return [modifier for modifier in self.modifiers if modifier in modifiers]
 
     def match(self, pattern: str) -> re.Match[str] | None:
-        """The first modifier that is spelled like this."""
+        """Return the match of the first modifier that this pattern matches in full."""
         for modifier in self.modifiers:
             found = re.fullmatch(pattern, modifier)
             if found is not None:
@@ -414,7 +414,7 @@ class Form:
         return None
 
     def require_understood(self) -> None:
-        """Every part of the opcode means something to the decoder, or is known to mean nothing here."""
+        """Require that the decoder knows every part of the opcode."""
         for modifier in self.modifiers:
             if modifier not in self.understood and not modifier.startswith(HINTS):
                 raise self.unsupported(f".{modifier}")
@@ -423,13 +423,13 @@ class Form:
         return Fault("unsupported", f"{what} in {self.step.instruction.opcode}")
 
     def type(self, index: int | None = None) -> Type:
-        """The type that the opcode names; where it names several, the one at an index."""
+        """Return the only type of the opcode, or the one at an index where there are several."""
         if not self.types or (index is None and len(self.types) > 1):
             raise self.unsupported(f"{len(self.types)} types")
         return TYPES[self.types[index or 0]]
 
     def place(self, operand: Operand) -> Place:
-        """The register that an operand names."""
+        """Return the register that an operand names."""
         if not isinstance(operand, Reg):
             raise self.unsupported(f"{operand} where a register belongs")
         found = self._scope.find("registers", operand.name)
@@ -444,7 +444,7 @@ class Form:
         raise self.unsupported(f"undeclared register {operand.name}")
 
     def read(self, operand: Operand, type_name: str) -> int:
-        """The slot of a source."""
+        """Return the slot of a source."""
         slot = self._read(operand, type_name)
         self.slots_read.append(slot)
         return slot
@@ -471,7 +471,7 @@ class Form:
                 raise self.unsupported(f"operand {operand}")
 
     def write(self, operand: Operand, type_name: str) -> int:
-        """The slot of a destination. A register wider than an integer type is written whole, extended."""
+        """Return the slot of a destination. A register wider than an integer type is written whole, extended."""
         slot = self._write(operand, type_name)
         self.slots_written.append(slot)
         return slot
@@ -494,28 +494,28 @@ class Form:
         return self.program.slot(place, view)
 
     def symbol(self, symbol: Symbol) -> int:
-        """The address of a variable or parameter."""
+        """Return the address of a variable or parameter."""
         address = self._scope.find("symbols", symbol.name)
         if address is None:
             raise self.unsupported(f"unknown symbol {symbol.name}")
         return int(address) + symbol.offset
 
     def label(self, operand: Operand) -> int:
-        """The step that a label stands before."""
+        """Return the step that a label precedes."""
         target = self._scope.find("labels", operand.name) if isinstance(operand, Symbol) else None
         if target is None:
             raise self.unsupported(f"unknown label {operand}")
         return int(target)
 
     def targets(self, operand: Operand) -> list[int]:
-        """The steps of a `.branchtargets` list."""
+        """Return the steps of a `.branchtargets` list."""
         found = self._scope.find("targets", operand.name) if isinstance(operand, Symbol) else None
         if found is None:
             raise self.unsupported(f"unknown list of labels {operand}")
         return [self.label(Symbol(name)) for name in found.labels]
 
     def address(self, operand: Operand) -> Callable[[Cta, Threads], Any]:
-        """Computes the int64 addresses that `[base+offset]` has in some threads."""
+        """Return a function that computes the int64 addresses of `[base+offset]` for some threads."""
         if not isinstance(operand, Address):
             raise self.unsupported(f"{operand} where an address belongs")
         return self.pointer(operand.base, operand.offset)
@@ -536,7 +536,7 @@ class Form:
         return lambda cta, threads: cta.views[slot][threads].astype(np.int64) + offset
 
     def integer(self, operand: Operand) -> int:
-        """An operand that must be known when the kernel is assembled."""
+        """Return the value of an operand that must be a constant."""
         if not isinstance(operand, Imm):
             raise self.unsupported(f"{operand} where a constant belongs")
         return operand.value
@@ -544,13 +544,13 @@ class Form:
 
 @cache
 def _split(opcode: str, stem: str) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]:
-    """The modifiers of an opcode, and those of them that are types."""
+    """Return the modifiers of an opcode, those that are types, and the set of all."""
     modifiers = tuple(opcode[len(stem) :].split(".")[1:])
     return modifiers, tuple(part for part in modifiers if part in TYPES), frozenset(modifiers)
 
 
 def _unfold(operand: Operand, scope: _Scope) -> Operand:
-    """A vector register is the vector of its parts."""
+    """Replace a vector register by the vector of its parts."""
     lanes = scope.find("vectors", operand.name) if isinstance(operand, Reg) else None
     if lanes is None or not isinstance(operand, Reg):
         return operand

@@ -1,4 +1,4 @@
-"""Descriptors of matrices in shared memory, as wgmma and tcgen05 take them: where each 16 bytes of an operand lie.
+"""Descriptors of matrices in shared memory for wgmma and tcgen05: the location of each 16 bytes of an operand.
 
 The canonical layouts are those of "Strides" and "Canonical layouts" in the PTX manual; the two families differ only in
 how they pack the fields into 64 bits.
@@ -28,7 +28,7 @@ _TENSOR_VERSION = 0b001
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """A matrix in shared memory; all in bytes."""
+    """The fields of a matrix descriptor, in bytes."""
 
     start: int
     leading: int
@@ -38,14 +38,14 @@ class Descriptor:
 
 
 def warpgroup_descriptor(bits: int) -> Descriptor:
-    """The fields of a 64-bit matrix descriptor of wgmma."""
+    """Decode a 64-bit matrix descriptor of wgmma."""
     if bits & _WARPGROUP_RESERVED:
         raise Fault("bad-descriptor", f"matrix descriptor {bits:#018x} has bits set that must be zero")
     return _fields(bits, _WARPGROUP_SWIZZLES[bits >> 62])
 
 
 def tensor_descriptor(bits: int) -> Descriptor:
-    """The fields of a 64-bit shared memory descriptor of tcgen05."""
+    """Decode a 64-bit shared memory descriptor of tcgen05."""
     message = f"shared memory descriptor {bits:#018x}"
     if bits >> 46 & 0b111 != _TENSOR_VERSION:
         raise Fault("bad-descriptor", f"{message} has {bits >> 46 & 0b111:#05b} in bits 48:46, which must be 0b001")
@@ -71,7 +71,7 @@ def _fields(bits: int, swizzle: int) -> Descriptor:
 
 @lru_cache(maxsize=4096)
 def matrix_rows(descriptor: Descriptor, extent: int, k: int, element_bytes: int, is_mn_major: bool) -> Array:
-    """The 16-byte rows of shared memory of an operand with `extent` rows (of M or N) and `k` columns.
+    """Return the 16-byte rows of shared memory of an operand with `extent` rows (of M or N) and `k` columns.
 
     K-major: [extent, chunk of k]. MN-major: [k, chunk of extent]. A chunk is 16 bytes.
     """
@@ -95,13 +95,13 @@ def matrix_rows(descriptor: Descriptor, extent: int, k: int, element_bytes: int,
         step = 16 if descriptor.swizzle else descriptor.leading
         offsets = row % 8 * width + row // 8 * descriptor.stride + chunk * step
     addresses = descriptor.start + offsets
-    # The pattern repeats from where the base offset says, not from a multiple of its size.
+    # The swizzle pattern begins at the base offset, not at a multiple of its size.
     phase = descriptor.base_offset << 7
     return (swizzled(addresses - phase, descriptor.swizzle) + phase) // 16
 
 
 def require_pattern(memory: Memory, descriptor: Descriptor, rows: Array, what: str) -> None:
-    """The descriptor must undo the swizzle that the bytes were written with, where TMA wrote them."""
+    """Require that the descriptor's swizzle is the one with which TMA wrote the bytes."""
     swizzle = descriptor.swizzle
     # 1024 bytes for a swizzle of 128, 256 for 32: see the base offset of the matrix descriptor in the PTX manual.
     repeat = 512 if swizzle == ATOM_32 else 8 * swizzle

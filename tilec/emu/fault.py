@@ -1,4 +1,4 @@
-"""What the emulator says when a kernel does what the hardware does not promise."""
+"""Faults: reports that a kernel relies on something that the hardware does not promise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class SourceLocation(NamedTuple):
-    """Where an instruction comes from, by its `.loc`."""
+    """The source position of an instruction, from its `.loc`."""
 
     file: str
     line: int
@@ -14,11 +14,11 @@ class SourceLocation(NamedTuple):
 
 
 class Place(NamedTuple):
-    """An address in one allocation, `offset` bytes behind its beginning.
+    """An address as an offset in bytes into one allocation.
 
-    In global memory `argument` is the number of the array argument that has the address or is nearest to it, `element`
-    its index, None where the address lies outside, and `shape` the array's. In shared memory `argument` is None, and
-    `offset` counts from the beginning of dynamic shared memory.
+    In global memory `argument` is the number of the array argument at the address, or else of the nearest one;
+    `element` is the index there, None where the address lies outside, and `shape` the array's. In shared memory
+    `argument` is None, and `offset` counts from the beginning of dynamic shared memory.
     """
 
     argument: int | None
@@ -50,10 +50,10 @@ class Fault(Exception):
         self.source: SourceLocation | None = None
         self.where = ""
         self.places: dict[str, Place] = {}
-        """What lies at the addresses of the message, by the address as it is written there."""
+        """Memory locations of the addresses in the message, by the address as written there."""
 
     def locate(self, line: int, text: str, source: SourceLocation | None, where: str = "") -> Fault:
-        """Name the instruction, unless an inner frame knew it better."""
+        """Set the instruction and the block, unless an inner frame has set them."""
         if not self.line:
             self.line, self.text, self.source = line, text, source
         if where and not self.where:

@@ -1,8 +1,8 @@
-"""Flags in memory: what threads that meet at an address by strong accesses hand to each other.
+"""Synchronisation through flags in memory: clocks that strong writes publish and strong reads acquire.
 
-A release hands on what its thread knows, to whoever acquires at that address. A relaxed access does so only with a
-fence: it hands on what some fence covers, and what it sees is known after a fence, or a barrier, of its thread. A scope
-of `.cta` reaches nobody in other blocks. Volatile accesses, which old code uses as flags, count as ordering.
+A release publishes everything that its thread knows, and an acquire at that address takes it over. A relaxed write
+publishes only what a fence covers, and a relaxed read acquires at the next fence or barrier of its thread. The scope
+`.cta` reaches no other block. Volatile accesses, which old code uses as flags, count as release and acquire.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ACQUIRES = frozenset(("acquire", "acq_rel", "sc", "volatile"))
 
 
 class Access(NamedTuple):
-    """What the opcode of a strong access promises."""
+    """The memory order and scope of a strong access, from its opcode."""
 
     releases: bool
     acquires: bool
@@ -27,7 +27,7 @@ class Access(NamedTuple):
 
 
 def access(stem: str, opcode: str) -> Access:
-    """The order and scope of a step, whatever it does."""
+    """Return the order and scope of an opcode, whether or not it accesses memory."""
     words = opcode.split(".")
     return Access(
         not _RELEASES.isdisjoint(words),
@@ -37,7 +37,7 @@ def access(stem: str, opcode: str) -> Access:
 
 
 class Clocks(Protocol):
-    """What each actor of a cluster has done and knows (`emu.order`). `stride` is how many actors a block has."""
+    """The vector clocks of a cluster (`emu.order`). `stride` is the number of actors of a block."""
 
     stride: int
 
@@ -49,20 +49,20 @@ class Clocks(Protocol):
 
 
 class Flags:
-    """What was handed on, by address, in one cluster."""
+    """The published clocks of one cluster, by address."""
 
     def __init__(self, order: Clocks) -> None:
         self._order = order
         self._wide: dict[tuple[str, int], Array] = {}
         self._narrow: dict[tuple[str, int, int], Array] = {}
-        """What threads of one block only may take."""
+        """Clocks published with scope `.cta`, by address and block."""
         self._fenced: Array | None = None
         self._fenced_narrowly: Array | None = None
         self.pending: dict[int, Array] = {}
-        """What relaxed reads have seen, by thread, until a fence."""
+        """The clocks that relaxed reads have seen, by thread, until a fence."""
 
     def publish(self, access: Access, actors: Array, memory: str, offsets: Array) -> None:
-        """Threads make strong writes at these offsets."""
+        """Publish the clocks of threads that make strong writes at these offsets."""
         order = self._order
         for actor, offset in zip(actors.tolist(), offsets.tolist(), strict=True):
             clock = order.past(slice(actor, actor + 1))
@@ -75,7 +75,7 @@ class Flags:
                 self._wide[key] = order.joined(self._wide.get(key), wide)
 
     def observe(self, access: Access, actors: Array, memory: str, offsets: Array) -> None:
-        """Threads make strong reads at these offsets."""
+        """Acquire, or keep until a fence, the clocks at these offsets for threads that make strong reads."""
         order = self._order
         for actor, offset in zip(actors.tolist(), offsets.tolist(), strict=True):
             clock = self._narrow.get((memory, offset, actor // order.stride))
@@ -90,7 +90,7 @@ class Flags:
                 self.pending[actor] = order.joined(self.pending.get(actor), clock)
 
     def fence(self, actors: Array, *, is_narrow: bool) -> None:
-        """Threads order what they did, and what they know of, before what they do next."""
+        """Record a fence: it covers all that these threads did and know."""
         order = self._order
         if self.pending:
             self.settle(actors)
@@ -100,11 +100,11 @@ class Flags:
             self._fenced = order.joined(self._fenced, known)
 
     def covered(self, actors: Array) -> Array | None:
-        """What these threads did and know of, as far as fences that reach other blocks cover it."""
+        """Return the clock of these threads, limited to what fences of a scope beyond `.cta` cover."""
         return _least(self._order.past(actors), self._fenced)
 
     def settle(self, actors: slice | Array) -> None:
-        """These threads know from now on what their relaxed reads have seen."""
+        """Acquire the clocks that relaxed reads of these threads have seen."""
         members = range(actors.start, actors.stop) if isinstance(actors, slice) else actors.tolist()
         for actor in members:
             clock = self.pending.pop(actor, None)
@@ -113,7 +113,7 @@ class Flags:
 
 
 def _least(clock: Array, fenced: Array | None) -> Array | None:
-    """What the thread knows and a fence covers."""
+    """Return the elementwise minimum of a thread's clock and what fences cover."""
     if fenced is None:
         return None
     covered: Array = np.minimum(clock[: len(fenced)], fenced)

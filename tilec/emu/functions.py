@@ -1,7 +1,8 @@
-"""Which functions a kernel may reach, where their parameters lie, and what the addresses of functions are.
+"""The functions that a kernel may reach, their parameters and their addresses.
 
-PTX has no stack: a function's registers and parameters have one place each, and only a function that may call itself
-again has them saved around a call. Its `.local` variables then move with the depth, since pointers to them may live on.
+PTX has no stack: a function's registers and parameters have one place each, and only a recursive function has them
+saved around a call. The `.local` variables of a recursive function move with the depth, since pointers to them may live
+on.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from tilec.ptx.module import Address, Arguments, Block, Entry, Function, Instruc
 from tilec.support.records import dataclass
 
 Place = tuple[str, int]
-"""A register: its class ("pred", "16", "32", "64") and its row there."""
+"""A register: its class ("pred", "16", "32", "64") and its row in that class."""
 
 FUNCTION_WINDOW = 0x0400_0000_0000
-"""Functions have addresses, 16 bytes apart, at which nothing can be read."""
+"""Functions have addresses, 16 bytes apart, that no load can read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Formal:
 
 @dataclass(slots=True, eq=False)
 class Layout:
-    """One function as it lies in a program. `start` is its first step."""
+    """A decoded function: its first step, parameters, registers and stack frame."""
 
     name: str
     start: int
@@ -38,19 +39,20 @@ class Layout:
     returns: tuple[Formal, ...] = ()
     params: tuple[Formal, ...] = ()
     rows: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Its registers, by class."""
+    """The first and last row of its registers, by class."""
     frames: list[tuple[Place, int]] = field(default_factory=list)
-    """Registers that hold the address of a `.local` variable, and its offset in the frame."""
+    """Registers that hold the address of a `.local` variable, with its offset in the frame."""
     frame_bytes: int = 0
 
 
 def addresses(module: Module) -> dict[str, int]:
-    """Every function's address, declared ones included."""
+    """Return the address of every function, declared ones included."""
     return {function.name: FUNCTION_WINDOW + 16 * index for index, function in enumerate(module.functions, start=1)}
 
 
 def reachable(module: Module, entry: Entry) -> tuple[list[Function], set[str]]:
-    """The functions with a body that the entry may call, callees before callers, and the names of recursive ones."""
+    """Return the functions with a body that the entry may call, callees before callers, and the names of recursive
+    ones."""
     known = {function.name: function for function in module.functions}
     taken = {item.symbol for variable in module.variables for item in variable.relocations if item.symbol in known}
     bodies = {name: function.body or () for name, function in known.items()}
@@ -71,14 +73,13 @@ def _instructions(body: tuple[Item, ...]) -> Iterator[Instruction]:
 
 
 def call_target(instruction: Instruction) -> Symbol | Reg | None:
-    """Whom a call calls: the operand after the list of results, if there is one."""
+    """Return the function or register that a call names: the operand after the list of results, if there is one."""
     operands = [operand for operand in instruction.operands[:2] if not isinstance(operand, Arguments)]
     target = operands[0] if operands else None
     return target if isinstance(target, (Symbol, Reg)) else None
 
 
 def _taken(body: tuple[Item, ...]) -> Iterator[str]:
-    """Names whose address is used."""
     for instruction in _instructions(body):
         if instruction.opcode.split(".")[0] == "call":
             continue

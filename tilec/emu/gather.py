@@ -1,8 +1,8 @@
-"""Threads that must come together before a step: whole warpgroups, whole warps, or the lanes that a mask names.
+"""Waits for the threads that a step needs together: whole warpgroups, whole warps, or the lanes of a mask.
 
 From sm_70 on, the lanes of a shuffle, a vote or `bar.warp.sync` need not stand at the same instruction: they wait for
 each other wherever they execute one with the same qualifiers and mask (PTX ISA, shfl.sync and its relatives; only up to
-sm_6x must they be converged). What is `.aligned` must be one instruction for all.
+sm_6x must they be converged). An `.aligned` instruction must be the same one for all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WARP = 32
 
 
 def gather(cta: Cta, group: Group, pc: int, step: Step) -> bool:
-    """Whether the group holds whole warps (or warpgroups); threads that lack partners wait here for them."""
+    """Return whether the group holds whole warps (or warpgroups); threads without their partners wait here."""
     size = step.gather
     threads = group.threads
     if (
@@ -59,7 +59,7 @@ def _park(cta: Cta, waiting: Group, step: Step) -> None:
 
 
 def _present(cta: Cta, size: int, indices: Array) -> Array:
-    """Who need not be waited for: these threads, those that are gone, and those that never were."""
+    """Mark threads that need not be waited for: these, those that have exited, and those that do not exist."""
     present = np.zeros(-(-cta.thread_count // size) * size, np.bool_)
     present[: cta.thread_count] = cta.exited
     present[cta.thread_count :] = True
@@ -68,7 +68,7 @@ def _present(cta: Cta, size: int, indices: Array) -> Array:
 
 
 def _complete(cta: Cta, indices: Array, step: Step, present: Array) -> Array:
-    """For each thread whether those are here that it must meet; who is held back by its predicate needs nobody."""
+    """Return, for each thread, whether its partners are present; a thread that its predicate holds back needs none."""
     if step.mask < 0:
         whole: Array = np.all(present.reshape(-1, step.gather), axis=1)
         ready: Array = whole[indices // step.gather]
@@ -86,7 +86,7 @@ def _complete(cta: Cta, indices: Array, step: Step, present: Array) -> Array:
 
 
 def _wait_elsewhere(cta: Cta, group: Group, pc: int, step: Step) -> bool:
-    """Let the group meet lanes that wait at other instructions of this kind; whether any did."""
+    """Run the step with lanes that wait at other instructions of this kind; return whether any did."""
     group.pc = pc
     steps = cta.program.steps
     parts = [group, *(g for g in cta.groups if g.gathering and g.pc != pc and _is_alike(step, steps[g.pc]))]
@@ -97,7 +97,7 @@ def _wait_elsewhere(cta: Cta, group: Group, pc: int, step: Step) -> bool:
     complete_parts = [(steps[g.pc], g.indices[ready]) for g, ready in zip(parts, complete, strict=True) if ready.any()]
     if len(complete_parts) == 1 and not complete[0].any():
         return False
-    _run_together(cta, [(its, _unheld(cta, its, members)) for its, members in complete_parts])
+    _run_together(cta, [(step, _unheld(cta, step, members)) for step, members in complete_parts])
     for part, ready in zip(parts, complete, strict=True):
         cta.groups.remove(part)
         if ready.any():
@@ -108,7 +108,7 @@ def _wait_elsewhere(cta: Cta, group: Group, pc: int, step: Step) -> bool:
 
 
 def _is_alike(step: Step, other: Step) -> bool:
-    """Whether the lanes at two instructions may meet."""
+    """Return whether lanes at two instructions may synchronise with each other."""
     if other.exchanged is None or step.exchanged is None or other.instruction.opcode != step.instruction.opcode:
         return False
     return [len(slots) for slots in step.exchanged] == [len(slots) for slots in other.exchanged]
@@ -119,7 +119,7 @@ def _unheld(cta: Cta, step: Step, members: Array) -> Array:
 
 
 def _run_together(cta: Cta, parts: list[tuple[Step, Array]]) -> None:
-    """Run the first part's instruction for all: the others' operands stand in its registers meanwhile."""
+    """Run the first part's instruction for all parts, with the operands of the others copied to its registers."""
     parts = [(step, members) for step, members in parts if len(members)]
     if not parts:
         return

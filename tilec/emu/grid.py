@@ -1,4 +1,4 @@
-"""The clusters of a grid, each made when it runs: what is kept of a grid does not grow with it."""
+"""The clusters of a grid, generated on demand: memory does not grow with the grid."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import overload
 
 Positions = list[tuple[int, int, int]]
-"""Of the blocks of a cluster in the grid."""
+"""The positions in the grid of a cluster's blocks."""
 
 
 class Clusters(Sequence[Positions]):
-    """The positions of the blocks of each cluster of a grid, x fastest. A cluster is made when it is asked for."""
+    """The block positions of each cluster of a grid, x fastest, computed on access."""
 
     def __init__(self, grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> None:
         self.size = cluster
@@ -39,7 +39,7 @@ class Clusters(Sequence[Positions]):
 
 
 class Queue:
-    """Clusters that have not begun, in order. `take` makes the next one: none is kept before it runs."""
+    """Clusters that have not begun, in order."""
 
     def __init__(self, clusters: Sequence[Positions], numbers: range) -> None:
         self.clusters, self.numbers = clusters, numbers
@@ -48,6 +48,6 @@ class Queue:
         return bool(self.numbers)
 
     def take(self) -> tuple[int, Positions]:
-        """The number and the positions of the next cluster."""
+        """Remove the next cluster and return its number and block positions."""
         number, self.numbers = self.numbers[0], self.numbers[1:]
         return number, self.clusters[number]

@@ -1,4 +1,4 @@
-"""Groups: threads of a block that stand at one step and run it together, or wait there together."""
+"""Groups: threads of a block that run one step together, or wait there together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Threads = slice | Array
 
 
 def as_threads(indices: Array) -> Threads:
-    """The cheapest form of sorted thread numbers."""
+    """Return sorted thread numbers as a slice where possible."""
     first, last = int(indices[0]), int(indices[-1])
     if last - first + 1 == len(indices):
         return slice(first, last + 1)
@@ -21,7 +21,7 @@ def as_threads(indices: Array) -> Threads:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Threads at one step. A parked group says what it waits for, and `ready` tells when to look again."""
+    """Threads at one step. Of a parked group, `reason` describes its wait and `ready` tells when to look again."""
 
     pc: int
     indices: Array
@@ -31,18 +31,18 @@ class Group:
     reason: Callable[[], str] = str
     gathering: bool = False
     polls: int = 0
-    """How often `test_wait` parked the group since it last succeeded."""
+    """The number of times that `test_wait` has parked the group since it last succeeded."""
     since: int = -1
-    """The event of the timeline at which the group began to wait."""
+    """The timeline event at which the group began to wait."""
     refused: tuple[tuple[int, int], ...] = ()
-    """The states of mbarriers at which an adversary has let `try_wait` fail."""
+    """The mbarrier states (address, version) at which an adversary has let `try_wait` fail."""
     is_told_no: bool = False
-    """The next `test_wait` of the group shall fail: nothing else can run."""
+    """The next `test_wait` of the group must fail, because nothing else can run."""
     spins_at: int | None = None
-    """While memory is in this state, by `progress`, the group goes round without an end."""
+    """The hash of memory with which the group repeats itself for ever (see `progress`)."""
 
     def park(self, reason: Callable[[], str], ready: Callable[[], bool]) -> bool:
-        """Stop here until `ready`; returns False, which is what a control step returns then."""
+        """Wait at this step until `ready`; returns False, as a control step does then."""
         self.reason = reason
         self.ready = ready
         return False

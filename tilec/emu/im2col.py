@@ -1,8 +1,8 @@
-"""im2col: the pixels that one filter position meets, as the rows of a matrix.
+"""im2col boxes: the pixels that one filter tap reads, as the rows of a matrix.
 
-Filter positions run over a region that the corners of the map shift in from the edges of an image: along the rows, down
-the image, and on into the next image. Each contributes one row of channels, at its place plus the offset of the filter
-tap that the copy names; what lies outside of the image is filled.
+Filter positions run over a region inset from the edges of an image by the corners of the map: along the rows, down the
+image, and on into the next image. Each gives one row of channels, at its position plus the filter tap's offset;
+elements outside the image are filled.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class ColumnBox:
         self._addresses = layout.address + addresses[:, None] + channels[None, :] * layout.element_bytes
 
     def places(self, size: int) -> Array:
-        """Which granules of `size` bytes of global memory the copy touches."""
+        """Return the granules of `size` bytes of global memory that the copy accesses."""
         return np.unique((self._addresses[self._inside] - self.memory.base) // size)
 
     def load(self) -> Array:
-        """The bytes of the whole copy, as rows of 16."""
+        """Return the bytes of the whole copy, as rows of 16."""
         size = self.layout.element_bytes
         fill = nan_bits(self.layout) if self.layout.fill == "nan" else 0
         box = np.full(self._inside.shape, fill, np.dtype(f"u{size}"))
@@ -72,7 +72,6 @@ class ColumnBox:
         return box.view(np.uint8).reshape(-1, 16)
 
     def store(self, data: Array) -> None:
-        """Put what lies inside where it belongs."""
         size = self.layout.element_bytes
         box = np.ascontiguousarray(data).view(np.dtype(f"u{size}")).reshape(self._inside.shape)
         self.memory.store(self._addresses[self._inside], size, box[self._inside])

@@ -1,4 +1,4 @@
-"""Integer instructions beyond the usual arithmetic: 24-bit products, dot products, masks, SIMD within a register."""
+"""Further integer instructions: 24-bit products, dot products, masks, SIMD within a register."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _fns(form: Form) -> None:
 
 
 def _nth_set(mask: int, base: int, offset: int) -> int:
-    """The position of the n-th set bit from `base` on, counted upwards, or downwards where n is negative."""
+    """Return the position of the n-th set bit from `base` on, upwards, or downwards where n is negative."""
     if base > 31:
         return 0xFFFFFFFF
     if offset == 0:

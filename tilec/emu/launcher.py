@@ -58,31 +58,32 @@ from tilec.support.records import dataclass
 
 __all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"]
 
-# Importing a module of semantics registers its instructions.
+# Importing these modules registers their decoders.
 FAMILIES = (
     *(access, atomics, bits, bulk, calls, carry, control, cvt, integers, matrix, mbarrier, mma, moves, registers),
     *(cluster_launch, remote, semantics, tcgen05, tcgen05_alloc, tcgen05_mma, tensormap_replace, warps, wgmma, wmma),
 )
 
 _MOST_BLOCKS = 16
-"""Of a cluster, where the kernel opts in to more than the portable 8."""
+"""Blocks of a cluster where the kernel opts in to more than the portable 8."""
 _LARGEST_GRID = (2**31 - 1, 65_535, 65_535)
 """Blocks along x, y and z (technical specifications per compute capability in the CUDA guide)."""
 _MOST_SHARED = 232_448
-"""Bytes of shared memory that a block of sm_90 and sm_100 may have (compute capability table of the CUDA guide)."""
+"""Shared memory of a block on sm_90 and sm_100 (compute capability table of the CUDA guide)."""
 ALLOWED = frozenset(("data-race",))
-"""Kinds of faults after which the machine can go on."""
+"""Kinds of faults after which execution can go on."""
 STEP_LIMIT = 100_000_000
-"""Steps of one block; a hundred million take a quarter of an hour."""
+"""The default limit of a block's steps, which takes a quarter of an hour to reach."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What ran: warp instructions by stem, in the order of their first place in the kernel, and how many blocks.
+    """Results of a launch: warp instructions by stem, in the order of their first place in the kernel, and the number
+    of blocks that ran.
 
-    `faults` is empty unless `launch` was asked to report what it found. If asked for: what happened at the barriers;
-    for a sample of the blocks, which elements of each argument they wrote. `printed` is what threads print, cluster
-    after cluster. `allowed` counts the faults, by kind, that `launch` was told to allow.
+    `faults` is empty unless `on_fault` is "report"; `timeline` unless requested; `written`, the elements of each
+    argument that blocks wrote, unless a sample ran. `printed` is the printed text, cluster after cluster. `allowed`
+    counts the allowed faults, by kind.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -222,7 +223,7 @@ def _find_entry(module: Module, name: str) -> Entry:
 
 
 def _directive(entry: Entry, name: str) -> tuple[int, int, int] | None:
-    """The extents that a performance directive of the kernel fixes."""
+    """Return the extents that a performance directive of the kernel fixes."""
     for directive in entry.directives:
         word, _, values = directive.partition(" ")
         if word == name:
@@ -248,7 +249,7 @@ def _check_grid(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> No
 
 
 def _check_launch(entry: Entry, block: tuple[int, ...], cluster: tuple[int, ...], dynamic_smem: int) -> None:
-    """What the driver refuses, with what the kernel and the hardware ask for."""
+    """Refuse a launch that the driver refuses, by the kernel's directives and the hardware's limits."""
     for directive, extents, what in ((".reqntid", block, "blocks"), (".reqnctapercluster", cluster, "clusters")):
         required = _directive(entry, directive)
         if required not in (None, extents):

@@ -1,8 +1,8 @@
-"""Runs one thread block: registers, groups of threads, and who runs next.
+"""Runs one thread block: registers, groups of threads, and the choice of the group that runs next.
 
-A register is a numpy array over all threads of a block, and threads that stand at the same step run it together. The
-group with the lowest step goes first, so that threads that parted at a branch meet again where their paths join.
-Waiting parks a group; one that polls memory instead goes round until its quantum is used up, and others have a turn.
+A register is a numpy array over all threads of a block, and threads at the same step run it together. The group at the
+lowest step runs first, so that threads that diverge at a branch converge where their paths join. Waiting parks a group;
+a group that polls memory runs until its quantum is used up, and then others run.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from tilec.emu.cluster import Cluster
     from tilec.emu.registers import RegisterPool
 
-__all__ = ["Cta", "Group", "NamedBarrier", "Threads", "as_threads", "describe_threads", "make_group", "release"]
+__all__ = ["Cta", "Group", "Threads"]
 
 _WARP = 32
 _QUANTUM = 20_000
-"""Steps after which a group lets the others go first: someone may be waiting in a loop that polls memory."""
+"""Steps after which a group lets others run, which a loop that polls memory may be waiting for."""
 _FAR = 1 << 60
 _GARBAGE = {"pred": 0, "16": 0x7E1D, "32": 0x7FBADBAD, "64": 0x7FF7BADBADBADBAD}
-"""What registers hold at first: numbers that no address and no result should look like."""
+"""Initial contents of registers: numbers that should resemble no address and no result."""
 
 
 @dataclass(slots=True)
 class NamedBarrier:
-    """`bar.sync id, count`: who has arrived and how many are awaited."""
+    """`bar.sync id, count`: arrivals so far and expected."""
 
     expected: int = 0
     arrived: int = 0
@@ -52,7 +52,7 @@ class NamedBarrier:
     results: dict[int, list[Array]] = field(default_factory=dict)
     clock: Array | None = None
     clocks: dict[int, Array | None] = field(default_factory=dict)
-    """What each generation hands to those who waited for it."""
+    """The clock of each generation, for the threads that waited for it."""
 
 
 class Cta:
@@ -91,11 +91,11 @@ class Cta:
         if order is not None:
             self.shared.watch = Watch(self.shared, order, launch.accesses, keeps_readers=True)
         self.register_pool: RegisterPool | None = None
-        self.knows_of_refusal = False  # that no cluster is left to be cancelled
+        self.knows_of_refusal = False  # of a request to cancel a cluster
         self.cluster_arrivals = np.zeros(self.thread_count, np.int64)
         self.steps_run = 0
         self.seen_states: dict[int, int | None] = {}
-        """States that groups were in when their quantum ended, with that of memory; see `progress`."""
+        """States of groups at the ends of their quanta, each with the state of memory; see `progress`."""
 
     def _registers(self, name: str, dtype: np.dtype[Any]) -> Array:
         shape = (max(self.program.rows[name], 1), self.thread_count)
@@ -166,7 +166,7 @@ class Cta:
         return values[stem]()
 
     def peer(self, address: int) -> tuple[Cta, int]:
-        """The block and its own address that a `shared::cluster` address means."""
+        """Return the block that a `shared::cluster` address names, and the address in that block."""
         rank = address >> SHARED_RANK_SHIFT
         if not rank:
             return self, address
@@ -178,14 +178,14 @@ class Cta:
         return owner, address & ((1 << SHARED_RANK_SHIFT) - 1)
 
     def rows(self, threads: Threads) -> Threads:
-        """The rows of some threads in the clocks: their numbers in the cluster."""
+        """Return the numbers of some threads in the cluster, which are their rows in the clocks."""
         first = int(self.actors[0])
         return slice(threads.start + first, threads.stop + first) if isinstance(threads, slice) else threads + first
 
     # -- running -------------------------------------------------------------------------------------------------------
 
     def run(self) -> bool:
-        """Run until every group waits or has exited, or until other blocks should have a turn; whether anything ran."""
+        """Run until every group waits or has exited, or until other blocks should run; return whether anything ran."""
         ran = False
         used_up = 0
         while used_up <= len(self.groups):
@@ -217,7 +217,6 @@ class Cta:
         return self._merge(chosen, [group for group in runnable if group.pc == chosen.pc])
 
     def _merge(self, chosen: Group, reconverging: list[Group]) -> Group:
-        """Groups at one step become one."""
         if len(reconverging) == 1:
             return chosen
         for group in reconverging:
@@ -228,13 +227,14 @@ class Cta:
         return merged
 
     def run_group(self, group: Group) -> bool:
-        """Run a group until it waits, parts, meets others or has used up its quantum; whether it has done the last."""
+        """Run a group until it waits, splits, may merge or has used up its quantum; return whether the quantum is used
+        up."""
         steps = self.program.steps
         counts = self.launch.counts
         reconvergence = self._reconvergence_point(group)
         generator = self.launch.random
         quantum = budget = _QUANTUM if generator is None else generator.randrange(1, 200)
-        # A quantum ends where a loop begins again, so that one that goes round for nothing is caught in the same state.
+        # A quantum ends at the start of an iteration, so that a loop that spins is found in the same state.
         last = -_QUANTUM if generator is None else 0
         warps = -(-len(group.indices) // _WARP)
         asynchronous = self.asynchronous
@@ -301,7 +301,7 @@ class Cta:
         return budget <= 0
 
     def _reconvergence_point(self, group: Group) -> int:
-        """The step at which another group could run first, or join."""
+        """Return the lowest step at which another group could run first, or merge."""
         if self.launch.random is not None:
             return _FAR
         time_slice = group.time_slice
@@ -316,7 +316,7 @@ class Cta:
     # -- what control steps use ----------------------------------------------------------------------------------------
 
     def split(self, group: Group, threads: Threads, pc: int) -> None:
-        """Threads of the group part from it and go on at `pc`; the rest stay."""
+        """Move threads of the group into a new group at `pc`; the rest stay."""
         leaving = self.thread_ids[threads]
         staying = group.indices[~np.isin(group.indices, leaving)]
         self.groups.append(make_group(pc, leaving, group.time_slice))
@@ -324,7 +324,7 @@ class Cta:
         group.threads = as_threads(staying)
 
     def exit(self, group: Group, threads: Threads) -> bool:
-        """Threads leave for good; whether any of the group are left."""
+        """Let threads exit; return whether any of the group are left."""
         self.exited[threads] = True
         leaving = self.thread_ids[threads]
         self.exited_count += len(leaving)
@@ -339,7 +339,7 @@ class Cta:
         return True
 
     def check_named_barriers(self) -> None:
-        """A barrier without a count waits for the threads that are still there, so an exit may complete it."""
+        """Complete barriers for all threads that waited only for threads that have exited."""
         for barrier in self.barriers.values():
             if barrier.expected == 0 and 0 < barrier.arrived >= self.thread_count - self.exited_count:
                 release(barrier)
@@ -349,7 +349,7 @@ class Cta:
         return not self.groups
 
     def waiting(self) -> list[str]:
-        """One line per parked group, for the report of a deadlock."""
+        """Return one line per parked group, for the report of a deadlock."""
         lines = []
         for group in self.groups:
             if group.ready is not None:
@@ -363,7 +363,7 @@ def _priority(group: Group) -> tuple[int, int]:
 
 
 def release(barrier: NamedBarrier) -> None:
-    """Everyone has arrived: the waiting groups see a new generation."""
+    """Complete a generation of the barrier: waiting groups see a new one."""
     barrier.results[barrier.generation] = [values for _, values in barrier.contributions]
     barrier.clocks[barrier.generation] = barrier.clock
     barrier.clock = None
@@ -374,7 +374,7 @@ def release(barrier: NamedBarrier) -> None:
 
 
 def describe_threads(indices: Array) -> str:
-    """`threads 0-127`, or the first few where they are not neighbours."""
+    """Return `threads 0-127`, or the count and the range where the threads are not neighbours."""
     first, last = int(indices[0]), int(indices[-1])
     if first == last:
         return f"thread {first}"

@@ -1,7 +1,7 @@
 """Matrices of a warp between registers and shared memory: ldmatrix, stmatrix and movmatrix.
 
-Fragments are numpy reshapes: a lane of a warp is (g, t) = (lane / 4, lane % 4), and each layout of the manual is one
-permutation of these axes with the register number.
+Fragments are numpy reshapes: a lane of a warp is (g, t) = (lane / 4, lane % 4), and each layout of the PTX manual is
+one permutation of these axes with the register number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def registers(form: Form, operand: Operand, count: int) -> tuple[Operand, ...]:
-    """The registers of a fragment."""
+    """Return the registers of a fragment, `count` of them."""
     items: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
     if len(items) != count:
         raise form.unsupported(f"a fragment of {len(items)} registers instead of {count}")
@@ -35,13 +35,13 @@ def _matrix_count(form: Form) -> int:
 
 
 def _first(values: Array, count: int) -> Array:
-    """Of the row addresses, or of the threads, the first `count` of each warp, which name one row each."""
+    """Return the first `count` values of each warp: its row addresses, or the threads that name them."""
     warps: Array = values.reshape(-1, 32)[:, :count].reshape(-1)
     return warps
 
 
 def _widened(rows: Array, form: Form) -> Array:
-    """Rows of 16 bytes; packed elements of 4 and 6 bits spread to bytes, whose low bits they take."""
+    """Return rows of 16 bytes, with packed elements of 4 and 6 bits moved to the low bits of bytes."""
     bits = 4 if form.has("b4x16_p64") else 6
     if not form.has("b4x16_p64", "b6x16_p32"):
         return rows

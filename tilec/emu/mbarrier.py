@@ -1,7 +1,7 @@
-"""mbarriers: counts, phases, transaction bytes, and the clocks that a phase carries from those who arrive to who waits.
+"""mbarriers: counts, phases, transaction bytes, and the clocks that a phase hands from arrivals to waits.
 
-Copies that report to an mbarrier stay in flight until the phase they complete is needed: by a wait, or by an arrival
-that belongs to the next phase.
+Copies that report to an mbarrier stay in flight until the phase that they complete is needed: by a wait, or by an
+arrival of the next phase.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 PLACES = "shared shared::cta shared::cluster"
 ORDERS = "acquire release relaxed cta cluster"
 _STATE_BITS = 32
-"""A state is the number of its phase, and above it how many arrivals that phase awaited."""
+"""A state is the number of its phase in these bits, and above them the pending arrivals of that phase."""
 _MOST = 0xFFFFF
-"""Largest count of arrivals and of transaction bytes."""
+"""The largest count of arrivals and of transaction bytes."""
 
 
 @dataclass(slots=True, eq=False)
 class Copy:
-    """A bulk copy that a barrier will report: `finish` writes its bytes, and they are the barrier's to announce."""
+    """A bulk copy that a barrier will report; `finish` writes its bytes, given the barrier's clock column."""
 
     size: int
     line: int
@@ -43,8 +43,8 @@ class Copy:
 
 @dataclass(slots=True, eq=False)
 class Deferred:
-    """The arrivals that `cp.async` copies of some threads will make, or the one of a tcgen05.commit, and how to finish
-    what they stand for. Who waits then knows the clock that `finish` returns, or else all that the `actors` did."""
+    """Arrivals of pending operations: `cp.async` copies of some threads, or a tcgen05.commit. `finish` completes the
+    operations. A wait then acquires the clock that it returns, or else everything that the `actors` did."""
 
     count: int
     actors: Array
@@ -53,7 +53,7 @@ class Deferred:
 
 @dataclass(slots=True, eq=False)
 class Barrier:
-    """An mbarrier. `version` changes with every event, so that waiters know when to look again."""
+    """An mbarrier. `version` changes with every event, so that waiting groups know when to look again."""
 
     cta: Cta
     address: int
@@ -63,7 +63,7 @@ class Barrier:
     init_event: int
     init_step: int
     column: int = -1
-    """Its own clock column, for the copies that it reports."""
+    """The barrier's own clock column, for the copies that it reports."""
     tx: int = 0
     phase: int = 0
     version: int = 0
@@ -75,16 +75,16 @@ class Barrier:
     uses: Array | None = None
     """The event of the last use by each thread of the cluster."""
     fenced_by: frozenset[int] = frozenset()
-    """Who ordered its initialisation, and nothing else, before what they do next (fence.mbarrier_init)."""
+    """Threads that ordered its initialisation, and nothing else, before their next accesses (fence.mbarrier_init)."""
     seen: int = -1
-    """The latest phase whose completion somebody waited for."""
+    """The latest phase whose completion some thread waited for."""
     sources: dict[int, int] = field(default_factory=dict)
-    """The steps that arrived, and how often: for the report of a deadlock."""
+    """The number of arrivals by step, for the report of a deadlock."""
     open_clock: Array | None = None
     done_clock: Array | None = None
 
     def arrive(self, count: int, clock: Array | None, step: int) -> None:
-        """`count` arrivals at once, all of one phase, by threads who know `clock`."""
+        """Count arrivals of one phase, by threads that know `clock`."""
         if self.pending < count:
             self.settle()
         if self.pending < count:
@@ -114,7 +114,7 @@ class Barrier:
             raise Fault("barrier-overflow", f"{message}, more than its count can hold")
 
     def settle(self) -> None:
-        """Finish the operations in flight that complete the phase, if they do."""
+        """Finish operations in flight and advance the phase, if they complete it."""
         if self.deferred and sum(deferred.count for deferred in self.deferred) >= self.pending:
             due, self.deferred = self.deferred, []
             for deferred in due:
@@ -154,7 +154,7 @@ class Barrier:
             self.open_clock = order.joined(self.open_clock, clock)
 
     def _announce(self, columns: Array) -> None:
-        """Whoever waits for this phase knows what these actors did until now."""
+        """Let waits for this phase acquire everything that these actors did until now."""
         order = self.cta.order
         if order is None:
             return
@@ -170,7 +170,7 @@ class Barrier:
         return f" and {self.tx} bytes, {sum(copy.size for copy in self.copies)} of them in flight"
 
     def state(self) -> str:
-        """What the current phase still awaits, and who has arrived at this barrier so far."""
+        """Describe the pending arrivals of the phase, and the arrivals at this barrier so far."""
         text = f"phase {self.phase} awaits {self.pending} of {self.expected} arrivals{self._bytes()}"
         steps = self.cta.program.steps
         lines = [f"PTX line {steps[step].instruction.line} ({count})" for step, count in sorted(self.sources.items())]
@@ -178,21 +178,22 @@ class Barrier:
         return f"{text}; {arrived}"
 
     def missed(self, wanted: int) -> str:
-        """Why a wait that blocks may wait for a phase that is over."""
+        """Explain, if it may be so, that a blocking wait is for a phase that is over."""
         if self.phase >= 2 and self.seen < self.phase - 2 and (wanted & 1) == (self.phase & 1):
             return f"; phase {self.phase - 2} of the same parity is over, and nobody waited for it in time"
         return ""
 
 
 def shared_address(address: int) -> int:
-    """A generic address of shared memory, or a shared address, as a shared address."""
+    """Convert a generic address of shared memory, or a shared one, to a shared one."""
     if address >> WINDOW_SHIFT == SHARED_WINDOW >> WINDOW_SHIFT:
         return address - SHARED_WINDOW
     return address
 
 
 def barrier_at(cta: Cta, address: int, actors: Array) -> Barrier:
-    """The mbarrier at an address, of this block or of another one of the cluster, for threads that may use it."""
+    """Return the mbarrier at an address of the cluster, and record a use by these threads, which must know its
+    initialisation."""
     owner, local = cta.peer(shared_address(address))
     barrier = owner.asynchronous.barrier(local)
     barrier.is_used = True
@@ -216,8 +217,8 @@ def barrier_at(cta: Cta, address: int, actors: Array) -> Barrier:
 
 
 def overwrite(cta: Cta, addresses: Array, actors: Array) -> None:
-    """Actors write these bytes, one each. The mbarriers that lie there end: whoever uses one from now on is at fault.
-    Who used it before must be known to have done so, and nothing in flight may report to it."""
+    """End the mbarriers at bytes that actors, one each, are about to write. Later uses fault. Earlier uses must be
+    known to the writers, and no operation in flight may report to the barrier."""
     state, order, events = cta.asynchronous, cta.order, cta.launch.events
     for address in np.unique(addresses & ~7).tolist():
         barrier = state.barriers.pop(address, None)
@@ -236,14 +237,14 @@ def overwrite(cta: Cta, addresses: Array, actors: Array) -> None:
                 place = cta.program.steps[order.log.step_of(int(barrier.uses[late[0]]))].place
                 by = f"{thread_name(order, int(late[0]))} used it at {place}: no barrier orders the two"
                 cta.shared.found(Fault("data-race", f"{message} {by}"))
-        # Whoever waits for it looks again, and is told.
+        # Waiting groups look again, and fault.
         barrier.version += 1
         state.overwritten[address] = cta.program.steps[events.pc].place
         cta.shared.shadow[address : address + 8] &= 0xFF ^ BARRIER
 
 
 def by_address(addresses: Array) -> Iterator[tuple[int, Array]]:
-    """Each different address and which threads name it."""
+    """Yield each distinct address and a mask of the threads that name it."""
     first = int(addresses[0])
     same = addresses == first
     if same.all():
@@ -254,7 +255,7 @@ def by_address(addresses: Array) -> Iterator[tuple[int, Array]]:
 
 
 def publish(cta: Cta, actors: Array) -> None:
-    """A fence by these threads: other blocks see the mbarriers that they, or those they know of, initialised."""
+    """Apply a fence: other blocks see the mbarriers that these threads, or threads that they know of, initialised."""
     order = cta.order
     for barrier in cta.asynchronous.barriers.values():
         if not barrier.is_fenced:
@@ -277,8 +278,8 @@ def _fence_init(form: Form) -> None:
 
 
 def fenced_initialisations(cta: Cta, actors: Array) -> Array | None:
-    """The clock that a relaxed arrival of these threads hands on: of what they did it tells the initialisations of
-    mbarriers that they have fenced. The column of a barrier counts from its initialisation on."""
+    """Return the clock of a relaxed arrival: it covers only initialisations of mbarriers that these threads have
+    fenced. The column of a barrier counts from its initialisation on."""
     order = cta.order
     members = frozenset(actors.tolist())
     fenced = [barrier for barrier in cta.asynchronous.barriers.values() if barrier.fenced_by & members]
@@ -321,7 +322,7 @@ def _initialise(cta: Cta, address: int, count: int, actor: int) -> None:
         )
     shadow[address : address + 8] = VALID | BARRIER
     order, events = cta.order, cta.launch.events
-    # Before the event: new columns start at what has happened, and nobody knows of this yet.
+    # Before the event: a new column starts at the present event, and no thread knows this one yet.
     column = -1 if order is None else live.column if live is not None else order.column()
     state.barriers[address] = Barrier(cta, address, count, count, actor, events.tick(), events.pc, column)
     state.overwritten.pop(address, None)
@@ -345,7 +346,7 @@ def _inval(form: Form) -> None:
 
 
 def _clock(cta: Cta, form: Form, actors: Array) -> Array | None:
-    """What an arrival of these threads hands on."""
+    """Return the clock that an arrival of these threads publishes."""
     return None if cta.order is None or form.has("relaxed") else cta.order.release(actors)
 
 
@@ -401,7 +402,7 @@ def name_of(barrier: Barrier) -> str:
 
 
 def note(cta: Cta, members: Array, kind: Kind, name: str, line: int, since: int = -1) -> None:
-    """Tell the timeline, if there is one."""
+    """Add an event to the timeline, if there is one."""
     timeline = cta.launch.timeline
     if timeline is not None:
         thread, threads = int(members[0]), f"{int(members[0])}-{int(members[-1])}"
@@ -456,11 +457,11 @@ def _wait(form: Form) -> None:
                 if not _is_complete(barrier, value, by_parity):
                     watched.append((barrier, barrier.version, value))
                     continue
-                mine = chosen & (wanted == value)
-                done |= mine
+                passing = chosen & (wanted == value)
+                done |= passing
                 barrier.seen = max(barrier.seen, barrier.phase - 1)
                 if cta.order is not None and acquires:
-                    cta.order.acquire(actors[mine], barrier.done_clock)
+                    cta.order.acquire(actors[passing], barrier.done_clock)
                 if group.since >= 0:
                     name = f"mbarrier {barrier.address:#x} phase {barrier.phase - 1}"
                     note(cta, cta.thread_ids[threads], "wait", name, line, group.since)
@@ -480,7 +481,7 @@ def _wait(form: Form) -> None:
 
         members = cta.thread_ids[threads]
         if len(members) < len(group.indices) or done.any():
-            # Some of the group need not wait: the others wait here in a group of their own.
+            # Some threads need not wait: the others wait here in a group of their own.
             waiting = members[~done]
             cta.views[result_slot][members[done]] = True
             here = group.pc
@@ -500,8 +501,8 @@ def _wait(form: Form) -> None:
 
 
 def _gives_up(cta: Cta, group: Group, watched: list[tuple[Barrier, int, int]]) -> bool:
-    """`try_wait` may return false after some time, so a kernel must ask again. A hostile machine does that, but only
-    once before something happens at the barrier: a deadlock must still end."""
+    """Return whether an adversary lets `try_wait` return false, as hardware may after some time. It does so only once
+    per state of the barriers, so that a deadlock still ends."""
     generator = cta.launch.random
     seen = tuple((barrier.address, version) for barrier, version, _ in watched)
     if generator is None or group.refused == seen:

@@ -1,7 +1,7 @@
-"""Memories as flat bytes, each with a shadow byte that says what may be done with it.
+"""Memories as flat bytes, each with a shadow byte that says which accesses are allowed.
 
-The shadow is what makes the emulator strict: a byte is readable only when somebody wrote it and no asynchronous
-operation owns it, and the asynchronous proxy sees what the generic proxy wrote only after a fence.
+The shadow makes the emulator strict: a byte is readable only after a write and while no asynchronous operation owns it,
+and the asynchronous proxy sees generic-proxy writes only after a fence.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ BARRIER = 8
 GUARD = 16
 """Lies between the variables of shared memory."""
 COPIED = 32
-"""Written by cp.async, which is of the generic proxy too, and not yet followed by `fence.proxy.async`. Of these only
-tcgen05 is asked for the fence: kernels for wgmma and bulk stores that run on hardware leave it out."""
+"""Written by cp.async (generic proxy) and not yet followed by `fence.proxy.async`. Only tcgen05 requires the fence
+here: kernels for wgmma and bulk stores that run on hardware leave it out."""
 
 POISON = 0xFF
-"""What a destination holds, byte by byte, from when a copy is asked for: NaN in every format, and a wild address."""
+"""The bytes of a destination while its copy is in flight: NaN in every format, and a wild address."""
 
 GLOBAL_BASE = 0x0100_0000_0000
 PARAM_WINDOW = 0x0500_0000_0000
 CALL_PARAMS = 0x8000_0000
-"""In `.param` space the kernel's parameters lie at 0 and those of calls here, in the local memory of each thread: both
-must fit 32 bits, since compilers keep such addresses there until `cvta.param`."""
+"""In `.param` space the kernel's parameters lie at 0 and those of calls here, in the local memory of each thread. Both
+fit 32 bits, since compilers keep such addresses there until `cvta.param`."""
 LOCAL_WINDOW = 0x0600_0000_0000
 SHARED_WINDOW = 0x0700_0000_0000
 WINDOW_SHIFT = 40
 SHARED_RANK_SHIFT = 24
-"""Above this bit a shared address carries 1 + the rank of a block of the cluster, or 0 for the block's own memory."""
+"""From this bit on a shared address carries 1 + the rank of a block of the cluster, or 0 for the block's own memory."""
 SHARED_BASE = 1024
-"""Blocks start above the kilobyte that the system keeps for itself, so that address 0 is never theirs."""
+"""The kilobyte below is reserved for the system, so address 0 never belongs to a block."""
 DYNAMIC_ALIGNMENT = 16
 """Dynamic shared memory begins behind static variables at a multiple of this, whatever `.align` it is declared with,
 where nvJitLink links relocatable code (measured on an H200). ptxas and nvcc pad whole programs to that `.align`."""
@@ -65,10 +65,10 @@ _DTYPE: dict[int, np.dtype[Any]] = {
     8: np.dtype(np.uint64),
 }
 _SEVERAL = 255
-"""In place of the one block that has read a byte."""
+"""Marks a byte that several clusters have read."""
 _CHANCE = ", and nothing orders the blocks of a grid"
 Offset = Callable[[tuple[int, ...]], int]
-"""From the position of an element in an array of some to its offset in memory."""
+"""Maps an element's position in an array to its offset in memory."""
 _SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
 
 
@@ -77,7 +77,7 @@ def _raise(fault: Fault) -> None:
 
 
 def tag_of(cluster: int) -> int:
-    """A byte for a cluster, by its number: two in 254 cannot be told apart."""
+    """Return a byte for a cluster's number; of any 255 clusters two share one."""
     return cluster % (_SEVERAL - 1) + 1
 
 
@@ -108,25 +108,25 @@ class Memory:
         self.explain: Callable[[int], str] = lambda address: ""
         self.explain_reader: Callable[[int], str] = lambda row: "an asynchronous operation"
         self.end_barriers: Callable[[Array, Array], None] = lambda addresses, actors: None
-        """Told which bytes are written where mbarriers may be, and by which actor each."""
+        """Called before writes to bytes that may hold mbarriers, with the actor of each byte."""
         self.found: Callable[[Fault], None] = _raise
-        """Told what is wrong about an access that can be carried out all the same: a data race."""
+        """Called with faults after which the access can still be carried out, such as data races."""
         self.watch: Watch | None = None
         self.answers: Answers | None = None
-        """Where the machine answers requests, if it has done so here."""
+        """The launch-control answers in this memory, if there are any."""
         self.owner: Array | None = None
-        """Which blocks of this launch wrote each byte of global memory, by their `tag`; 0 for none."""
+        """The cluster that wrote each byte of global memory, by its `tag`; 0 for none."""
         self.reader: Array | None = None
-        """As `owner`, which of them read it; `_SEVERAL` for more than one."""
+        """The cluster that read each byte, as in `owner`; `_SEVERAL_READERS` for more than one."""
         self.tag = 1
-        """The running cluster, folded into one byte by `tag_of`."""
+        """The running cluster as a byte (`make_cluster_tag`)."""
         self.is_divided = False
-        """No block may write what another one writes or reads: nothing could order the two."""
+        """Clusters may not write bytes that other clusters access: nothing could order the accesses."""
         self.readers: Array = np.zeros(padded // 16 if is_shared else 0, np.int16)
-        """How many asynchronous operations may yet read each 16-byte row."""
+        """The number of asynchronous operations that may still read each 16-byte row."""
         self.pending_readers = 0
         self.swizzles: Array = np.full(padded // 16 if is_shared else 0, -1, np.int16)
-        """With which bank swizzle TMA wrote each 16-byte row; -1 where something else did."""
+        """The bank swizzle with which TMA wrote each 16-byte row; -1 for other writes."""
         self._has_swizzles = False
         self._data: dict[int, Array] = {}
         self._shadow: dict[int, Array] = {}
@@ -149,17 +149,17 @@ class Memory:
         self.shadow_rows = self.shadow.reshape(-1, 16)
 
     def allocate(self, name: str, start: int, size: int, state: int = 0) -> None:
-        """Declare `size` bytes at address `start`; `state` is their shadow from now on."""
+        """Declare `size` bytes at address `start`, with shadow `state`."""
         self.allocations.append(Allocation(name, start, start + size))
         self.shadow[start - self.base : start - self.base + size] = state
 
     def digest(self) -> int:
-        """A number that changes when the contents do."""
+        """Return a checksum of the contents."""
         return zlib.crc32(self.bytes.data)
 
     def track_owners(self, is_divided: bool, buffer: mmap | None = None) -> None:
-        """From now on remember who writes what, and where that must not meet also who reads what. The buffer has room
-        for both."""
+        """Track the writers of bytes from now on, and where clusters are independent their readers too. The buffer
+        holds both."""
         size = self.size
         marks = np.zeros(2 * size, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8, 2 * size)
         self.owner, self.reader = marks[:size], marks[size:]
@@ -171,7 +171,8 @@ class Memory:
         self._readers[16] = self._readers[8].reshape(-1, 2)
 
     def take(self, owners: Array, readers: Array, old: Array, new: Array, tag: int, offset: Offset) -> Array:
-        """The owners of some elements after the cluster `tag` has written `new` over `old`."""
+        """Return the owners of some elements after cluster `tag` has written `new` over `old`; fault where clusters
+        conflict."""
         if self.is_divided:
             for marks, is_read in ((owners, False), (readers, True)):
                 foreign = _foreign(marks, tag)
@@ -186,7 +187,8 @@ class Memory:
         return np.full(owners.shape, _repeated(tag, owners.dtype.itemsize), owners.dtype)
 
     def require_own(self, owners: Array, readers: Array, tag: int, offset: Offset) -> Array:
-        """The readers of some elements after the cluster `tag` has read them: no other one may have written them."""
+        """Return the readers of some elements after cluster `tag` has read them; fault if another cluster wrote
+        them."""
         foreign = _foreign(owners, tag)
         if foreign is not None and foreign.any():
             place = _first(foreign, offset)
@@ -199,20 +201,20 @@ class Memory:
         return after
 
     def read_range(self, start: int, size: int) -> None:
-        """The running cluster reads these bytes of global memory in one piece."""
+        """Record that the running cluster reads these bytes of global memory."""
         if self.is_divided and self.owner is not None and self.reader is not None:
             readers = self.reader[start : start + size]
             owners = self.owner[start : start + size]
             readers[:] = self.require_own(owners, readers, self.tag, lambda at: start + at[0])
 
     def write_range(self, start: int, new: Array, tag: int) -> None:
-        """The cluster `tag` is about to write these bytes over those from `start` on."""
+        """Record that cluster `tag` is about to write `new` from offset `start` on."""
         if self.owner is not None and self.reader is not None:
             owners, readers, old = (array[start : start + len(new)] for array in (self.owner, self.reader, self.bytes))
             owners[:] = self.take(owners, readers, old, new, tag, lambda at: start + at[0])
 
     def _earlier(self, offset: int, is_read: bool) -> str:
-        """Which line wrote or read a byte of global memory, as far as this process knows."""
+        """Name the step that wrote or read a byte of global memory, as far as this process knows."""
         if self.watch is None:
             return ""
         place = self.watch.reader_at(offset) if is_read else self.watch.writer_at(offset)
@@ -221,14 +223,15 @@ class Memory:
     # -- ordinary accesses of many threads -----------------------------------------------------------------------------
 
     def load(self, addresses: Array, width: int, by: Array | None = None, *, is_collective: bool = False) -> Array:
-        """One number per address: unsigned of `width` bytes, or two 64-bit halves for 16. `by` are the threads."""
+        """Return one number per address: unsigned of `width` bytes, or two 64-bit halves for 16. `by` are the
+        threads."""
         index = self._index(addresses, width)
         mask, wanted = self._readable[width]
         try:
             states = self._shadow[width][index]
         except IndexError:
             raise self._out_of_bounds(addresses, width) from None
-        if np.count_nonzero((states & mask) != wanted):  # of few, quicker than any()
+        if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
             raise self._unreadable(addresses, width)
         if by is not None and self.watch is not None:
             self.watch.read(by, index, width, is_collective=is_collective)
@@ -242,14 +245,14 @@ class Memory:
         return data
 
     def store(self, addresses: Array, width: int, values: Array, by: Array | None = None) -> None:
-        """The generic proxy writes; of threads that write one address the last wins."""
+        """Write through the generic proxy; of threads that write one address the last wins."""
         index = self._index(addresses, width)
         mask, wanted = self._writable[width]
         try:
             states = self._shadow[width][index]
         except IndexError:
             raise self._out_of_bounds(addresses, width) from None
-        if np.count_nonzero((states & mask) != wanted):  # of few, quicker than any()
+        if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
             self._take_from_barriers(addresses, width, by)
         if self.pending_readers:
             self._require_unread(index * width >> 4)
@@ -277,7 +280,7 @@ class Memory:
     # -- ranges of bytes, for asynchronous operations ------------------------------------------------------------------
 
     def offset(self, address: int, size: int, what: str) -> int:
-        """The position of a range, which must lie inside one allocation."""
+        """Return the offset of a range, which must lie inside one allocation."""
         for allocation in self.allocations:
             if allocation.start <= address and address + size <= allocation.end:
                 return address - self.base
@@ -285,7 +288,7 @@ class Memory:
         raise Fault("out-of-bounds", message)
 
     def claim_rows(self, rows: Array, by: int) -> None:
-        """An asynchronous copy of thread `by` will write these 16-byte rows; they must not belong to another one."""
+        """Claim 16-byte rows as the destination of an asynchronous copy of thread `by`; no other copy may own them."""
         states = self.shadow_rows[rows]
         if (states & BARRIER).any():
             held = self.base + rows[(states & BARRIER).any(axis=-1)] * 16
@@ -307,7 +310,8 @@ class Memory:
         self.rows[rows] = POISON
 
     def arrive_rows(self, rows: Array, column: int, pc: int, swizzle: int) -> None:
-        """The asynchronous copy of step `pc` has arrived, and the mbarrier with this clock column will say so."""
+        """Mark rows as written by the asynchronous copy of step `pc`, which the mbarrier with clock column `column`
+        reports."""
         self.shadow_rows[rows] = VALID
         self.swizzles[rows] = swizzle
         self._has_swizzles = True
@@ -315,7 +319,7 @@ class Memory:
             self.watch.deliver(np.array([column]), rows, 16, pc)
 
     def claim(self, addresses: Array, width: int, by: Array) -> None:
-        """As `claim_rows`, for the `cp.async` of many threads."""
+        """Claim addresses as the destinations of `cp.async` by many threads; see `claim_rows`."""
         index = self._index(addresses, width)
         mask, wanted = self._writable[width]
         shadow = self._shadow[width]
@@ -323,7 +327,7 @@ class Memory:
             states = shadow[index]
         except IndexError:
             raise self._out_of_bounds(addresses, width) from None
-        if np.count_nonzero((states & mask) != wanted):  # of few, quicker than any()
+        if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
             self._take_from_barriers(addresses, width, by)
             states = shadow[index]
         if self.pending_readers:
@@ -334,14 +338,14 @@ class Memory:
         self._data[width][index] = _POISONED[width]
 
     def fill(self, addresses: Array, width: int, data: Array) -> None:
-        """The `cp.async` to these addresses write; `data` has a row of bytes for each."""
+        """Write the bytes of `cp.async` copies; `data` has a row of bytes for each address."""
         index = self._index(addresses, width)
         self._data[width][index] = (
             data if width == 1 else data.view(_DTYPE[min(width, 8)]).reshape(self._data[width][index].shape)
         )
 
     def arrive(self, addresses: Array, width: int, by: Array, pc: int) -> None:
-        """The `cp.async` of step `pc` to these addresses have arrived, and their threads know."""
+        """Mark the destinations of the `cp.async` of step `pc` as written, which their threads `by` know."""
         index = self._index(addresses, width)
         self._shadow[width][index] = _COPIED[width]
         self.swizzles[index * width >> 4] = -1
@@ -349,8 +353,8 @@ class Memory:
             self.watch.deliver(by, index, width, pc)
 
     def require_async_readable(self, rows: Array, what: str, *, if_copied: bool = False) -> None:
-        """The asynchronous proxy is about to read these 16-byte rows. `if_copied`: what cp.async has written must be
-        fenced too."""
+        """Require that the asynchronous proxy may read these 16-byte rows. `if_copied`: writes of cp.async need a fence
+        too."""
         states = self.shadow_rows[rows]
         if if_copied and (states & COPIED).any():
             wrong = np.argwhere(states & COPIED)[0]
@@ -369,12 +373,12 @@ class Memory:
             raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async in between")
 
     def begin_reading(self, rows: Array) -> None:
-        """From now until `end_reading` the asynchronous proxy may read these rows."""
+        """Mark rows as read by the asynchronous proxy until `end_reading`."""
         self.readers[rows] += 1
         self.pending_readers += 1
 
     def end_reading(self, rows: Array) -> None:
-        """The program has waited for the reader."""
+        """End a read that the program has waited for."""
         self.readers[rows] -= 1
         self.pending_readers -= 1
 
@@ -386,11 +390,12 @@ class Memory:
             raise Fault("early-reuse", f"{message} may still read it")
 
     def settle(self, addresses: Array, width: int) -> None:
-        """The asynchronous proxy sees what has just been written here without a fence."""
+        """Make a write here visible to the asynchronous proxy without a fence."""
         self._shadow[width][self._index(addresses, width)] = _ARRIVED[width]
 
     def fence(self, actors: Array) -> None:
-        """`fence.proxy.async` by some threads: the asynchronous proxy sees what the generic one wrote before."""
+        """Apply a `fence.proxy.async` of some threads: earlier generic writes become visible to the asynchronous
+        proxy."""
         if self.answers is not None and self.watch is not None:
             self.answers.fence(self.watch.order.of_any(actors))
         if self.watch is None:
@@ -444,7 +449,7 @@ class Memory:
         return Fault("unwritten-read", "shared memory that was never written")
 
     def _take_from_barriers(self, addresses: Array, width: int, by: Array | None) -> None:
-        """Some of these elements may not be written: a fault, unless only mbarriers are in the way, which end."""
+        """End mbarriers in the way of a write; fault if anything else prevents it."""
         if self.is_shared:
             actors = np.zeros(len(addresses), np.int64) if by is None else by
             self.end_barriers(np.concatenate([addresses, addresses + width - 1]), np.concatenate([actors, actors]))
@@ -468,10 +473,10 @@ class Memory:
 
 
 def _foreign(owners: Array, tag: int) -> Array | None:
-    """Which bytes of some elements belong to another cluster than `tag`, [*elements, byte]; None where none can."""
+    """Mark the bytes that belong to another cluster than `tag`, [*elements, byte]; None where none can."""
     if not np.count_nonzero((owners != 0) & (owners != _repeated(tag, owners.dtype.itemsize))):
         return None
-    # Some are not all of one cluster, but what nobody has written is nobody's.
+    # Bytes that no cluster has written are not foreign.
     parts = _bytes_of(owners)
     foreign: Array = (parts != 0) & (parts != tag)
     return foreign
@@ -482,13 +487,13 @@ def _bytes_of(elements: Array) -> Array:
 
 
 def _first(parts: Array, offset: Offset) -> int:
-    """Where the first of the marked bytes of some elements lies."""
+    """Return the offset in memory of the first marked byte."""
     element = np.argwhere(parts)[0].tolist()
     return offset(tuple(element[:-1])) + int(element[-1])
 
 
 def _offsets(index: Array, width: int) -> Offset:
-    """Those of elements at `index * width`; one of 16 bytes is two halves."""
+    """Return the offset function of elements at `index * width`; one of 16 bytes is two halves."""
     return lambda at: int(index[at[0]]) * width + sum(at[1:]) * 8
 
 

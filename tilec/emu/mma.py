@@ -1,7 +1,7 @@
-"""mma.sync: products of small matrices that a warp holds in its registers.
+"""mma.sync: products of small matrices in the registers of a warp.
 
-Fragments are numpy reshapes: a lane of a warp is (g, t) = (lane / 4, lane % 4), and each layout of the manual is one
-permutation of these axes with the register number. Below, w counts warps and e the elements of one register.
+Fragments are numpy reshapes: a lane of a warp is (g, t) = (lane / 4, lane % 4), and each layout of the PTX manual is
+one permutation of these axes with the register number. Below, w counts warps and e the elements of one register.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ELEMENT_BITS = {"f64": 64, "tf32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4}
 ELEMENT_BITS |= {"e3m2": 8, "e2m3": 8, "e2m1": 8, "b1": 1}
-"""What an element takes; floats of 4 and 6 bits lie in bytes, unless a kind of fp4 alone packs them."""
+"""Bits per element; floats of 4 and 6 bits lie in bytes, unless a kind of fp4 alone packs them."""
 PACKED_FP4 = "packed e2m1"
 _WORDS: dict[int, np.dtype[Any]] = {bits: np.dtype(f"u{bits // 8}") for bits in (8, 16, 32, 64)}
 _RESULTS = ("f32", "f16", "s32", "f64")
@@ -50,17 +50,17 @@ _SPARSE_SHAPES = {
 
 
 def element_bits(kind: str) -> int:
-    """The bits between an element and the next one of its register."""
+    """Return the bits from one element of a register to the next."""
     return 4 if kind == PACKED_FP4 else ELEMENT_BITS[kind]
 
 
 def unpack(bits: Array, kind: str) -> Array:
-    """The elements of words, as numbers on a new last axis."""
+    """Decode the elements of words as numbers on a new last axis."""
     size = element_bits(kind)
     if size >= 8:
         words = np.ascontiguousarray(bits).view(_WORDS[size]).reshape(*bits.shape, -1)
         if kind == "e2m1":
-            # In a byte the four bits lie in the middle.
+            # The four bits lie in bits 5:2 of a byte.
             words = words >> np.uint8(2)
         decoded: Array = words.view(np.float64) if kind == "f64" else DECODE[kind](words)
         return decoded
@@ -74,7 +74,7 @@ def unpack(bits: Array, kind: str) -> Array:
 
 
 def multiply(a: Array, b: Array, kinds: tuple[str, str], bit_operation: str) -> Array:
-    """The product of [.., m, k] and [.., k, n]; bits are combined by and or xor and counted."""
+    """Return the product of [.., m, k] and [.., k, n]; bits are combined by and or xor and counted."""
     both: Array = np.matmul(a, b)
     if kinds[0] != "b1" or bit_operation == "and":
         return both
@@ -84,7 +84,7 @@ def multiply(a: Array, b: Array, kinds: tuple[str, str], bit_operation: str) -> 
 
 
 def to_s32(values: Array, saturates: bool) -> Array:
-    """Exact sums in float64 as 32-bit integers."""
+    """Convert exact sums in float64 to 32-bit integers."""
     exact = values.astype(np.int64)
     if saturates:
         return np.clip(exact, -(2**31), 2**31 - 1).astype(np.int32)
@@ -92,7 +92,7 @@ def to_s32(values: Array, saturates: bool) -> Array:
 
 
 def result_view(kind: str) -> str:
-    """How the registers of C and D are seen; halves go two to a register."""
+    """Return the type of the registers of C and D; halves lie two to a register."""
     return "b32" if kind == "f16" else kind
 
 
@@ -116,7 +116,7 @@ def _operand_kinds(form: Form) -> tuple[str, str, str]:
 
 
 def _shape(form: Form, kinds: tuple[str, str], is_sparse: bool) -> tuple[int, int]:
-    """The halves of eight rows, and k."""
+    """Return the number of groups of eight rows, and k."""
     shape = form.match(r"m(8|16)n8k(\d+)")
     table = _SPARSE_SHAPES if is_sparse else _SHAPES
     if shape is None or any(shape[0] not in table.get(kind, "").split() for kind in kinds):
@@ -174,7 +174,7 @@ def _mma(form: Form) -> None:
 
 
 def accumulate(form: Form, result: str, halves: int) -> Callable[[Cta, Threads, Array], None]:
-    """What adds C to a product [w, row, n] and leaves it in D."""
+    """Return a function that adds C to a product [w, row, n] and writes D."""
     count = halves * (1 if result == "f16" else 2)
     view = result_view(result)
     targets = [form.write(item, view) for item in registers(form, form.operands[0], count)]
@@ -201,8 +201,8 @@ def accumulate(form: Form, result: str, halves: int) -> Callable[[Cta, Threads, 
 
 
 def _quad_pairs(form: Form, result: str) -> None:
-    """Decode `mma.m8n8k4` of f16, in the layout of sm_70: four products, each by two quads of a warp that lie 16 lanes
-    apart. Lane (high, pair, low) of 2 x 4 x 4 is thread 4·high + low of product `pair`."""
+    """Decode `mma.m8n8k4` of f16, in the layout of sm_70: four products, each of two quads of a warp whose lanes differ
+    by 16. Lane (high, pair, low) of 2 x 4 x 4 is thread 4·high + low of product `pair`."""
     layouts = form.among("row", "col")
     if len(layouts) != 2 or result not in ("f16", "f32"):
         raise form.unsupported("this layout or type")
@@ -214,7 +214,7 @@ def _quad_pairs(form: Form, result: str) -> None:
     c_slots = [form.read(item, view) for item in registers(form, form.operands[3], count)]
 
     def operand(cta: Cta, threads: Threads, slots: list[int], is_own_row: bool) -> Array:
-        """[w, pair, row of eight, k]: a thread holds a row, or four of them at one k."""
+        """Return an operand as [w, pair, row of eight, k]: a thread holds a row, or four of them at one k."""
         words = np.stack([cta.views[slot][threads] for slot in slots], axis=1)
         halves = np.ascontiguousarray(words).view(np.float16).astype(np.float32).reshape(-1, 2, 4, 4, 4)
         if is_own_row:

@@ -1,7 +1,7 @@
-"""When asynchronous operations act: the hardware may choose any moment between their issue and what is waited for.
+"""The times at which asynchronous operations take effect, anywhere between their issue and the wait for them.
 
-Without an adversary each acts as late as the waits of the kernel allow, which makes it as wrong as can be for a kernel
-that reuses a source too early. An adversary draws for each: at once, as late as it may, or at some turn in between.
+Without an adversary each effect comes as late as the kernel's waits allow, which exposes a source that is reused too
+early. An adversary draws for each: at once, as late as possible, or at some step in between.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class Deed:
-    """What an operation does once: read its sources, or write its destination."""
+    """An effect that happens once: an asynchronous operation reads its sources or writes its destination."""
 
     __slots__ = ("_act", "is_done")
 
@@ -20,39 +20,39 @@ class Deed:
         self.is_done = False
 
     def do(self) -> None:
-        """Do it, unless it is done."""
+        """Run the effect, unless it has run."""
         if not self.is_done:
             self.is_done = True
             self._act()
 
 
 class Moments:
-    """Chooses the moments of one launch."""
+    """Schedules the effects of asynchronous operations in one launch."""
 
     def __init__(self, generator: random.Random | None) -> None:
         self._generator = generator
         self._drifting: list[Deed] = []
 
-    def plan(self, *deeds: Deed) -> None:
-        """Choose a moment for each deed of an operation that is issued now; they stay in their order."""
+    def plan(self, *effects: Deed) -> None:
+        """Draw a time for each effect of an operation that is issued now."""
         if self._generator is None:
             return
-        for deed in deeds:
+        for effect in effects:
             choice = self._generator.randrange(3)
             if choice == 0:
-                deed.do()
+                effect.do()
             elif choice == 1:
-                self._drifting.append(deed)
+                self._drifting.append(effect)
 
     def drift(self) -> None:
-        """Time passes: some of what is under way may happen."""
+        """Run some of the effects that are due at any time."""
         if self._generator is None or not self._drifting:
             return
-        self._drifting = [deed for deed in self._drifting if not deed.is_done]
+        self._drifting = [effect for effect in self._drifting if not effect.is_done]
         for _ in range(self._generator.randrange(3)):
             if self._drifting:
                 self._drifting.pop(self._generator.randrange(len(self._drifting))).do()
 
     def forget(self) -> None:
-        """A cluster has ended; what it left behind was waited for or reported."""
+        """Drop the effects of a cluster that has ended; they were waited for or reported."""
         self._drifting = []

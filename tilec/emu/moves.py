@@ -1,4 +1,4 @@
-"""Moves, and addresses between spaces."""
+"""Decoders of moves and of conversions of addresses between state spaces."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ from tilec.ptx.module import Imm, Operand, Reg, Vector
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
 
-_BITS = {"16": "b16", "32": "b32", "64": "b64"}
-
 
 @semantics("mov")
 def _mov(form: Form) -> None:
@@ -49,7 +47,7 @@ def _mov(form: Form) -> None:
         _read_timer(form, view)
         return
     name = view.name if view.kind == "pred" else f"b{view.bits}"
-    # A float's immediate must be read as that float, whatever the register looks like.
+    # An immediate is read in the instruction's type, also where the register is untyped.
     slot = form.read(source, name if isinstance(source, Reg) else view.name)
     target = form.write(destination, name if isinstance(source, Reg) else view.name)
 
@@ -127,7 +125,7 @@ def _unpack(form: Form, view: Type, destination: Vector) -> None:
 # -- addresses ---------------------------------------------------------------------------------------------------------
 
 _MOVED = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
-"""Spaces whose addresses become generic by adding a base; those of the others are generic already."""
+"""Spaces whose addresses become generic by adding a base; addresses of other spaces are generic already."""
 
 
 @semantics("cvta")
@@ -148,7 +146,7 @@ def _cvta(form: Form) -> None:
 
 
 def _cvta_param(form: Form, view: Type) -> None:
-    """Parameters of the kernel are in a window of their own, those of calls in the local memory of the thread."""
+    """Decode cvta of parameters: the kernel's have a window of their own, those of calls lie in local memory."""
     if view.bits != 64:
         raise form.unsupported("an address of 32 bits")
     local, params, calls = (np.uint64(base) for base in (LOCAL_WINDOW, PARAM_WINDOW, CALL_PARAMS))
@@ -166,7 +164,7 @@ _SPACE_WINDOWS = {"global": GLOBAL_BASE, "const": GLOBAL_BASE, "param": PARAM_WI
 def _isspacep(form: Form) -> None:
     space = form.modifiers[0]
     window = np.uint64(_SPACE_WINDOWS[space.partition("::")[0]] >> WINDOW_SHIFT)
-    # Only the block's own memory is shared::cta, under an address without a rank or with its own.
+    # Only the block's own memory is shared::cta: addresses without a rank, or with the block's own.
     target, source = form.write(form.operands[0], "pred"), form.read(form.operands[1], "u64")
 
     def run(cta: Cta, threads: Threads) -> None:

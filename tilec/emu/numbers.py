@@ -1,4 +1,4 @@
-"""Number formats of PTX on top of numpy: types and their views, bf16, tf32 and fp8, rounding modes, exact fma."""
+"""Number formats of PTX in numpy: types and their views, bf16, tf32 and fp8, rounding modes, exact fma."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """How a PTX type looks at a register: `lanes` numbers of numpy type `dtype`, together `bits` wide.
+    """A PTX type as a view of a register: `lanes` numbers of numpy type `dtype`, together `bits` wide.
 
-    `kind` is "u" for untyped and unsigned, "s", "f" for what numpy computes in, "bf16" and "pred".
+    `kind` is "u" for untyped and unsigned, "s", "f" for formats that numpy computes in, "bf16" and "pred".
     """
 
     name: str
@@ -41,7 +41,6 @@ def _types() -> dict[str, Type]:
     table["f32x2"] = Type("f32x2", 64, np.dtype(np.float32), "f", 2)
     table["bf16"] = Type("bf16", 16, np.dtype(np.uint16), "bf16")
     table["bf16x2"] = Type("bf16x2", 32, np.dtype(np.uint16), "bf16", 2)
-    table["f32x2"] = Type("f32x2", 64, np.dtype(np.float32), "f", 2)
     table["tf32"] = Type("tf32", 32, np.dtype(np.uint32), "u")
     table["u16x2"] = Type("u16x2", 32, np.dtype(np.uint16), "u", 2)
     table["s16x2"] = Type("s16x2", 32, np.dtype(np.int16), "s", 2)
@@ -52,7 +51,7 @@ TYPES = _types()
 
 
 def bf16_to_f32(bits: Array) -> Array:
-    """Exact: bf16 is the upper half of an f32."""
+    """Convert exactly: bf16 is the upper half of an f32."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
@@ -64,14 +63,14 @@ def f32_to_bf16(values: Array) -> Array:
 
 
 def tf32_to_f32(bits: Array) -> Array:
-    """The hardware ignores the low 13 bits of a tf32 operand."""
+    """Convert as the hardware does, which ignores the low 13 bits of a tf32 operand."""
     return (bits & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class SmallFloat:
-    """A float of 8 bits or fewer. `largest` is the code of the largest finite number; codes above it are not numbers
-    unless `has_infinity` says that the first of them is."""
+    """A float format of at most 8 bits. `largest` is the code of the largest finite number. Larger codes are NaN,
+    except that the first of them is infinity if `has_infinity`."""
 
     exponent_bits: int
     mantissa_bits: int
@@ -98,7 +97,7 @@ SMALL_FLOATS = {
 
 @lru_cache(maxsize=16)
 def _small_table(name: str) -> Array:
-    """The value of every code."""
+    """Return the f32 value of every code."""
     kind = SMALL_FLOATS[name]
     codes = np.arange(1 << kind.bits)
     magnitude = codes & ((1 << (kind.exponent_bits + kind.mantissa_bits)) - 1)
@@ -114,7 +113,6 @@ def _small_table(name: str) -> Array:
 
 
 def small_to_f32(bits: Array, name: str) -> Array:
-    """Exact."""
     values: Array = _small_table(name)[bits]
     return values
 
@@ -141,12 +139,12 @@ def small_from_f32(values: Array, name: str, rounding: str = "rn") -> Array:
 
 
 def fp8_to_f32(bits: Array, name: str) -> Array:
-    """Exact; `name` is "e4m3" or "e5m2"."""
+    """Convert codes of "e4m3" or "e5m2" exactly."""
     return small_to_f32(bits, name)
 
 
 def _decoder(name: str) -> Callable[[Array], Array]:
-    """From codes in the low bits of bytes."""
+    """Return a decoder of codes that lie in the low bits of bytes."""
     mask = np.uint8((1 << SMALL_FLOATS[name].bits) - 1)
     return lambda bits: small_to_f32(bits & mask, name)
 
@@ -162,12 +160,12 @@ DECODE: dict[str, Callable[[Array], Array]] = {
     "u8": lambda bits: bits.view(np.uint8).astype(np.float64),
     **{name: _decoder(name) for name in ("e3m2", "e2m3", "e2m1", "ue8m0", "ue4m3")},
 }
-"""Matrix operands and scales by element type, from their bits: one code of fewer than 8 bits to a byte. Integers go
-through float64, whose products and sums are exact."""
+"""Decoders of matrix operands and scales by element type: one code of fewer than 8 bits per byte. Integers become
+float64, in which products and sums are exact."""
 
 
 def flush(values: Array) -> Array:
-    """`.ftz`: subnormal numbers become zero of the same sign."""
+    """Replace subnormal numbers by zeros of the same sign (`.ftz`)."""
     return np.where(np.abs(values) < np.finfo(values.dtype).tiny, np.copysign(values.dtype.type(0), values), values)
 
 
@@ -186,7 +184,7 @@ def narrow(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
 
 
 def fma_f64(a: Array, b: Array, c: Array) -> Array:
-    """`a·b+c` with one rounding, element by element: numpy has nothing wider than float64 on every platform."""
+    """Compute `a·b+c` with one rounding, element by element: numpy has nothing wider than float64 on every platform."""
     result = a * b + c
     flat = result.reshape(-1)
     rows = zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), c.reshape(-1).tolist(), strict=True)
@@ -202,7 +200,7 @@ def fma_f64(a: Array, b: Array, c: Array) -> Array:
 
 
 def to_integer(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
-    """Float to integer as `cvt` does it: round and clamp to the range.
+    """Round floats to integers and clamp to the range, as `cvt` does.
 
     NaN becomes zero, or the sign bit alone where either side is 64 bits wide.
     """
@@ -218,7 +216,7 @@ def to_integer(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
 
 
 def clamp_integer(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Integer to narrower integer with `.sat`."""
+    """Convert integers to a narrower integer type with `.sat`."""
     limits = np.iinfo(dtype)
     source = np.iinfo(values.dtype)
     low, high = max(limits.min, source.min), min(limits.max, source.max)
@@ -226,7 +224,7 @@ def clamp_integer(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def truncating_divide(a: Array, b: Array) -> tuple[Array, Array]:
-    """Quotient and remainder that round towards zero; a zero divisor gives all ones and the dividend."""
+    """Return quotient and remainder, rounded towards zero; a zero divisor gives all ones and the dividend."""
     zero = b == 0
     divisor = np.where(zero, np.array(1, b.dtype), b)
     quotient = a // divisor
@@ -240,7 +238,7 @@ def truncating_divide(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def high_product(a: Array, b: Array) -> Array:
-    """The upper half of the double-width product."""
+    """Return the upper half of the double-width product."""
     bits = a.dtype.itemsize * 8
     if bits < 64:
         wide = np.dtype(f"{a.dtype.kind}{a.dtype.itemsize * 2}")

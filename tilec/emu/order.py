@@ -1,9 +1,9 @@
-"""Who can know of whose deeds: vector clocks over the threads of one cluster.
+"""Happens-before order: vector clocks over the threads of one cluster.
 
-Every access to memory is an event with a number that grows over the whole launch. A clock says, for each actor, up to
-which event its deeds are known. Actors are the threads of the cluster, the matrix unit of each warpgroup (whatever
-waits for its wgmma knows that their operands were read) and each mbarrier (for the copies that it reports). What
-orders two threads - a barrier, an mbarrier's phase, a flag - hands the clock of one to the other.
+Every access to memory is an event with a number that grows over the whole launch. A clock holds, for each actor, the
+event up to which its accesses are known. Actors are the threads of the cluster, the matrix unit of each warpgroup (a
+wait for its wgmma makes its reads known) and each mbarrier (for the copies that it reports). Synchronisation of two
+threads - a barrier, an mbarrier's phase, a flag - joins the clock of one into the other's.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Actors = slice | Array
 
 FOREVER = int(np.iinfo(np.int32).max)
 MOST_THREADS = 4096
-"""Clocks are square: a cluster with more threads runs without a watch on data races."""
+"""Clocks are square: a cluster with more threads runs without race detection."""
 WARP = 32
 WARPGROUP = 128
 _SPARE = 32
 
 
 class EventLog:
-    """Numbers the events of a launch and remembers the step of each. `pc` is the step that runs now."""
+    """Numbers the events of a launch and records the step of each. `pc` is the running step."""
 
     def __init__(self) -> None:
         self.pc = 0
@@ -37,7 +37,7 @@ class EventLog:
         self._steps = array("i", [0])
 
     def tick(self, pc: int = -1) -> int:
-        """A new event, of the running step or of an earlier one that takes effect now."""
+        """Return a new event, of the running step or of an earlier one that takes effect now."""
         self.now += 1
         self._steps.append(self.pc if pc < 0 else pc)
         return self.now
@@ -47,9 +47,9 @@ class EventLog:
 
 
 class Order:
-    """The clocks of one cluster. A thread knows everything of itself, and everything that earlier clusters did; of the
-    grid that was launched before only once it has waited for that, or for a thread that has, where the grid
-    `begins_early`."""
+    """The clocks of one cluster. A thread knows its own events and those of earlier clusters. It knows the events of
+    the previous grid, where the grid `begins_early`, only after a wait for that grid, its own or of a thread that it
+    has synchronised with."""
 
     def __init__(
         self, log: EventLog, blocks: int, threads_per_block: int, cluster: int = 0, begins_early: bool = False
@@ -62,7 +62,7 @@ class Order:
         self.engines = self.threads // WARPGROUP
         self.warps = self.threads // WARP
         self._before = self.threads + self.engines
-        """The column of the grid before."""
+        """The column of the previous grid."""
         self._columns = self._before + 1
         self.begins_early = begins_early
         self.know: Array = np.full((self.threads, self._columns + _SPARE), log.now, np.int32)
@@ -70,24 +70,24 @@ class Order:
         everyone = np.arange(self.threads)
         self.know[everyone, everyone] = FOREVER
         absent = everyone % self.stride >= threads_per_block
-        # Nobody waits for threads that do not exist.
+        # Threads that do not exist count as known.
         self.know[:, : self.threads][:, absent] = FOREVER
         self.floor: Array = np.full(self.threads, log.now, np.int32)
-        """Up to here a thread knows every thread of the cluster: a cheap first answer."""
+        """The event up to which a thread knows every thread of the cluster: a cheap first test."""
         self.start = log.now
-        """Nothing of what happened before belongs to this cluster."""
+        """The last event before this cluster."""
         self.fenced: Array | None = None
-        """Up to where a `fence.proxy.async` covers each actor's writes to global memory."""
+        """The clock that `fence.proxy.async` covers: writes of each actor to global memory."""
         self.maps_released: Array | None = None
         self.maps_acquired: dict[int, Array] = {}
-        """Up to where a `fence.proxy.tensormap` covers each actor's writes: releases, and acquires by address."""
+        """The clocks that `fence.proxy.tensormap` covers: releases, and acquires by address."""
         self.flags = Flags(self)
         self.version = 0
         self._absent = np.flatnonzero(absent)
         self._united: dict[int, tuple[int, Array]] = {}
 
     def column(self) -> int:
-        """The column of a new actor."""
+        """Add a column for a new actor and return its number."""
         column = self._columns
         self._columns += 1
         if column == self.know.shape[1]:
@@ -96,19 +96,19 @@ class Order:
         return column
 
     def release(self, actors: Actors) -> Array:
-        """What these threads hand to whoever waits for them."""
+        """Return the clock that these threads publish to waiting threads."""
         if self.flags.pending:
             self.flags.settle(actors)
         return self.past(actors)
 
     def past(self, actors: Actors) -> Array:
-        """What these threads have done until now, and know."""
+        """Return the joint clock of these threads, with their own events until now."""
         clock: Array = self.know[actors].max(axis=0)
         clock[actors] = self.log.now
         return clock
 
     def joined(self, first: Array | None, second: Array) -> Array:
-        """The later of two clocks, actor by actor; the first may be older than the second's newest columns."""
+        """Return the maximum of two clocks, actor by actor; either may lack the newest columns."""
         if first is None:
             return second
         if len(first) < len(second):
@@ -118,7 +118,7 @@ class Order:
         return result
 
     def acquire(self, actors: Actors, clock: Array | None) -> None:
-        """These threads learn what the clock says."""
+        """Join a clock into those of these threads."""
         if clock is None:
             return
         self.version += 1
@@ -131,7 +131,7 @@ class Order:
         self.floor[actors] = np.maximum(self.floor[actors], lowest)
 
     def know_all(self) -> None:
-        """Everybody knows all that has happened: other clusters have run in between, under the same numbers."""
+        """Let all threads know all events: other clusters, whose actors share these columns, have run in between."""
         self.version += 1
         before = self.know[:, self._before].copy()
         np.maximum(self.know, self.log.now, out=self.know)
@@ -139,33 +139,33 @@ class Order:
         self.floor[:] = self.start = self.log.now
 
     def sync_warps(self, actors: Array) -> None:
-        """The lanes of each warp among these threads wait for each other."""
+        """Synchronise the lanes of each warp among these threads."""
         warps = actors // WARP
         for warp in np.unique(warps).tolist():
             lanes = actors[warps == warp]
             self.acquire(lanes, self.release(lanes))
 
     def learn(self, actors: Actors, column: int) -> None:
-        """These threads have waited for what an engine did."""
+        """Let these threads know everything that an engine did: they have waited for it."""
         self.version += 1
         self.know[actors, column] = self.log.now
 
     def await_grid(self, actors: Actors) -> None:
-        """These threads have waited for the grid before."""
+        """Let these threads know the previous grid: they have waited for it."""
         self.version += 1
         self.know[actors, self._before] = FOREVER
 
     def stranger(self, actors: Array) -> int | None:
-        """One of these threads that knows nothing of the grid before, if there is one."""
+        """Return one of these threads that knows nothing of the previous grid, or None."""
         strangers = actors[self.know[actors, self._before] == 0]
         return int(strangers[0]) if len(strangers) else None
 
     def fence_async(self, actors: Actors) -> None:
-        """The asynchronous proxy sees what these threads, or those they know of, wrote to global memory."""
+        """Make global writes of these threads, or known to them, visible to the asynchronous proxy."""
         self.fenced = self.joined(self.fenced, self.past(actors))
 
     def fence_maps(self, actors: Actors, addresses: set[int] | None) -> None:
-        """The tensor maps at these addresses are read anew; with None: what these threads wrote to maps may be read."""
+        """Acquire the tensor maps at these addresses; with None, release these threads' writes to maps."""
         clock = self.past(actors)
         if addresses is None:
             self.maps_released = self.joined(self.maps_released, clock)
@@ -174,7 +174,7 @@ class Order:
             self.maps_acquired[address] = self.joined(self.maps_acquired.get(address), clock)
 
     def of_warpgroup(self, first: int) -> Array:
-        """What every warp of the warpgroup that starts at this thread knows, by at least one lane."""
+        """Return what every warp of the warpgroup from thread `first` on knows, by at least one lane."""
         version, clock = self._united.get(first, (-1, self.floor))
         if version != self.version:
             rows = self.know[first : first + WARPGROUP]
@@ -183,15 +183,15 @@ class Order:
         return clock
 
     def of_any(self, actors: Actors) -> Array:
-        """What at least one of these threads knows."""
+        """Return what at least one of these threads knows."""
         clock: Array = self.know[actors].max(axis=0)
         return clock
 
     def warps_known(self, actors: Array) -> Array:
-        """[thread, warp or engine]: up to where some lane of the warp, or the engine, is known."""
+        """Return [thread, warp or engine]: the event up to which some lane of the warp, or the engine, is known."""
         rows = self.know[actors]
         lanes = rows[:, : self.threads].reshape(len(actors), self.warps, WARP).copy()
-        # Threads that do not exist are known for ever; they must not speak for their warp.
+        # Threads that do not exist count as known, so they must not represent their warp.
         lanes.reshape(len(actors), -1)[:, self._absent] = 0
         engines = rows[:, self.threads : self.threads + self.engines]
         return np.concatenate([lanes.max(axis=2), engines], axis=1)

@@ -1,8 +1,7 @@
-"""Finds what lies at the addresses that a fault's message names: an element of an argument, or an offset in shared
-memory.
+"""Names for the addresses in a fault's message: an element of an argument, or an offset in shared memory.
 
-A message writes an address as `global address 0x10000000004` or `shared address 0x400`, perhaps with what lies nearest
-to it. `replace_addresses` puts a name in its place.
+A message writes an address as `global address 0x10000000004` or `shared address 0x400`, sometimes with the nearest
+allocation. `replace_addresses` puts a name in its place.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ _BYTES = re.compile(r"(global|shared) bytes (0x[0-9a-f]+) to 0x[0-9a-f]+(; the n
 def find_places(
     message: str, args: Sequence[object], allocator: Allocator, shared: Iterable[tuple[str, int, int]]
 ) -> dict[str, Place]:
-    """Return what lies at the addresses that a fault's message names, by the address as it is written there.
+    """Return the memory locations of the addresses in a fault's message, by the address as written there.
 
-    `shared` are the variables of shared memory: name, first address, size.
+    `shared` lists the variables of shared memory: name, first address, size.
     """
     dynamic = next(((start, size) for name, start, size in shared if name == "dynamic shared memory"), (0, 0))
     places: dict[str, Place] = {}
@@ -48,7 +47,7 @@ def find_places(
 
 
 def _argument_place(address: int, args: Sequence[object], allocator: Allocator) -> Place | None:
-    """Return the place in the array argument that has the address, or else is nearest to it."""
+    """Return the location in the array argument that contains the address, or else in the nearest one."""
     best: tuple[int, Place] | None = None
     for number, value in enumerate(args):
         array = value.array if isinstance(value, TensorMap) else value
@@ -66,7 +65,7 @@ def _argument_place(address: int, args: Sequence[object], allocator: Allocator) 
 
 
 def _element_index(array: np.ndarray[Any, np.dtype[Any]], offset: int) -> tuple[int, ...] | None:
-    """Return the element at a byte offset; None for a byte between the elements of a strided array."""
+    """Return the index of the element at a byte offset; None for a byte between the elements of a strided array."""
     index = [0] * array.ndim
     for axis in sorted(range(array.ndim), key=lambda axis: -array.strides[axis]):
         step = array.strides[axis]
@@ -77,20 +76,20 @@ def _element_index(array: np.ndarray[Any, np.dtype[Any]], offset: int) -> tuple[
 
 
 def replace_addresses(message: str, name: Callable[[str], str | None]) -> tuple[str, list[str]]:
-    """Return the message with names for addresses, and a note for each: `S[0] is shared address 0x400`.
+    """Return the message with names for its addresses, and a note for each: `S[0] is shared address 0x400`.
 
-    `name` is asked for each address as it is written; where it answers None, the text stays.
+    `name` maps an address, as written, to its name; where it returns None, the text stays.
     """
     notes: list[str] = []
 
     def replaced(found: re.Match[str]) -> str:
-        called = name(found[2])
-        if called is None:
+        new_name = name(found[2])
+        if new_name is None:
             return found[0]
-        note = f"{called} is {found[0]}"
+        note = f"{new_name} is {found[0]}"
         if note not in notes:
             notes.append(note)
-        return called
+        return new_name
 
     for pattern in (_ADDRESS, _BYTES):
         message = pattern.sub(replaced, message)

@@ -1,7 +1,7 @@
-"""`vprintf`, the function behind printf in kernels: what threads write, as text.
+"""`vprintf`, the function behind printf in kernels.
 
-Its arguments are the address of a format and that of a buffer, in which every value lies at the next multiple of its
-size: integers of 4 or 8 bytes, floats as 8, strings as addresses (CUDA C++ Programming Guide, formatted output).
+Its arguments are the addresses of a format and of a buffer, in which every value lies at the next multiple of its size:
+integers of 4 or 8 bytes, floats as 8, strings as addresses (CUDA C++ Programming Guide, formatted output).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 _CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d*))?(hh|h|ll|l|j|z|t|L)?([diouxXcfFeEgGaAsp%])")
 _LONG = ("ll", "l", "j", "z", "t")
 _LONGEST = 1 << 16
-"""Bytes of a string that is looked for its end."""
+"""The number of bytes in which a string must end."""
 _WITHOUT_SIGN = str.maketrans("", "", "+ ")
 _SIGNED, _UNSIGNED = {4: "<i", 8: "<q"}, {4: "<I", 8: "<Q"}
 
 
 def write(cta: Cta, members: Array, formats: Array, arguments: Array) -> None:
-    """What these threads print, one after the other; `formats` and `arguments` hold an address for each."""
+    """Print for one thread after the other; `formats` and `arguments` hold an address for each."""
     for thread, address, buffer in zip(members.tolist(), formats.tolist(), arguments.tolist(), strict=True):
         reader = _Reader(cta, thread, buffer)
         cta.launch.printed.append((cta.cluster.number, _CONVERSION.sub(reader.converted, reader.string(address))))
@@ -41,13 +41,13 @@ def _unsigned(spelled: str, kind: str, value: int) -> str:
 
 
 class _Reader:
-    """Takes one thread's values from its buffer, in order."""
+    """Reads one thread's values from its buffer, in order."""
 
     def __init__(self, cta: Cta, thread: int, buffer: int) -> None:
         self.cta, self.thread, self.at = cta, np.array([thread]), buffer
 
     def converted(self, match: re.Match[str]) -> str:
-        """What stands for one conversion of the format. Python has C's, but for the names of the lengths."""
+        """Format one conversion. Python spells conversions as C does, except for the length modifiers."""
         flags, width, precision, length, kind = match.groups()
         if kind == "%":
             return "%"

@@ -1,9 +1,8 @@
-"""Tells threads that go round for nothing from threads that are slow.
+"""Detection of threads that poll for ever, as opposed to slow ones.
 
-A group of threads that polls memory is caught in a state - registers, stack, step - in which it was before, while
-memory is what it was before: what it does next is what it did then, for ever. When that holds of every group that is
-not waiting, nothing will ever happen again. A loop that counts or reads a clock is in a new state each time round, and
-so is never taken for one that hangs; `step_limit` ends those.
+If a polling group comes back to an earlier state (registers, stack, step) while memory is unchanged, it repeats itself
+for ever. When that holds for every group that is not waiting, the cluster is stuck. A loop that counts or reads a clock
+reaches a new state in each iteration and is not detected; `step_limit` ends such loops.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group
 
 _PATIENCE = 64
-"""Quanta of a hostile machine, which are short, and naps, after which a group's state is looked at."""
+"""Quanta of an adversary, which are short, and sleeps, before a group's state is first checked."""
 _EVERY = 8
 
 
 def note(cta: Cta, group: Group) -> None:
-    """The group has used up a quantum, or sleeps."""
+    """Check whether a group that has used up a quantum, or sleeps, is in an earlier state, and set `spin_state`."""
     if not _is_due(group.time_slice, cta.launch.random is not None):
         return
     key = _state_of(cta, group)
@@ -36,15 +35,15 @@ def note(cta: Cta, group: Group) -> None:
     seen[key] = memory
 
 
-def _is_due(time_slice: int, is_hostile: bool) -> bool:
-    """Whether to look now: quanta are long unless a group sleeps, and short on a hostile machine."""
+def _is_due(time_slice: int, has_adversary: bool) -> bool:
+    """Return whether to check now: quanta are long unless a group sleeps, and short with an adversary."""
     if time_slice < _PATIENCE:
-        return time_slice > 1 and not is_hostile
+        return time_slice > 1 and not has_adversary
     return time_slice % _EVERY == 0
 
 
 def _state_of(cta: Cta, group: Group) -> int:
-    """Everything that decides what the group does next, but for memory."""
+    """Hash all state that decides what the group does next, except memory."""
     threads = group.threads
     value = hash((group.pc, group.indices.tobytes()))
     for block in (*cta.blocks.values(), cta.calls.depth[None, :], cta.local.T):
@@ -53,7 +52,7 @@ def _state_of(cta: Cta, group: Group) -> int:
 
 
 def memory_state(cluster: Cluster) -> int:
-    """All that threads may wait for: memory, barriers, and other threads."""
+    """Hash everything that threads may wait for: memory, barriers and other threads."""
     parts: list[object] = [cluster.launch.memory.digest(), cluster.barrier.generation, cluster.barrier.arrived]
     for cta in cluster.ctas:
         parts.append(cta.shared.digest())
@@ -65,7 +64,7 @@ def memory_state(cluster: Cluster) -> int:
 
 
 def is_stuck(cluster: Cluster) -> bool:
-    """Whether every group of the cluster that is not waiting goes round for nothing, and one does."""
+    """Return whether some groups are not waiting, and all of those spin without an end."""
     running = [group for cta in cluster.ctas for group in cta.groups if group.ready is None]
     if not running or any(group.spins_at is None for group in running):
         return False

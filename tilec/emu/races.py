@@ -1,11 +1,10 @@
-"""Data races: for every few bytes of a memory, the last write and the last read by each warp, and who may know of them.
+"""Data races: for each granule of a memory, the last write and the last read by each warp.
 
-Two accesses race when one of them writes, at least one is not strong (atomic, volatile, relaxed, acquire, release),
-and no chain of barriers leads from the first to the second. That is found in whatever order the emulator happens to run
-the threads. Several threads that write one and the same value do not race.
+Two accesses race when one of them writes, at least one is not strong (atomic, volatile, relaxed, acquire, release), and
+no chain of synchronisation orders them. Races are found in whatever order the emulator runs the threads. Several
+threads that write the same value do not race.
 
-A grid that begins early races with all of the one before it, which may write any of global memory until it is waited
-for.
+A grid that begins early races with all of the previous grid, which may write any global memory until it is waited for.
 """
 
 from __future__ import annotations
@@ -34,23 +33,23 @@ _ASYNC = 1 << 25
 """Marks the actor of a write through the asynchronous proxy."""
 _ACTOR = _STRONG - 1
 _PENDING = FOREVER - 1
-"""The time of a bulk store that nobody has waited for: later than everything that anybody knows."""
+"""The time of a bulk store that no thread has waited for: later than all known events."""
 _MANY = 255
-"""In place of a lane: several of them read."""
+"""Several lanes read, in place of a lane."""
 _STRONG_WORDS = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio"))
 _ACCESSES = frozenset(("ld", "st", "atom", "red", "ldu", "multimem", "wmma", "tensormap"))
 _ORDERING_WORDS = frozenset(("volatile", "acquire", "release", "acq_rel", "sc"))
 
 
 def is_strong(step: Step) -> bool:
-    """Whether accesses of this step may meet each other without a barrier."""
+    """Return whether accesses of this step may conflict with each other without synchronisation."""
     return step.stem.startswith(("atom", "red", "multimem")) or not _STRONG_WORDS.isdisjoint(
         step.instruction.opcode.split(".")
     )
 
 
 def uses_flags(steps: Sequence[Step]) -> bool:
-    """Whether threads may order themselves through memory: a lock or a flag needs a fence or an ordering access."""
+    """Return whether threads may synchronise through memory: by a fence or an ordering access."""
     return any(
         step.stem in ("fence", "membar")
         or (step.stem.startswith(("ld", "st", "atom", "red")) and _orders(step.instruction.opcode))
@@ -63,7 +62,7 @@ def _orders(opcode: str) -> bool:
 
 
 def granule(steps: Sequence[Step], space: str) -> int:
-    """The narrowest access that the kernel makes to "shared" or "global" memory: what need not be told apart."""
+    """Return the width of the narrowest access to "shared" or "global" memory, in bytes: the unit of race detection."""
     narrowest = 16
     for step in steps:
         words = step.instruction.opcode.split(".")
@@ -80,7 +79,7 @@ def granule(steps: Sequence[Step], space: str) -> int:
 
 
 class Accesses:
-    """What there is to know of the accesses of a kernel's steps."""
+    """The strength, order and granule of the accesses of a kernel's steps."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = steps
@@ -92,7 +91,7 @@ class Accesses:
 
 
 class Watch:
-    """The last accesses to one memory. `order` changes where clusters take turns on global memory."""
+    """Detects races in one memory. For global memory, `order` changes with the running cluster."""
 
     def __init__(self, memory: Memory, order: Order, accesses: Accesses, keeps_readers: bool) -> None:
         self.memory = memory
@@ -112,10 +111,10 @@ class Watch:
         self._read_time: Array = np.zeros((max(self._rows, 1), count if keeps_readers else 0), np.int32)
         self._read_lane: Array = np.zeros(self._read_time.shape, np.uint8)
         self._bulk_stores: list[tuple[int, int]] = []
-        """The step and the thread of each bulk store. A write that is pending has its number, counted down from where
-        no actor is, for an actor."""
+        """The step and the thread of each bulk store. A pending write has its number, counted down from the largest
+        actor, as its actor."""
         self._overwritten: dict[int, dict[int, int]] = {}
-        """What a bulk store writes over: when each granule was written before."""
+        """For each bulk store: the time of the write to each granule that it overwrites."""
         self._crowds: list[frozenset[int]] = []
         self._crowd_codes: dict[frozenset[int], int] = {}
         self._narrow_blocks: Array | None = None
@@ -123,7 +122,7 @@ class Watch:
             self._narrow_blocks, self._strong_blocks = np.zeros(count, np.int32), np.zeros(count, np.int32)
 
     def _granules(self, index: Array, width: int) -> Array:
-        """[access, granule] of accesses whose addresses are `index * width`."""
+        """Return [access, granule] of accesses to addresses `index * width`."""
         per_access = width >> self._shift
         if per_access <= 1:
             return (index * width >> self._shift)[:, None]
@@ -132,72 +131,72 @@ class Watch:
     # -- ordinary accesses ---------------------------------------------------------------------------------------------
 
     def read(self, actors: Array, index: Array, width: int, *, is_collective: bool = False) -> None:
-        """Threads read; a collective read is the warp's, and no lane's in particular."""
+        """Check and record a read; a collective read is the warp's, and no lane's in particular."""
         log, order = self.order.log, self.order
         self._require_grid(actors, "reads")
         is_strong = self.strong[log.pc]
-        where = self._granules(index, width)
+        granules = self._granules(index, width)
         if is_strong and self.has_flags:
             order.flags.observe(self.access[log.pc], actors, self.memory.name, index * width)
         if is_strong and self._narrow_blocks is not None:
-            self._check_scopes(actors, where, is_write=False)
-        times = self._write_time[where]
-        if np.count_nonzero(times > order.floor[actors][:, None]):  # of few, quicker than any()
-            self._check_writes(actors, where, times, is_strong, "reads")
+            self._check_scopes(actors, granules, is_write=False)
+        times = self._write_time[granules]
+        if np.count_nonzero(times > order.floor[actors][:, None]):  # quicker than any() on short arrays
+            self._check_writes(actors, granules, times, is_strong, "reads")
         if is_strong:
             return
         event = log.tick()
-        self._read_last[where] = event
+        self._read_last[granules] = event
         if not self._rows:
-            self._reader[where] = actors[:, None]
+            self._reader[granules] = actors[:, None]
             return
         warps = (actors // WARP)[:, None]
         lanes = actors % WARP
         if is_collective:
-            self._read_lane[warps, where] = _MANY
+            self._read_lane[warps, granules] = _MANY
         else:
-            self._read_lane[warps, where] = lanes[:, None]
-            crowded = self._read_lane[warps, where] != lanes[:, None]
+            self._read_lane[warps, granules] = lanes[:, None]
+            crowded = self._read_lane[warps, granules] != lanes[:, None]
             if np.count_nonzero(crowded):
-                rows = np.broadcast_to(warps, where.shape)
-                self._read_lane[rows[crowded], where[crowded]] = _MANY
-        self._read_time[warps, where] = event
+                rows = np.broadcast_to(warps, granules.shape)
+                self._read_lane[rows[crowded], granules[crowded]] = _MANY
+        self._read_time[warps, granules] = event
 
     def write(self, actors: Array, index: Array, width: int, values: Array, old: Array) -> None:
-        """Threads are about to write `values` over `old`."""
+        """Check and record a write of `values` over `old`, before it happens."""
         log = self.order.log
         self._require_grid(actors, "writes")
         is_strong = self.strong[log.pc]
-        where = self._granules(index, width)
-        benign, times, writers = None, where, where
+        granules = self._granules(index, width)
+        benign, times, writers = None, granules, granules
         if not is_strong:
             same = (values == old) if values.ndim == 1 else (values == old).all(axis=-1)
-            times, writers = self._write_time[where], self._write_actor[where]
-            benign = self._check(actors, where, times, same, "writes")
+            times, writers = self._write_time[granules], self._write_actor[granules]
+            benign = self._check(actors, granules, times, same, "writes")
         elif self.has_flags:
             self.order.flags.publish(self.access[log.pc], actors, self.memory.name, index * width)
         if is_strong and self._narrow_blocks is not None:
-            self._check_scopes(actors, where, is_write=True)
-        self._write_time[where] = log.tick()
-        self._write_actor[where] = (actors | _STRONG if is_strong else actors)[:, None]
+            self._check_scopes(actors, granules, is_write=True)
+        self._write_time[granules] = log.tick()
+        self._write_actor[granules] = (actors | _STRONG if is_strong else actors)[:, None]
         if is_strong:
             return
-        winners = self._write_actor[where[:, 0]]
+        winners = self._write_actor[granules[:, 0]]
         crowded = winners != actors
         if np.count_nonzero(crowded):
-            self._conflicts_in_crowd(actors, where, index * width, values, winners, crowded)
+            self._conflicts_in_crowd(actors, granules, index * width, values, winners, crowded)
         if benign is not None and benign.any():
-            # Two writes of one value: whoever knows of either may read it.
+            # Two writes of one value: a thread that knows either one may read it.
             for access, part in np.argwhere(benign).tolist():
-                place = where[access, part]
+                place = granules[access, part]
                 warps = self._warps_of(int(writers[access, part])) | self._warps_of(int(self._write_actor[place]))
                 self._write_actor[place] = self._crowd(warps)
                 self._write_time[place] = times[access, part]
 
     def _conflicts_in_crowd(
-        self, actors: Array, where: Array, offsets: Array, values: Array, winners: Array, crowded: Array
+        self, actors: Array, granules: Array, offsets: Array, values: Array, winners: Array, crowded: Array
     ) -> None:
-        """Several threads write one address in one step: that is no race where they write the same."""
+        """Check several threads that write one address in one step: they race if their values differ."""
         position = np.searchsorted(actors, winners)
         differs = values != values[position]
         if values.ndim > 1:
@@ -208,15 +207,15 @@ class Watch:
             address = self.memory.base + int(offsets[place])
             message = f"{pair} write different values to {self.memory.name} address {address:#x} at the same time"
             self.memory.found(Fault("data-race", message))
-        first = where[:, 0]
+        first = granules[:, 0]
         groups: dict[int, set[int]] = {}
         for actor, place in zip(actors.tolist(), first.tolist(), strict=True):
             groups.setdefault(place, set()).add(actor // WARP)
         codes = [self._crowd(frozenset(groups[place])) for place in first[crowded].tolist()]
-        self._write_actor[where[crowded]] = np.array(codes)[:, None]
+        self._write_actor[granules[crowded]] = np.array(codes)[:, None]
 
     def _crowd(self, warps: frozenset[int]) -> int:
-        """The actor, below zero, that stands for any lane of these warps."""
+        """Return the negative actor that stands for any lane of these warps."""
         code = self._crowd_codes.get(warps)
         if code is None:
             code = self._crowd_codes[warps] = -1 - len(self._crowds)
@@ -229,40 +228,40 @@ class Watch:
     # -- asynchronous accesses -----------------------------------------------------------------------------------------
 
     def claim(self, actors: Array, index: Array, width: int) -> None:
-        """Threads ask for a copy into these addresses, which may be written from now on."""
-        where = self._granules(index, width)
-        self._check(actors, where, self._write_time[where], np.zeros(len(index), np.bool_), "copies over")
+        """Check a copy into these addresses, which may be written from now on."""
+        granules = self._granules(index, width)
+        self._check(actors, granules, self._write_time[granules], np.zeros(len(index), np.bool_), "copies over")
 
     def deliver(self, actors: Array, index: Array, width: int, pc: int) -> None:
-        """A copy that step `pc` asked for has arrived; its actors are threads or the column of an mbarrier."""
-        where = self._granules(index, width)
-        self._write_time[where] = self.order.log.tick(pc)
-        self._write_actor[where] = actors[:, None]
+        """Record the arrival of a copy of step `pc`; its actors are threads or the column of an mbarrier."""
+        granules = self._granules(index, width)
+        self._write_time[granules] = self.order.log.tick(pc)
+        self._write_actor[granules] = actors[:, None]
 
     def require_known(self, clock: Array, index: Array, who: str) -> None:
-        """An asynchronous operation is about to read these 16-byte rows; whoever asks for it knows `clock`."""
+        """Require that `clock` knows the writes to 16-byte rows that an asynchronous operation will read."""
         self._require_known(clock, self._granules(index.reshape(-1), 16), who)
 
-    def _require_known(self, clock: Array, where: Array, who: str) -> None:
-        times, writers = self._write_time[where], self._write_actor[where]
-        known = self._column_of(clock[None, :], np.zeros((len(where), 1), np.int64), writers)
+    def _require_known(self, clock: Array, granules: Array, who: str) -> None:
+        times, writers = self._write_time[granules], self._write_actor[granules]
+        known = self._column_of(clock[None, :], np.zeros((len(granules), 1), np.int64), writers)
         late = times > known
         if late.any():
-            self.memory.found(self._conflict(who, "reads", where, late, times, writers, "wrote"))
+            self.memory.found(self._conflict(who, "reads", granules, late, times, writers, "wrote"))
 
     def read_by_engine(self, actor: int, index: Array, pc: int) -> None:
-        """An asynchronous operation has read these 16-byte rows, and `actor`, a thread or an engine, knows."""
-        where = self._granules(index.reshape(-1), 16)
+        """Record a finished asynchronous read of 16-byte rows, known to `actor`, a thread or an engine."""
+        granules = self._granules(index.reshape(-1), 16)
         event = self.order.log.tick(pc)
-        self._read_last[where] = event
+        self._read_last[granules] = event
         if self._rows:
             order = self.order
             row = actor // WARP if actor < order.threads else order.warps + actor - order.threads
-            self._read_time[row, where] = event
-            self._read_lane[row, where] = actor % WARP if actor < order.threads else _MANY
+            self._read_time[row, granules] = event
+            self._read_lane[row, granules] = actor % WARP if actor < order.threads else _MANY
 
     def fenced(self, actors: Array, offsets: Array) -> Array:
-        """Of these bytes, those whose last write a fence by these threads covers: it must have come before it."""
+        """Mark the bytes whose last write a fence by these threads covers: the write must be known to them."""
         places = offsets >> self._shift
         clock = self.order.of_any(actors)
         zeros = np.zeros((len(places), 1), np.int64)
@@ -273,29 +272,29 @@ class Watch:
     # -- bulk copies and global memory ---------------------------------------------------------------------------------
 
     def bulk_load(self, actor: int, places: Array, column: int, what: str) -> None:
-        """A thread asks for a bulk copy of these granules, which may be read from now until an mbarrier reports it."""
+        """Check and record a bulk copy from these granules, which may be read until an mbarrier reports it."""
         order = self.order
         self._require_grid(np.array([actor]), "reads")
         if (self._write_time[places] > order.start).any():
-            where = places[:, None]
-            self._require_known(order.of_any(np.array([actor])), where, f"{what} of {self._name(actor)}")
-            self._require_fenced(where, what)
+            granules = places[:, None]
+            self._require_known(order.of_any(np.array([actor])), granules, f"{what} of {self._name(actor)}")
+            self._require_fenced(granules, what)
         self._read_last[places] = order.log.tick()
         self._reader[places] = column
 
     def bulk_store(self, actor: int, places: Array, what: str, *, is_reduction: bool) -> Callable[[], None]:
-        """A thread asks for a bulk store to these granules. Call the result when it has been waited for: until then
-        nobody knows of it."""
-        order, where = self.order, places[:, None]
+        """Check and record a bulk store to these granules. Call the result when the program has waited for it; until
+        then no thread knows of it."""
+        order, granules = self.order, places[:, None]
         self._require_grid(np.array([actor]), "writes")
         who = np.full(len(places), actor)
         if is_reduction:
             if (self._write_time[places] > order.start).any():
-                self._check_writes(who, where, self._write_time[where], True, "reduces")
-                self._require_fenced(where, what)
-            self._check_reads(who, where, "reduces")
+                self._check_writes(who, granules, self._write_time[granules], True, "reduces")
+                self._require_fenced(granules, what)
+            self._check_reads(who, granules, "reduces")
         else:
-            self._check(who, where, self._write_time[where], np.zeros(len(places), np.bool_), "stores over")
+            self._check(who, granules, self._write_time[granules], np.zeros(len(places), np.bool_), "stores over")
         mark = _ASYNC | (_STRONG if is_reduction else 0)
         pending = mark | (_ACTOR - len(self._bulk_stores))
         self._bulk_stores.append((order.log.pc, actor))
@@ -306,29 +305,29 @@ class Watch:
         step = order.log.pc
 
         def arrive() -> None:
-            mine = places[self._write_actor[places] == pending]
-            self._write_time[mine] = order.log.tick(step)
-            self._write_actor[mine] = mark | actor
+            own_places = places[self._write_actor[places] == pending]
+            self._write_time[own_places] = order.log.tick(step)
+            self._write_actor[own_places] = mark | actor
 
         return arrive
 
-    def _require_fenced(self, where: Array, what: str) -> None:
-        """The asynchronous proxy is about to read what threads may have written through the generic one."""
-        times, writers = self._write_time[where], self._write_actor[where]
+    def _require_fenced(self, granules: Array, what: str) -> None:
+        """Require a proxy fence after generic writes that the asynchronous proxy is about to read."""
+        times, writers = self._write_time[granules], self._write_actor[granules]
         order = self.order
         covered = np.full((1, order.know.shape[1]), order.start, np.int32)
         if order.fenced is not None:
             covered[0, : len(order.fenced)] = order.fenced
-        known = self._column_of(covered, np.zeros(where.shape, np.int64), writers)
+        known = self._column_of(covered, np.zeros(granules.shape, np.int64), writers)
         bare = (times > known) & ((writers < 0) | (writers & _ASYNC == 0))
         if bare.any():
             access, part = np.argwhere(bare)[0].tolist()
             step = self.steps[order.log.step_of(int(times[access, part]))]
-            message = f"{what} reads {self._address(where[access, part])}, written at {step.place}"
+            message = f"{what} reads {self._address(granules[access, part])}, written at {step.place}"
             raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async (.global) in between")
 
     def _require_grid(self, actors: Array, verb: str) -> None:
-        """Global memory is the grid before's until that is waited for."""
+        """Require that these threads have waited for the previous grid before they access global memory."""
         if not self.order.begins_early or self.memory.is_shared:
             return
         stranger = self.order.stranger(actors)
@@ -338,26 +337,26 @@ class Watch:
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
-    def _check(self, actors: Array, where: Array, times: Array, same: Array, verb: str) -> Array | None:
-        """Somebody will write here: earlier writes and reads must be known. Returns which writes are excused by being
-        the same as the one before."""
+    def _check(self, actors: Array, granules: Array, times: Array, same: Array, verb: str) -> Array | None:
+        """Require that earlier writes and reads are known before a write. Returns the unknown writes that are excused
+        because they wrote the same value."""
         floor = self.order.floor[actors][:, None]
         excused = None
         if np.count_nonzero(times > floor):
-            excused = self._check_writes(actors, where, times, False, verb, same)
-        reads = self._read_last[where]
+            excused = self._check_writes(actors, granules, times, False, verb, same)
+        reads = self._read_last[granules]
         unknown = reads > floor
         if np.count_nonzero(unknown):
             late = (unknown & ~same[:, None]).any(axis=1)
             if late.any():
-                self._check_reads(actors[late] if len(actors) > 1 else actors, where[late], verb)
+                self._check_reads(actors[late] if len(actors) > 1 else actors, granules[late], verb)
         return excused
 
     def _check_writes(
-        self, actors: Array, where: Array, times: Array, is_strong: bool, verb: str, same: Array | None = None
+        self, actors: Array, granules: Array, times: Array, is_strong: bool, verb: str, same: Array | None = None
     ) -> Array | None:
-        writers = self._write_actor[where]
-        who = np.broadcast_to(actors[:, None], (len(where), 1))
+        writers = self._write_actor[granules]
+        who = np.broadcast_to(actors[:, None], (len(granules), 1))
         late = times > self._column_of(self.order.know, who, writers)
         if is_strong:
             late &= (writers < 0) | (writers & _STRONG == 0)
@@ -368,12 +367,12 @@ class Watch:
         if late.any():
             first = int(np.argwhere(late)[0][0])
             name = self._name(int(who[first, 0]))
-            self.memory.found(self._conflict(name, verb, where, late, times, writers, "wrote"))
+            self.memory.found(self._conflict(name, verb, granules, late, times, writers, "wrote"))
         return excused
 
     def _column_of(self, know: Array, rows: Array, writers: Array) -> Array:
-        """Up to where `rows` know the writers: [access, granule]."""
-        # An engine of an earlier cluster may be named that this one has not, or a pending store, which nobody knows.
+        """Return the event up to which the clocks `rows` know the writers: [access, granule]."""
+        # The writer may be an engine that only an earlier cluster has, or a pending store, which no thread knows.
         known: Array = know[rows, np.minimum(np.where(writers < 0, 0, writers & _ACTOR), know.shape[1] - 1)]
         if (writers < 0).any():
             for row, column in np.argwhere(writers < 0).tolist():
@@ -382,64 +381,64 @@ class Watch:
                 known[row, column] = max(line[WARP * warp : WARP * (warp + 1)].max() for warp in warps)
         return known
 
-    def _check_reads(self, actors: Array, where: Array, verb: str) -> None:
+    def _check_reads(self, actors: Array, granules: Array, verb: str) -> None:
         order = self.order
-        who = np.broadcast_to(actors[:, None], (len(where), 1))
+        who = np.broadcast_to(actors[:, None], (len(granules), 1))
         if not self._rows:
-            readers, times = self._reader[where], self._read_last[where]
+            readers, times = self._reader[granules], self._read_last[granules]
             late = times > order.know[who, np.minimum(readers, order.know.shape[1] - 1)]
             if late.any():
                 first = int(np.argwhere(late)[0][0])
                 name = self._name(int(who[first, 0]))
-                self.memory.found(self._conflict(name, verb, where, late, times, readers, "read"))
+                self.memory.found(self._conflict(name, verb, granules, late, times, readers, "read"))
             return
         known = order.warps_known(actors)[:, :, None]
-        times = self._read_time[:, where].transpose(1, 0, 2)  # [access, warp or engine, granule]
+        times = self._read_time[:, granules].transpose(1, 0, 2)  # [access, warp or engine, granule]
         late = times > known
-        self._check_own_warp(who[:, 0], where, times, late)
+        self._check_own_warp(who[:, 0], granules, times, late)
         if late.any():
             access, row, part = np.argwhere(late)[0].tolist()
-            reader = self._reader_name(row, int(self._read_lane[row, where[access, part]]))
-            message = f"{self._name(int(who[access, 0]))} {verb} {self._address(where[access, part])}"
+            reader = self._reader_name(row, int(self._read_lane[row, granules[access, part]]))
+            message = f"{self._name(int(who[access, 0]))} {verb} {self._address(granules[access, part])}"
             self.memory.found(self._race(message, f"{reader} read it", int(times[access, row, part])))
 
-    def _check_own_warp(self, who: Array, where: Array, times: Array, late: Array) -> None:
-        """A lane that read must be known itself when another lane of its warp writes."""
-        places, own = np.arange(len(where)), who // WARP
-        lanes = self._read_lane[own[:, None], where].astype(np.int64)
-        # Where many lanes read together, a neighbour speaks for all the others.
+    def _check_own_warp(self, who: Array, granules: Array, times: Array, late: Array) -> None:
+        """Require that a lane that writes knows reads by other lanes of its warp."""
+        places, own = np.arange(len(granules)), who // WARP
+        lanes = self._read_lane[own[:, None], granules].astype(np.int64)
+        # Where several lanes read together, a neighbour stands for all of them.
         lanes = np.where(lanes == _MANY, (who % WARP ^ 1)[:, None], lanes)
         known = self.order.know[who[:, None], own[:, None] * WARP + lanes]
         late[places, own] = times[places, own] > known
 
-    def _check_scopes(self, actors: Array, where: Array, *, is_write: bool) -> None:
-        """Strong accesses of two blocks race after all where the scope of one ends with its block."""
+    def _check_scopes(self, actors: Array, granules: Array, *, is_write: bool) -> None:
+        """Raise a fault for strong accesses of two blocks where the scope of one ends with its block."""
         order, narrow = self.order, self._narrow_blocks
         assert narrow is not None
         blocks = (1 + order.cluster * order.blocks + actors // order.stride)[:, None]
         is_narrow = self.access[order.log.pc].is_narrow
-        others = self._strong_blocks[where] if is_narrow else narrow[where]
+        others = self._strong_blocks[granules] if is_narrow else narrow[granules]
         if ((others != 0) & (others != blocks)).any():
             access, part = np.argwhere((others != 0) & (others != blocks))[0].tolist()
-            place = self.steps[order.log.step_of(int(self._write_time[where[access, part]]))].place
-            message = f"{self._name(int(actors[access]))} uses {self._address(where[access, part])}, and another block"
+            place = self.steps[order.log.step_of(int(self._write_time[granules[access, part]]))].place
+            message = f"{self._name(int(actors[access]))} uses {self._address(granules[access, part])}"
             reach = "a scope of .cta does not reach the other block"
-            self.memory.found(Fault("data-race", f"{message} does so at {place}: {reach}"))
+            self.memory.found(Fault("data-race", f"{message}, and another block does so at {place}: {reach}"))
         if is_write:
-            self._strong_blocks[where] = blocks
+            self._strong_blocks[granules] = blocks
             if is_narrow:
-                narrow[where] = blocks
+                narrow[granules] = blocks
 
     # -- tensor maps ---------------------------------------------------------------------------------------------------
 
     def require_map(self, actor: int, start: int, size: int) -> None:
-        """A thread uses the tensor map at this offset: what the cluster wrote to it must have been fenced."""
-        where = np.arange(start >> self._shift, start + size >> self._shift)[:, None]
-        times, writers = self._write_time[where], self._write_actor[where]
+        """Require that the cluster's writes to a tensor map are known and fenced before a thread uses it."""
+        granules = np.arange(start >> self._shift, start + size >> self._shift)[:, None]
+        times, writers = self._write_time[granules], self._write_actor[granules]
         order = self.order
         if not (times > order.start).any():
             return
-        self._require_known(order.of_any(np.array([actor])), where, f"the bulk copy of {self._name(actor)}")
+        self._require_known(order.of_any(np.array([actor])), granules, f"the bulk copy of {self._name(actor)}")
         last = int(times.max())
         step = self.steps[order.log.step_of(last)]
         fences = [("release", order.maps_released), ("acquire", order.maps_acquired.get(self.memory.base + start))]
@@ -448,19 +447,19 @@ class Watch:
             known = np.full((1, order.know.shape[1]), order.start, np.int32)
             if clock is not None:
                 known[0, : len(clock)] = clock
-            if (times > self._column_of(known, np.zeros(where.shape, np.int64), writers)).any():
+            if (times > self._column_of(known, np.zeros(granules.shape, np.int64), writers)).any():
                 message = f"the tensor map at {self.memory.base + start:#x} was written at {step.place}, and no"
                 raise Fault("missing-tensormap-fence", f"{message} fence.proxy.tensormap::generic.{form} follows")
 
     def share(self, actors: Array, start: int, size: int) -> None:
-        """What has just been written to these bytes is the deed of all these threads' warps."""
+        """Attribute the last write of these bytes to the warps of all these threads."""
         code = self._crowd(frozenset((actors // WARP).tolist()))
         self._write_actor[start >> self._shift : start + size >> self._shift] = code
 
     # -- what went wrong -----------------------------------------------------------------------------------------------
 
     def writer_at(self, offset: int) -> str:
-        """The step that wrote a byte last; nothing where this process does not know."""
+        """Name the step that wrote a byte last; empty where this process does not know."""
         event = int(self._write_time[offset >> self._shift])
         if event == _PENDING:
             number = _ACTOR - (int(self._write_actor[offset >> self._shift]) & _ACTOR)
@@ -468,7 +467,7 @@ class Watch:
         return self.steps[self.order.log.step_of(event)].place if event else ""
 
     def reader_at(self, offset: int) -> str:
-        """The step of an earlier cluster that read a byte last; nothing where this process does not know."""
+        """Name the step of an earlier cluster that read a byte last; empty where this process does not know."""
         event = int(self._read_last[offset >> self._shift])
         return self.steps[self.order.log.step_of(event)].place if 0 < event <= self.order.start else ""
 
@@ -486,10 +485,12 @@ class Watch:
             return f"lanes of the warp of {thread_name(order, row * WARP)}"
         return thread_name(order, row * WARP + lane)
 
-    def _conflict(self, who: str, verb: str, where: Array, late: Array, times: Array, others: Array, did: str) -> Fault:
+    def _conflict(
+        self, who: str, verb: str, granules: Array, late: Array, times: Array, others: Array, did: str
+    ) -> Fault:
         access, part = np.argwhere(late)[0].tolist()
         other = int(others[access, part])
-        message = f"{who} {verb} {self._address(where[access, part])}"
+        message = f"{who} {verb} {self._address(granules[access, part])}"
         if int(times[access, part]) == _PENDING:
             step, thread = self._bulk_stores[_ACTOR - (other & _ACTOR)]
             store = f"the bulk store of {self._name(thread)} at {self.steps[step].place} writes it"
@@ -507,7 +508,7 @@ class Watch:
 
 
 def thread_name(order: Order, actor: int, *, is_group: bool = False) -> str:
-    """`thread 5`, or with its block where the cluster has several."""
+    """Return `thread 5`, with its block where the cluster has several."""
     thread = actor % order.stride
     name = f"threads {thread}-{thread + WARPGROUP - 1}" if is_group else f"thread {thread}"
     if order.threads > order.stride:

@@ -1,4 +1,4 @@
-"""What an observer of a launch is told: every step that a group of threads is about to run."""
+"""The interface of an observer of a launch, which is called before every step that a group of threads runs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 class Recorder(Protocol):
-    """Listens to the blocks of a launch."""
+    """Observes the blocks of a launch."""
 
     def note(self, cta: Cta, group: Group, pc: int, threads: Threads | None) -> None:
-        """Before step `pc`: the threads of the group whose predicate is true, None for nobody. A step at which the
-        group has to wait is told of again when it goes on. May raise `Enough`."""
+        """Record step `pc`, which is about to run. `threads` are those of the group whose predicate is true, None for
+        none. A step at which the group waits is recorded again when the group goes on. May raise `StopCluster`."""
 
 
 Observe = Callable[["Program"], Recorder]
-"""Makes the recorder of a launch, once the kernel is decoded and before any block is made: it may ask the program for
-further slots (`Program.form`) and replace what steps do."""
+"""Makes the recorder of a launch, after the kernel is decoded and before blocks exist: it may add slots
+(`Program.build_form`) and replace the functions of steps."""
 
 
 class Enough(Exception):
-    """A recorder has seen all it wants of the running cluster."""
+    """Raised by a recorder that needs no more of the running cluster."""

@@ -1,4 +1,4 @@
-"""setmaxnreg: registers that warpgroups give back to their block's pool and take from it."""
+"""setmaxnreg: warpgroups give registers back to their block's pool and take them from it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _PER_SM = 65_536
 _MOST = 256
-"""A thread names at most 255, but they are handed out in eights."""
+"""A thread names at most 255 registers, but they are allocated in units of 8."""
 _WARP = 32
 _WARPGROUP = 128
 
 
 class RegisterPool:
-    """How many registers each warp of a block holds, and how many the block has to spare."""
+    """The registers that each warp of a block holds, and those that the block has free."""
 
     def __init__(self, cta: Cta) -> None:
         entry = cta.program.entry
@@ -41,15 +41,14 @@ class RegisterPool:
         return int(self.size - self.held.sum() * _WARP)
 
     def describe(self) -> str:
-        """Who holds what, as the end of a sentence."""
         groups = [f"{int(self.held[first])} each" for first in range(0, len(self.held), 4)]
         return f"{self.free} of {self.size} registers are free; its warpgroups hold {', '.join(groups)}"
 
 
 def _at_entry(program: Program, limits: Mapping[str, Sequence[int]], blocks: int) -> int:
-    """Registers of a thread when the kernel starts, as ptxas 13.0 was seen to give them: what `.maxnreg` says, or an
-    equal share of the multiprocessor for each thread of whole warpgroups; and never more than the most that a
-    setmaxnreg.inc of the kernel asks for."""
+    """Return the registers per thread at kernel entry, as observed with ptxas 13.0: `.maxnreg`, or an equal share of
+    the multiprocessor for each thread of whole warpgroups, but no more than the largest setmaxnreg.inc of the
+    kernel."""
     bounds = [limits[word] for word in (".reqntid", ".maxntid") if word in limits]
     if ".maxnreg" in limits:
         share = limits[".maxnreg"][0]

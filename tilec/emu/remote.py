@@ -1,6 +1,5 @@
 """Writes and reductions into the shared memory of a cluster that an mbarrier there reports: `st.async`, `red.async` and
-the reducing bulk copy. The bytes arrive when somebody's wait on that barrier needs them.
-"""
+the reducing bulk copy. The bytes arrive when a wait on that barrier needs them."""
 
 from __future__ import annotations
 
@@ -37,20 +36,20 @@ def _hang(
     write: Callable[[], None],
     announce: Callable[[int, int], None],
 ) -> None:
-    """Hang a write of some bytes on a barrier, which must lie in the block that they are written to. `announce` gets
-    the barrier's clock column and the step that asked, once somebody waits for the bytes."""
+    """Add a write of some bytes to a barrier, which must lie in the same block as the destination. `announce` is called
+    with the barrier's clock column and the issuing step when a wait needs the bytes."""
     if cta.peer(shared_address(bar))[0] is not cta.peer(shared_address(place))[0]:
         raise Fault("bad-barrier", f"the mbarrier of {what} lies in another block than its destination")
-    deed, step = Deed(write), cta.launch.events.pc
+    effect, step = Deed(write), cta.launch.events.pc
 
     def finish(column: int) -> None:
-        deed.do()
+        effect.do()
         announce(column, step)
 
     barrier = barrier_at(cta, bar, cta.actors[thread : thread + 1])
     note(cta, np.array([thread]), "issue", f"{what} for {name_of(barrier)}", line)
     barrier.add(Copy(size, line, finish))
-    cta.launch.moments.plan(deed)
+    cta.launch.moments.plan(effect)
 
 
 @semantics("st.async", accepts="weak shared::cluster")
@@ -142,20 +141,20 @@ def _reduce_bulk(form: Form) -> None:
             cta.shared.offset(start, size, "the bulk reduction")
             target.shared.offset(address, size, "the bulk reduction")
             rows, targets = np.arange(start, start + size, 16) // 16, np.arange(address, address + size, 16) // 16
-            memory, mine = target.shared, cta.shared
-            mine.require_async_readable(rows, "the bulk reduction")
+            memory, source_memory = target.shared, cta.shared
+            source_memory.require_async_readable(rows, "the bulk reduction")
             memory.require_async_readable(targets, "the bulk reduction")
             release = cta.asynchronous.begin_reading(rows, line, "the bulk reduction")
 
             def write(
                 memory: Memory = memory,
-                mine: Memory = mine,
+                source_memory: Memory = source_memory,
                 address: int = address,
                 start: int = start,
                 size: int = size,
             ) -> None:
                 old = memory.bytes[address : address + size].view(word)
-                new = mine.bytes[start : start + size].view(word)
+                new = source_memory.bytes[start : start + size].view(word)
                 memory.bytes[address : address + size] = combine(name, operation, old, new).view(np.uint8)
 
             def announce(
@@ -175,7 +174,7 @@ def _reduce_bulk(form: Form) -> None:
 
 @semantics("st.bulk", accepts="weak shared::cta")
 def _st_bulk(form: Form) -> None:
-    """Zeros over a range of the block's own shared memory."""
+    """Decode a fill of the block's own shared memory with zeros."""
     pointer, size_slot = form.address(form.operands[0]), form.read(form.operands[1], "u64")
     if form.integer(form.operands[2]) != 0:
         raise form.unsupported("a value other than 0")

@@ -1,7 +1,8 @@
-"""Arithmetic that rounds once, in every direction.
+"""Arithmetic with a single rounding, in every direction.
 
-Rounding *to odd* is the tool: an inexact result whose last bit is set keeps, for any later rounding to fewer bits, on
-which side of the true value it lies. What cannot be had from float64 that way is computed in exact fractions.
+The tool is rounding to odd: an inexact result with its last bit set keeps, for any later rounding to fewer bits, the
+side of the true value on which it lies. Where float64 does not suffice for that, results are computed in exact
+fractions.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _UINT: dict[int, Any] = {4: np.uint32, 8: np.uint64}
 
 
 def _step(values: Array, error: Array) -> Array:
-    """Values that are inexact by the sign of `error`, made odd."""
+    """Make inexact values odd; `error` has the sign of the true value minus the rounded one."""
     word = _UINT[values.dtype.itemsize]
     odd = (np.ascontiguousarray(values).view(word) & word(1)) == 1
     moved = np.nextafter(values, np.where(error > 0, np.array(np.inf, values.dtype), np.array(-np.inf, values.dtype)))
@@ -26,7 +27,7 @@ def _step(values: Array, error: Array) -> Array:
 
 
 def sum_to_odd(a: Array, b: Array) -> Array:
-    """`a + b` in float64, rounded to odd."""
+    """Compute `a + b` in float64, rounded to odd."""
     total = a + b
     virtual = total - a
     error = (a - (total - virtual)) + (b - virtual)
@@ -34,27 +35,27 @@ def sum_to_odd(a: Array, b: Array) -> Array:
 
 
 def odd_f32(values: Array) -> Array:
-    """float64 to float32, rounded to odd."""
+    """Round float64 to float32, to odd."""
     nearest = values.astype(np.float32)
     error = values - nearest
     odd = _step(nearest, np.where(np.isfinite(error), error, 0))
-    # What is too large must not become infinite before the last rounding.
+    # Large values must not become infinite before the last rounding.
     largest = np.finfo(np.float32).max
     return np.where(np.isinf(nearest) & np.isfinite(values), np.copysign(largest, nearest), odd)
 
 
 def directed_bf16(values: Array, rounding: str) -> Array:
-    """float64 to the bits of bf16 with one rounding; every NaN becomes the canonical one."""
+    """Round float64 to the bits of bf16 once; every NaN becomes the canonical one."""
     odd = odd_f32(values)
     if rounding == "rn":
         # Beyond the largest f32 the nearest bf16 is infinity, which an odd number never reaches by itself.
         return np.where(np.isinf(values.astype(np.float32)) & ~np.isnan(values), _infinity(values), f32_to_bf16(odd))
     bits = odd.view(np.uint32)
     kept, rest = bits >> np.uint32(16), (bits & np.uint32(0xFFFF)) != 0
-    goes_out = np.zeros(values.shape, np.bool_)
+    rounds_away = np.zeros(values.shape, np.bool_)
     if rounding != "rz":
-        goes_out = np.signbit(values) == (rounding == "rm")
-    result = kept + (rest & goes_out & np.isfinite(values)).astype(np.uint32)
+        rounds_away = np.signbit(values) == (rounding == "rm")
+    result = kept + (rest & rounds_away & np.isfinite(values)).astype(np.uint32)
     return np.where(np.isnan(values), np.uint32(0x7FFF), result).astype(np.uint16)
 
 
@@ -63,7 +64,7 @@ def _infinity(values: Array) -> Array:
 
 
 def fma_f32(a: Array, b: Array, c: Array, rounding: str = "rn") -> Array:
-    """`a·b+c` with one rounding: the product of two f32 is exact in float64."""
+    """Compute `a·b+c` with one rounding: the product of two f32 is exact in float64."""
     product, addend = a.astype(np.float64) * b, c.astype(np.float64)
     if rounding == "rn":
         # The float64 sum is itself rounded. That can only show where it fell exactly between two f32, or where f32 is
@@ -77,7 +78,7 @@ def fma_f32(a: Array, b: Array, c: Array, rounding: str = "rn") -> Array:
 
 
 def directed(name: str, dtype: np.dtype[Any], rounding: str, *values: Array) -> Array:
-    """add, sub, mul, div, fma, rcp or sqrt rounded by rz, rm or rp."""
+    """Compute add, sub, mul, div, fma, rcp or sqrt, rounded by rz, rm or rp."""
     if dtype.itemsize < 8 and name in ("add", "sub", "mul", "fma"):
         wide = [value.astype(np.float64) for value in values]
         if name == "sub":
@@ -89,7 +90,7 @@ def directed(name: str, dtype: np.dtype[Any], rounding: str, *values: Array) -> 
     else:
         result = _exactly(name, dtype, rounding, *values)
     if rounding == "rm" and name in ("add", "sub", "fma"):
-        # Rounding down, numbers that cancel give −0, as long as they are not both +0.
+        # Rounded down, an exact zero is −0, unless both terms are +0.
         nearest = _nearest(name, *values)
         terms = (
             (values[0], -values[1])
@@ -128,7 +129,7 @@ def _exactly(name: str, dtype: np.dtype[Any], rounding: str, *values: Array) -> 
 
 
 def _compare(name: str, row: list[Fraction], nearest: Any) -> int:
-    """The sign of the true value minus the nearest one."""
+    """Return the sign of the true value minus the nearest one."""
     if math.isnan(nearest) or (math.isinf(nearest) and name in ("div", "rcp") and row[-1] == 0):
         return 0
     if math.isinf(nearest):
@@ -148,7 +149,7 @@ def _compare(name: str, row: list[Fraction], nearest: Any) -> int:
 
 
 def _adjust(nearest: Any, compared: int, dtype: np.dtype[Any], rounding: str) -> Any:
-    """Move the nearest number to the other side of the true value, where the rounding asks for it."""
+    """Move the nearest number to the other side of the true value where the rounding demands it."""
     if compared == 0:
         return nearest
     up, down = np.array(np.inf, dtype), np.array(-np.inf, dtype)

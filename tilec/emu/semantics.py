@@ -1,4 +1,4 @@
-"""Arithmetic, logic and comparison: what each thread does with its own registers."""
+"""Decoders of arithmetic and comparison on each thread's own registers."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _ROUNDINGS = ("rn", "rz", "rm", "rp")
 
 
 def elementwise(form: Form, operation: Callable[..., Array], result: str, *sources: str) -> None:
-    """The usual step: `result = operation(sources)` over all active threads."""
+    """Decode `result = operation(sources)` over all active threads, into the types `result` and `sources`."""
     target = form.write(form.operands[0], result)
     slots = [form.read(operand, name) for operand, name in zip(form.operands[1:], sources, strict=True)]
     form.step.run = apply(operation, target, slots)
 
 
 def apply(operation: Callable[..., Array], target: int, slots: list[int]) -> Run:
-    """A closure without a loop over operands: this is the hot path."""
+    """Return a step function for an operation on slots, without a loop over operands: this is the hot path."""
     if len(slots) == 1:
         (a,) = slots
 
@@ -65,7 +65,7 @@ def apply(operation: Callable[..., Array], target: int, slots: list[int]) -> Run
 
 
 def _float_operation(form: Form, view: Type, operation: Callable[..., Array]) -> Callable[..., Array]:
-    """Wrap an operation on floats with what the opcode asks around it: bf16, `.ftz`, `.sat`, `.relu`."""
+    """Wrap an operation on floats in what the opcode demands: bf16, `.ftz`, `.sat`, `.relu`."""
     wrapped = operation
     if view.kind == "bf16":
 
@@ -96,7 +96,7 @@ def _float_operation(form: Form, view: Type, operation: Callable[..., Array]) ->
 
 
 def _rounded(form: Form, view: Type, operation: Callable[..., Array], name: str) -> Callable[..., Array]:
-    """`.rz`, `.rm` and `.rp`: numpy rounds to nearest only."""
+    """Return the operation rounded by `.rz`, `.rm` or `.rp`: numpy rounds to nearest only."""
     rounding = form.first(*_ROUNDINGS, default="rn")
     if rounding == "rn" or view.kind != "f":
         return operation
@@ -116,7 +116,7 @@ def _add(form: Form) -> None:
     if view.kind in ("f", "bf16"):
         operation = _float_operation(form, view, _rounded(form, view, operation, form.stem))
     elif form.has("sat"):
-        # 32 bits at most, so that 64 hold every sum.
+        # `.sat` has at most 32 bits, so int64 holds every sum.
         exact = operation
         operation = lambda a, b: clamp_integer(exact(a.astype(np.int64), b.astype(np.int64)), view.dtype)  # noqa: E731
     elementwise(form, operation, view.name, view.name, view.name)
@@ -159,7 +159,7 @@ def _double(view: Type) -> Type:
 
 
 def _mixed(form: Form, name: str) -> None:
-    """`add.f32.f16 d, a, c` and its like: the factors, or the first term, are halves and everything else is f32."""
+    """Decode `add.f32.f16 d, a, c` and its like: all operands are halves, except the last one, which is f32."""
     result, half = form.types
     if result != "f32" or half not in ("f16", "bf16") or form.has("ftz"):
         raise form.unsupported("this mixture of types")
@@ -247,7 +247,7 @@ def _dp4a(form: Form) -> None:
 
 
 def float_extreme(stem: str, propagates_nan: bool) -> Callable[[Array, Array], Array]:
-    """`min` or `max` of floats, where −0 lies below +0."""
+    """Return `min` or `max` of floats, with −0 below +0."""
     pick = {("min", False): np.fmin, ("max", False): np.fmax, ("min", True): np.minimum, ("max", True): np.maximum}[
         stem, propagates_nan
     ]
@@ -333,7 +333,7 @@ def _function(form: Form) -> None:
         return narrow(function(values.astype(np.float64)), result_type, rounding)
 
     def approximate_f64(values: Array) -> Array:
-        # The upper half of a double, from the upper half of one.
+        # Only the upper halves of argument and result count.
         upper = (values.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
         return (function(upper).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
 
@@ -400,7 +400,7 @@ def _test(form: Form, view: Type) -> Callable[[Any, Any], Any]:
 
 
 def predicate_source(form: Form, operand: Operand) -> tuple[int, bool]:
-    """The slot of `p` or `!p`, and whether it is negated."""
+    """Return the slot of `p` or `!p`, and whether it is negated."""
     if isinstance(operand, NotPred):
         return form.read(operand.reg, "pred"), True
     return form.read(operand, "pred"), False

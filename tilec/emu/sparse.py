@@ -1,7 +1,7 @@
-"""Sparse operands: half of the elements of A, and metadata that says where they belong.
+"""Sparse operands: half of the elements of A, and metadata with their positions.
 
 Of every four neighbours two are kept, of elements of four bits two pairs of every four pairs, of tf32 one of two. Two
-bits of metadata name the place of each. The layouts are those of the figures of `mma.sp` in the PTX manual.
+bits of metadata give the position of each. The layouts are those of the figures of `mma.sp` in the PTX manual.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Where the metadata lies: a register, and the lanes of each quad whose share counts."""
+    """The metadata of a sparse operand: its register, and the selected lanes of each quad."""
 
     slot: int
     selector: int
@@ -26,7 +26,7 @@ class Selection:
 
     @property
     def chunks(self) -> int:
-        """Groups of neighbours in a row, each with four bits of metadata."""
+        """Return the groups of neighbours in a row, each with four bits of metadata."""
         return self.k // {"tf32": 2, **dict.fromkeys(_NIBBLES, 8)}.get(self.kind, 4)
 
 
@@ -34,7 +34,8 @@ _NIBBLES = ("s4", "u4", "packed e2m1")
 
 
 def selection(form: Form, metadata: Operand, selector: int, kind: str, k: int) -> Selection:
-    """Checks the selector: the fewer bits a row needs, the more sets of lanes may hold them."""
+    """Decode the metadata operand and check its selector: the fewer bits a row needs, the more sets of lanes can hold
+    them."""
     chosen = Selection(form.read(metadata, "b32"), selector, kind, k)
     sets = 64 // (4 * chosen.chunks)
     if not 0 <= selector < sets:
@@ -43,7 +44,7 @@ def selection(form: Form, metadata: Operand, selector: int, kind: str, k: int) -
 
 
 def _row_bits(words: Array, chosen: Selection) -> Array:
-    """The metadata of each row [w, 16], from the registers of the lanes [w, g, t]."""
+    """Return the metadata of each row [w, 16], from the registers of the lanes [w, g, t]."""
     wide, first = words.astype(np.uint64), chosen.selector
     half, low = np.uint64(16), np.uint64(0xFFFF)
     bits = 4 * chosen.chunks
@@ -63,7 +64,7 @@ def _row_bits(words: Array, chosen: Selection) -> Array:
 
 
 def expand(compressed: Array, words: Array, chosen: Selection) -> Array:
-    """A as [w, 16, k] with zeros, from [w, 16, k/2] and the metadata [w, g, t]."""
+    """Return A as [w, 16, k] with zeros, from [w, 16, k/2] and the metadata [w, g, t]."""
     chunks, kind = chosen.chunks, chosen.kind
     shifts = 4 * np.arange(chunks, dtype=np.uint64)
     fields = (_row_bits(words, chosen)[..., None] >> shifts & np.uint64(15)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The special registers that PTX names, and the class of register that holds each."""
+"""The special registers of PTX and their register classes."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ SPECIAL = {
     **dict.fromkeys(("%clock", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi"), "32"),
     **dict.fromkeys(("%clock64", "%globaltimer", "%gridid", "%current_graph_exec"), "64"),
 }
-"""Special registers and their class."""
+"""Register class by special register."""

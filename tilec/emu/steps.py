@@ -1,4 +1,4 @@
-"""What an instruction is once it is decoded: a step of the threads that run it."""
+"""Steps: decoded instructions, as functions of the threads that run them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
 
 Run = Callable[["Cta", "Threads"], None]
-"""An ordinary step: does its work for some threads, all of which go on to the next step."""
+"""An ordinary step: works for some threads, all of which go on to the next step."""
 Control = Callable[["Cta", "Group", "Threads"], bool]
-"""A step that moves threads: sets `group.pc` and returns True, or disposes of the group and returns False."""
+"""A step that moves threads: sets `group.pc` and returns True, or parks, splits or removes the group and returns
+False."""
 Place = functions.Place
 CLASSES: dict[str, np.dtype[Any]] = {
     "pred": np.dtype(np.bool_),
@@ -43,26 +44,26 @@ class Step:
     guard: int = -1
     negated: bool = False
     gather: int = 0
-    """How many neighbours must come together first: a warp or a warpgroup."""
+    """The number of neighbouring threads that must arrive before the step runs: a warp or a warpgroup."""
     mask: int = -1
-    """Of a warp, only the lanes that this slot names need to."""
+    """A slot with the lanes of a warp that must arrive; -1 for all of them."""
     exchanged: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    """What a warp-wide step that lanes may meet at from several places reads and writes, as slots in order."""
+    """The slots read and written, in order, by a warp-wide step whose lanes may stand at different instructions."""
     flips: bool = False
-    """It takes the opposite of the predicate that it reads."""
+    """The step inverts the predicate that it reads."""
     registers: frozenset[Place] = frozenset()
     written: frozenset[Place] = frozenset()
     is_matrix: bool = False
-    """A wgmma: its registers are the matrix unit's until they are waited for."""
+    """A wgmma: the matrix unit owns its registers until the program waits for it."""
     stains: frozenset[Place] = frozenset()
     """Registers of some wgmma that this ordinary step writes."""
 
     target: int | None = None
-    """Of a branch: the step that it goes to."""
+    """The step that a branch goes to."""
     cost: int = 1
-    """What it takes of a group's quantum."""
+    """The cost in steps of a group's quantum."""
     polled: Callable[[Cta, Threads], Any] | None = None
-    """Where a load or an atomic operation looks: for the report of a deadlock."""
+    """The address function of a load or an atomic operation, for the report of a deadlock."""
 
     @property
     def text(self) -> str:
@@ -70,6 +71,6 @@ class Step:
 
     @property
     def place(self) -> str:
-        """The step as another one's fault names it."""
+        """Describe the step by line and text, for a fault of another step."""
         line = f"PTX line {self.instruction.line} ({self.text})"
         return line if self.location is None else f"{line} from {self.location.file}:{self.location.line}"

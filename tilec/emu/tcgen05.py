@@ -1,7 +1,7 @@
-"""tcgen05 around the matrix product: loads, stores, copies, shifts, commits, waits and fences.
+"""tcgen05 except the matrix product: loads, stores, copies, shifts, commits, waits and fences.
 
 Layouts of fragments are those of "Data Movement Shape" and of "Optional Decompression" in the PTX manual; where only
-its figures say how, `copy_traits_sm100.hpp` of CUTLASS spells it out.
+its figures specify them, `copy_traits_sm100.hpp` of CUTLASS spells them out.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
 
 _WARP = 32
-_UNIT = 32
 
 
 def cta_group(form: Form) -> int:
-    """1 or 2: how many blocks take part. All tcgen05 instructions of a kernel must say the same."""
+    """Return the number of blocks that take part, 1 or 2, which all tcgen05 instructions of a kernel must share."""
     group = form.first("cta_group::1", "cta_group::2")
     if not group:
         raise form.unsupported("no .cta_group")
@@ -45,7 +44,7 @@ def cta_group(form: Form) -> int:
 
 
 def blocks_of(cta: Cta, group: int) -> list[Cta]:
-    """The blocks whose tensor memory an instruction reaches: this one, or its pair, the even rank first."""
+    """Return the blocks whose tensor memory an instruction accesses: this one, or its pair, the even rank first."""
     if group == 1:
         return [cta]
     if cta.rank ^ 1 >= len(cta.cluster.ctas):
@@ -54,7 +53,8 @@ def blocks_of(cta: Cta, group: int) -> list[Cta]:
 
 
 def working_blocks(cta: Cta, group: int, name: str) -> list[Cta]:
-    """The same for what one thread asks of the tensor cores, while the peer block runs ("Issue Granularity")."""
+    """Return the blocks of an operation that one thread issues to the tensor cores; the peer block must be running
+    ("Issue Granularity")."""
     blocks = blocks_of(cta, group)
     for block in blocks:
         if block.is_done:
@@ -63,7 +63,7 @@ def working_blocks(cta: Cta, group: int, name: str) -> list[Cta]:
 
 
 def warps_of(cta: Cta, threads: Threads, name: str) -> list[Array]:
-    """The warps that run an instruction, which must be whole."""
+    """Return the warps that run an instruction, which must be whole."""
     members = cta.thread_ids[threads]
     warps = members // _WARP
     if len(members) % _WARP or (warps != warps[::_WARP].repeat(_WARP)).any():
@@ -72,32 +72,31 @@ def warps_of(cta: Cta, threads: Threads, name: str) -> list[Array]:
 
 
 def same(values: Array, what: str) -> int:
-    """The one value that all lanes of a warp must give."""
+    """Return the value that all lanes of a warp must share."""
     if not (values == values[0]).all():
         raise Fault("divergent-warp", f"{what} differs between the lanes of a warp")
     return int(values[0])
 
 
 def as_slice(warp: Array) -> slice:
-    """A warp's threads, neighbours as they are."""
     return slice(int(warp[0]), int(warp[0]) + _WARP)
 
 
 def split_address(address: int) -> tuple[int, int]:
-    """Lane and column of an address in tensor memory."""
+    """Return lane and column of an address in tensor memory."""
     return address >> 16 & 0xFFFF, address & 0xFFFF
 
 
 # -- loads and stores --------------------------------------------------------------------------------------------------
 
 _PER_REPEAT = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
-"""Registers of a thread, by shape."""
+"""Registers of a thread per repeat, by shape."""
 
 
 @lru_cache(maxsize=64)
 def fragment(shape: str, count: int, split: int, is_packed: bool) -> tuple[Array, Array]:
-    """Lane and column, from the address on, of each [thread of the warp, register]; packed registers hold the lower
-    halves of this column and the next."""
+    """Return lane and column, from the address on, of each [thread of the warp, register]; packed registers hold the
+    lower halves of this column and the next."""
     thread, register = np.arange(_WARP)[:, None], np.arange(count)[None, :]
     wide = 2 if is_packed else 1
     zero = np.zeros((_WARP, count), np.int64)
@@ -114,23 +113,23 @@ def fragment(shape: str, count: int, split: int, is_packed: bool) -> tuple[Array
 
 
 class Load(RegisterOwner):
-    """A `tcgen05.ld` of one warp. Who reads its registers waits for them, without a word, as "Register dependencies" in
-    the manual has it; who overwrites them may still be overtaken."""
+    """A `tcgen05.ld` of one warp. A read of its registers waits for it implicitly ("Register dependencies" in the PTX
+    manual); a write of them may come before the load and faults."""
 
     size = _WARP
 
-    def __init__(self, line: int, places: frozenset[Place], state: AsyncState, deed: Deed) -> None:
+    def __init__(self, line: int, places: frozenset[Place], state: AsyncState, effect: Deed) -> None:
         self.line = line
         self.accumulators = places
         self.inputs = frozenset()
         self._state = state
-        self._deed = deed
+        self._effect = effect
 
     def touched(self, step: Step) -> None:
         if not step.written.isdisjoint(self.accumulators):
             message = f"overwrites a register that tcgen05.ld of PTX line {self.line} loads"
             raise Fault("missing-tcgen05-wait", f"{message}, which no tcgen05.wait::ld has waited for")
-        self._deed.do()
+        self._effect.do()
         self.end()
 
     def end(self) -> None:
@@ -138,7 +137,7 @@ class Load(RegisterOwner):
 
 
 def _fragment_of(form: Form, operand_index: int, split_index: int) -> tuple[tuple[Array, Array], list[int], bool, int]:
-    """The cells of a load or store, its registers' operands and slots, whether they are packed, and the lane unit."""
+    """Return the cells of a load or store, its register slots, whether they are packed, and the lane unit."""
     shape = form.first(*_PER_REPEAT)
     found = form.match(r"x\d+")
     repeat = found[0] if found else ""
@@ -159,7 +158,7 @@ def _fragment_of(form: Form, operand_index: int, split_index: int) -> tuple[tupl
 
 
 def _region(cells: tuple[Array, Array], warp: Array, address: int, unit: int, is_packed: bool, name: str) -> Region:
-    """The cells of one warp's access, which must lie in the warp's quarter of the lanes."""
+    """Return the cells of one warp's access, which must lie in the warp's quarter of the lanes."""
     lane, column = split_address(address)
     quarter = int(warp[0]) // _WARP % 4
     if lane // 32 != quarter:
@@ -184,24 +183,24 @@ def _ld(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         memory = tensor_memory(cta)
         for warp in warps_of(cta, threads, "tcgen05.ld"):
-            mine = as_slice(warp)
-            address = same(pointer(cta, mine), "the address")
+            own_threads = as_slice(warp)
+            address = same(pointer(cta, own_threads), "the address")
             region = _region(cells, warp, address, unit, is_packed, "tcgen05.ld")
             load = operation(cta, memory, "tcgen05.ld", line, cta.actors[warp])
             memory.reads(load, region, "tcgen05.ld")
 
-            def read(mine: slice = mine, region: Region = region) -> None:
+            def read(own_threads: slice = own_threads, region: Region = region) -> None:
                 data = memory.words[region.lanes, region.columns]
                 if is_packed:
                     data = data[..., 0] & np.uint32(0xFFFF) | data[..., 1] << np.uint32(16)
                 for position, slot in enumerate(slots):
-                    cta.views[slot][mine] = data[:, position]
+                    cta.views[slot][own_threads] = data[:, position]
 
-            deed = Deed(read)
-            owner = Load(line, places, cta.asynchronous, deed)
+            effect = Deed(read)
+            owner = Load(line, places, cta.asynchronous, effect)
             cta.asynchronous.own(int(warp[0]) // _WARP, owner)
             load.ends.append(owner.end)
-            memory.issue(load, deed)
+            memory.issue(load, effect)
 
     form.step.run = run
 
@@ -218,10 +217,10 @@ def _st(form: Form) -> None:
     def run(cta: Cta, threads: Threads) -> None:
         memory = tensor_memory(cta)
         for warp in warps_of(cta, threads, "tcgen05.st"):
-            mine = as_slice(warp)
-            address = same(pointer(cta, mine), "the address")
+            own_threads = as_slice(warp)
+            address = same(pointer(cta, own_threads), "the address")
             region = _region(cells, warp, address, unit, is_packed, "tcgen05.st")
-            values = np.stack([cta.views[slot][mine] for slot in slots], axis=1)
+            values = np.stack([cta.views[slot][own_threads] for slot in slots], axis=1)
             if is_packed:
                 values = np.stack([values & np.uint32(0xFFFF), values >> np.uint32(16)], -1)
             store = operation(cta, memory, "tcgen05.st", line, cta.actors[warp])
@@ -270,8 +269,8 @@ def _fence(form: Form) -> None:
 def shared_operand(
     cta: Cta, user: Operation, bits: int, extent: int, k: int, element_bytes: int, is_mn_major: bool, what: str
 ) -> Array:
-    """The 16-byte rows of shared memory that an operation will read through a descriptor, as `matrix_rows` has them.
-    They are the operation's to read until a commit for it has been waited for."""
+    """Return the 16-byte rows of shared memory of an operand (see `find_matrix_rows`), which the operation may read
+    until a commit for it has been waited for."""
     descriptor = tensor_descriptor(bits)
     rows = matrix_rows(descriptor, extent, k, element_bytes, is_mn_major)
     _claim(cta, user, descriptor, rows, what)
@@ -284,20 +283,20 @@ def _claim(cta: Cta, user: Operation, descriptor: Descriptor, rows: Array, what:
         raise Fault("out-of-bounds", f"{what} reaches shared address {int(rows.max()) * 16:#x}, past the end")
     memory.require_async_readable(rows, what, if_copied=True)
     require_pattern(memory, descriptor, rows, what)
-    order, watch = cta.order, memory.watch
-    if order is not None and watch is not None:
-        watch.require_known(order.of_any(user.actors), rows, what)
+    order, detector = cta.order, memory.watch
+    if order is not None and detector is not None:
+        detector.require_known(order.of_any(user.actors), rows, what)
     user.ends.append(cta.asynchronous.begin_reading(rows, user.line, user.name))
     user.rows.append((cta, rows.reshape(-1)))
 
 
 _COPIES = {"128x256b": (128, 32), "128x128b": (128, 16), "64x128b": (64, 16), "32x128b": (32, 16), "4x256b": (4, 32)}
-"""Rows of the source, and bytes of each."""
+"""Rows of the source, and bytes per row, by shape."""
 _MULTICASTS = {"64x128b": ("warpx2::02_13", "warpx2::01_23"), "32x128b": ("warpx4",)}
 
 
 def _source_row(shape: str, multicast: str) -> Array:
-    """For each lane the row of the source that it receives."""
+    """Return the source row that each lane receives."""
     lane = np.arange(LANES)
     if multicast == "warpx4":
         return lane % 32
@@ -309,7 +308,7 @@ def _source_row(shape: str, multicast: str) -> Array:
 
 
 def unpack_codes(chunks: Array, bits: int) -> Array:
-    """[.., 16 bytes] that begin with 16 codes of 4 or 6 bits, the rest being padding, as [.., 16] codes."""
+    """Unpack [.., 16 bytes] that begin with 16 codes of 4 or 6 bits, the rest being padding, to [.., 16] codes."""
     if bits == 4:
         low = chunks[..., :8]
         pairs = np.stack([low & np.uint8(0xF), low >> np.uint8(4)], -1)
@@ -409,8 +408,8 @@ def _shift(form: Form) -> None:
 
 
 def _knowledge(cta: Cta, actor: int) -> Array | None:
-    """What a thread that commits knows of others: that its operands had arrived, say. A commit hands this on, but not
-    what the thread itself has done."""
+    """Return what a committing thread knows of other actors, such as the arrival of its operands. A commit publishes
+    this, but not the thread's own events."""
     if cta.order is None:
         return None
     clock: Array = cta.order.know[actor].copy()

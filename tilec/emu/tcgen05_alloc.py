@@ -1,4 +1,4 @@
-"""Allocation of tensor memory, by whole warps, and for pairs of blocks by a warp of each."""
+"""Decoders of tensor memory allocation, by whole warps, and for pairs of blocks by a warp of each."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _WARP = 32
 _UNIT = 32
-"""Columns are allocated in this many at a time."""
+"""Columns are allocated in multiples of this."""
 
 
 def _single_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Array:
-    """Leave one warp in the group, as it may have to wait alone; the others go on, or come again."""
+    """Leave one warp in the group, since it may have to wait alone; the others go on, or repeat the step."""
     first, *others = warps_of(cta, threads, name)
     idle = np.setdiff1d(group.indices, cta.thread_ids[threads])
     if len(idle):
@@ -33,7 +33,8 @@ def _single_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Array:
 
 
 def _wait_for_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int) -> int | None:
-    """The number of the pair's collective that a warp has come to, or None where its peer has yet to come."""
+    """Return the number of the pair's collective that a warp has reached, or park it and return None until its peer
+    has."""
     mine, peer = (tensor_memory(block) for block in (cta, cta.cluster.ctas[cta.rank ^ 1]))
     key = (int(warp[0]), group.pc)
     entered, met = mine.entered.setdefault(name, []), peer.entered.setdefault(name, [])
@@ -51,7 +52,7 @@ def _wait_for_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int)
 
 
 def _room(memories: list[TensorMemory], columns: int) -> int | None:
-    """The first columns that are free in all of these."""
+    """Return the first columns that are free in all of these memories, or None."""
     units = columns // _UNIT
     for start in range(0, COLUMNS // _UNIT, units):
         if all(memory.is_free[start : start + units].all() for memory in memories):
@@ -96,7 +97,7 @@ def _alloc(form: Form) -> None:
         address = shared_address(same(pointer(cta, as_slice(warp)), "the address"))
         where = np.array([address])
         cta.shared.store(where, 4, np.array([start], np.uint32), cta.actors[warp[:1]])
-        cta.shared.settle(where, 4)  # no store of a thread's, so that no fence of one could follow
+        cta.shared.settle(where, 4)  # the machine stores the address: no thread could fence it
         if cta.order is not None:
             # All lanes may read the address at once.
             cta.order.sync_warps(cta.actors[warp])

@@ -1,4 +1,5 @@
-"""The instruction descriptor of tcgen05.mma: shapes and types in 32 bits, as "Instruction descriptor" has them."""
+"""The instruction descriptor of tcgen05.mma: shapes and types in 32 bits ("Instruction descriptor" in the PTX
+manual)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from tilec.support.records import dataclass
 
 BLOCK_SCALED = ("mxf8f6f4", "mxf4", "mxf4nvf4")
 K = {"f16": 16, "tf32": 8, "f8f6f4": 32, "i8": 32, "mxf8f6f4": 32, "mxf4": 64, "mxf4nvf4": 64}
-"""Of a dense product: always 32 bytes in shared memory, and 8 columns of tensor memory."""
+"""The k of a dense product, by kind: always 32 bytes in shared memory, and 8 columns of tensor memory."""
 _SMALL = {0: "e4m3", 1: "e5m2", 3: "e2m3", 4: "e3m2", 5: "e2m1"}
 _TYPES = {
     "f16": {0: "f16", 1: "bf16"},
@@ -33,7 +34,7 @@ _FOUR_BIT_RESERVED = _BLOCK_RESERVED | 1 << 12 | 0b11 << 15
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What a tcgen05.mma computes. `vector` is the number of scales along k; 0 where there are none."""
+    """The product of a tcgen05.mma. `vector` is the number of scales along k; 0 where there are none."""
 
     kind: str
     m: int
@@ -65,8 +66,8 @@ def _element(bits: int, code: int, kind: str, name: str) -> str:
 
 @lru_cache(maxsize=256)
 def decode_product(bits: int, kind: str, group: int, is_stationary: bool, vector: int) -> Product:
-    """The product that an instruction descriptor asks for. Raises `Fault` on reserved bits, types and shapes that the
-    kind, the number of blocks, or weight-stationary operation does not allow."""
+    """Decode an instruction descriptor. Raises `Fault` on reserved bits, types and shapes that the kind, the number of
+    blocks, or weight-stationary operation does not allow."""
     if kind in BLOCK_SCALED:
         product = _block_scaled(bits, kind, vector)
     else:
@@ -135,7 +136,7 @@ def _block_scaled(bits: int, kind: str, vector: int) -> Product:
 
 
 def _check_shape(bits: int, product: Product, group: int, is_stationary: bool) -> None:
-    """Table "Various combinations of .kind and shapes"."""
+    """Check M and N by the table "Various combinations of .kind and shapes"."""
     m, n, kind = product.m, product.n, product.kind
     if is_stationary:
         is_legal = m in (32, 64, 128) and n in (64, 128, 256)

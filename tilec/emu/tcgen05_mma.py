@@ -1,8 +1,8 @@
-"""tcgen05.mma: one thread asks the matrix unit of its block, or of a pair of blocks, for a product into tensor memory.
+"""tcgen05.mma: products into tensor memory by the matrix unit of a block, or of a pair of blocks.
 
-How D lies in tensor memory is "Data Path Layout Organization" in the PTX manual: blocks of lanes that hold some rows of
-some columns. A lane of the data path multiplies what lies in its own lane of A, where A is in tensor memory, and its
-own copies of the scales.
+The layout of D in tensor memory is "Data Path Layout Organization" in the PTX manual: blocks of lanes that hold some
+rows of some columns. A lane of the data path multiplies its own lane of A, where A is in tensor memory, and its own
+copies of the scales.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilec.emu.numbers import DECODE, Array
 from tilec.emu.semantics import predicate_source
 from tilec.emu.tcgen05 import cta_group, shared_operand, split_address, unpack_codes, working_blocks
 from tilec.emu.tcgen05_descriptors import BLOCK_SCALED, Product, decode_product
-from tilec.emu.tmem import LANES, Operation, Region, operation, tensor_memory
+from tilec.emu.tmem import LANES, Operation, Region, operation, rectangle, tensor_memory
 from tilec.ptx.module import Address, Operand, Vector
 from tilec.support.records import dataclass
 
@@ -44,7 +44,7 @@ class Part:
 
 
 def _parts(product: Product, group: int, is_stationary: bool, base: int) -> list[Part]:
-    """The layouts A to G of a block's share of D, whose address is in lane `base`."""
+    """Return the parts of a block's share of D, whose address is in lane `base`: layouts A to G."""
     n, rows = product.n, product.m // group
     if rows == 64 and group == 1 and not is_stationary:
         if base not in (0, 16):
@@ -60,19 +60,19 @@ def _parts(product: Product, group: int, is_stationary: bool, base: int) -> list
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """What one block of a product contributes: its rows of A and of B, its lanes of D."""
+    """One block's part of a product: its rows of A and of B, its lanes of D."""
 
     cta: Cta
     parts: list[Part]
     b_rows: Array
     a_rows: Array | None
     enabled: Array
-    """Which lanes are written."""
+    """Marks the lanes that are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a product finds things: addresses in tensor memory are columns."""
+    """The columns of a product's operands in tensor memory."""
 
     d: int
     a: int
@@ -81,7 +81,7 @@ class Places:
 
 
 def _vector(form: Form, kind: str) -> int:
-    """How many scales there are along k."""
+    """Return the number of scales along k."""
     if kind not in BLOCK_SCALED:
         if form.has("block_scale"):
             raise form.unsupported("scales")
@@ -213,11 +213,11 @@ def _mma(form: Form) -> None:
 
 
 def _claim(mma: Operation, share: Share, product: Product, places: Places, keeps: bool, group: int) -> None:
-    """Everything of one block's tensor memory that the product touches must be ready."""
+    """Claim one block's tensor memory operands for a product; they must be ready."""
     memory = tensor_memory(share.cta)
     for part in share.parts:
         if share.a_rows is None:
-            memory.reads(mma, _cells(part.lanes, places.a, _A_COLUMNS), "A of the tcgen05.mma")
+            memory.reads(mma, rectangle(part.lanes, places.a, _A_COLUMNS), "A of the tcgen05.mma")
     if product.vector:
         a_cells = _scale_cells(places.a_scales, product.m // group)
         memory.reads(mma, a_cells, "the scale of A of the tcgen05.mma")
@@ -225,21 +225,18 @@ def _claim(mma: Operation, share: Share, product: Product, places: Places, keeps
     for part in share.parts:
         lanes = part.lanes[share.enabled[part.lanes]]
         if len(lanes):
-            memory.writes(mma, _cells(lanes, places.d, part.columns), "D of the tcgen05.mma", keeps=keeps)
-
-
-def _cells(lanes: Array, first: int, columns: int) -> Region:
-    return Region(lanes[:, None], np.arange(first, first + columns)[None, :])
+            memory.writes(mma, rectangle(lanes, places.d, part.columns), "D of the tcgen05.mma", keeps=keeps)
 
 
 def _scale_cells(first: int, count: int) -> Region:
-    """[quarter of the lanes, row]: the scales of 32 rows lie in one column, and again in every quarter."""
+    """Return the cells of scales, [quarter of the lanes, row]: 32 rows lie in one column, and again in every
+    quarter."""
     row = np.arange(count)[None, :]
     return Region(32 * np.arange(4)[:, None] + row % 32, first + row // 32 + np.zeros((4, 1), np.int64))
 
 
 def _zero_columns(bits: int, product: Product) -> Array | None:
-    """Which columns of B count as zero, by a zero-column mask descriptor; None where all of them are used."""
+    """Return a mask of the columns of B that count as zero, by a zero-column mask descriptor; None for no mask."""
     if not bits >> 39 & 1:
         return None
     if bits >> 56 & 0x3F:
@@ -261,7 +258,7 @@ def _zero_columns(bits: int, product: Product) -> Array | None:
 
 
 def _numbers(data: Array, kind: str, product: Product) -> Array:
-    """The elements of [.., bytes] of shared memory along the last axis."""
+    """Decode the elements of [.., bytes] of shared memory along the last axis."""
     if kind in _BITS and product.kind not in ("mxf4", "mxf4nvf4"):
         codes = unpack_codes(data.reshape(*data.shape[:-1], -1, 16), _BITS[kind])
         return DECODE[kind](codes.reshape(*data.shape[:-1], -1))
@@ -277,13 +274,14 @@ def _packed_numbers(data: Array, kind: str, product: Product) -> Array:
 
 
 def _shared_matrix(cta: Cta, rows: Array, kind: str, is_mn_major: bool, product: Product) -> Array:
-    """A shared operand as [row, k]."""
+    """Return a shared operand as [row, k]."""
     matrix = _numbers(cta.shared.rows[rows].reshape(rows.shape[0], -1), kind, product)
     return matrix.T if is_mn_major else matrix
 
 
 def _lanes_matrix(cta: Cta, lanes: Array, column: int, product: Product) -> Array:
-    """A in tensor memory as [lane, k]: elements of 4 and 6 bits lie in bytes of their own, except those of mxf4."""
+    """Return A in tensor memory as [lane, k]: elements of 4 and 6 bits lie in bytes of their own, except those of
+    mxf4."""
     data = np.ascontiguousarray(tensor_memory(cta).words[lanes, column : column + _A_COLUMNS]).view(np.uint8)
     if product.a_kind == "e2m1" and product.kind not in ("mxf4", "mxf4nvf4"):
         data = data >> np.uint8(2)
@@ -291,7 +289,7 @@ def _lanes_matrix(cta: Cta, lanes: Array, column: int, product: Product) -> Arra
 
 
 def _scales(cta: Cta, first: int, count: int, place: int, product: Product) -> Array:
-    """[quarter of the lanes, row, k]: the factor of every element."""
+    """Return the factor of every element, [quarter of the lanes, row, k]."""
     cells = _scale_cells(first, count)
     words = np.ascontiguousarray(tensor_memory(cta).words[cells.lanes, cells.columns])
     codes = words.view(np.uint8).reshape(4, count, 4)[:, :, place : place + product.vector]
@@ -300,7 +298,7 @@ def _scales(cta: Cta, first: int, count: int, place: int, product: Product) -> A
 
 
 def _multiply(shares: list[Share], product: Product, places: Places, kept: float, zeros: Array | None) -> None:
-    """The matrix unit acts: D = A·B + D·kept in all blocks."""
+    """Compute D = A·B + D·kept in all blocks."""
     halves = [
         _shared_matrix(share.cta, share.b_rows, product.b_kind, product.b_is_mn_major, product) for share in shares
     ]
@@ -319,15 +317,15 @@ def _multiply(shares: list[Share], product: Product, places: Places, kept: float
 
 
 def _scaled(share: Share, part: Part, a: Array, b: Array, product: Product, places: Places, columns: slice) -> Array:
-    """The product of A and B times their scales: each quarter of the lanes uses its own copies."""
+    """Return the product of A and B times their scales; each quarter of the lanes uses its own copies."""
     a_scales = _scales(share.cta, places.a_scales, len(a), product.a_scale_id, product)
     b_scales = _scales(share.cta, places.b_scales, product.n, product.b_scale_id, product)
     result = np.empty((len(a), part.columns))
     for quarter in range(4):
-        mine = part.lanes // 32 == quarter
-        if mine.any():
-            left, right = a[mine] * a_scales[quarter][mine], b[columns] * b_scales[quarter][columns]
-            result[mine] = left @ right.T
+        in_quarter = part.lanes // 32 == quarter
+        if in_quarter.any():
+            left, right = a[in_quarter] * a_scales[quarter][in_quarter], b[columns] * b_scales[quarter][columns]
+            result[in_quarter] = left @ right.T
     return result
 
 
@@ -335,7 +333,7 @@ def _accumulate(share: Share, part: Part, result: Array, product: Product, colum
     memory = tensor_memory(share.cta)
     chosen = share.enabled[part.lanes]
     lanes = part.lanes[chosen]
-    cells = _cells(lanes, column, part.columns)
+    cells = rectangle(lanes, column, part.columns)
     total = result if chosen.all() else result[chosen]
     if kept:
         old = memory.words[cells.lanes, cells.columns]

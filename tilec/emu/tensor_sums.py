@@ -1,10 +1,10 @@
-"""How the tensor cores of an H200 add, bit for bit.
+"""Addition in the tensor cores of an H200, bit for bit.
 
-A product of matrices is added one instruction's depth (k) at a time. All k products of an element and what was there
-before are aligned to the largest exponent among them, where a product's exponent is the sum of its factors'; what lies
-more than so many bits behind that is cut off each of them. Their exact sum is cut off in turn to what the result keeps.
-Measured on an H200 with random inputs of several ranges: see `tests/emu/test_silicon_sums.py`, whose records
-of the GPU this reproduces in every bit. For wgmma of any type, and mma.sync of 16 bits and tf32.
+A product of matrices is added one instruction's depth (k) at a time. All k products of an element and the previous sum
+are aligned to the largest exponent among them, where a product's exponent is the sum of its factors'. Each is truncated
+a fixed number of bits below that exponent, and their exact sum is truncated to the bits that the result keeps. Measured
+on an H200 with random inputs of several ranges: see `tests/emu/test_silicon_sums.py`, whose records of the GPU this
+reproduces in every bit. For wgmma of any type, and mma.sync of 16 bits and tf32.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ZERO = -(1 << 14)
 
 @dataclass(frozen=True, slots=True)
 class Adder:
-    """Bits that an addend keeps behind the largest one's leading bit, and that the sum keeps behind its own."""
+    """Bits that an addend keeps below the largest one's leading bit, and that the sum keeps below its own."""
 
     aligned: int
     kept: int
@@ -28,13 +28,14 @@ class Adder:
 
 EIGHT_BITS = Adder(13, 13)
 SIXTEEN_BITS = Adder(25, 23)
-"""And tf32."""
+"""The adder of tf32 too."""
 
 
 def added(total: Array, a: Array, b: Array, adder: Adder) -> Array:
-    """`total` [m, n] and the product of `a` [m, k] and `b` [n, k], all finite numbers; as float64.
+    """Add the product of `a` [m, k] and `b` [n, k] to `total` [m, n], all finite numbers; as float64.
 
-    Where one is not finite, the sum is what the exact one would be."""
+    Where one is not finite, the sum is the exact one's.
+    """
     a, b, total = (np.asarray(x, np.float64) for x in (a, b, total))
     with np.errstate(all="ignore"):
         products = a[:, None, :] * b[None, :, :]
@@ -49,5 +50,5 @@ def added(total: Array, a: Array, b: Array, adder: Adder) -> Array:
 
 
 def _exponent(values: Array) -> Array:
-    """Of the leading bit."""
+    """Return the exponent of the leading bit."""
     return np.where(values == 0, _ZERO, np.frexp(values)[1] - 1)

@@ -1,4 +1,4 @@
-"""Tensor maps: what `cuTensorMapEncodeTiled` would make, in an encoding of our own, and the boxes they describe."""
+"""Tensor maps, as of `cuTensorMapEncodeTiled` but in an encoding of our own, and the boxes that they describe."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from tilec.emu.numbers import Array, bf16_to_f32, f32_to_bf16
 from tilec.support.records import dataclass
 
 _LAYOUT = struct.Struct("<8sQBBBBBB2x5I5H5B3x4Q6hHH")
-"""magic, address, rank, element, swizzle, fill, interleave, mode, sizes, box, element strides, strides, corners,
-channels, pixels"""
+"""Fields: magic, address, rank, element, swizzle, fill, interleave, mode, sizes, box, element strides, strides,
+corners, channels, pixels."""
 MAGIC = b"tilecmap"
 _FLOATS = ("float16", "float32", "float64", "bfloat16")
 CORNERS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}
-"""By the rank of an im2col map: its corners are less, and not below minus that; offsets are less than twice that."""
+"""The limit of an im2col map's corners, by rank: -limit <= corner < limit, and offsets are below twice the limit."""
 MAP_BYTES = 128
 OFFSETS = {"address": 8, "rank": 16, "element": 17, "swizzle": 18, "fill": 19, "interleave": 20, "sizes": 24, "box": 44}
 OFFSETS |= {"element_strides": 54, "strides": 62}
-"""Where `tensormap.replace` finds a field."""
+"""Offsets of fields in a map, for `tensormap.replace`."""
 
 _CODES = (
     *("uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32", "float64", "bfloat16"),
     *("float32", "float32", "int8", "int16", "bool", "float8_e4m3fn", "float8_e5m2"),
 )
-"""Element types by the numbers of `tensormap.replace`, where 8, 11 and 12 are flushing f32 and tf32; the last five are
+"""Element types by the codes of `tensormap.replace`, where 8, 11 and 12 are flushing f32 and tf32; the last five are
 arrays that the driver would take as unsigned."""
 _SWIZZLES = (0, 32, 64, 128)
 ATOM_32 = 160
-"""The swizzle of 128 bytes that moves pairs of 16-byte chunks: descriptors of tcgen05 have it, for tf32 transposes."""
+"""The swizzle of 128 bytes that moves pairs of 16-byte chunks, for tf32 transposes by descriptors of tcgen05."""
 _SIZES = {"uint8": 1, "uint16": 2, "uint32": 4, "int32": 4, "uint64": 8, "int64": 8, "float16": 2, "float32": 4}
 _SIZES |= {"float64": 8, "bfloat16": 2, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "int16": 2, "bool": 1}
 
@@ -60,8 +60,8 @@ class TensorMap:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """An im2col map: the corners of the region of filter positions (`lower`, `upper`, in the order of the axes that are
-    neither images nor channels), and what one copy takes."""
+    """The im2col fields of a map: the corners of the region of filter positions (`lower`, `upper`, in the order of the
+    axes that are neither images nor channels), and the channels and pixels of one copy."""
 
     lower: tuple[int, ...]
     upper: tuple[int, ...]
@@ -80,7 +80,7 @@ class Layout:
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
-    """What lies in shared memory: of an im2col map, channels and pixels."""
+    """The extents in shared memory; of an im2col map, channels and pixels."""
     element_strides: tuple[int, ...]
     columns: Columns | None = None
 
@@ -94,7 +94,7 @@ class Layout:
 
 
 def encode(tensor_map: TensorMap, address: int) -> bytes:
-    """The 128 bytes of a map whose array lies at `address`. Raises `ValueError` on what the driver refuses."""
+    """Return the 128 bytes of a map of an array at `address`. Raises `ValueError` for maps that the driver refuses."""
     array = tensor_map.array
     element = tensor_map.element or array.dtype.name
     rank = array.ndim
@@ -139,8 +139,8 @@ def encode(tensor_map: TensorMap, address: int) -> bytes:
 
 
 def _why_refused(layout: Layout) -> str | None:
-    """Return what `cuTensorMapEncodeTiled` or `cuTensorMapEncodeIm2col` documents against these arguments, or None.
-    `layout.box` is as the driver is given it, with the elements that strides skip."""
+    """Return the rule of `cuTensorMapEncodeTiled` or `cuTensorMapEncodeIm2col` that a map breaks, or None. `layout.box`
+    is the driver's box, with the elements that strides skip."""
     rank, columns, swizzle = len(layout.sizes), layout.columns, layout.swizzle
     if layout.address % 16 or any(stride % 16 or stride < 0 for stride in layout.strides[1:]):
         return "address and strides of a tensor map must be multiples of 16 bytes"
@@ -176,7 +176,6 @@ def _why_refused(layout: Layout) -> str | None:
 
 @lru_cache(maxsize=256)
 def decode(data: bytes) -> Layout:
-    """The map in 128 bytes that a kernel points to."""
     magic, address, rank, element, swizzle, fill, interleave, mode, *numbers = _LAYOUT.unpack(data[: _LAYOUT.size])
     if magic != MAGIC:
         raise Fault("bad-descriptor", "the address does not hold a tensor map")
@@ -196,15 +195,15 @@ def decode(data: bytes) -> Layout:
     layout = Layout(address, name, _SWIZZLES[swizzle], fill, sizes, strides, box, steps, columns)
     if wrong := _why_refused(layout):
         raise Fault("bad-descriptor", wrong)
-    steps = (1, *steps[1:])  # of the fastest dimension it is ignored
-    # With a stride the box skips elements, and takes so much less room.
+    steps = (1, *steps[1:])  # the stride of the fastest dimension is ignored
+    # With a stride the box skips elements, and takes less shared memory.
     skipping = tuple(-(-extent // step) for extent, step in zip(box, steps, strict=True))
     box = skipping if columns is None else (columns.channels, columns.pixels)
     return replace(layout, box=box, element_strides=steps)
 
 
 def swizzled(addresses: Array, swizzle: int) -> Array:
-    """Shared addresses after the bank swizzle, which acts on the bits of the absolute address."""
+    """Apply the bank swizzle, which acts on the bits of the absolute shared address."""
     if not swizzle:
         return addresses
     if swizzle == ATOM_32:
@@ -217,12 +216,12 @@ def swizzled(addresses: Array, swizzle: int) -> Array:
 
 @lru_cache(maxsize=1024)
 def box_rows(address: int, size: int, swizzle: int) -> Array:
-    """The 16-byte rows of shared memory that a box takes, in the order of the box's bytes."""
+    """Return the 16-byte rows of shared memory of a box, in the order of the box's bytes."""
     return swizzled(np.arange(address, address + size, 16), swizzle) // 16
 
 
 class Box:
-    """One box of a tensor: the part of it that lies inside, as views of global memory and of the box's bytes."""
+    """A tiled box: its part inside the tensor, as views of global memory and of the box's bytes."""
 
     def __init__(self, layout: Layout, coordinates: Sequence[int], memory: Memory) -> None:
         self.layout = layout
@@ -268,12 +267,12 @@ class Box:
         )
 
     def _offset(self, position: tuple[int, ...]) -> int:
-        """Where an element of the inside part lies in global memory."""
+        """Return the offset in global memory of an element of the inside part."""
         start, _, strides = self._span
         return start + sum(at * stride for at, stride in zip(reversed(position), strides, strict=True))
 
     def places(self, size: int) -> Array:
-        """Which granules of `size` bytes of global memory the box touches; size is at most 16."""
+        """Return the granules of `size` bytes (16 at most) of global memory that the box accesses."""
         if self.is_empty:
             return np.zeros(0, np.int64)
         start, extents, strides = self._span
@@ -291,7 +290,7 @@ class Box:
         return tuple(reversed(self.layout.box))
 
     def load(self) -> Array:
-        """The bytes of the whole box, as rows of 16; what lies outside is filled."""
+        """Return the bytes of the whole box, as rows of 16; elements outside the tensor are filled."""
         word = np.dtype(f"u{self.layout.element_bytes}")
         box = np.full(self._shape(), nan_bits(self.layout) if self.layout.fill == "nan" else 0, word)
         if not self.is_empty:
@@ -301,7 +300,6 @@ class Box:
         return box.view(np.uint8).reshape(-1, 16)
 
     def store(self, data: Array) -> None:
-        """Put the inside part of the box where it belongs."""
         if not self.is_empty:
             part = self._part(data)
             if self._owners is not None:
@@ -309,7 +307,7 @@ class Box:
             self._target[...] = part
 
     def reduce(self, data: Array, operation: str) -> None:
-        """Combine the inside part of the box with what is there."""
+        """Combine the inside part of the box with global memory."""
         if self.is_empty:
             return
         part = np.ascontiguousarray(self._part(data))
@@ -332,7 +330,7 @@ class Box:
 
 
 class FourRows:
-    """What `tile::gather4` and `tile::scatter4` name: a column and four rows of a matrix, each a box of one row."""
+    """The box of `tile::gather4` and `tile::scatter4`: a column and four rows of a matrix, each a box of one row."""
 
     def __init__(self, layout: Layout, coordinates: Sequence[int], memory: Memory) -> None:
         if layout.columns is not None or len(layout.box) != 2 or layout.box[1] != 1:
@@ -341,15 +339,14 @@ class FourRows:
         self._boxes = [Box(layout, (column, row), memory) for row in rows]
 
     def places(self, size: int) -> Array:
-        """Which granules of `size` bytes of global memory the boxes touch."""
+        """Return the granules of `size` bytes of global memory that the boxes access."""
         return np.concatenate([box.places(size) for box in self._boxes])
 
     def load(self) -> Array:
-        """The bytes of the four boxes one after the other, as rows of 16."""
+        """Return the bytes of the four boxes one after the other, as rows of 16."""
         return np.concatenate([box.load() for box in self._boxes])
 
     def store(self, data: Array) -> None:
-        """Put the inside parts where they belong."""
         for box, part in zip(self._boxes, np.split(data.reshape(-1), 4), strict=True):
             box.store(part)
 
@@ -372,7 +369,7 @@ _REDUCTIONS: dict[str, Any] = {
 
 
 def combine(element: str, operation: str, old: Array, new: Array) -> Array:
-    """`old op new` on the bits of an element type, as bits."""
+    """Compute `old op new` on the bits of an element type, as bits."""
     function = _REDUCTIONS.get(operation)
     if function is None:
         raise Fault("unsupported", f"the reduction .{operation}")

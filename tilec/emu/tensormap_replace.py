@@ -1,4 +1,4 @@
-"""Tensor maps that a kernel makes: `tensormap.replace`, and the copy that publishes the result.
+"""Tensor maps that a kernel builds: `tensormap.replace`, and the copy that publishes the result.
 
 A map under construction lies in shared or global memory, starts as 128 zero bytes and is filled in field by field.
 """
@@ -30,7 +30,7 @@ _FIELDS = {
     "swizzle_mode": ("swizzle", 1),
     "fill_mode": ("fill", 1),
 }
-"""Where a field lies and how wide it is there."""
+"""The field of `FIELD_OFFSETS` and its width in bytes, by modifier."""
 _INDEXED = ("box_dim", "global_dim", "global_stride", "element_stride")
 _PARTS = np.arange(8, dtype=np.int64)
 

@@ -1,6 +1,6 @@
-"""What happened at the barriers, in order: who arrived, who waited for how long, which copies came when.
+"""The timeline of a launch: arrivals, waits, phases and copies at its barriers, in order.
 
-Time is the number of the event, not a cycle: the emulator knows what comes before what, and nothing of duration.
+Time is the number of an event, not a cycle: the emulator knows the order of events and nothing of durations.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ Kind = Literal["arrive", "wait", "phase", "issue", "done"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that threads of a block did, from `start` on for `length` events."""
+    """One event of a block's threads, from `start` on for `length` events."""
 
     start: int
     length: int
     block: tuple[int, int, int]
     thread: int
-    """The first of the threads; -1 for what the barrier itself or a copy engine did."""
+    """The first thread; -1 for a barrier or a copy engine."""
     threads: str
     kind: Kind
     name: str
@@ -45,14 +45,14 @@ class Timeline:
         line: int,
         since: int = -1,
     ) -> None:
-        """Something happened, or has been going on since an earlier event."""
+        """Record an event that happens now, or that began at the earlier event `since`."""
         self.now += 1
         start = self.now if since < 0 else since
         self.events.append(Event(start, max(self.now - start, 1), block, thread, threads, kind, name, line))
 
 
 def chrome_trace(events: tuple[Event, ...]) -> str:
-    """The events as a trace that Perfetto and chrome://tracing draw: a process per block, a track per warp."""
+    """Return the events as a JSON trace for Perfetto and chrome://tracing: a process per block, a track per warp."""
     blocks = sorted({event.block for event in events}, key=lambda block: block[::-1])
     numbers = {block: number for number, block in enumerate(blocks)}
     drawn: list[dict[str, Any]] = []

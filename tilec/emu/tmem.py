@@ -1,9 +1,9 @@
-"""Tensor memory of a block: 128 lanes of 512 columns of 32 bits, who has allocated them, and who may touch which cell.
+"""Tensor memory of a block: 128 lanes of 512 columns of 32 bits, its allocations and the order of its operations.
 
 Operations on tensor memory are asynchronous and hardly ordered, even within a thread ("Memory Consistency Model for 5th
-generation of TensorCore operations" in the PTX manual). Each cell therefore remembers the operation that wrote it last
-and those that read it last, and whoever touches it next must know that they are over: by the pairs that the hardware
-keeps in order, by `tcgen05.wait`, or by a commit whose mbarrier was waited for; and across threads by the two fences.
+generation of TensorCore operations" in the PTX manual). Each cell therefore records the operations that wrote and read
+it last. The next access must know that they are complete: by the pairs that the hardware keeps in order, by
+`tcgen05.wait`, or by a commit whose mbarrier was waited for; and across threads by the two fences.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LANES, COLUMNS = 128, 512
 _UNIT = 32
-"""Columns are allocated in this many at a time."""
+"""Columns are allocated in multiples of this."""
 _LEAST, _MOST = 32, 512
 
 
@@ -42,29 +42,29 @@ class Operation:
     step: int
     actors: Array
     clock: Array | None
-    """What the issuing threads knew of others as of their last `fence::after_thread_sync`."""
+    """The issuing threads' knowledge of others as of their last `fence::after_thread_sync`."""
     signature: tuple[object, ...] = ()
-    """Of an mma: accumulator, shape and kind, which it must share with another one to stay in order."""
-    deed: Deed = field(default_factory=lambda: Deed(lambda: None))
+    """Accumulator, shape and kind of an mma; two with the same signature stay in order."""
+    effect: Deed = field(default_factory=lambda: Deed(lambda: None))
     ends: list[Callable[[], None]] = field(default_factory=list)
     rows: list[tuple[Cta, Array]] = field(default_factory=list)
-    """What it reads of shared memory."""
+    """The rows of shared memory that it reads."""
     done: int = 0
-    """The event since which the program may know that it is over: a wait of its warp, or a commit that arrived."""
+    """The event from which the program may know that it is complete: a wait of its warp, or a commit that arrived."""
     published: int = 0
     """The event of the first `fence::before_thread_sync` or commit after it."""
 
     def do(self) -> None:
-        self.deed.do()
+        self.effect.do()
 
     @property
     def is_warps(self) -> bool:
-        """Whether `tcgen05.wait` of its warp waits for it, and not a commit."""
+        """Return whether `tcgen05.wait` of its warp waits for it, and not a commit."""
         return self.name in ("tcgen05.ld", "tcgen05.st")
 
 
 def is_pipelined(earlier: Operation, later: Operation) -> bool:
-    """Whether the hardware keeps two operations of one thread in order."""
+    """Return whether the hardware keeps two operations of one thread in order."""
     match earlier.name, later.name:
         case ("tcgen05.mma", "tcgen05.mma"):
             return earlier.signature == later.signature
@@ -87,7 +87,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Some cells: two index arrays that broadcast against each other."""
+    """Cells of tensor memory: two index arrays that broadcast against each other."""
 
     lanes: Array
     columns: Array
@@ -103,7 +103,7 @@ class TensorMemory:
     def __init__(self, cta: Cta, is_fenced: bool) -> None:
         self.cta = cta
         self.is_fenced = is_fenced
-        """The kernel orders threads by tcgen05.fence. One that has none relies on mbarriers and barriers alone."""
+        """The kernel uses tcgen05.fence. A kernel without it relies on mbarriers and barriers alone."""
         self.words: Array = np.zeros((LANES, COLUMNS), np.uint32)
         self.is_written: Array = np.zeros((LANES, COLUMNS), np.bool_)
         self.allocations: list[Allocation] = []
@@ -111,17 +111,17 @@ class TensorMemory:
         self.last_size = _MOST
         self.is_relinquished = False
         self.version = 0
-        """Grows whenever columns are given back."""
+        """Grows whenever columns are freed."""
         self.entered: dict[str, list[int]] = {}
-        """The columns asked for by each collective of a pair that a warp of this block has come to."""
+        """The columns requested by each collective of a pair that a warp of this block has reached."""
         self.tickets: dict[tuple[int, int], int] = {}
-        """Which collective a waiting warp stands at, by its first thread and step."""
+        """The collective at which a waiting warp stands, by its first thread and step."""
         self.granted: dict[int, int] = {}
-        """Where the allocations of a pair start."""
+        """The first columns of a pair's allocations, by collective."""
         self.pending: list[Operation] = []
-        """What was issued and not waited for, in order."""
+        """Issued operations that have not been waited for, in order."""
         self.finished: dict[int, int] = {}
-        """By thread: the latest event by which one of its operations of the matrix unit was over."""
+        """The latest event at which an operation of the matrix unit was complete, by thread."""
         self._unpublished: list[Operation] = []
         self._operations: list[Operation | None] = [None]
         self._numbers: dict[Same[Operation], int] = {}
@@ -130,13 +130,12 @@ class TensorMemory:
         """The last load and the last operation of the matrix unit that read each cell."""
         order = cta.order
         self._known: Array | None = None if order is None else _threads_and_engines(order).copy()
-        """What threads know as of their last `fence::after_thread_sync`; all threads of the cluster, of this block's
-        deeds and others'."""
+        """The clocks of the cluster's threads as of their last `fence::after_thread_sync`."""
 
     # -- allocation ----------------------------------------------------------------------------------------------------
 
     def request(self, columns: int) -> None:
-        """An allocation of this many columns must be legal; whether there is room is another question."""
+        """Require that an allocation of this many columns is legal, whether or not there is room."""
         if not _LEAST <= columns <= _MOST or columns & (columns - 1):
             message = f"an allocation of {columns} columns"
             raise Fault("bad-tmem-allocation", f"{message}: it must be a power of two from {_LEAST} to {_MOST}")
@@ -150,14 +149,14 @@ class TensorMemory:
         self.allocations.append(Allocation(start, columns, line))
         self.is_free[start // _UNIT : (start + columns) // _UNIT] = False
         self.last_size = columns
-        # Nothing is known of what the columns hold.
+        # The contents of new columns are undefined.
         self.is_written[:, start : start + columns] = False
         generator = self.cta.launch.random
         noise = 0x7FBADBAD if generator is None else generator.getrandbits(32)
         self.words[:, start : start + columns] = noise
 
     def find(self, address: int, columns: int) -> Allocation:
-        """The allocation that a dealloc names."""
+        """Return the allocation that a dealloc names."""
         for allocation in self.allocations:
             if allocation.start == address and allocation.columns == columns:
                 return allocation
@@ -171,7 +170,7 @@ class TensorMemory:
         self.version += 1
 
     def finish(self) -> None:
-        """The block has ended."""
+        """Require, at the end of the block, that nothing is allocated."""
         if self.allocations:
             leak = self.allocations[0]
             message = f"the block ends with {leak.columns} columns of tensor memory allocated at PTX line {leak.line}"
@@ -180,7 +179,7 @@ class TensorMemory:
     # -- threads -------------------------------------------------------------------------------------------------------
 
     def clock(self, actors: Array) -> Array | None:
-        """What some of these threads know, as far as operations on tensor memory are concerned."""
+        """Return what some of these threads know that counts for operations on tensor memory."""
         order = self.cta.order
         if order is None or self._known is None:
             return None
@@ -193,33 +192,33 @@ class TensorMemory:
             self._known[actors] = _threads_and_engines(order)[actors]
 
     def fence_before(self, actors: Array) -> None:
-        """These threads make their operations known to whoever synchronises with them from now on."""
+        """Publish operations of these threads to threads that synchronise with them from now on."""
         event = self.cta.launch.events.tick()
-        mine = set(actors.tolist())
+        own_actors = set(actors.tolist())
         remaining = []
         for operation in self._unpublished:
             is_due = not operation.is_warps or operation.done
-            if is_due and not mine.isdisjoint(operation.actors.tolist()):
+            if is_due and not own_actors.isdisjoint(operation.actors.tolist()):
                 operation.published = operation.published or event
             elif not operation.published:
                 remaining.append(operation)
         self._unpublished = remaining
 
     def fence_before_commit(self, operations: list[Operation]) -> None:
-        """A commit makes what it tracks known, as `fence::before_thread_sync` does."""
+        """Publish the operations that a commit tracks, as `fence::before_thread_sync` does."""
         event = self.cta.launch.events.tick()
         for operation in operations:
             operation.published = operation.published or event
 
-    def issue(self, operation: Operation, deed: Deed) -> None:
-        operation.deed = deed
+    def issue(self, operation: Operation, effect: Deed) -> None:
+        operation.effect = effect
         self.pending.append(operation)
         if self.is_fenced:
             self._unpublished.append(operation)
         self.cta.launch.moments.plan(Deed(lambda: self.advance(operation)))
 
     def advance(self, last: Operation) -> None:
-        """The matrix unit (or a warp's load or store) acts now, and so does what the unit was asked for before."""
+        """Run pending operations up to `last`: of the matrix unit all of them, of a warp only `last`."""
         for operation in self.pending:
             if operation is last or not (operation.is_warps or last.is_warps):
                 operation.do()
@@ -227,7 +226,7 @@ class TensorMemory:
                 return
 
     def complete(self, operations: list[Operation]) -> int:
-        """The program has waited for these: the event since when it may know that all of them are over."""
+        """Complete operations that the program has waited for, and return the latest event of their completions."""
         order = self.cta.order
         for operation in operations:
             if operation.done:
@@ -257,14 +256,14 @@ class TensorMemory:
             raise Fault("out-of-bounds", f"{message} allocated columns: {live}")
 
     def reads(self, operation: Operation, region: Region, what: str) -> None:
-        """An operation is issued that will read these cells."""
+        """Check and record an operation that will read these cells."""
         self.require_allocated(region, what)
         self._require(self._writer, operation, region, f"{what} reads", "wrote")
         self._require_written(region, what)
         self._readers[int(not operation.is_warps), region.lanes, region.columns] = self._number(operation)
 
     def writes(self, operation: Operation, region: Region, what: str, *, keeps: bool = False) -> None:
-        """An operation is issued that will write these cells, or with `keeps` add to them."""
+        """Check and record an operation that will write these cells, or with `keeps` add to them."""
         self.releases(operation, region, what)
         if keeps:
             self._require_written(region, what)
@@ -272,15 +271,15 @@ class TensorMemory:
         self.is_written[region.lanes, region.columns] = True
 
     def releases(self, operation: Operation, region: Region, what: str) -> None:
-        """Whatever was done to these cells must be over."""
+        """Require that all earlier operations on these cells are complete."""
         self.require_allocated(region, what)
         self._require(self._writer, operation, region, f"{what} writes", "wrote")
         for readers in self._readers:
             self._require(readers, operation, region, f"{what} writes", "reads")
 
     def leaves(self, ending: Operation, region: Region) -> None:
-        """A warp of the peer block gives these cells back, in both blocks: that what this one has done to them is over,
-        it must have heard (CUTLASS has each block tell the other before it does)."""
+        """Require that a warp of the peer block that frees these cells, in both blocks, knows that this block's
+        operations on them are complete (CUTLASS has each block notify the other before it frees)."""
         for table in (self._writer, *self._readers):
             for number in np.unique(table[region.lanes, region.columns]).tolist():
                 earlier = self._operations[number]
@@ -319,7 +318,7 @@ class TensorMemory:
                 raise Fault(kind, f"{verb} {where}, which {earlier.name} of PTX line {earlier.line} {did}, {reason}")
 
     def complaint(self, earlier: Operation, later: Operation) -> tuple[str, str] | None:
-        """Why the later operation may come before the earlier one is over, as a kind of fault and a reason."""
+        """Return a kind of fault and a reason if `later` is not ordered after the completion of `earlier`."""
         if not earlier.is_warps:
             return self._complaint_of_commit(earlier, later)
         wait = "tcgen05.wait::ld" if earlier.name == "tcgen05.ld" else "tcgen05.wait::st"
@@ -354,7 +353,7 @@ class TensorMemory:
         return self._unsynchronised(earlier, later, slice(engine, engine + 1))
 
     def _unsynchronised(self, earlier: Operation, later: Operation, columns: slice) -> tuple[str, str]:
-        """What is missing between an operation that is over and one that does not know."""
+        """Return the synchronisation that is missing after a complete operation."""
         order = self.cta.order
         assert order is not None
         who = thread_name(order, int(later.actors[0]))
@@ -381,12 +380,11 @@ def _threads_and_engines(order: Order) -> Array:
 def operation(
     cta: Cta, memory: TensorMemory, name: str, line: int, actors: Array, signature: tuple[object, ...] = ()
 ) -> Operation:
-    """A new operation of the running step."""
     return Operation(name, line, cta.launch.events.pc, actors, memory.clock(actors), signature)
 
 
 def tensor_memory(cta: Cta) -> TensorMemory:
-    """The block's, made when it is first asked for."""
+    """Return the block's tensor memory, made on first use."""
     state = cta.asynchronous
     if state.tensor is None:
         is_fenced = any(step.stem.startswith("tcgen05.fence") for step in cta.program.steps)

@@ -1,4 +1,4 @@
-"""What the threads of a warp do together: shuffles, votes, matches, reductions and elections."""
+"""Decoders of warp-wide operations: shuffles, votes, matches, reductions and elections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FULL = 0xFFFFFFFF
 
 
 def gather_named(form: Form, operand: Operand) -> int:
-    """The lanes that a mask names come together first. The slot of the mask."""
+    """Make the step wait for the lanes that a mask operand names, and return the mask's slot."""
     form.step.gather = 32
     form.step.exchanged = ((), ())
     slot = form.read(operand, "u32")
@@ -72,7 +72,7 @@ def _shfl(form: Form) -> None:
 
 
 def _lane_groups(members: Array, masks: Array | None) -> Array:
-    """For each thread the number of its group of lanes: the threads of one warp that name the same lanes."""
+    """Number the groups of lanes, for each thread: lanes of one warp with the same mask form a group."""
     keys = (members >> 5) << 32
     if masks is not None:
         keys = keys | masks
@@ -81,7 +81,7 @@ def _lane_groups(members: Array, masks: Array | None) -> Array:
 
 
 def _ballot(members: Array, lane_groups: Array, values: Array) -> Array:
-    """For each thread the mask of the lanes of its group of lanes whose value is true."""
+    """Return, for each thread, the mask of lanes of its lane group whose value is true."""
     masks = np.zeros(int(lane_groups.max()) + 1, np.int64)
     np.bitwise_or.at(masks, lane_groups, np.where(values, np.left_shift(np.int64(1), members & 31), 0))
     ballot: Array = masks[lane_groups]

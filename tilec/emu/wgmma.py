@@ -1,4 +1,4 @@
-"""Warpgroup matrix instructions (wgmma) and their shared-memory descriptors.
+"""Warpgroup matrix instructions (wgmma).
 
 An issued wgmma owns its registers and its operands in shared memory until `wgmma.wait_group` retires it. Without an
 adversary it computes only then.
@@ -36,13 +36,13 @@ ELEMENT_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8
 
 @lru_cache(maxsize=4096)
 def descriptor_rows(bits: int, extent: int, k: int, element_bytes: int, is_mn_major: bool) -> Array:
-    """The 16-byte rows of shared memory of an operand, by its descriptor: see `descriptors.matrix_rows`."""
+    """Return the 16-byte rows of shared memory that a descriptor's operand takes: see `find_matrix_rows`."""
     return matrix_rows(warpgroup_descriptor(bits), extent, k, element_bytes, is_mn_major)
 
 
 @dataclass(slots=True, eq=False)
 class Issue(RegisterOwner):
-    """One wgmma of one warpgroup that has not been retired."""
+    """A wgmma of one warpgroup that is issued and not retired."""
 
     line: int
     step: int
@@ -60,13 +60,13 @@ class Issue(RegisterOwner):
 
     @property
     def rows(self) -> list[Array]:
-        """What it reads of shared memory."""
+        """Return the rows of shared memory that it reads."""
         return [rows.reshape(-1) for rows in (self.a_rows, self.b_rows) if rows is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a wgmma computes, from its opcode and immediates."""
+    """The product of a wgmma, from its opcode and immediates."""
 
     n: int
     k: int
@@ -83,7 +83,7 @@ class Shape:
 
 @dataclass(slots=True)
 class Pending:
-    """What a warpgroup has issued: not yet committed, and the committed groups, oldest first."""
+    """The wgmma of a warpgroup in flight: those not yet committed, and the committed groups, oldest first."""
 
     open: list[Issue] = field(default_factory=list)
     committed: list[list[Issue]] = field(default_factory=list)
@@ -230,8 +230,8 @@ def _mma_async(form: Form) -> None:
     def operand_rows(
         cta: Cta, slot: int, warpgroup: int, extent: int, kind: str, is_mn_major: bool, what: str
     ) -> Array:
-        mine = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
-        bits = _uniform(cta.views[slot][mine], f"the descriptor of {what}")
+        own_threads = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
+        bits = _uniform(cta.views[slot][own_threads], f"the descriptor of {what}")
         k = shape.stored if what == "A" else shape.k
         # Bits are addressed by the byte.
         size = max(ELEMENT_BITS[kind], 8)
@@ -241,10 +241,10 @@ def _mma_async(form: Form) -> None:
             raise Fault("out-of-bounds", f"{what} reaches shared address {int(rows.max()) * 16:#x}, past the end")
         memory.require_async_readable(rows, f"{what} of the wgmma")
         require_pattern(memory, warpgroup_descriptor(bits), rows, what)
-        order, watch = cta.order, memory.watch
-        if order is not None and watch is not None:
+        order, detector = cta.order, memory.watch
+        if order is not None and detector is not None:
             first = int(cta.actors[warpgroup * _THREADS])
-            watch.require_known(order.of_warpgroup(first), rows, f"{what} of the wgmma of {_name(warpgroup)}")
+            detector.require_known(order.of_warpgroup(first), rows, f"{what} of the wgmma of {_name(warpgroup)}")
         return rows
 
     def run(cta: Cta, threads: Threads) -> None:
@@ -287,7 +287,7 @@ def _name(warpgroup: int) -> str:
 
 
 def _require_fence(state: AsyncState, warpgroup: int, places: frozenset[Place]) -> None:
-    """Registers that ordinary instructions wrote are the matrix unit's only after wgmma.fence."""
+    """Require a wgmma.fence after the last ordinary write to these registers."""
     stained = state.stained.get(warpgroup)
     if stained is None:
         raise Fault("missing-wgmma-fence", f"the first wgmma of {_name(warpgroup)} comes before any wgmma.fence")
@@ -299,7 +299,7 @@ def _require_fence(state: AsyncState, warpgroup: int, places: frozenset[Place]) 
 def _check_overlap(
     other: Issue, places: tuple[Place, ...], accumulators: frozenset[Place], inputs: frozenset[Place]
 ) -> None:
-    """Two wgmma in flight may share an accumulator only as a whole."""
+    """Require that two wgmma in flight share no registers but a whole accumulator."""
     shares = not accumulators.isdisjoint(other.accumulators) and places != other.accumulator_places
     crosses = not inputs.isdisjoint(other.accumulators) or not accumulators.isdisjoint(other.inputs)
     if shares or crosses:
@@ -311,7 +311,7 @@ def _check_overlap(
 
 
 def _retire(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
-    """The warpgroup has waited for these: compute what is left of them, and give back what they own."""
+    """Compute the rest of these, for which the warpgroup has waited, and release what they own."""
     _compute(cta, warpgroup, [issue for issue in issues if not issue.is_done])
     finished: list[RegisterOwner] = []
     for issue in issues:
@@ -319,24 +319,24 @@ def _retire(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
         for end in issue.ends:
             end()
     cta.asynchronous.disown(finished)
-    order, watch = cta.order, cta.shared.watch
-    if order is None or watch is None:
+    order, detector = cta.order, cta.shared.watch
+    if order is None or detector is None:
         return
     first = int(cta.actors[warpgroup * _THREADS])
     engine = order.threads + first // _THREADS
-    watch.read_by_engine(engine, np.concatenate([rows for issue in issues for rows in issue.rows]), issues[-1].step)
+    detector.read_by_engine(engine, np.concatenate([rows for issue in issues for rows in issue.rows]), issues[-1].step)
     order.learn(slice(first, first + _THREADS), engine)
 
 
 def _advance(cta: Cta, warpgroup: int, last: Issue) -> None:
-    """The matrix unit computes now up to and including one issue."""
+    """Compute all pending wgmma up to and including one."""
     pending = _pending(cta.asynchronous, warpgroup).all()
     if last in pending:
         _compute(cta, warpgroup, [issue for issue in pending[: pending.index(last) + 1] if not issue.is_done])
 
 
 def _compute(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
-    """Compute in order; an accumulator stays a matrix while one wgmma after another adds to it."""
+    """Compute in order; an accumulator stays a matrix while successive wgmma add to it."""
     held: tuple[Place, ...] = ()
     flush: Callable[[], None] = lambda: None  # noqa: E731
     total: Array = np.zeros(0)
@@ -352,7 +352,7 @@ def _compute(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
             a = -a
         before: Array = total if issue.keeps else np.zeros_like(total)
         if shape.result == "f32" and shape.a_kind in ("e4m3", "e5m2"):
-            # What they lose shows: it is much more than what float32 does.
+            # The tensor cores drop far more bits than float32, which kernels can observe.
             total = added(before, a, b, EIGHT_BITS)
         else:
             total = before + np.matmul(a, b.T)
@@ -366,14 +366,13 @@ def _compute(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
 
 
 def _operand(cta: Cta, rows: Array, kind: str, is_mn_major: bool) -> Array:
-    """A shared operand as [row, k] in f32."""
+    """Return a shared operand as [row, k] in f32."""
     data = cta.shared.rows[rows].reshape(rows.shape[0], -1)
     matrix = _decode(data, kind)
     return matrix.T if is_mn_major else matrix
 
 
 def _decode(data: Array, kind: str) -> Array:
-    """The elements in the bytes of rows."""
     if kind == "b1":
         return np.unpackbits(data, axis=-1, bitorder="little").astype(np.float64)
     return DECODE[kind](data.view(np.dtype(f"u{ELEMENT_BITS[kind] // 8}")))
@@ -394,16 +393,16 @@ def _a_matrix(cta: Cta, warpgroup: int, issue: Issue) -> Array:
         matrix = values.transpose(2, 1, 3, 0, 4, 5).reshape(64, shape.stored)
     if chosen is None:
         return matrix
-    mine = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
-    words = cta.views[chosen.slot][mine].reshape(4, 8, 4)
+    own_threads = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
+    words = cta.views[chosen.slot][own_threads].reshape(4, 8, 4)
     return expand(matrix.reshape(4, 16, -1), words, chosen).reshape(64, shape.k)
 
 
 def _block(cta: Cta, warpgroup: int, places: tuple[Place, ...]) -> Array:
-    """Registers of one warpgroup as [register, thread]."""
+    """Return registers of one warpgroup as [register, thread]."""
     rows = [row for _, row in places]
-    mine = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
-    block: Array = np.ascontiguousarray(cta.blocks["32"][rows, mine])
+    own_threads = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
+    block: Array = np.ascontiguousarray(cta.blocks["32"][rows, own_threads])
     return block
 
 

@@ -1,7 +1,7 @@
-"""wmma: matrices of a warp whose layout in registers is nobody's business but the machine's.
+"""wmma: matrices of a warp in registers, in a layout that PTX leaves to the machine.
 
 Here lane l holds the elements l·c to l·c + c - 1 of a matrix in row-major order, with c elements to a lane. A and B of
-f16 take twice the registers that they need: the second half of the lanes repeats the first.
+f16 have twice the registers that they need: the second half of the lanes repeats the first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BITS = {**ELEMENT_BITS, "f32": 32, "s32": 32}
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A matrix of `rows` x `columns` elements of a kind; `count` of them, in `registers` registers, in each lane."""
+    """A matrix of `rows` x `columns` elements of a kind, in `registers` registers of each lane."""
 
     kind: str
     rows: int
@@ -36,7 +36,7 @@ class Fragment:
 
     @property
     def unit_bits(self) -> int:
-        """What is addressed at once: an element, or a byte of smaller ones."""
+        """Return the bits of an addressable unit: an element, or a byte of smaller ones."""
         return max(_BITS[self.kind], 8)
 
     @property
@@ -70,7 +70,7 @@ def _fragment(form: Form, which: str, kind: str) -> Fragment:
 
 
 def _read(cta: Cta, threads: Threads, slots: list[int], fragment: Fragment) -> Array:
-    """The matrix [warp, row, column] that some lanes hold."""
+    """Return the matrices [warp, row, column] that lanes hold."""
     words = np.stack([cta.views[slot][threads] for slot in slots], axis=1)
     lanes = np.ascontiguousarray(words).reshape(-1, 32 * len(slots))
     needed = fragment.rows * fragment.columns * _BITS[fragment.kind] // TYPES[fragment.view].bits
@@ -90,7 +90,7 @@ def _write(cta: Cta, threads: Threads, slots: list[int], matrix: Array) -> None:
 
 
 def _offsets(fragment: Fragment, is_column_major: bool) -> tuple[Array, Array]:
-    """For every unit of every lane: how many strides and how many units it lies from the start."""
+    """Return the offset of every unit of every lane, as a number of strides and a number of units."""
     per_lane = fragment.registers * TYPES[fragment.view].bits // fragment.unit_bits
     unit = np.arange(32 * per_lane).reshape(32, per_lane) % fragment.units
     row, column = np.divmod(unit, fragment.units_per_row)
@@ -112,7 +112,7 @@ def _address_parts(form: Form, which: str, stride_operands: tuple[Operand, ...])
 
 
 def _stride(cta: Cta, threads: Threads, slot: int, fragment: Fragment, is_column_major: bool) -> Array:
-    """The distance between rows (or columns) in bytes, for each thread."""
+    """Return the distance between rows (or columns) in bytes, for each thread."""
     if slot < 0:
         default = fragment.rows if is_column_major else fragment.columns
         return np.full(len(cta.thread_ids[threads]), default * _BITS[fragment.kind] // 8)
@@ -171,7 +171,7 @@ def _store(form: Form) -> None:
 def _mma(form: Form) -> None:
     kinds = form.among(*_BITS)
     if len(kinds) == 2:
-        # Only of f16 are the types of A and B left out.
+        # Only f16 leaves the types of A and B out.
         kinds = [kinds[0], "f16", "f16", kinds[1]]
     if len(kinds) != 4:
         raise form.unsupported("these types")
