@@ -1,9 +1,10 @@
-"""Schedules written by hand: `stage`, `order` and their like, from T.Pipelined or from the annotations of a plain loop,
-checked against the statements of the body.
+"""Manual schedules: `stage`, `order` and related lists, checked against the statements of the loop.
 
-A replayable bind takes no entry (see `analysis.scalar_definitions`). Lists may have one for each of them too, or for
-all names that get a value, as in TileLang (`sema.listed_statements`): entries for what is no statement here are
-dropped."""
+The lists are arguments of T.Pipelined, or annotations of a plain loop.
+
+A replayable bind needs no entry (see `analysis.scalar_definitions`). As in TileLang, lists may also have an entry for
+each such bind, or for each name that gets a value (`sema.listed_statements`). Entries without a statement are dropped.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ RAW = {
     "software_pipeline_async_producers": "async_producers",
     "software_pipeline_async_producer_groups": "async_producer_groups",
 }
-"""The annotations of a loop that say how it is pipelined, and the names they go by here."""
+"""The loop annotations that control pipelining, and the key of each in a `ScheduleRequest`."""
 
 MOST_STAGES = 64
 
@@ -42,7 +43,7 @@ UNROLLING = ("pragma_unroll_explicit", "pragma_unroll_factor")  # read with the 
 
 @dataclass(frozen=True, slots=True)
 class ManualSchedule:
-    """`body` is that of the loop, with nests that must be asynchronous as copies."""
+    """The lists of a loop, and its `body`, in which nests that must be asynchronous are copies."""
 
     body: tuple[tile.Stmt, ...]
     num_stages: int | None = None
@@ -53,7 +54,8 @@ class ManualSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a loop's head asks for, by the names of `RAW` and T.Pipelined's own."""
+    """The scheduling arguments of a loop, by the keys of `ANNOTATION_KEYS` and the parameters of T.Pipelined; `spelled`
+    has the spelling of each key in the source."""
 
     loop: str
     arguments: dict[str, Argument]
@@ -63,13 +65,13 @@ class Asked:
         return f"`{self.spelled[key]}`"
 
     def written(self, key: str, entries: tuple[int, ...]) -> str:
-        """The list as it would stand in the source: a keyword, or an annotation."""
+        """Format a list as source text: a keyword argument, or an annotation."""
         spelled = self.spelled[key]
         return f"{spelled}={list(entries)}" if spelled == key else f'"{spelled}": {list(entries)}'
 
 
 def asked(call: Call, warn: Warn) -> Asked:
-    """The parameters and annotations of a loop that are given; an empty list is none."""
+    """Collect the scheduling arguments and annotations of a loop. An empty list counts as absent."""
     found: dict[str, Argument] = {}
     spelled: dict[str, str] = {}
     for key in ("num_stages", "stage", "order", "sync", "group"):
@@ -98,8 +100,10 @@ def manual_schedule(
     names: Sequence[Named] = (),
     mistakes: Mistakes = AT_ONCE,
 ) -> ManualSchedule:
-    """`num_stages`, `stage`, `order` and their like, checked against the statements of the body; those of each of
-    `converted_ifs` count as one, and `names` may count too. Lists with mistakes are as if they were not given."""
+    """Check the scheduling arguments of a loop against the statements of its body, and build the schedule.
+
+    The statements of each of `converted_ifs` count as one, and lists may have entries for `names`. Lists with mistakes
+    are ignored, after the mistakes are recorded."""
     known = mistakes.met
     with mistakes.caught():
         manual = _checked(asked, body, warn, converted_ifs, names, mistakes)
@@ -134,7 +138,7 @@ def _checked(
             )
         return ManualSchedule(body, num_stages)
     if num_stages == 0:
-        num_stages = None  # the default, which says nothing beside the lists
+        num_stages = None  # the default, which does not override the lists
     counted, standing = with_names(body, names)
     counted, parts = gathered(counted, converted_ifs)
     entries = _Entries(asked, Forms(counted, standing), mistakes)
@@ -186,22 +190,22 @@ def _only_one(asked: Asked, key: str) -> NoReturn:
 
 
 def _written_reads(bind: tile.Stmt, body: tuple[tile.Stmt, ...]) -> str:
-    """A buffer that the bind reads and the body writes."""
+    """Return the name of a buffer that the bind reads and the body writes."""
     written = {b.name for s in body for b in writes(s)}
     return next(b.name for b in reads(bind) if b.name in written)
 
 
 def _warn_of_override(asked: Asked, num_stages: int, implied: int, warn: Warn) -> None:
     if num_stages == implied:
-        said = f"`stage` alone means {implied} versions of each tile too"
+        label = f"`stage` alone means {implied} versions of each tile too"
     else:
-        said = f"each tile has {num_stages} version{'s' * (num_stages != 1)}, not the {implied} that `stage` means"
+        label = f"each tile has {num_stages} version{'s' * (num_stages != 1)}, not the {implied} that `stage` means"
     warn(
         warning(
             "depth-override",
             "num_stages overrides the depth of a manual schedule",
             asked.arguments["num_stages"].span,
-            said,
+            label,
             secondary=(Label(asked.arguments["stage"].span, f"max(stage) + 1 is {implied}"),),
             help="leave num_stages out unless this is meant",
         )
@@ -209,14 +213,14 @@ def _warn_of_override(asked: Asked, num_stages: int, implied: int, warn: Warn) -
 
 
 class _Entries:
-    """The lists of one loop against its statements."""
+    """The lists of one loop, checked against its statements."""
 
     def __init__(self, asked: Asked, forms: Forms, mistakes: Mistakes) -> None:
         self.asked, self.forms, self.mistakes = asked, forms, mistakes
         self.body, self.replayed, self.statements = forms.body, forms.replayed, forms.statements
-        self.lists: dict[str, tuple[int, ...]] = {}  # as they are without entries for replayed binds
+        self.lists: dict[str, tuple[int, ...]] = {}  # without entries for replayed binds
         self.longest = 0
-        self.is_misfit = False  # whether some list has been of a wrong length: that of the others says nothing then
+        self.is_misfit = False  # whether a list with a wrong length has been reported
 
     # ---- the lists ----
 
@@ -227,7 +231,7 @@ class _Entries:
         return stage
 
     def places(self) -> tuple[int, ...]:
-        """The order, as if the statements were numbered by it: gaps, where replayed binds were counted, close."""
+        """Read `order` as ranks from 0. Gaps that entries for replayed binds leave are closed."""
         order = self.of("order")
         self.refuse_negative("order", order)
         self.refuse_duplicates(order)
@@ -253,7 +257,7 @@ class _Entries:
         return entries
 
     def of(self, key: str) -> tuple[int, ...]:
-        """One entry per scheduled statement."""
+        """Read a list with one entry for each scheduled statement."""
         entries = self.integers(key)
         if len(entries) not in self.forms.lengths:
             self.wrong_length(key, len(entries))
@@ -265,7 +269,7 @@ class _Entries:
 
     @property
     def legacy(self) -> bool:
-        """Whether the lists have entries for replayed binds too."""
+        """Return whether the lists have entries for replayed binds too."""
         return self.longest > len(self.statements)
 
     def refuse_mixed(self, key: str, found: int) -> NoReturn:
@@ -281,7 +285,7 @@ class _Entries:
         )
 
     def judge_length(self) -> None:
-        """A statement that one list forgets, the others mostly do too: that is one mistake."""
+        """Raise without a message if a wrong length has been reported: lists mostly miss the same statement."""
         if self.is_misfit:
             raise CompileError
         self.is_misfit = True
@@ -321,7 +325,7 @@ class _Entries:
             )
 
     def refuse_deep(self, stage: tuple[int, ...]) -> None:
-        """Each stage is a step of the prologue, written out."""
+        """Refuse more than `MAX_STAGES` stages: code for each is written out in the prologue."""
         high = max(stage, default=0)
         if high >= MOST_STAGES:
             fail(
@@ -347,7 +351,7 @@ class _Entries:
     # ---- binds ----
 
     def check_binds(self, stage: tuple[int, ...], order: tuple[int, ...]) -> None:
-        """A bind in the schedule has no storage: its users run in its stage, after it."""
+        """Check that the users of a scheduled bind run in its stage, after it: a bind has no storage."""
         for mine, users in users_of_binds(self.body):
             bind = self.statements[mine]
             assert isinstance(bind, tile.Bind)
@@ -379,7 +383,7 @@ class _Entries:
         )
 
     def warn_of_binds(self, warn: Warn) -> None:
-        """The older form, where it says something that cannot be meant: one place for a bind that has several users."""
+        """Warn of a list entry for a replayed bind with several users: one entry cannot place all replays."""
         if not self.legacy:
             return
         needed = variables(self.body)
@@ -404,10 +408,10 @@ class _Entries:
                     )
                 )
 
-    # ---- what else may be asked for ----
+    # ---- other lists ----
 
     def scheduling_hints(self, stage: tuple[int, ...], warn: Warn) -> tile.SchedulingHints:
-        """`stage` is empty where it is wrong."""
+        """Read the lists for asynchronous statements, groups and waits. `stage` is empty if it has mistakes."""
         arguments = self.asked.arguments
         producers = groups = None
         sync = None
@@ -420,7 +424,7 @@ class _Entries:
         return tile.SchedulingHints(producers, groups, sync, arguments["stage"].span)
 
     def sync(self, warn: Warn) -> tuple[tuple[int, ...], ...]:
-        """For each statement those that it waits for: earlier ones, that leave something to wait for."""
+        """Read `sync`: for each statement, the earlier writing statements that it waits for."""
         argument = self.asked.arguments["sync"]
         waits = self.indices("sync")
         if len(waits) != len(self.statements):
@@ -448,7 +452,7 @@ class _Entries:
         return f"statement {number} writes no tile and no tensor"
 
     def warn_of_waits(self, waits: tuple[tuple[int, ...], ...], warn: Warn) -> None:
-        """Those that the data flow needs and `sync` leaves out."""
+        """Warn of waits that the data flow needs and `sync` leaves out."""
         needed = [data_flow(self.statements, i) for i in range(len(self.statements))]
         absent = [(i, j) for i, js in enumerate(needed) for j in js if j not in waits[i]]
         if not absent:
@@ -472,7 +476,7 @@ class _Entries:
         )
 
     def asynchronous(self, stage: tuple[int, ...], warn: Warn) -> tuple[bool, ...] | None:
-        """Which statements must be asynchronous, where anything is said about it."""
+        """Return for each statement whether it must be asynchronous, or None if no list says so."""
         arguments = self.asked.arguments
         found = None
         if "async_stages" in arguments and stage:
@@ -523,7 +527,7 @@ class _Entries:
         return found
 
     def with_copies(self, scheduling_hints: tile.SchedulingHints) -> tuple[tile.Stmt, ...]:
-        """The body, nests that must be asynchronous as copies: only those can be."""
+        """Return the body with asynchronous nests replaced by copies: only copies can be asynchronous."""
         flags = iter(scheduling_hints.asynchronous or ())
         wanted = [not again and next(flags, False) for again in self.replayed]
         return tuple(
@@ -532,19 +536,19 @@ class _Entries:
         )
 
     def groups(self, producers: tuple[bool, ...] | None) -> tuple[int, ...] | None:
-        """For each statement the group that it fills a ring with."""
+        """Return for each statement the number of its producer group, -1 for none, or None if no list says so."""
         arguments = self.asked.arguments
         if "async_producer_groups" in arguments:
             groups = self.of("async_producer_groups")
             for stmt, group, producer in zip(self.statements, groups, producers or (True,) * len(groups), strict=True):
                 if group < -1 or (group >= 0 and not producer):
-                    said = "is no asynchronous producer" if group >= 0 else "belongs to no group: write -1"
+                    reason = "is no asynchronous producer" if group >= 0 else "belongs to no group: write -1"
                     fail(
                         "manual-schedule",
                         f"{self.asked.name('async_producer_groups')} does not fit the producers",
                         arguments["async_producer_groups"].span,
                         f"holds {group}",
-                        secondary=(Label(stmt.span, said),),
+                        secondary=(Label(stmt.span, reason),),
                     )
             return groups
         if "group" not in arguments:
@@ -564,7 +568,7 @@ class _Entries:
         return tuple(found)
 
     def indices(self, key: str) -> tuple[tuple[int, ...], ...]:
-        """A list of lists of statements, by their number."""
+        """Read a list of lists of statement numbers."""
         argument = self.asked.arguments[key]
         value = argument.value
         lists = value if isinstance(value, tuple) else None
@@ -589,7 +593,7 @@ class _Entries:
 
 
 def _loads_a_tile(stmt: tile.Stmt) -> bool:
-    """Whether the statement copies from a tensor to a shared tile: what hardware can do on its own."""
+    """Return whether the statement copies from a tensor to a shared tile, as hardware can do asynchronously."""
     if isinstance(stmt, tile.Parallel):
         return as_copy(stmt) is not None
     return isinstance(stmt, tile.TileOp) and is_load(stmt)

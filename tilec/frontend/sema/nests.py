@@ -1,4 +1,4 @@
-"""T.Parallel and T.vectorized: nests of loops directly inside each other, whose iterations may all run at once."""
+"""T.Parallel and T.vectorized: nests of perfectly nested loops whose iterations are independent."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def parallel(context: Context, node: ast.For, iterable: ast.Call, path: str) -> 
 
 
 def _fixed(context: Context, stop: tile.Expr, span: Span) -> tile.Expr:
-    """The bound of a loop, which what it was read from may be written in."""
+    """Bind a loop bound that was loaded, since the body may write the buffer it was loaded from."""
     if not any(isinstance(e, tile.Load) for e in tile.walk_expr(stop)):
         return stop
     var = tile.Var(context.unique.take("stop"))
@@ -61,10 +61,10 @@ def _fixed(context: Context, stop: tile.Expr, span: Span) -> tile.Expr:
 def _iterations(
     context: Context, node: ast.For, iterable: ast.Call, path: str, nest: _Nest, steps: dict[int, _Step]
 ) -> None:
-    """A nest, or a step of it: those iterations of an extent known at run time only that begin at the step's."""
+    """Elaborate a nest, or one step of it. `steps` has the step loop of each dimension with a run-time extent."""
     variables = tuple(tile.Var(context.unique.take(name.id)) for name in nest.names)
     extents: list[int] = []
-    exists: tile.Expr | None = None  # what is so for those iterations of the step that there are
+    exists: tile.Expr | None = None  # the condition that an iteration of the last step lies within the extent
     with context.region("the loop", is_loop=True) as out:
         for place, (name, var, (start, stop)) in enumerate(zip(nest.names, variables, nest.bounds, strict=True)):
             value: tile.Expr = var if start == 0 else tile.Binary("add", var, tile.integer(start), INT32)
@@ -114,7 +114,7 @@ def _iterations(
 
 
 def _nest(context: Context, node: ast.For, iterable: ast.Call, path: str) -> _Nest:
-    """Loops directly inside each other are one nest; a T.vectorized at the end may have binds before it."""
+    """Collect perfectly nested loops as one nest. Binds may precede an innermost T.vectorized."""
     with context.held():
         call = bind(NESTS[path], *evaluate.arguments(context, iterable), iterable.span)
     head = nest_header(call, context.warn)
@@ -147,8 +147,8 @@ def _nest(context: Context, node: ast.For, iterable: ast.Call, path: str) -> _Ne
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """Variables, first and last value + 1 of each, and innermost body of elementwise loops; `asynchronous` is where
-    that is asked for."""
+    """An elementwise nest: loop variables, the half-open bounds of each, and the innermost body. `asynchronous` is the
+    span of `prefer_async`."""
 
     names: tuple[ast.Name, ...]
     bounds: tuple[tuple[int, int | tile.Expr], ...]
@@ -158,8 +158,8 @@ class _Nest:
     layout: tile.LoopLayout | None
 
     def at_once(self, place: int) -> int:
-        """How many iterations of a loop make a step where their number is not known: in the last loop, some for each
-        thread."""
+        """Return the iterations per step of a dimension with a run-time extent: some for each thread in the innermost
+        one, one in the others."""
         if place < len(self.bounds) - 1:
             return 1
         return max(_AT_ONCE // (self.width or 1), 1) * (self.width or 1)
@@ -167,7 +167,7 @@ class _Nest:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The steps of a nest along an extent known at run time only, `size` iterations each; `var` is the first."""
+    """The loop over the steps of one dimension with a run-time extent. `var` is the first of the `size` iterations."""
 
     var: tile.Var
     size: int

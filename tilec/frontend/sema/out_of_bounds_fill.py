@@ -1,4 +1,4 @@
-"""T.annotate_safe_value: what a tensor reads as where it ends, put into the statements that read it."""
+"""T.annotate_safe_value: guards the reads of a tensor, which give the fill value out of bounds."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tilec.ops.lowering import element
 def with_values(
     body: tuple[tile.Stmt, ...], values: Mapping[tile.Buffer, tile.Expr], fresh: Callable[[str], str]
 ) -> tuple[tile.Stmt, ...]:
-    """The body with every read of these tensors giving their value where it lies outside. Copies from them that may
-    leave them become elementwise nests; `fresh` gives names to their variables."""
+    """Guard the reads of these tensors, so that they give the fill value out of bounds. Copies that may leave a tensor
+    become elementwise nests; `fresh` makes the names of their variables."""
     return _Rewriter(values, fresh).body(body) if values else body
 
 
@@ -63,7 +63,7 @@ class _Rewriter:
 
 
 def _is_inside(region: tile.Region) -> bool:
-    """Whether the whole box is known to lie in the tensor."""
+    """Return whether the whole box is known to lie within the tensor."""
     forms = [affine(start) for start in region.start]
     return all(
         not form.terms and isinstance(size, int) and 0 <= form.constant <= size - extent

@@ -1,6 +1,6 @@
-"""What holds for the pipelines of a kernel once all that its roles do with them has been read.
+"""Checks of the pipelines of a kernel as a whole, after all roles have been elaborated.
 
-Then it is known who fills and who takes, and so how many threads arrive at the barriers.
+Only then are the producers and consumers known, and with them the arrival counts of the barriers.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _DOES: dict[Side, str] = {"producer": "fills", "consumer": "takes"}
 
 
 def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, mistakes: Mistakes) -> list[Stmt]:
-    """The statements, with the counts of the pipelines' barriers, and who arrives at each release. Errors:
+    """Check the pipelines, set the arrival counts of their barriers, and expand each release into its arrivals. Errors:
     `pipeline-role`, `pipeline-deadlock`, `pipeline-drain`, `stage-access`."""
     counts: dict[str, AllocBarrier] = {}
     releases: dict[tuple[str, range], Arriving] = {}
-    is_whole = not mistakes.met  # what is missing may have been an acquire
+    is_whole = not mistakes.met  # a statement with a mistake may have been an acquire
     for pipeline in pipelines.made:
         if is_whole:
             with mistakes.caught():
@@ -37,7 +37,7 @@ def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, 
             arrivals = sum(a.warps + a.by_tensor_cores for a in who.values())
             counts[barriers.name] = allocation(barriers, (max(arrivals, 1),) * pipeline.stages)
             releases |= {(barriers.name, role): a for role, a in who.items()}
-        # For who reads the trace, beside the barriers that are the first of each pipeline.
+        # For the trace: facts about the pipeline, beside the first of its barriers.
         counts[pipeline.full.name] = replace(
             counts[pipeline.full.name],
             pipeline=pipeline.name,
@@ -62,7 +62,7 @@ def _counted(stmt: Stmt, counts: Mapping[str, AllocBarrier]) -> Stmt:
 
 
 def _check_roles(pipeline: Pipeline) -> None:
-    """Some fill and others take, each warpgroup in one role."""
+    """Check that a pipeline has a producer and a consumer, and that each warpgroup is in one role only."""
     for side, other in (SIDES, SIDES[::-1]):
         if not pipeline.ends[side].roles:
             acquires = tuple(
@@ -94,7 +94,7 @@ def _check_roles(pipeline: Pipeline) -> None:
 
 
 def _check_drained(pipeline: Pipeline, cluster: Cluster) -> None:
-    """In a cluster a block must not end while another one may still signal its barriers."""
+    """Check that producers in a cluster drain: a block must not end while another one may signal its barriers."""
     producer = pipeline.ends["producer"]
     if cluster.blocks == 1 or not cluster.span.line or pipeline.function != "T.InputTilePipeline":
         return
@@ -114,26 +114,25 @@ def _check_drained(pipeline: Pipeline, cluster: Cluster) -> None:
 
 
 def _check_order(nested: Sequence[Nested]) -> None:
-    """Roles that hold a stage of one pipeline and wait for one of another wait for each other where the orders form a
-    cycle."""
-    once: dict[tuple[str, str, range], Nested] = {}
+    """Refuse acquire orders that form a cycle: roles that hold one stage and wait for another may deadlock."""
+    unique: dict[tuple[str, str, range], Nested] = {}
     for edge in nested:
-        once.setdefault((edge.held.name, edge.acquired.name, edge.role), edge)
-    for edge in once.values():
-        for way in _ways(edge.acquired, edge.held, list(once.values())):
-            if any(e.role != edge.role for e in way):
-                _refuse_cycle((edge, *way))
+        unique.setdefault((edge.held.name, edge.acquired.name, edge.role), edge)
+    for edge in unique.values():
+        for path in _ways(edge.acquired, edge.held, list(unique.values())):
+            if any(e.role != edge.role for e in path):
+                _refuse_cycle((edge, *path))
 
 
 def _ways(start: Pipeline, end: Pipeline, edges: list[Nested]) -> Iterator[tuple[Nested, ...]]:
-    """How one gets from one pipeline to the other."""
+    """Yield the paths of nested acquires from one pipeline to another."""
     for edge in edges:
         if edge.held is not start:
             continue
         if edge.acquired is end:
             yield (edge,)
         rest = [e for e in edges if e.held is not start]
-        yield from ((edge, *way) for way in _ways(edge.acquired, end, rest))
+        yield from ((edge, *path) for path in _ways(edge.acquired, end, rest))
 
 
 def _refuse_cycle(cycle: tuple[Nested, ...]) -> None:
