@@ -1,1 +1,4 @@
-"""From the syntax tree to tile IR: names resolved, constants computed, operations checked, annotations heeded."""
+"""Elaboration of the syntax tree to tile IR: resolves names, computes constants, checks operations, reads annotations.
+
+Parsing belongs to `syntax`, and transformations of whole kernels to the passes.
+"""

@@ -10,8 +10,7 @@ from tilec.support.source import Span
 
 
 def poison(scope: Scope, node: ast.Stmt) -> None:
-    """Poison the names that a statement would bind. In a compound statement, names that exist already keep their
-    value."""
+    """Poison the names that a statement would bind. Those of a compound statement that exist already are kept."""
     is_whole = isinstance(node, ast.Assign | ast.AnnotatedAssign | ast.Function)
     for name, span in bound_names(node):
         if is_whole or not scope.is_visible(name):

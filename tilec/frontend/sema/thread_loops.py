@@ -23,8 +23,7 @@ MOST_WRITTEN_OUT = 64  # iterations of a loop over the registers of an array
 
 
 def nest(context: Context, made: tile.Parallel, path: str) -> None:
-    """Emit a nest of T.Parallel, which is distributed over the threads, or of T.vectorized, which each thread may
-    run."""
+    """Emit a nest of T.Parallel, which is distributed over the threads, or of T.vectorized."""
     stores = [s for s in tile.walk(made.body) if isinstance(s, tile.Store) and not is_of_generator(context, s)]
     # Names of the thread and results of collective calls may differ between the threads that have elements.
     shared = [s for s in tile.walk(made.body) if isinstance(s, tile.Bind) and per_thread.is_common(s.value)]
@@ -72,8 +71,7 @@ def nest(context: Context, made: tile.Parallel, path: str) -> None:
 
 
 def _in_warps(made: tile.Parallel, span: Span, is_own: bool) -> tile.Parallel:
-    """Return the nest with 32 neighbours of the last dimension in each warp, so that warp-wide calls are well
-    defined."""
+    """Return the nest with 32 neighbours of the last dimension in each warp, as warp-wide calls need it."""
     loads = (
         e for s in tile.walk(made.body) for x in expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load)
     )

@@ -101,8 +101,7 @@ def refuse_call(path: str, node: ast.Call) -> NoReturn:
 
 
 def _as_statement(signature: Signature, node: ast.Call) -> str:
-    """Suggest the statement for an operation that was used as a value. Missing tiles get the names of its
-    parameters."""
+    """Suggest the statement for an operation that was used as a value. Missing tiles are named as its parameters."""
     required = [p.name for p in signature.parameters if isinstance(p.default, Required)]
     given = {p.name: arg for p, arg in zip(signature.parameters, node.args, strict=False)}
     given |= {keyword.name: keyword.value for keyword in node.keywords if keyword.name}
