@@ -42,35 +42,35 @@ def _follow(
 ) -> None:
     """Read the imports of a file into `found`. `chain` has the imports that led here, each with the file it is in."""
     for node in imports(module.body):
-        here = (importer, node.span)
+        origin = (importer, node.span)
         if not is_relative(node):
             for path in _beside(node, source):
-                if path not in found and path not in (name for name, _ in (*chain, here)):
+                if path not in found and path not in (name for name, _ in (*chain, origin)):
                     _check_depth(chain, node.span)
                     with suppress(CompileError):  # not a kernel file
                         found[path] = _read(path, node.span, source, cache_dir)
-                        _follow(found[path], path, source, cache_dir, found, (*chain, here))
+                        _follow(found[path], path, source, cache_dir, found, (*chain, origin))
             continue
-        listed = list(places(node, importer))
-        if not listed:
+        candidates = list(places(node, importer))
+        if not candidates:
             fail(
                 "import-outside",
                 "the import leaves the folder of the kernel",
                 node.span,
                 help="put what is shared beside the kernel, or into a folder there",
             )
-        for _, file, itself in listed:
+        for _, file, itself in candidates:
             named = itself if file is None or (itself is not None and _is_folder(file, source)) else file
             if named is None:
                 fail("bad-import", "`*` needs a file to take its names from", node.span)
             path = _spelled(named, source) or named
-            if path == Path(source.path).name or path in (name for name, _ in (*chain, here)):
+            if path == Path(source.path).name or path in (name for name, _ in (*chain, origin)):
                 steps = tuple(Label(span, "this import led here") for _, span in chain)
                 fail("import-cycle", f"{path} is imported while it is being read", node.span, secondary=steps)
             if path not in found:
                 _check_depth(chain, node.span)
                 found[path] = _read(path, node.span, source, cache_dir)
-                _follow(found[path], path, source, cache_dir, found, (*chain, here))
+                _follow(found[path], path, source, cache_dir, found, (*chain, origin))
 
 
 DEEPEST_CHAIN = 32

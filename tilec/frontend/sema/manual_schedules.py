@@ -93,7 +93,7 @@ def asked(call: Call, warn: Warn) -> Asked:
 
 
 def manual_schedule(
-    asked: Asked,
+    request: Asked,
     body: tuple[tile.Stmt, ...],
     warn: Warn,
     converted_ifs: list[ConvertedIf],
@@ -106,14 +106,14 @@ def manual_schedule(
     are ignored, after the mistakes are recorded."""
     known = mistakes.met
     with mistakes.caught():
-        manual = _checked(asked, body, warn, converted_ifs, names, mistakes)
+        manual = _checked(request, body, warn, converted_ifs, names, mistakes)
         if mistakes.met == known:
             return manual
     return ManualSchedule(body)
 
 
 def _checked(
-    asked: Asked,
+    request: Asked,
     body: tuple[tile.Stmt, ...],
     warn: Warn,
     converted_ifs: list[ConvertedIf],
@@ -122,17 +122,17 @@ def _checked(
 ) -> ManualSchedule:
     num_stages = None
     with mistakes.caught():
-        num_stages = _num_stages(asked)
-    given = [key for key in ("order", "stage") if key in asked.arguments]
+        num_stages = _num_stages(request)
+    given = [key for key in ("order", "stage") if key in request.arguments]
     if len(given) == 1:
-        _only_one(asked, given[0])
+        _only_one(request, given[0])
     if not given:
-        extra = next((k for k in asked.arguments if k != "num_stages"), None)
+        extra = next((k for k in request.arguments if k != "num_stages"), None)
         if extra is not None:
             fail(
                 "manual-schedule",
-                f"{asked.name(extra)} without stages",
-                asked.arguments[extra].span,
+                f"{request.name(extra)} without stages",
+                request.arguments[extra].span,
                 "it says more about a schedule that is not given",
                 help="give `stage` and `order` too, or leave it out",
             )
@@ -141,7 +141,7 @@ def _checked(
         num_stages = None  # the default, which does not override the lists
     counted, standing = with_names(body, names)
     counted, parts = gathered(counted, converted_ifs)
-    entries = _Entries(asked, Forms(counted, standing), mistakes)
+    entries = _Entries(request, Forms(counted, standing), mistakes)
     known = mistakes.met
     stage: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
@@ -154,37 +154,37 @@ def _checked(
     if mistakes.met == known:
         entries.check_binds(stage, order)
         if num_stages is not None:
-            _warn_of_override(asked, num_stages, max(stage) + 1, warn)
+            _warn_of_override(request, num_stages, max(stage) + 1, warn)
     scheduling_hints = entries.scheduling_hints(stage, warn)
     if mistakes.met > known:
         raise CompileError
     entries.warn_of_binds(warn)
     written = tuple(parts.get(Same(s), (s,)) for s in entries.with_copies(scheduling_hints))
-    scheduled = tuple(several for several, again in zip(written, entries.replayed, strict=True) if not again)
-    scheduled_body = tuple(s for several in written for s in several if Same(s) not in standing)
+    scheduled = tuple(group for group, r in zip(written, entries.replayed, strict=True) if not r)
+    scheduled_body = tuple(s for group in written for s in group if Same(s) not in standing)
     return ManualSchedule(scheduled_body, num_stages, *spread(stage, order, scheduling_hints, scheduled))
 
 
-def _num_stages(asked: Asked) -> int | None:
-    if "num_stages" not in asked.arguments:
+def _num_stages(request: Asked) -> int | None:
+    if "num_stages" not in request.arguments:
         return None
-    argument = asked.arguments["num_stages"]
+    argument = request.arguments["num_stages"]
     value = argument.value
     if not isinstance(value, int) or isinstance(value, bool):
         wanted = "must be an integer known at compile time"
-        fail("wrong-argument", f"{asked.loop}: {asked.name('num_stages')} {wanted}", argument.span, describe(value))
+        fail("wrong-argument", f"{request.loop}: {request.name('num_stages')} {wanted}", argument.span, describe(value))
     if value < 0:
-        fail("wrong-argument", f"{asked.loop}: num_stages must not be negative", argument.span)
+        fail("wrong-argument", f"{request.loop}: num_stages must not be negative", argument.span)
     return value
 
 
-def _only_one(asked: Asked, key: str) -> NoReturn:
+def _only_one(request: Asked, key: str) -> NoReturn:
     missing = "stage" if key == "order" else "order"
     fail(
         "manual-schedule",
-        f"{asked.name(key)} without `{asked.spelled[key].replace(key, missing)}`",
-        asked.arguments[key].span,
-        f"{asked.loop} needs both or neither",
+        f"{request.name(key)} without `{request.spelled[key].replace(key, missing)}`",
+        request.arguments[key].span,
+        f"{request.loop} needs both or neither",
         help="leave it out, and the schedule is solved",
     )
 
@@ -195,7 +195,7 @@ def _written_reads(bind: tile.Stmt, body: tuple[tile.Stmt, ...]) -> str:
     return next(b.name for b in reads(bind) if b.name in written)
 
 
-def _warn_of_override(asked: Asked, num_stages: int, implied: int, warn: Warn) -> None:
+def _warn_of_override(request: Asked, num_stages: int, implied: int, warn: Warn) -> None:
     if num_stages == implied:
         label = f"`stage` alone means {implied} versions of each tile too"
     else:
@@ -204,9 +204,9 @@ def _warn_of_override(asked: Asked, num_stages: int, implied: int, warn: Warn) -
         warning(
             "depth-override",
             "num_stages overrides the depth of a manual schedule",
-            asked.arguments["num_stages"].span,
+            request.arguments["num_stages"].span,
             label,
-            secondary=(Label(asked.arguments["stage"].span, f"max(stage) + 1 is {implied}"),),
+            secondary=(Label(request.arguments["stage"].span, f"max(stage) + 1 is {implied}"),),
             help="leave num_stages out unless this is meant",
         )
     )
@@ -215,8 +215,8 @@ def _warn_of_override(asked: Asked, num_stages: int, implied: int, warn: Warn) -
 class _Entries:
     """The lists of one loop, checked against its statements."""
 
-    def __init__(self, asked: Asked, forms: Forms, mistakes: Mistakes) -> None:
-        self.asked, self.forms, self.mistakes = asked, forms, mistakes
+    def __init__(self, request: Asked, forms: Forms, mistakes: Mistakes) -> None:
+        self.request, self.forms, self.mistakes = request, forms, mistakes
         self.body, self.replayed, self.statements = forms.body, forms.replayed, forms.statements
         self.lists: dict[str, tuple[int, ...]] = {}  # without entries for replayed binds
         self.longest = 0
@@ -240,7 +240,7 @@ class _Entries:
         return self.lists["order"]
 
     def integers(self, key: str) -> tuple[int, ...]:
-        argument = self.asked.arguments[key]
+        argument = self.request.arguments[key]
         value = argument.value
         items = value if isinstance(value, tuple) else ()
         entries = tuple(
@@ -250,7 +250,7 @@ class _Entries:
             odd = next((v for v in items if not isinstance(v, int) or isinstance(v, bool)), value)
             fail(
                 "wrong-argument",
-                f"{self.asked.loop}: {self.asked.name(key)} is a list of integers",
+                f"{self.request.loop}: {self.request.name(key)} is a list of integers",
                 argument.span,
                 f"it holds {describe(odd)}" if items else f"this is {describe(value)}",
             )
@@ -277,10 +277,10 @@ class _Entries:
         first = next(iter(self.lists))
         fail(
             "manual-schedule",
-            f"{self.asked.name(key)} has {found} entries, {self.asked.name(first)} has {self.longest}",
-            self.asked.arguments[key].span,
+            f"{self.request.name(key)} has {found} entries, {self.request.name(first)} has {self.longest}",
+            self.request.arguments[key].span,
             "one of the two counts binds that are replayed",
-            secondary=(Label(self.asked.arguments[first].span, f"{self.longest} entries"),),
+            secondary=(Label(self.request.arguments[first].span, f"{self.longest} entries"),),
             help=f"write {len(self.statements)} in both: such binds need none",
         )
 
@@ -305,9 +305,9 @@ class _Entries:
             notes.append(f"{names} {verb} no entry: binds are replayed at each use")
         fail(
             "manual-schedule",
-            f"{self.asked.name(key)} has {found} entr{'y' if found == 1 else 'ies'}"
+            f"{self.request.name(key)} has {found} entr{'y' if found == 1 else 'ies'}"
             f" for {wanted} statement{'s' * (wanted != 1)}",
-            self.asked.arguments[key].span,
+            self.request.arguments[key].span,
             f"one entry for the statement on each of the lines {lines}",
             secondary=tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements)),
             notes=tuple(notes),
@@ -318,8 +318,8 @@ class _Entries:
         if low < 0:
             fail(
                 "manual-schedule",
-                f"{self.asked.name(key)} must not hold negative numbers",
-                self.asked.arguments[key].span,
+                f"{self.request.name(key)} must not hold negative numbers",
+                self.request.arguments[key].span,
                 f"this holds {low}",
                 secondary=(Label(self.statements[values.index(low)].span, f"the statement with {low}"),),
             )
@@ -330,8 +330,8 @@ class _Entries:
         if high >= MOST_STAGES:
             fail(
                 "manual-schedule",
-                f"{self.asked.name('stage')} holds {high}",
-                self.asked.arguments["stage"].span,
+                f"{self.request.name('stage')} holds {high}",
+                self.request.arguments["stage"].span,
                 f"a pipeline has at most {MOST_STAGES} stages",
                 secondary=(Label(self.statements[stage.index(high)].span, f"stage {high}"),),
             )
@@ -342,8 +342,8 @@ class _Entries:
             same = [s for s, o in zip(self.statements, order, strict=True) if o == twice]
             fail(
                 "manual-schedule",
-                f"two statements have the same place in {self.asked.name('order')}",
-                self.asked.arguments["order"].span,
+                f"two statements have the same place in {self.request.name('order')}",
+                self.request.arguments["order"].span,
                 f"{twice} is there twice",
                 secondary=tuple(Label(s.span, f"order {twice}") for s in same),
             )
@@ -352,32 +352,31 @@ class _Entries:
 
     def check_binds(self, stage: tuple[int, ...], order: tuple[int, ...]) -> None:
         """Check that the users of a scheduled bind run in its stage, after it: a bind has no storage."""
-        for mine, users in users_of_binds(self.body):
-            bind = self.statements[mine]
+        for number, users in users_of_binds(self.body):
+            bind = self.statements[number]
             assert isinstance(bind, tile.Bind)
-            early = (u for u in users if stage[u] != stage[mine] or order[u] < order[mine])
+            early = (u for u in users if stage[u] != stage[number] or order[u] < order[number])
             user = next(early, None)
             if user is not None:
-                theirs = stage[user], order[user]
+                user_place = stage[user], order[user]
                 with self.mistakes.caught():
-                    self.refuse_bind(bind, self.statements[user], (stage[mine], order[mine]), theirs)
+                    self.refuse_bind(bind, self.statements[user], (stage[number], order[number]), user_place)
 
-    def refuse_bind(self, bind: tile.Bind, user: tile.Stmt, mine: tuple[int, int], theirs: tuple[int, int]) -> NoReturn:
-        name = bind.var.name
+    def refuse_bind(
+        self, bind: tile.Bind, user: tile.Stmt, bind_at: tuple[int, int], user_at: tuple[int, int]
+    ) -> NoReturn:
+        name, read = bind.var.name, _written_reads(bind, self.body)
         problem, help = "before it has its value", f"give `{name}` a lower place in `order` than what uses it"
-        if mine[0] != theirs[0]:
+        if bind_at[0] != user_at[0]:
             problem = "in another stage"
             help = f"give both one stage, or store the value to a shared tile: it has versions, `{name}` has none"
         fail(
             "bind-stage",
             f"`{name}` is used {problem}",
             user.span,
-            f"uses `{name}` in stage {theirs[0]}, place {theirs[1]} of the order",
+            f"uses `{name}` in stage {user_at[0]}, place {user_at[1]} of the order",
             secondary=(
-                Label(
-                    bind.span,
-                    f"reads {_written_reads(bind, self.body)}, which the loop writes: stage {mine[0]}, place {mine[1]}",
-                ),
+                Label(bind.span, f"reads {read}, which the loop writes: stage {bind_at[0]}, place {bind_at[1]}"),
             ),
             help=help,
         )
@@ -387,8 +386,8 @@ class _Entries:
         if not self.legacy:
             return
         needed = variables(self.body)
-        for bind, again, is_name in zip(self.body, self.replayed, self.forms.is_name, strict=True):
-            if not again or is_name or not isinstance(bind, tile.Bind):
+        for bind, is_replayed, is_name in zip(self.body, self.replayed, self.forms.is_name, strict=True):
+            if not is_replayed or is_name or not isinstance(bind, tile.Bind):
                 continue
             users = [
                 s
@@ -396,12 +395,12 @@ class _Entries:
                 if not r and bind.var in needed[place]
             ]
             if len(users) > 1:
-                shorter = ", ".join(self.asked.written(key, entries) for key, entries in self.lists.items())
+                shorter = ", ".join(self.request.written(key, entries) for key, entries in self.lists.items())
                 warn(
                     warning(
                         "legacy-schedule",
                         f"the entries for `{bind.var.name}` are ignored: it is replayed at each use",
-                        self.asked.arguments["stage"].span,
+                        self.request.arguments["stage"].span,
                         f"{self.longest} entries for {len(self.statements)} statements",
                         secondary=(Label(bind.span, "not scheduled"), *(Label(u.span, "uses it") for u in users)),
                         help=f"write {shorter}",
@@ -412,7 +411,7 @@ class _Entries:
 
     def scheduling_hints(self, stage: tuple[int, ...], warn: Warn) -> tile.SchedulingHints:
         """Read the lists for asynchronous statements, groups and waits. `stage` is empty if it has mistakes."""
-        arguments = self.asked.arguments
+        arguments = self.request.arguments
         producers = groups = None
         sync = None
         with self.mistakes.caught():
@@ -425,7 +424,7 @@ class _Entries:
 
     def sync(self, warn: Warn) -> tuple[tuple[int, ...], ...]:
         """Read `sync`: for each statement, the earlier writing statements that it waits for."""
-        argument = self.asked.arguments["sync"]
+        argument = self.request.arguments["sync"]
         waits = self.indices("sync")
         if len(waits) != len(self.statements):
             self.wrong_length("sync", len(waits))
@@ -465,7 +464,7 @@ class _Entries:
             warning(
                 "sync-incomplete",
                 f"statement {waiting} waits for statement {awaited} too, which `sync` leaves out",
-                self.asked.arguments["sync"].span,
+                self.request.arguments["sync"].span,
                 f"statement {waiting} reads {buffer}",
                 secondary=(
                     Label(self.statements[waiting].span, f"statement {waiting}"),
@@ -477,7 +476,7 @@ class _Entries:
 
     def asynchronous(self, stage: tuple[int, ...], warn: Warn) -> tuple[bool, ...] | None:
         """Return for each statement whether it must be asynchronous, or None if no list says so."""
-        arguments = self.asked.arguments
+        arguments = self.request.arguments
         found = None
         if "async_stages" in arguments and stage:
             stages = self.integers("async_stages")
@@ -485,7 +484,7 @@ class _Entries:
             if absent:
                 fail(
                     "manual-schedule",
-                    f"{self.asked.name('async_stages')} names a stage in which nothing is",
+                    f"{self.request.name('async_stages')} names a stage in which nothing is",
                     arguments["async_stages"].span,
                     f"no statement has stage {absent[0]}",
                     secondary=(Label(arguments["stage"].span, "the stages"),),
@@ -512,7 +511,7 @@ class _Entries:
             found = tuple(bool(f) for f in flags)
             for stmt, flag in zip(self.statements, flags, strict=True):
                 if flag not in (0, 1):
-                    name = self.asked.name("async_producers")
+                    name = self.request.name("async_producers")
                     fail("manual-schedule", f"{name} holds 0 and 1", arguments["async_producers"].span, f"not {flag}")
                 if flag and not _loads_a_tile(stmt):
                     with self.mistakes.caught():
@@ -529,7 +528,7 @@ class _Entries:
     def with_copies(self, scheduling_hints: tile.SchedulingHints) -> tuple[tile.Stmt, ...]:
         """Return the body with asynchronous nests replaced by copies: only copies can be asynchronous."""
         flags = iter(scheduling_hints.asynchronous or ())
-        wanted = [not again and next(flags, False) for again in self.replayed]
+        wanted = [not is_replayed and next(flags, False) for is_replayed in self.replayed]
         return tuple(
             (as_copy(s) or s) if hint and isinstance(s, tile.Parallel) else s
             for s, hint in zip(self.body, wanted, strict=True)
@@ -537,7 +536,7 @@ class _Entries:
 
     def groups(self, producers: tuple[bool, ...] | None) -> tuple[int, ...] | None:
         """Return for each statement the number of its producer group, -1 for none, or None if no list says so."""
-        arguments = self.asked.arguments
+        arguments = self.request.arguments
         if "async_producer_groups" in arguments:
             groups = self.of("async_producer_groups")
             for stmt, group, producer in zip(self.statements, groups, producers or (True,) * len(groups), strict=True):
@@ -545,7 +544,7 @@ class _Entries:
                     reason = "is no asynchronous producer" if group >= 0 else "belongs to no group: write -1"
                     fail(
                         "manual-schedule",
-                        f"{self.asked.name('async_producer_groups')} does not fit the producers",
+                        f"{self.request.name('async_producer_groups')} does not fit the producers",
                         arguments["async_producer_groups"].span,
                         f"holds {group}",
                         secondary=(Label(stmt.span, reason),),
@@ -569,13 +568,13 @@ class _Entries:
 
     def indices(self, key: str) -> tuple[tuple[int, ...], ...]:
         """Read a list of lists of statement numbers."""
-        argument = self.asked.arguments[key]
+        argument = self.request.arguments[key]
         value = argument.value
         lists = value if isinstance(value, tuple) else None
         if lists is None or not all(isinstance(m, tuple) and all(type(i) is int for i in m) for m in lists):
             fail(
                 "wrong-argument",
-                f"{self.asked.loop}: {self.asked.name(key)} is a list of lists of integers",
+                f"{self.request.loop}: {self.request.name(key)} is a list of lists of integers",
                 argument.span,
                 f"this is {describe(value)}",
             )
@@ -584,7 +583,7 @@ class _Entries:
         if wrong is not None:
             fail(
                 "manual-schedule",
-                f"{self.asked.name(key)} names statement {wrong} of {len(self.statements)}",
+                f"{self.request.name(key)} names statement {wrong} of {len(self.statements)}",
                 argument.span,
                 "statements are counted from 0",
                 secondary=tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements)),

@@ -98,12 +98,12 @@ def _holders(scope: Scope | None, value: Value) -> list[str]:
     return found
 
 
-def _is_in(whole: Value, value: Value) -> bool:
-    if whole is value:
+def _is_in(container: Value, value: Value) -> bool:
+    if container is value:
         return True
-    parts = whole if isinstance(whole, tuple) else ()
-    if isinstance(whole, Dictionary):
-        parts = tuple(e.value for e in whole.entries)
+    parts = container if isinstance(container, tuple) else ()
+    if isinstance(container, Dictionary):
+        parts = tuple(e.value for e in container.entries)
     return any(_is_in(p, value) for p in parts if isinstance(p, tuple | Dictionary))
 
 

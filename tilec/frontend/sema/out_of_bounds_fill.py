@@ -54,9 +54,9 @@ class _Rewriter:
             return new
         inside: tile.Expr | None = None
         for index, size in zip(new.indices, new.buffer.extents, strict=True):
-            reaches = tile.Binary("ge", index, tile.integer(0), BOOL)
-            ends = tile.Binary("lt", index, tile.extent_expr(size), BOOL)
-            both = tile.Binary("and", reaches, ends, BOOL)
+            not_below = tile.Binary("ge", index, tile.integer(0), BOOL)
+            not_above = tile.Binary("lt", index, tile.extent_expr(size), BOOL)
+            both = tile.Binary("and", not_below, not_above, BOOL)
             inside = both if inside is None else tile.Binary("and", inside, both, BOOL)
         assert inside is not None
         return tile.Select(inside, new, self.values[new.buffer], new.dtype)

@@ -157,19 +157,19 @@ def settled(attempt: Callable[[set[Span], Warn], T], warn: Warn) -> T:
     `attempt` adds the variables that it finds to the given set. Only the warnings of the last attempt are passed on."""
     known: set[Span] = set()
     while True:
-        found, heard = set(known), list[Diagnostic]()
+        found, warnings = set(known), list[Diagnostic]()
         try:
-            made = attempt(found, heard.append)
+            result = attempt(found, warnings.append)
         except CompileError:
             if found == known:
-                for warning in heard:
+                for warning in warnings:
                     warn(warning)
                 raise
         else:
             if found == known:
-                for warning in heard:
+                for warning in warnings:
                     warn(warning)
-                return made
+                return result
         known = found
 
 

@@ -24,7 +24,7 @@ _DOES: dict[Side, str] = {"producer": "fills", "consumer": "takes"}
 def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, mistakes: Mistakes) -> list[Stmt]:
     """Check the pipelines, set the arrival counts of their barriers, and expand each release into its arrivals. Errors:
     `pipeline-role`, `pipeline-deadlock`, `pipeline-drain`, `stage-access`."""
-    counts: dict[str, AllocBarrier] = {}
+    allocations: dict[str, AllocBarrier] = {}
     releases: dict[tuple[str, range], Arriving] = {}
     is_whole = not mistakes.met  # a statement with a mistake may have been an acquire
     for pipeline in pipelines.made:
@@ -33,13 +33,13 @@ def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, 
                 _check_roles(pipeline)
                 _check_drained(pipeline, cluster)
         for side, barriers in zip(SIDES, (pipeline.full, pipeline.empty), strict=True):
-            who = {role: arriving(statements, pipeline, role) for role in pipeline.ends[side].roles}
-            arrivals = sum(a.warps + a.by_tensor_cores for a in who.values())
-            counts[barriers.name] = allocation(barriers, (max(arrivals, 1),) * pipeline.stages)
-            releases |= {(barriers.name, role): a for role, a in who.items()}
+            arrivals_by_role = {role: arriving(statements, pipeline, role) for role in pipeline.ends[side].roles}
+            arrivals = sum(a.warps + a.by_tensor_cores for a in arrivals_by_role.values())
+            allocations[barriers.name] = allocation(barriers, (max(arrivals, 1),) * pipeline.stages)
+            releases |= {(barriers.name, role): a for role, a in arrivals_by_role.items()}
         # For the trace: facts about the pipeline, beside the first of its barriers.
-        counts[pipeline.full.name] = replace(
-            counts[pipeline.full.name],
+        allocations[pipeline.full.name] = replace(
+            allocations[pipeline.full.name],
             pipeline=pipeline.name,
             tiles=tuple(pipeline.tiles),
             bytes=payload_bytes(pipeline),
@@ -49,7 +49,7 @@ def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, 
         check_contents(statements, pipelines, mistakes)
         with mistakes.caught():
             _check_order(pipelines.nested)
-    return [_counted(stmt, counts) for stmt in with_arrivals(tuple(statements), releases)]
+    return [_counted(stmt, allocations) for stmt in with_arrivals(tuple(statements), releases)]
 
 
 def _counted(stmt: Stmt, counts: Mapping[str, AllocBarrier]) -> Stmt:
@@ -63,10 +63,11 @@ def _counted(stmt: Stmt, counts: Mapping[str, AllocBarrier]) -> Stmt:
 
 def _check_roles(pipeline: Pipeline) -> None:
     """Check that a pipeline has a producer and a consumer, and that each warpgroup is in one role only."""
-    for side, other in (SIDES, SIDES[::-1]):
+    for side, other_side in (SIDES, SIDES[::-1]):
         if not pipeline.ends[side].roles:
             acquires = tuple(
-                Label(span, f"{_spoken(role)} {_DOES[other]} it") for role, span in pipeline.ends[other].roles.items()
+                Label(span, f"{_spoken(role)} {_DOES[other_side]} it")
+                for role, span in pipeline.ends[other_side].roles.items()
             )
             fail(
                 "pipeline-role",
@@ -76,19 +77,19 @@ def _check_roles(pipeline: Pipeline) -> None:
                 secondary=acquires,
                 help=f"write `with {pipeline.name}.{side}().acquire() as tiles:` under the `with T.ws(…):` of a role",
             )
-    found = [(side, role, span) for side in SIDES for role, span in pipeline.ends[side].roles.items()]
-    for (side, role, span), (other, another, where) in combinations(found, 2):
-        if not set(role) & set(another):
+    acquires_by_role = [(side, role, span) for side in SIDES for role, span in pipeline.ends[side].roles.items()]
+    for (side, role, span), (other_side, other_role, other_span) in combinations(acquires_by_role, 2):
+        if not set(role) & set(other_role):
             continue
-        both = side != other
+        is_both_sides = side != other_side
         fail(
             "pipeline-role",
-            f"{_spoken(another)} {_DOES[other]} {pipeline.name}, which {_spoken(role)} {_DOES[side]}",
-            where,
-            "on both sides of it" if both else "some of its threads, not the others",
+            f"{_spoken(other_role)} {_DOES[other_side]} {pipeline.name}, which {_spoken(role)} {_DOES[side]}",
+            other_span,
+            "on both sides of it" if is_both_sides else "some of its threads, not the others",
             secondary=(Label(span, f"{_spoken(role)} acquires it here"),),
             help="a role that fills and takes by itself needs no pipeline: use T.Pipelined"
-            if both
+            if is_both_sides
             else "let the warpgroups of a role acquire together, or give each a `with T.ws(…):` of its own",
         )
 

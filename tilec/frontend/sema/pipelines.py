@@ -118,8 +118,8 @@ def _payload(
     tiles: dict[str, tile.Buffer] = {}
     for key, stage_tile in given:
         if not isinstance(stage_tile, tile.Buffer) or stage_tile.scope not in HELD_IN:
-            made = "T.alloc_shared, or T.alloc_tmem"
-            _bad_payload(f"a stage holds tiles made by {made}", argument.span, f"this is {describe(stage_tile)}")
+            makers = "T.alloc_shared, or T.alloc_tmem"
+            _bad_payload(f"a stage holds tiles made by {makers}", argument.span, f"this is {describe(stage_tile)}")
         here = Label(stage_tile.span, "allocated here")
         if stage_tile.scope == "tmem" and function == "T.InputTilePipeline":
             _bad_payload("inputs are tiles in shared memory", argument.span, "this holds sums", secondary=(here,))

@@ -84,8 +84,8 @@ def _tile(context: Context, call: Call, buffer: tile.Buffer, message: str) -> No
             secondary=(Label(buffer.span, "allocated here"),),
             help="T.copy it to a fragment first" if buffer.scope == "tmem" else "print what it hands on",
         )
-    by = WARPGROUP_THREADS * call.integer("warp_group_id") + WARP_THREADS * call.integer("warp_id")
-    if not 0 <= by < context.threads:
+    printer = WARPGROUP_THREADS * call.integer("warp_group_id") + WARP_THREADS * call.integer("warp_id")
+    if not 0 <= printer < context.threads:
         fail("wrong-argument", "T.print by a thread that is not there", call.span, f"T.Kernel has {context.threads}")
     source = buffer
     if buffer.scope == "fragment":
@@ -94,12 +94,12 @@ def _tile(context: Context, call: Call, buffer: tile.Buffer, message: str) -> No
             context.unique.take(f"{buffer.name}_printed"), buffer.shape, buffer.dtype, "shared", call.span
         )
         context.buffers.append(source)
-        held, shared = (
+        whole_fragment, whole_copy = (
             tile.Region(b, tuple(tile.integer(0) for _ in b.shape), b.shape, call.span) for b in (buffer, source)
         )
-        context.out.append(Copy(held, shared, span=call.span))
+        context.out.append(Copy(whole_fragment, whole_copy, span=call.span))
     # One thread of each block prints a tile or tensor; every thread prints its local array.
-    alone = None if buffer.scope == "local" else tile.Binary("eq", tile.THREAD, tile.integer(by), BOOL)
+    guard = None if buffer.scope == "local" else tile.Binary("eq", tile.THREAD, tile.integer(printer), BOOL)
     if not message and buffer.scope != "global":
         message = f"buffer<{buffer.name}, {buffer.dtype}>"
     index = tile.Var(context.unique.take("printed"))
@@ -107,7 +107,7 @@ def _tile(context: Context, call: Call, buffer: tile.Buffer, message: str) -> No
     head = f"msg='{_literal(message)}' {_PLACE}: buffer={buffer.name}, index=%d, "
     printed = _value(context, head, (index,), tile.Load(source, _coordinates(index, buffer)), call.span)
     outer, context.out = context.out, []
-    per_thread.each_thread(context, printed if alone is None else (tile.If(alone, printed, (), call.span),), call.span)
+    per_thread.each_thread(context, printed if guard is None else (tile.If(guard, printed, (), call.span),), call.span)
     loop = tile.For("serial", index, tile.integer(0), size, 1, tuple(context.out), span=call.span)
     context.out = outer
     context.out.append(thread_loops.over_registers(loop))

@@ -25,9 +25,9 @@ def keep(context: Context, condition: Argument) -> None:
         if not isinstance(var, tile.Var) or var.dtype != INT32 or _is_an_extent(context, var):
             continue
         if op == "mul" or context.ranges.get(var.name, (-1, 0))[0] < 0:
-            by, written = tile.integer(number), as_expr(Argument(context.scope.as_promised(var), condition.span))
-            written = written if op == "max" else tile.Binary("floordiv", written, by, INT32)
-            context.scope.promises.append((var, tile.Binary(op, written, by, INT32)))
+            operand, read = tile.integer(number), as_expr(Argument(context.scope.as_promised(var), condition.span))
+            read = read if op == "max" else tile.Binary("floordiv", read, operand, INT32)
+            context.scope.promises.append((var, tile.Binary(op, read, operand, INT32)))
 
 
 def _promised(condition: tile.Expr) -> Iterator[tuple[tile.Expr, Literal["mul", "max"], int]]:

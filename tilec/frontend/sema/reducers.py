@@ -172,10 +172,10 @@ def _without(value: tile.Expr, part: tile.Load, op: str) -> tile.Expr | None:
     """Return `value` without its operand `part`; None if `part` is no operand of a chain of this operator."""
     if not isinstance(value, tile.Binary) or value.op != op:
         return None
-    for mine, other in ((value.a, value.b), (value.b, value.a)):
-        if mine == part:
+    for operand, other in ((value.a, value.b), (value.b, value.a)):
+        if operand == part:
             return other
-        inner = _without(mine, part, op)
+        inner = _without(operand, part, op)
         if inner is not None:
             return replace(value, a=inner, b=other)
     return None

@@ -106,8 +106,8 @@ def _scaled(number: tile.Expr, dtype: DType, step: float, more: float) -> tile.E
 def _next(context: Context, generator: Generator, span: Span) -> tile.Expr:
     position = generator.word(2)
     number = _at(generator, position)
-    onwards = tile.Store(generator.words, (tile.integer(2),), _wide("add", position, constant(1, UINT64)), span)
-    return _kept(context, "random", number, (onwards,), span)
+    advance = tile.Store(generator.words, (tile.integer(2),), _wide("add", position, constant(1, UINT64)), span)
+    return _kept(context, "random", number, (advance,), span)
 
 
 def _at(generator: Generator, position: tile.Expr) -> tile.Expr:
@@ -126,13 +126,13 @@ def _normal(context: Context, generator: Generator, span: Span) -> tile.Expr:
     sine, cosine = (tile.Binary("mul", tile.Call(fn, (angle,), FLOAT32), size, FLOAT32) for fn in ("sin", "cos"))
     held = tile.Load(generator.spare, (tile.integer(0),))
     value = tile.Select(is_spare, held, sine, FLOAT32)
-    kept = tile.Select(is_spare, held, cosine, FLOAT32)
-    past = tile.Select(is_spare, position, _wide("add", position, constant(2, UINT64)), UINT64)
-    other = tile.Select(is_spare, constant(0, UINT64), constant(1, UINT64), UINT64)
+    next_spare = tile.Select(is_spare, held, cosine, FLOAT32)
+    next_position = tile.Select(is_spare, position, _wide("add", position, constant(2, UINT64)), UINT64)
+    next_flag = tile.Select(is_spare, constant(0, UINT64), constant(1, UINT64), UINT64)
     stores = (
-        tile.Store(generator.spare, (tile.integer(0),), kept, span),
-        tile.Store(generator.words, (tile.integer(2),), past, span),
-        tile.Store(generator.words, (tile.integer(3),), other, span),
+        tile.Store(generator.spare, (tile.integer(0),), next_spare, span),
+        tile.Store(generator.words, (tile.integer(2),), next_position, span),
+        tile.Store(generator.words, (tile.integer(3),), next_flag, span),
     )
     return _kept(context, "normal", value, stores, span)
 

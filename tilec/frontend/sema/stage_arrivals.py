@@ -37,9 +37,9 @@ def arriving(statements: Sequence[tile.Stmt], pipeline: Pipeline, role: range) -
     ]
     users = [s for s in users if held & {*reads(s), *writes(s)}]
     by_tensor_cores = [isinstance(s, tile.TileOp) and s.is_in_tensor_memory for s in users]
-    asks = any(by_tensor_cores)
-    touches = not asks or not all(by_tensor_cores)
-    return Arriving(WARPGROUP_WARPS * len(role) if touches else 0, asks)
+    has_tensor_work = any(by_tensor_cores)
+    has_thread_work = not has_tensor_work or not all(by_tensor_cores)
+    return Arriving(WARPGROUP_WARPS * len(role) if has_thread_work else 0, has_tensor_work)
 
 
 def _by_warpgroups(

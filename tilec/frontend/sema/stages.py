@@ -49,8 +49,8 @@ def acquire(
         Nested(t.owner.pipeline, made, role, t.span, span) for t in held if t.owner.pipeline is not made
     ]
     index, parity = _stage_and_parity(context, made, side, span)
-    looked = context.pipelines.looked.pop((made.name, side), None)
-    _wait(context, handle, index, parity, span, None if looked is None or looked != ready else looked)
+    try_result = context.pipelines.looked.pop((made.name, side), None)
+    _wait(context, handle, index, parity, span, None if try_result is None or try_result != ready else try_result)
     is_last = tile.Binary("eq", index, tile.integer(made.stages - 1), BOOL)
     _set(
         context,
@@ -70,13 +70,13 @@ def try_acquire(context: Context, handle: Handle, span: Span) -> tile.Var:
     made, side = handle.pipeline, handle.side
     _role(context, handle, span)
     index, parity = _stage_and_parity(context, made, side, span)
-    found = tile.Buffer(context.unique.take(f"{made.name}_found"), (1,), INT32, "shared", span)
-    context.buffers.append(found)
+    flag = tile.Buffer(context.unique.take(f"{made.name}_found"), (1,), INT32, "shared", span)
+    context.buffers.append(flag)
     is_done = tile.Call(tile.PHASE_DONE, (tile.Load(_awaited(handle), (index,)), parity), BOOL)
-    _set(context, found, tile.Select(is_done, tile.integer(1), tile.integer(0), INT32), span)
+    _set(context, flag, tile.Select(is_done, tile.integer(1), tile.integer(0), INT32), span)
     ready = tile.Var(context.unique.take(f"{made.name}_ready"), BOOL)
     context.out.append(
-        tile.Bind(ready, tile.Binary("eq", tile.Load(found, (tile.integer(0),)), tile.integer(1), BOOL), span)
+        tile.Bind(ready, tile.Binary("eq", tile.Load(flag, (tile.integer(0),)), tile.integer(1), BOOL), span)
     )
     context.pipelines.looked[made.name, side] = ready
     return ready
@@ -107,8 +107,8 @@ def _role(context: Context, handle: Handle, span: Span) -> range:
 
 def _check_room(handle: Handle, held: list[Taken], span: Span) -> None:
     """Refuse an acquire by a side that holds every stage: it would wait for ever."""
-    mine = [t for t in held if t.owner.pipeline is handle.pipeline and t.owner.side == handle.side]
-    if len(mine) >= handle.pipeline.stages:
+    own_stages = [t for t in held if t.owner.pipeline is handle.pipeline and t.owner.side == handle.side]
+    if len(own_stages) >= handle.pipeline.stages:
         stages = handle.pipeline.stages
         fail(
             "pipeline-deadlock",
@@ -116,7 +116,7 @@ def _check_room(handle: Handle, held: list[Taken], span: Span) -> None:
             span,
             "waits for ever",
             secondary=(
-                *(Label(t.span, "still held") for t in reversed(mine)),
+                *(Label(t.span, "still held") for t in reversed(own_stages)),
                 Label(handle.pipeline.span, f"{stages} stage{'s' * (stages != 1)}"),
             ),
             help="release one before, or give the pipeline more stages",

@@ -29,8 +29,8 @@ def nest(context: Context, made: tile.Parallel, path: str) -> None:
     shared = [s for s in tile.walk(made.body) if isinstance(s, tile.Bind) and per_thread.is_common(s.value)]
     others = (s for s in tile.walk(made.body) if not isinstance(s, tile.Print) and not is_of_generator(context, s))
     others = (s for s in others if s not in shared)
-    mine = [s for s in others if any(per_thread.is_varying(context, e) for e in expressions(s))]
-    is_own = bool(mine) or any(s.buffer.scope == "local" for s in stores) or bool(context.masks)
+    varying = [s for s in others if any(per_thread.is_varying(context, e) for e in expressions(s))]
+    is_own = bool(varying) or any(s.buffer.scope == "local" for s in stores) or bool(context.masks)
     if shared:
         made = _in_warps(made, shared[0].span, is_own or path != "T.Parallel")
     if not is_own:
@@ -41,7 +41,7 @@ def nest(context: Context, made: tile.Parallel, path: str) -> None:
         fail(
             "thread-dependent",
             "an element of T.Parallel depends on the thread",
-            (mine or stores)[0].span,
+            (varying or stores)[0].span,
             "whichever thread has the element",
             secondary=(Label(made.span, "shares its elements among the threads"),),
             help="write T.vectorized or T.serial for what each thread does for itself",
@@ -166,11 +166,11 @@ def over_registers(loop: tile.For) -> tile.For:
         or any(isinstance(s, tile.TileOp) for s in stmts)
     ):
         return loop
-    places = [s.indices for s in stmts if isinstance(s, tile.Store) and s.buffer.scope == "local"]
+    indices_in_registers = [s.indices for s in stmts if isinstance(s, tile.Store) and s.buffer.scope == "local"]
     for s in stmts:
         loads = (e for x in expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load))
-        places += (e.indices for e in loads if e.buffer.scope == "local")
-    return replace(loop, kind="unroll") if any(_names(indices, loop.var) for indices in places) else loop
+        indices_in_registers += (e.indices for e in loads if e.buffer.scope == "local")
+    return replace(loop, kind="unroll") if any(_names(indices, loop.var) for indices in indices_in_registers) else loop
 
 
 def _names(indices: tuple[tile.Expr, ...], var: tile.Var) -> bool:

@@ -109,8 +109,8 @@ def coordinates(scheduler: TileScheduler, tile_index: tile.Expr) -> tuple[tile.E
     base = _binary("mul", _binary("floordiv", tile_index, panel), width)
     inside = _binary("floormod", tile_index, panel)
     if _binary("floormod", scheduler.secondary, width) != tile.integer(0):
-        left = _binary("sub", scheduler.secondary, base)
-        width = _binary("max", tile.integer(1), _binary("min", width, left))
+        remaining = _binary("sub", scheduler.secondary, base)
+        width = _binary("max", tile.integer(1), _binary("min", width, remaining))
     fast, slow = _binary("floordiv", inside, width), _binary("add", base, _binary("floormod", inside, width))
     return (fast, slow) if scheduler.by_columns else (slow, fast)
 

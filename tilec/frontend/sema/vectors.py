@@ -37,8 +37,8 @@ def wide_load(context: Context, call: Call) -> Value:
     access = _extended(_access(call, "src", wide), call, "src", wide)
     lanes = loaded(context, access, call["src"].span)
     if "pred" in call.arguments and call["pred"].value is not None:
-        holds = _predicate(call)
-        lanes = Lanes(tuple(tile.Select(holds, p, constant(0, p.dtype), p.dtype) for p in lanes.parts))
+        condition = _predicate(call)
+        lanes = Lanes(tuple(tile.Select(condition, p, constant(0, p.dtype), p.dtype) for p in lanes.parts))
     words = with_bits(kept(context, "words", lanes, call.span), UINT32)
     return words if len(words.parts) > 1 else words.parts[0]
 
@@ -65,12 +65,12 @@ def wide_store(context: Context, call: Call) -> None:
     """Elaborate T.stg128 or another wide store."""
     wide = WIDE[call.name]
     access = _extended(_access(call, "dst", wide), call, "dst", wide)
-    holds = _predicate(call) if "pred" in call.arguments and call["pred"].value is not None else None
+    condition = _predicate(call) if "pred" in call.arguments and call["pred"].value is not None else None
     value = call["value"].value
     source = value if isinstance(value, Lanes) else Lanes((as_expr(call["value"]),))
     if source.dtype.bits * len(source.parts) != wide.bits:
         call.refuse("value", f"of {wide.bits} bits")
-    stored(context, access, Argument(with_bits(source, access.buffer.dtype), call["value"].span), call.span, holds)
+    stored(context, access, Argument(with_bits(source, access.buffer.dtype), call["value"].span), call.span, condition)
 
 
 def stored(context: Context, access: Access, argument: Argument, span: Span, holds: tile.Expr | None = None) -> None:

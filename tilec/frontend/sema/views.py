@@ -85,8 +85,8 @@ def view(call: Arguments, names: UniqueNames) -> tuple[tile.Buffer, tile.Buffer]
             else "put elements together with shifts, and take them apart with T.reinterpret",
         )
     has_shape = call["shape"].value is not None
-    alike = resized(source.shape, source.dtype, dtype)
-    shape = as_shape(call["shape"], f"the shape of {call.name}") if has_shape else alike
+    resized_shape = resized(source.shape, source.dtype, dtype)
+    shape = as_shape(call["shape"], f"the shape of {call.name}") if has_shape else resized_shape
     total = math.prod(source.shape) * source.dtype.bits // dtype.bits
     if shape is None or math.prod(shape) != total or resized(shape, dtype, source.dtype) is None:
         found = f"{source.name} has rows of {source.shape[-1]} elements" if shape is None else f"{show_shape(shape)}"
@@ -207,8 +207,8 @@ class _Views:
     def on_a_copy(self, op: tile.TileOp) -> tuple[tile.Stmt, ...]:
         """Run an operation that accepts whole tiles only on copies with the shapes of the views."""
         effects = registry.get(op.name).effects(op)
-        before: list[tile.Stmt] = []
-        after: list[tile.Stmt] = []
+        loads: list[tile.Stmt] = []
+        stores: list[tile.Stmt] = []
         regions: list[tile.Region] = []
         for region in op.regions:
             seen = region.buffer
@@ -230,11 +230,11 @@ class _Views:
                 tile.Region(b, tuple(tile.integer(0) for _ in b.shape), b.shape, op.span) for b in (buffer, seen)
             )
             if region in effects.reads or not region.is_whole:
-                before += self.stmt(Copy(of_view, whole, span=op.span))
+                loads += self.stmt(Copy(of_view, whole, span=op.span))
             if region in effects.writes:
-                after += self.stmt(Copy(whole, of_view, span=op.span))
+                stores += self.stmt(Copy(whole, of_view, span=op.span))
             regions.append(replace(region, buffer=buffer))
-        return *before, op.with_regions(tuple(regions)), *after
+        return *loads, op.with_regions(tuple(regions)), *stores
 
     def box(self, region: tile.Region) -> tile.Region | None:
         """Return the box of the source with the same elements in the same order, or None if there is none."""
@@ -245,12 +245,12 @@ class _Views:
             return None
         start: list[tile.Expr] = []
         extent: list[int] = []
-        for mine, its in groups(region.buffer.shape, source.shape):
-            sizes, others = [region.buffer.shape[d] for d in mine], [source.shape[d] for d in its]
-            extents = [region.extent[d] for d in mine]
-            if len(its) == 1:
-                starts = [region.start[d] for d in mine]
-                first = next((k for k, e in enumerate(extents) if e != 1), len(mine) - 1)
+        for view_dims, source_dims in groups(region.buffer.shape, source.shape):
+            sizes, source_sizes = [region.buffer.shape[d] for d in view_dims], [source.shape[d] for d in source_dims]
+            extents = [region.extent[d] for d in view_dims]
+            if len(source_dims) == 1:
+                starts = [region.start[d] for d in view_dims]
+                first = next((k for k, e in enumerate(extents) if e != 1), len(view_dims) - 1)
                 inner = zip(starts[first + 1 :], extents[first + 1 :], sizes[first + 1 :], strict=True)
                 if any(e != size or at != tile.integer(0) for at, e, size in inner):
                     return None
@@ -259,8 +259,8 @@ class _Views:
                 start.append(fold_expr(linear(starts, sizes)))
                 extent.append(math.prod(extents))
             elif extents == sizes:
-                start += [tile.integer(0)] * len(its)
-                extent += others
+                start += [tile.integer(0)] * len(source_dims)
+                extent += source_sizes
             else:
                 return None
         box = tile.Region(source, tuple(start), tuple(extent), region.span)

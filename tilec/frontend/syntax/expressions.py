@@ -23,19 +23,19 @@ _COMPARISONS: Mapping[str, ast.CompareOp] = {op: op for op in get_args(ast.Compa
 def assignable(target: ast.Expr) -> ast.Expr:
     match target:
         case ast.Name() | ast.Subscript() | ast.Attribute():
-            what = ""
+            described = ""
         case ast.Tuple(items=items) | ast.List(items=items):
-            what = ""
+            described = ""
             for item in items:
                 if isinstance(item, ast.Starred):
                     fail("syntax", "`*` cannot be assigned to", item.span, help="name the items one by one")
                 assignable(item)
         case ast.Call():
-            what = "a call"
+            described = "a call"
         case _:
-            what = "an expression"
-    if what:
-        fail("bad-target", f"{what} cannot be assigned to", target.span, "names and elements of buffers can")
+            described = "an expression"
+    if described:
+        fail("bad-target", f"{described} cannot be assigned to", target.span, "names and elements of buffers can")
     return target
 
 
@@ -117,15 +117,15 @@ def _string(tree: Branch, depth: int) -> ast.Expr:
                 if piece.shown:
                     parts.append(ast.String(piece.shown, span))
                 parts.append(ast.Formatted(value, piece.conversion, piece.spec, span))
-    merged: list[ast.String | ast.Formatted] = []
+    merged_parts: list[ast.String | ast.Formatted] = []
     for part in parts:
-        if isinstance(part, ast.String) and merged and isinstance(before := merged[-1], ast.String):
-            merged.pop()
+        if isinstance(part, ast.String) and merged_parts and isinstance(before := merged_parts[-1], ast.String):
+            merged_parts.pop()
             part = ast.String(before.value + part.value, span)
-        merged.append(part)
-    if all(isinstance(part, ast.String) for part in merged) and not _is_joined(tree):
-        return ast.String("".join(p.value for p in merged if isinstance(p, ast.String)), span)
-    return ast.JoinedString(tuple(p for p in merged if not isinstance(p, ast.String) or p.value), span)
+        merged_parts.append(part)
+    if all(isinstance(part, ast.String) for part in merged_parts) and not _is_joined(tree):
+        return ast.String("".join(p.value for p in merged_parts if isinstance(p, ast.String)), span)
+    return ast.JoinedString(tuple(p for p in merged_parts if not isinstance(p, ast.String) or p.value), span)
 
 
 def _embedded(text: str, span: Span) -> ast.Expr:

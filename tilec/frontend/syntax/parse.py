@@ -37,10 +37,10 @@ def parse_mended(source: SourceFile) -> tuple[ast.Module, bool]:
     try:
         return ast.Module(_statements(source.text), whole), True
     except CompileError:
-        left = recover.Repairs()
+        repairs = recover.Repairs()
     body: list[ast.Stmt] = []
     for piece in top_level(source.text):
-        body.extend(recover.mended(_placed(piece.text, piece.line), _statements, left))
+        body.extend(recover.mended(_placed(piece.text, piece.line), _statements, repairs))
     return ast.Module(tuple(body), whole), False
 
 

@@ -28,19 +28,19 @@ _BLOCKS = {"except", "finally"}
 def mistakes(text: str, last_line: int, read: Callable[[str], object]) -> tuple[Diagnostic, ...]:
     """Return the errors that `read` raises up to `last_line`, with the rest of the text as context."""
     found: list[Diagnostic] = []
-    reached = 0
-    left = _LONGEST
-    while len(found) < Mistakes.MOST and (left > 0 or not found):
-        left -= len(text)
+    last_error_line = 0
+    budget = _LONGEST
+    while len(found) < Mistakes.MOST and (budget > 0 or not found):
+        budget -= len(text)
         try:
             read(text)
             break
         except CompileError as error:
             (diagnostic,) = error.diagnostics
         line = diagnostic.primary.span.line if diagnostic.primary else 0
-        if not reached < line or (found and line > last_line):
+        if not last_error_line < line or (found and line > last_line):
             break
-        reached = line
+        last_error_line = line
         lines = text.split("\n")
         word = _WORD.match(lines[line - 1])
         if not (found and word and word[1] in _BLOCKS):
