@@ -81,10 +81,11 @@ def _check_roles(pipeline: Pipeline) -> None:
     for (side, role, span), (other_side, other_role, other_span) in combinations(acquires_by_role, 2):
         if not set(role) & set(other_role):
             continue
+        first, second = (f"{_spoken(r)} {_DOES[s]}" for s, r in ((side, role), (other_side, other_role)))
         is_both_sides = side != other_side
         fail(
             "pipeline-role",
-            f"{_spoken(other_role)} {_DOES[other_side]} {pipeline.name}, which {_spoken(role)} {_DOES[side]}",
+            f"{second} {pipeline.name}, which {first}",
             other_span,
             "on both sides of it" if is_both_sides else "some of its threads, not the others",
             secondary=(Label(span, f"{_spoken(role)} acquires it here"),),
