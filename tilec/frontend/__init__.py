@@ -1,1 +1,4 @@
-"""Kernel text to tile IR: `syntax` makes the tree, `sema` gives it meaning. Nothing here knows of schedules or code."""
+"""The front end: `syntax` parses kernel text to a syntax tree, `sema` elaborates the tree to tile IR.
+
+Schedules and generated code do not belong here.
+"""

@@ -1,7 +1,7 @@
-"""Reads the files beside a kernel file that it imports, and those that they import. No other file is looked at.
+"""Reads the files that a kernel file imports from its folder, transitively. No other file is read.
 
-What `from .file import name` names must be there, and must be a kernel file. `from file import name` is as often about
-a package: it is read if there is such a file, and if that can be read.
+The file of `from .file import name` must exist and be a kernel file. `from file import name` may mean an installed
+package: the file is read if it exists and can be parsed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 def read_imports(module: ast.Module, source: SourceFile, cache_dir: Path | None = None) -> Mapping[str, ast.Module]:
-    """The imported files by path, seen from the folder of `source`, which learns their text. Spans name the file."""
+    """Return the imported files by path relative to the folder of `source`, and add their text to `source`.
+
+    Spans name the file."""
     found: dict[str, ast.Module] = {}
     _follow(module, "", source, cache_dir, found, ())
     return found
@@ -38,41 +40,41 @@ def _follow(
     found: dict[str, ast.Module],
     chain: Sequence[tuple[str, Span]],
 ) -> None:
-    """`chain` are the imports that led here, each with the file that it stands in."""
+    """Read the imports of a file into `found`. `chain` has the imports that led here, each with the file it is in."""
     for node in imports(module.body):
-        here = (importer, node.span)
+        origin = (importer, node.span)
         if not is_relative(node):
             for path in _beside(node, source):
-                if path not in found and path not in (name for name, _ in (*chain, here)):
+                if path not in found and path not in (name for name, _ in (*chain, origin)):
                     _check_depth(chain, node.span)
-                    with suppress(CompileError):  # some other Python
+                    with suppress(CompileError):  # not a kernel file
                         found[path] = _read(path, node.span, source, cache_dir)
-                        _follow(found[path], path, source, cache_dir, found, (*chain, here))
+                        _follow(found[path], path, source, cache_dir, found, (*chain, origin))
             continue
-        listed = list(places(node, importer))
-        if not listed:
+        candidates = list(places(node, importer))
+        if not candidates:
             fail(
                 "import-outside",
                 "the import leaves the folder of the kernel",
                 node.span,
                 help="put what is shared beside the kernel, or into a folder there",
             )
-        for _, file, itself in listed:
+        for _, file, itself in candidates:
             named = itself if file is None or (itself is not None and _is_folder(file, source)) else file
             if named is None:
                 fail("bad-import", "`*` needs a file to take its names from", node.span)
             path = _spelled(named, source) or named
-            if path == Path(source.path).name or path in (name for name, _ in (*chain, here)):
+            if path == Path(source.path).name or path in (name for name, _ in (*chain, origin)):
                 steps = tuple(Label(span, "this import led here") for _, span in chain)
                 fail("import-cycle", f"{path} is imported while it is being read", node.span, secondary=steps)
             if path not in found:
                 _check_depth(chain, node.span)
                 found[path] = _read(path, node.span, source, cache_dir)
-                _follow(found[path], path, source, cache_dir, found, (*chain, here))
+                _follow(found[path], path, source, cache_dir, found, (*chain, origin))
 
 
 DEEPEST_CHAIN = 32
-"""Files that import each other one after the other. Each is read inside the one before."""
+"""The most files in a chain of imports. Each is read recursively inside the one before."""
 
 
 def _check_depth(chain: Sequence[tuple[str, Span]], span: Span) -> None:
@@ -86,7 +88,7 @@ def _check_depth(chain: Sequence[tuple[str, Span]], span: Span) -> None:
 
 
 def _beside(node: ast.Import, source: SourceFile) -> list[str]:
-    """The files that an import names which may be about a package."""
+    """Return the existing files that an import without a leading dot names. It may mean a package instead."""
     folder = Path(source.path).parent
     top = (node.module or node.names[0].name).split(".")[0]
     if not any((folder / path).exists() for path in spellings(f"{top}.tl")[:2]) and not (folder / top).is_dir():
@@ -100,7 +102,7 @@ def _spelled(path: str, source: SourceFile) -> str | None:
 
 
 def _is_folder(path: str, source: SourceFile) -> bool:
-    """Whether there is a folder of that name, and no such file."""
+    """Return whether there is a folder of that name, and no such file."""
     return _spelled(path, source) is None and (Path(source.path).parent / path).with_suffix("").is_dir()
 
 
@@ -125,7 +127,7 @@ def _read(path: str, at: Span, source: SourceFile, cache_dir: Path | None) -> as
 
 
 def _check_inside(place: Path, at: Span, source: SourceFile) -> None:
-    """No link leads to a file that lies elsewhere than the kernel, whose own place may be a link: builds make such."""
+    """Refuse a link that leads out of the folder of the kernel. The kernel itself may be a link."""
     with suppress(OSError, RuntimeError):  # links in a circle: reading says so
         real = place.resolve()
         kernel = Path(source.path)

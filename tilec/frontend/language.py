@@ -1,7 +1,7 @@
-"""The names of the kernel language, and what each is for: what documents and editors say of them.
+"""The names of the kernel language with their documentation, for the documents and for editors.
 
-Operations and functions have their texts beside their code in tilec/ops; the others stand here, with the functions that
-look at a call of them.
+Operations and functions have their texts beside their code in tilec/ops. The others are here, with the functions that
+check a call of them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """`checks` are the functions that look at a call of it, and so report what is wrong."""
+    """One or several names with the same meaning. `checks` are the functions that report mistakes in their use."""
 
     names: tuple[str, ...]
     signature: Signature | str
@@ -532,7 +532,7 @@ EXPRESSIONS: dict[str, str] = {
 
 
 def written(spelled: Signature) -> str:
-    """`T.copy(src, dst)` with the defaults of what may be left out."""
+    """Return a signature as text, with defaults, as `T.copy(src, dst)`."""
     shown = ["*args"] if spelled.variadic else []
     for parameter in spelled.parameters:
         if not parameter.supported:
@@ -544,7 +544,7 @@ def written(spelled: Signature) -> str:
 
 
 def written_parameter(parameter: signature.Parameter) -> str:
-    """`clear_accum=False`, or the name alone where it has no default."""
+    """Return a parameter as text, as `clear_accum=False`, or its name alone if it has no default."""
     value = parameter.default
     if isinstance(value, Required):
         return parameter.name
@@ -558,7 +558,7 @@ KINDS = {"int": "signed integer", "uint": "unsigned integer", "float": "float", 
 
 @cache
 def documented() -> dict[str, Name]:
-    """Every `T.*` name, and each of Python's that kernels may use, with what there is to say about it."""
+    """Return the entry of every `T.*` name, and of each Python name that kernels may use."""
     return {name: entry for entry in _entries() for name in entry.names}
 
 
@@ -589,12 +589,12 @@ def _entries() -> Iterator[Name]:
         yield from (Name((name,), row.signature, row.doc) for name, row in table.items())
     for name, dtype in BY_NAME.items():
         also = "" if name == dtype.name else f", {dtype.name}"
-        told = f"The {KINDS[dtype.kind]} of {dtype.bits} bits{also}; as a function it converts to it."
-        yield Name((f"T.{name}",), f"T.{name}(x)", told)
+        text = f"The {KINDS[dtype.kind]} of {dtype.bits} bits{also}; as a function it converts to it."
+        yield Name((f"T.{name}",), f"T.{name}(x)", text)
     for name in (*python.NAMES, *python.MATH_CONSTANTS):
         yield Name((name,), name, "Python's own, on values known at compile time.")
 
 
 def meaning(name: Name) -> str:
-    """Its text, as one paragraph."""
+    """Return the meaning of a name as one paragraph."""
     return " ".join(cleandoc(name.meaning).split())

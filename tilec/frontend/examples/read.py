@@ -1,7 +1,7 @@
 """The examples of the language reference: `tilec explain T.copy` and docs/language/ show them.
 
 Each page has a file of kernels, in which a line `# ---- T.copy, T.fill ----` begins the example of these names.
-`values.txt` has a call in each line, and what it gives. They are read when something first asks for them.
+Each line of `values.txt` has a call and its value. The files are read at the first use.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tilec.support.records import dataclass
 
 FOLDER = Path(__file__).parent
 HEAD = "import tilelang.language as T\n\n\n"
-"""What stands above each example."""
+"""The first lines of each example."""
 _TITLE = re.compile(r"^# ---- (.*?) ----\n", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"(?:T|tilelang)\.\w+")
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel that shows what `names` do. It is for `target`, or for the one that is taken by default."""
+    """An example of `names`, for `target` or for the default one."""
 
     names: tuple[str, ...]
     text: str
@@ -30,7 +30,7 @@ class Kernel:
 
 @cache
 def kernels(page: str) -> tuple[Kernel, ...]:
-    """Return the examples of a page of the reference; a page without a file has none."""
+    """Return the example kernels of a page of the reference. A page without a file has none."""
     path = FOLDER / f"{page}.tl"
     if not path.is_file():
         return ()
@@ -45,7 +45,7 @@ def _kernel(title: str, text: str) -> Kernel:
 
 @cache
 def values() -> dict[str, str]:
-    """Return the lines of `values.txt`, each by the names that it is the first one to use."""
+    """Return the lines of `values.txt` by name: for each name the first line that uses it."""
     found: dict[str, str] = {}
     for line in (FOLDER / "values.txt").read_text(encoding="utf-8").splitlines():
         for name in _NAME.findall(line):

@@ -1,1 +1,1 @@
-"""Names of the language that are written in it, one `.tl` file for each subject, and `read`, which looks them up."""
+"""Functions of the language that are written in it: one `.tl` file for each subject, and `read`, which parses them."""

@@ -1,4 +1,4 @@
-"""The definitions of the prelude. A file of it is read when something first asks for one of its names."""
+"""The functions of the prelude. A file is parsed at the first use of one of its names."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FILES: dict[str, tuple[str, ...]] = {
     "numbers": ("T.clamp",),
     "indices": ("T.index_to_coordinates", "T.linear_index"),
 }  # fmt: skip
-"""The names by the file that defines them, there without the `T.`."""
+"""The names by the file that defines them. In the files they have no `T.`."""
 NAMES: dict[str, str] = {name: file for file, names in FILES.items() for name in names}
 """The files by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """`parameters` are the names that `body` knows the arguments by; with a variadic signature it is one, of all."""
+    """A function of the prelude. `parameters` names its arguments in `body`, with one name for all if variadic."""
 
     signature: Signature
     doc: str
@@ -36,7 +36,7 @@ class Definition:
 
 
 def definition(name: str) -> Definition:
-    """That of one of `NAMES`."""
+    """Return the definition of one of `FILE_BY_NAME`."""
     return _definitions(NAMES[name])[name]
 
 

@@ -1,8 +1,8 @@
-"""Macros: what they are given, and what they return.
+"""Arguments and results of macros.
 
 The statements up to a `return` become the kernel's, and a branch that returns has the rest of the body as its other
-side. Where a condition is known only at run time, both sides are there. A value is then chosen by the condition, of
-sides that do nothing else; where there is none, each side does what it does.
+side. Both sides are elaborated where the condition is known only at run time. If they return values, the condition
+selects one, and neither side may do anything else. If they return none, they become the branches of an `if`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tilec.support.source import Span
 _REFERENCES = (Member("T.Ref"), Member("T.Var"))
 
 
-# ---- parameters that the macro sets: given the place, not what it holds ----------------------------------------------
+# ---- parameters passed by reference ----------------------------------------------------------------------------------
 
 
 def references(
     context: Context, macro: ast.Function, positional: list[Argument], keywords: dict[str, Argument]
 ) -> tuple[list[Argument], dict[str, Argument]]:
-    """The arguments of a macro, with places for the parameters of type T.Ref."""
+    """Return the arguments of a macro call, with references to variables or elements for parameters of type T.Ref."""
     names = {p.name for p in macro.params if _is_reference(context, p.annotation)}
     count = len(macro.params)
     placed = [
@@ -44,7 +44,7 @@ def _is_reference(context: Context, annotation: ast.Expr | None) -> bool:
 
 
 def _reference(context: Context, argument: Argument, name: str) -> Argument:
-    """A variable itself, or an element of a buffer; its indices are those of now."""
+    """Make a reference to a variable, or to an element of a buffer with its indices evaluated now."""
     value = argument.value
     if isinstance(value, tile.Load | HeldAccess) and value.buffer.name in context.mutable:
         return Argument(value.buffer, argument.span)
@@ -68,11 +68,11 @@ def _now(context: Context, index: tile.Expr, span: Span) -> tile.Expr:
     return now
 
 
-# ---- what it returns -------------------------------------------------------------------------------------------------
+# ---- results ---------------------------------------------------------------------------------------------------------
 
 
 def returned(context: Context, statements: tuple[ast.Stmt, ...]) -> Value:
-    """Carry out the statements of a macro up to where it returns, and what it returns."""
+    """Elaborate the statements of a macro up to its `return`, and return the value of that."""
     for place, statement in enumerate(statements):
         match statement:
             case ast.Return(value=value):
@@ -96,7 +96,7 @@ def returned(context: Context, statements: tuple[ast.Stmt, ...]) -> Value:
 
 
 def _returns(statement: ast.Stmt) -> bool:
-    """Whether a `return` of this function stands in it."""
+    """Return whether the statement contains a `return` of this function."""
     if isinstance(statement, ast.Function):
         return False
     if isinstance(statement, ast.Return):
@@ -125,7 +125,7 @@ def _either(
     orelse: tuple[ast.Stmt, ...],
     node: ast.If,
 ) -> Value:
-    """What one of two sides returns, each with all that follows on it."""
+    """Elaborate both sides of a run-time condition, each with the statements after it, and select the result."""
     where = node.condition.span
     with context.guarded(), context.ledger.parting(where) as paths:
         with paths.path("holds", where), context.region("the branch", is_loop=False) as done:
@@ -146,7 +146,7 @@ def _either(
             secondary=(Label(acts[0].span, "done on one side"),),
             help="let the macro write its result to a tile, or return a value that T.if_then_else chooses",
         )
-    context.out += (*done, *otherwise)  # names of values, which do no harm on the other side
+    context.out += (*done, *otherwise)  # binds have no effect where the other side runs
     return _chosen(argument, first, second, node.span)
 
 

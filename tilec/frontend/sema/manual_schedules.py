@@ -1,9 +1,10 @@
-"""Schedules written by hand: `stage`, `order` and their like, from T.Pipelined or from the annotations of a plain loop,
-checked against the statements of the body.
+"""Manual schedules: `stage`, `order` and related lists, checked against the statements of the loop.
 
-A replayable bind takes no entry (see `analysis.scalar_definitions`). Lists may have one for each of them too, or for
-all names that get a value, as in TileLang (`sema.listed_statements`): entries for what is no statement here are
-dropped."""
+The lists are arguments of T.Pipelined, or annotations of a plain loop.
+
+A replayable bind needs no entry (see `analysis.scalar_definitions`). As in TileLang, lists may also have an entry for
+each such bind, or for each name that gets a value (`sema.listed_statements`). Entries without a statement are dropped.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ RAW = {
     "software_pipeline_async_producers": "async_producers",
     "software_pipeline_async_producer_groups": "async_producer_groups",
 }
-"""The annotations of a loop that say how it is pipelined, and the names they go by here."""
+"""The loop annotations that control pipelining, and the key of each in a `ScheduleRequest`."""
 
 MOST_STAGES = 64
 
@@ -42,7 +43,7 @@ UNROLLING = ("pragma_unroll_explicit", "pragma_unroll_factor")  # read with the 
 
 @dataclass(frozen=True, slots=True)
 class ManualSchedule:
-    """`body` is that of the loop, with nests that must be asynchronous as copies."""
+    """The lists of a loop, and its `body`, in which nests that must be asynchronous are copies."""
 
     body: tuple[tile.Stmt, ...]
     num_stages: int | None = None
@@ -53,7 +54,8 @@ class ManualSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a loop's head asks for, by the names of `RAW` and T.Pipelined's own."""
+    """The scheduling arguments of a loop, by the keys of `ANNOTATION_KEYS` and the parameters of T.Pipelined; `spelled`
+    has the spelling of each key in the source."""
 
     loop: str
     arguments: dict[str, Argument]
@@ -63,13 +65,13 @@ class Asked:
         return f"`{self.spelled[key]}`"
 
     def written(self, key: str, entries: tuple[int, ...]) -> str:
-        """The list as it would stand in the source: a keyword, or an annotation."""
+        """Format a list as source text: a keyword argument, or an annotation."""
         spelled = self.spelled[key]
         return f"{spelled}={list(entries)}" if spelled == key else f'"{spelled}": {list(entries)}'
 
 
 def asked(call: Call, warn: Warn) -> Asked:
-    """The parameters and annotations of a loop that are given; an empty list is none."""
+    """Collect the scheduling arguments and annotations of a loop. An empty list counts as absent."""
     found: dict[str, Argument] = {}
     spelled: dict[str, str] = {}
     for key in ("num_stages", "stage", "order", "sync", "group"):
@@ -91,25 +93,27 @@ def asked(call: Call, warn: Warn) -> Asked:
 
 
 def manual_schedule(
-    asked: Asked,
+    request: Asked,
     body: tuple[tile.Stmt, ...],
     warn: Warn,
     converted_ifs: list[ConvertedIf],
     names: Sequence[Named] = (),
     mistakes: Mistakes = AT_ONCE,
 ) -> ManualSchedule:
-    """`num_stages`, `stage`, `order` and their like, checked against the statements of the body; those of each of
-    `converted_ifs` count as one, and `names` may count too. Lists with mistakes are as if they were not given."""
+    """Check the scheduling arguments of a loop against the statements of its body, and build the schedule.
+
+    The statements of each of `converted_ifs` count as one, and lists may have entries for `names`. Lists with mistakes
+    are ignored, after the mistakes are recorded."""
     known = mistakes.met
     with mistakes.caught():
-        manual = _checked(asked, body, warn, converted_ifs, names, mistakes)
+        manual = _checked(request, body, warn, converted_ifs, names, mistakes)
         if mistakes.met == known:
             return manual
     return ManualSchedule(body)
 
 
 def _checked(
-    asked: Asked,
+    request: Asked,
     body: tuple[tile.Stmt, ...],
     warn: Warn,
     converted_ifs: list[ConvertedIf],
@@ -118,26 +122,26 @@ def _checked(
 ) -> ManualSchedule:
     num_stages = None
     with mistakes.caught():
-        num_stages = _num_stages(asked)
-    given = [key for key in ("order", "stage") if key in asked.arguments]
+        num_stages = _num_stages(request)
+    given = [key for key in ("order", "stage") if key in request.arguments]
     if len(given) == 1:
-        _only_one(asked, given[0])
+        _only_one(request, given[0])
     if not given:
-        extra = next((k for k in asked.arguments if k != "num_stages"), None)
+        extra = next((k for k in request.arguments if k != "num_stages"), None)
         if extra is not None:
             fail(
                 "manual-schedule",
-                f"{asked.name(extra)} without stages",
-                asked.arguments[extra].span,
+                f"{request.name(extra)} without stages",
+                request.arguments[extra].span,
                 "it says more about a schedule that is not given",
                 help="give `stage` and `order` too, or leave it out",
             )
         return ManualSchedule(body, num_stages)
     if num_stages == 0:
-        num_stages = None  # the default, which says nothing beside the lists
+        num_stages = None  # the default, which does not override the lists
     counted, standing = with_names(body, names)
     counted, parts = gathered(counted, converted_ifs)
-    entries = _Entries(asked, Forms(counted, standing), mistakes)
+    entries = _Entries(request, Forms(counted, standing), mistakes)
     known = mistakes.met
     stage: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
@@ -150,73 +154,73 @@ def _checked(
     if mistakes.met == known:
         entries.check_binds(stage, order)
         if num_stages is not None:
-            _warn_of_override(asked, num_stages, max(stage) + 1, warn)
+            _warn_of_override(request, num_stages, max(stage) + 1, warn)
     scheduling_hints = entries.scheduling_hints(stage, warn)
     if mistakes.met > known:
         raise CompileError
     entries.warn_of_binds(warn)
     written = tuple(parts.get(Same(s), (s,)) for s in entries.with_copies(scheduling_hints))
-    scheduled = tuple(several for several, again in zip(written, entries.replayed, strict=True) if not again)
-    scheduled_body = tuple(s for several in written for s in several if Same(s) not in standing)
+    scheduled = tuple(group for group, r in zip(written, entries.replayed, strict=True) if not r)
+    scheduled_body = tuple(s for group in written for s in group if Same(s) not in standing)
     return ManualSchedule(scheduled_body, num_stages, *spread(stage, order, scheduling_hints, scheduled))
 
 
-def _num_stages(asked: Asked) -> int | None:
-    if "num_stages" not in asked.arguments:
+def _num_stages(request: Asked) -> int | None:
+    if "num_stages" not in request.arguments:
         return None
-    argument = asked.arguments["num_stages"]
+    argument = request.arguments["num_stages"]
     value = argument.value
     if not isinstance(value, int) or isinstance(value, bool):
         wanted = "must be an integer known at compile time"
-        fail("wrong-argument", f"{asked.loop}: {asked.name('num_stages')} {wanted}", argument.span, describe(value))
+        fail("wrong-argument", f"{request.loop}: {request.name('num_stages')} {wanted}", argument.span, describe(value))
     if value < 0:
-        fail("wrong-argument", f"{asked.loop}: num_stages must not be negative", argument.span)
+        fail("wrong-argument", f"{request.loop}: num_stages must not be negative", argument.span)
     return value
 
 
-def _only_one(asked: Asked, key: str) -> NoReturn:
+def _only_one(request: Asked, key: str) -> NoReturn:
     missing = "stage" if key == "order" else "order"
     fail(
         "manual-schedule",
-        f"{asked.name(key)} without `{asked.spelled[key].replace(key, missing)}`",
-        asked.arguments[key].span,
-        f"{asked.loop} needs both or neither",
+        f"{request.name(key)} without `{request.spelled[key].replace(key, missing)}`",
+        request.arguments[key].span,
+        f"{request.loop} needs both or neither",
         help="leave it out, and the schedule is solved",
     )
 
 
 def _written_reads(bind: tile.Stmt, body: tuple[tile.Stmt, ...]) -> str:
-    """A buffer that the bind reads and the body writes."""
+    """Return the name of a buffer that the bind reads and the body writes."""
     written = {b.name for s in body for b in writes(s)}
     return next(b.name for b in reads(bind) if b.name in written)
 
 
-def _warn_of_override(asked: Asked, num_stages: int, implied: int, warn: Warn) -> None:
+def _warn_of_override(request: Asked, num_stages: int, implied: int, warn: Warn) -> None:
     if num_stages == implied:
-        said = f"`stage` alone means {implied} versions of each tile too"
+        label = f"`stage` alone means {implied} versions of each tile too"
     else:
-        said = f"each tile has {num_stages} version{'s' * (num_stages != 1)}, not the {implied} that `stage` means"
+        label = f"each tile has {num_stages} version{'s' * (num_stages != 1)}, not the {implied} that `stage` means"
     warn(
         warning(
             "depth-override",
             "num_stages overrides the depth of a manual schedule",
-            asked.arguments["num_stages"].span,
-            said,
-            secondary=(Label(asked.arguments["stage"].span, f"max(stage) + 1 is {implied}"),),
+            request.arguments["num_stages"].span,
+            label,
+            secondary=(Label(request.arguments["stage"].span, f"max(stage) + 1 is {implied}"),),
             help="leave num_stages out unless this is meant",
         )
     )
 
 
 class _Entries:
-    """The lists of one loop against its statements."""
+    """The lists of one loop, checked against its statements."""
 
-    def __init__(self, asked: Asked, forms: Forms, mistakes: Mistakes) -> None:
-        self.asked, self.forms, self.mistakes = asked, forms, mistakes
+    def __init__(self, request: Asked, forms: Forms, mistakes: Mistakes) -> None:
+        self.request, self.forms, self.mistakes = request, forms, mistakes
         self.body, self.replayed, self.statements = forms.body, forms.replayed, forms.statements
-        self.lists: dict[str, tuple[int, ...]] = {}  # as they are without entries for replayed binds
+        self.lists: dict[str, tuple[int, ...]] = {}  # without entries for replayed binds
         self.longest = 0
-        self.is_misfit = False  # whether some list has been of a wrong length: that of the others says nothing then
+        self.is_misfit = False  # whether a list with a wrong length has been reported
 
     # ---- the lists ----
 
@@ -227,7 +231,7 @@ class _Entries:
         return stage
 
     def places(self) -> tuple[int, ...]:
-        """The order, as if the statements were numbered by it: gaps, where replayed binds were counted, close."""
+        """Read `order` as ranks from 0. Gaps that entries for replayed binds leave are closed."""
         order = self.of("order")
         self.refuse_negative("order", order)
         self.refuse_duplicates(order)
@@ -236,7 +240,7 @@ class _Entries:
         return self.lists["order"]
 
     def integers(self, key: str) -> tuple[int, ...]:
-        argument = self.asked.arguments[key]
+        argument = self.request.arguments[key]
         value = argument.value
         items = value if isinstance(value, tuple) else ()
         entries = tuple(
@@ -246,14 +250,14 @@ class _Entries:
             odd = next((v for v in items if not isinstance(v, int) or isinstance(v, bool)), value)
             fail(
                 "wrong-argument",
-                f"{self.asked.loop}: {self.asked.name(key)} is a list of integers",
+                f"{self.request.loop}: {self.request.name(key)} is a list of integers",
                 argument.span,
                 f"it holds {describe(odd)}" if items else f"this is {describe(value)}",
             )
         return entries
 
     def of(self, key: str) -> tuple[int, ...]:
-        """One entry per scheduled statement."""
+        """Read a list with one entry for each scheduled statement."""
         entries = self.integers(key)
         if len(entries) not in self.forms.lengths:
             self.wrong_length(key, len(entries))
@@ -265,7 +269,7 @@ class _Entries:
 
     @property
     def legacy(self) -> bool:
-        """Whether the lists have entries for replayed binds too."""
+        """Return whether the lists have entries for replayed binds too."""
         return self.longest > len(self.statements)
 
     def refuse_mixed(self, key: str, found: int) -> NoReturn:
@@ -273,15 +277,15 @@ class _Entries:
         first = next(iter(self.lists))
         fail(
             "manual-schedule",
-            f"{self.asked.name(key)} has {found} entries, {self.asked.name(first)} has {self.longest}",
-            self.asked.arguments[key].span,
+            f"{self.request.name(key)} has {found} entries, {self.request.name(first)} has {self.longest}",
+            self.request.arguments[key].span,
             "one of the two counts binds that are replayed",
-            secondary=(Label(self.asked.arguments[first].span, f"{self.longest} entries"),),
+            secondary=(Label(self.request.arguments[first].span, f"{self.longest} entries"),),
             help=f"write {len(self.statements)} in both: such binds need none",
         )
 
     def judge_length(self) -> None:
-        """A statement that one list forgets, the others mostly do too: that is one mistake."""
+        """Raise without a message if a wrong length has been reported: lists mostly miss the same statement."""
         if self.is_misfit:
             raise CompileError
         self.is_misfit = True
@@ -301,9 +305,9 @@ class _Entries:
             notes.append(f"{names} {verb} no entry: binds are replayed at each use")
         fail(
             "manual-schedule",
-            f"{self.asked.name(key)} has {found} entr{'y' if found == 1 else 'ies'}"
+            f"{self.request.name(key)} has {found} entr{'y' if found == 1 else 'ies'}"
             f" for {wanted} statement{'s' * (wanted != 1)}",
-            self.asked.arguments[key].span,
+            self.request.arguments[key].span,
             f"one entry for the statement on each of the lines {lines}",
             secondary=tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements)),
             notes=tuple(notes),
@@ -314,20 +318,20 @@ class _Entries:
         if low < 0:
             fail(
                 "manual-schedule",
-                f"{self.asked.name(key)} must not hold negative numbers",
-                self.asked.arguments[key].span,
+                f"{self.request.name(key)} must not hold negative numbers",
+                self.request.arguments[key].span,
                 f"this holds {low}",
                 secondary=(Label(self.statements[values.index(low)].span, f"the statement with {low}"),),
             )
 
     def refuse_deep(self, stage: tuple[int, ...]) -> None:
-        """Each stage is a step of the prologue, written out."""
+        """Refuse more than `MAX_STAGES` stages: code for each is written out in the prologue."""
         high = max(stage, default=0)
         if high >= MOST_STAGES:
             fail(
                 "manual-schedule",
-                f"{self.asked.name('stage')} holds {high}",
-                self.asked.arguments["stage"].span,
+                f"{self.request.name('stage')} holds {high}",
+                self.request.arguments["stage"].span,
                 f"a pipeline has at most {MOST_STAGES} stages",
                 secondary=(Label(self.statements[stage.index(high)].span, f"stage {high}"),),
             )
@@ -338,8 +342,8 @@ class _Entries:
             same = [s for s, o in zip(self.statements, order, strict=True) if o == twice]
             fail(
                 "manual-schedule",
-                f"two statements have the same place in {self.asked.name('order')}",
-                self.asked.arguments["order"].span,
+                f"two statements have the same place in {self.request.name('order')}",
+                self.request.arguments["order"].span,
                 f"{twice} is there twice",
                 secondary=tuple(Label(s.span, f"order {twice}") for s in same),
             )
@@ -347,44 +351,43 @@ class _Entries:
     # ---- binds ----
 
     def check_binds(self, stage: tuple[int, ...], order: tuple[int, ...]) -> None:
-        """A bind in the schedule has no storage: its users run in its stage, after it."""
-        for mine, users in users_of_binds(self.body):
-            bind = self.statements[mine]
+        """Check that the users of a scheduled bind run in its stage, after it: a bind has no storage."""
+        for number, users in users_of_binds(self.body):
+            bind = self.statements[number]
             assert isinstance(bind, tile.Bind)
-            early = (u for u in users if stage[u] != stage[mine] or order[u] < order[mine])
+            early = (u for u in users if stage[u] != stage[number] or order[u] < order[number])
             user = next(early, None)
             if user is not None:
-                theirs = stage[user], order[user]
+                user_place = stage[user], order[user]
                 with self.mistakes.caught():
-                    self.refuse_bind(bind, self.statements[user], (stage[mine], order[mine]), theirs)
+                    self.refuse_bind(bind, self.statements[user], (stage[number], order[number]), user_place)
 
-    def refuse_bind(self, bind: tile.Bind, user: tile.Stmt, mine: tuple[int, int], theirs: tuple[int, int]) -> NoReturn:
-        name = bind.var.name
+    def refuse_bind(
+        self, bind: tile.Bind, user: tile.Stmt, bind_at: tuple[int, int], user_at: tuple[int, int]
+    ) -> NoReturn:
+        name, read = bind.var.name, _written_reads(bind, self.body)
         problem, help = "before it has its value", f"give `{name}` a lower place in `order` than what uses it"
-        if mine[0] != theirs[0]:
+        if bind_at[0] != user_at[0]:
             problem = "in another stage"
             help = f"give both one stage, or store the value to a shared tile: it has versions, `{name}` has none"
         fail(
             "bind-stage",
             f"`{name}` is used {problem}",
             user.span,
-            f"uses `{name}` in stage {theirs[0]}, place {theirs[1]} of the order",
+            f"uses `{name}` in stage {user_at[0]}, place {user_at[1]} of the order",
             secondary=(
-                Label(
-                    bind.span,
-                    f"reads {_written_reads(bind, self.body)}, which the loop writes: stage {mine[0]}, place {mine[1]}",
-                ),
+                Label(bind.span, f"reads {read}, which the loop writes: stage {bind_at[0]}, place {bind_at[1]}"),
             ),
             help=help,
         )
 
     def warn_of_binds(self, warn: Warn) -> None:
-        """The older form, where it says something that cannot be meant: one place for a bind that has several users."""
+        """Warn of a list entry for a replayed bind with several users: one entry cannot place all replays."""
         if not self.legacy:
             return
         needed = variables(self.body)
-        for bind, again, is_name in zip(self.body, self.replayed, self.forms.is_name, strict=True):
-            if not again or is_name or not isinstance(bind, tile.Bind):
+        for bind, is_replayed, is_name in zip(self.body, self.replayed, self.forms.is_name, strict=True):
+            if not is_replayed or is_name or not isinstance(bind, tile.Bind):
                 continue
             users = [
                 s
@@ -392,23 +395,23 @@ class _Entries:
                 if not r and bind.var in needed[place]
             ]
             if len(users) > 1:
-                shorter = ", ".join(self.asked.written(key, entries) for key, entries in self.lists.items())
+                shorter = ", ".join(self.request.written(key, entries) for key, entries in self.lists.items())
                 warn(
                     warning(
                         "legacy-schedule",
                         f"the entries for `{bind.var.name}` are ignored: it is replayed at each use",
-                        self.asked.arguments["stage"].span,
+                        self.request.arguments["stage"].span,
                         f"{self.longest} entries for {len(self.statements)} statements",
                         secondary=(Label(bind.span, "not scheduled"), *(Label(u.span, "uses it") for u in users)),
                         help=f"write {shorter}",
                     )
                 )
 
-    # ---- what else may be asked for ----
+    # ---- other lists ----
 
     def scheduling_hints(self, stage: tuple[int, ...], warn: Warn) -> tile.SchedulingHints:
-        """`stage` is empty where it is wrong."""
-        arguments = self.asked.arguments
+        """Read the lists for asynchronous statements, groups and waits. `stage` is empty if it has mistakes."""
+        arguments = self.request.arguments
         producers = groups = None
         sync = None
         with self.mistakes.caught():
@@ -420,8 +423,8 @@ class _Entries:
         return tile.SchedulingHints(producers, groups, sync, arguments["stage"].span)
 
     def sync(self, warn: Warn) -> tuple[tuple[int, ...], ...]:
-        """For each statement those that it waits for: earlier ones, that leave something to wait for."""
-        argument = self.asked.arguments["sync"]
+        """Read `sync`: for each statement, the earlier writing statements that it waits for."""
+        argument = self.request.arguments["sync"]
         waits = self.indices("sync")
         if len(waits) != len(self.statements):
             self.wrong_length("sync", len(waits))
@@ -448,7 +451,7 @@ class _Entries:
         return f"statement {number} writes no tile and no tensor"
 
     def warn_of_waits(self, waits: tuple[tuple[int, ...], ...], warn: Warn) -> None:
-        """Those that the data flow needs and `sync` leaves out."""
+        """Warn of waits that the data flow needs and `sync` leaves out."""
         needed = [data_flow(self.statements, i) for i in range(len(self.statements))]
         absent = [(i, j) for i, js in enumerate(needed) for j in js if j not in waits[i]]
         if not absent:
@@ -461,7 +464,7 @@ class _Entries:
             warning(
                 "sync-incomplete",
                 f"statement {waiting} waits for statement {awaited} too, which `sync` leaves out",
-                self.asked.arguments["sync"].span,
+                self.request.arguments["sync"].span,
                 f"statement {waiting} reads {buffer}",
                 secondary=(
                     Label(self.statements[waiting].span, f"statement {waiting}"),
@@ -472,8 +475,8 @@ class _Entries:
         )
 
     def asynchronous(self, stage: tuple[int, ...], warn: Warn) -> tuple[bool, ...] | None:
-        """Which statements must be asynchronous, where anything is said about it."""
-        arguments = self.asked.arguments
+        """Return for each statement whether it must be asynchronous, or None if no list says so."""
+        arguments = self.request.arguments
         found = None
         if "async_stages" in arguments and stage:
             stages = self.integers("async_stages")
@@ -481,7 +484,7 @@ class _Entries:
             if absent:
                 fail(
                     "manual-schedule",
-                    f"{self.asked.name('async_stages')} names a stage in which nothing is",
+                    f"{self.request.name('async_stages')} names a stage in which nothing is",
                     arguments["async_stages"].span,
                     f"no statement has stage {absent[0]}",
                     secondary=(Label(arguments["stage"].span, "the stages"),),
@@ -508,7 +511,7 @@ class _Entries:
             found = tuple(bool(f) for f in flags)
             for stmt, flag in zip(self.statements, flags, strict=True):
                 if flag not in (0, 1):
-                    name = self.asked.name("async_producers")
+                    name = self.request.name("async_producers")
                     fail("manual-schedule", f"{name} holds 0 and 1", arguments["async_producers"].span, f"not {flag}")
                 if flag and not _loads_a_tile(stmt):
                     with self.mistakes.caught():
@@ -523,28 +526,28 @@ class _Entries:
         return found
 
     def with_copies(self, scheduling_hints: tile.SchedulingHints) -> tuple[tile.Stmt, ...]:
-        """The body, nests that must be asynchronous as copies: only those can be."""
+        """Return the body with asynchronous nests replaced by copies: only copies can be asynchronous."""
         flags = iter(scheduling_hints.asynchronous or ())
-        wanted = [not again and next(flags, False) for again in self.replayed]
+        wanted = [not is_replayed and next(flags, False) for is_replayed in self.replayed]
         return tuple(
             (as_copy(s) or s) if hint and isinstance(s, tile.Parallel) else s
             for s, hint in zip(self.body, wanted, strict=True)
         )
 
     def groups(self, producers: tuple[bool, ...] | None) -> tuple[int, ...] | None:
-        """For each statement the group that it fills a ring with."""
-        arguments = self.asked.arguments
+        """Return for each statement the number of its producer group, -1 for none, or None if no list says so."""
+        arguments = self.request.arguments
         if "async_producer_groups" in arguments:
             groups = self.of("async_producer_groups")
             for stmt, group, producer in zip(self.statements, groups, producers or (True,) * len(groups), strict=True):
                 if group < -1 or (group >= 0 and not producer):
-                    said = "is no asynchronous producer" if group >= 0 else "belongs to no group: write -1"
+                    reason = "is no asynchronous producer" if group >= 0 else "belongs to no group: write -1"
                     fail(
                         "manual-schedule",
-                        f"{self.asked.name('async_producer_groups')} does not fit the producers",
+                        f"{self.request.name('async_producer_groups')} does not fit the producers",
                         arguments["async_producer_groups"].span,
                         f"holds {group}",
-                        secondary=(Label(stmt.span, said),),
+                        secondary=(Label(stmt.span, reason),),
                     )
             return groups
         if "group" not in arguments:
@@ -564,14 +567,14 @@ class _Entries:
         return tuple(found)
 
     def indices(self, key: str) -> tuple[tuple[int, ...], ...]:
-        """A list of lists of statements, by their number."""
-        argument = self.asked.arguments[key]
+        """Read a list of lists of statement numbers."""
+        argument = self.request.arguments[key]
         value = argument.value
         lists = value if isinstance(value, tuple) else None
         if lists is None or not all(isinstance(m, tuple) and all(type(i) is int for i in m) for m in lists):
             fail(
                 "wrong-argument",
-                f"{self.asked.loop}: {self.asked.name(key)} is a list of lists of integers",
+                f"{self.request.loop}: {self.request.name(key)} is a list of lists of integers",
                 argument.span,
                 f"this is {describe(value)}",
             )
@@ -580,7 +583,7 @@ class _Entries:
         if wrong is not None:
             fail(
                 "manual-schedule",
-                f"{self.asked.name(key)} names statement {wrong} of {len(self.statements)}",
+                f"{self.request.name(key)} names statement {wrong} of {len(self.statements)}",
                 argument.span,
                 "statements are counted from 0",
                 secondary=tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements)),
@@ -589,7 +592,7 @@ class _Entries:
 
 
 def _loads_a_tile(stmt: tile.Stmt) -> bool:
-    """Whether the statement copies from a tensor to a shared tile: what hardware can do on its own."""
+    """Return whether the statement copies from a tensor to a shared tile, as hardware can do asynchronously."""
     if isinstance(stmt, tile.Parallel):
         return as_copy(stmt) is not None
     return isinstance(stmt, tile.TileOp) and is_load(stmt)

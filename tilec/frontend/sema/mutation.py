@@ -1,7 +1,7 @@
-"""`d[key] = value`, `items.append(value)` and the like at compile time: the name gets the changed value.
+"""Mutation at compile time, as `d[key] = value` and `items.append(value)`: the name is rebound to the changed value.
 
-Values are never changed in place, so another name of the same list would not see it. Where there may be one it is
-refused: a list that was given to a function, one from further out, one that stands in another.
+Values are never changed in place, so another name of the same list would not see the change. It is refused where such
+a name may exist: for an argument of a function, for a list of an outer scope, and for a list within another one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _METHODS = ("append", "extend", "insert", "update")
 
 
 def assign(context: Context, target: ast.Expr, argument: Argument) -> None:
-    """What is neither a name nor several gets a value."""
+    """Assign a value to a target that is neither a name nor a tuple of targets."""
     match target:
         case ast.Subscript(value=ast.Name() as owner, indices=(index,)) if not isinstance(index, ast.Slice):
             changed = _item_set(_owner(context, owner), context.value(index), argument, target.span)
@@ -35,7 +35,7 @@ def assign(context: Context, target: ast.Expr, argument: Argument) -> None:
 
 
 def changes(context: Context, call: ast.Call) -> bool:
-    """Whether a call that stands alone is of a method that changes a list or a dictionary; then that has been done."""
+    """Run a call statement if it is a mutating method of a list or a dictionary, and return whether it is one."""
     match call.function:
         case ast.Attribute(value=ast.Name() as owner, name=name) if name in _METHODS:
             value = context.value(owner)
@@ -50,7 +50,7 @@ def changes(context: Context, call: ast.Call) -> bool:
 
 
 def _owner(context: Context, node: ast.Expr) -> Value:
-    """What is to be changed; nothing of a program's is."""
+    """Evaluate the value to change, and refuse a value that belongs to a host program."""
     value = context.value(node)
     if isinstance(value, Member | Foreign | Function | Namespace):
         fail("foreign-call", f"{describe(value)} is not changed here", node.span, "what a program does with it")
@@ -90,7 +90,7 @@ def _rebind(context: Context, node: ast.Name, changed: Value) -> None:
 
 
 def _holders(scope: Scope | None, value: Value) -> list[str]:
-    """The names of which a value is the same object, or is in them."""
+    """Return the names whose value is this object or contains it."""
     found = []
     while scope is not None:
         found += [name for name, binding in scope.names.items() if _is_in(binding.value, value)]
@@ -98,12 +98,12 @@ def _holders(scope: Scope | None, value: Value) -> list[str]:
     return found
 
 
-def _is_in(whole: Value, value: Value) -> bool:
-    if whole is value:
+def _is_in(container: Value, value: Value) -> bool:
+    if container is value:
         return True
-    parts = whole if isinstance(whole, tuple) else ()
-    if isinstance(whole, Dictionary):
-        parts = tuple(e.value for e in whole.entries)
+    parts = container if isinstance(container, tuple) else ()
+    if isinstance(container, Dictionary):
+        parts = tuple(e.value for e in container.entries)
     return any(_is_in(p, value) for p in parts if isinstance(p, tuple | Dictionary))
 
 

@@ -1,4 +1,4 @@
-"""T.Parallel and T.vectorized: nests of loops directly inside each other, whose iterations may all run at once."""
+"""T.Parallel and T.vectorized: nests of perfectly nested loops whose iterations are independent."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def parallel(context: Context, node: ast.For, iterable: ast.Call, path: str) -> 
 
 
 def _fixed(context: Context, stop: tile.Expr, span: Span) -> tile.Expr:
-    """The bound of a loop, which what it was read from may be written in."""
+    """Bind a loop bound that was loaded, since the body may write the buffer it was loaded from."""
     if not any(isinstance(e, tile.Load) for e in tile.walk_expr(stop)):
         return stop
     var = tile.Var(context.unique.take("stop"))
@@ -61,10 +61,10 @@ def _fixed(context: Context, stop: tile.Expr, span: Span) -> tile.Expr:
 def _iterations(
     context: Context, node: ast.For, iterable: ast.Call, path: str, nest: _Nest, steps: dict[int, _Step]
 ) -> None:
-    """A nest, or a step of it: those iterations of an extent known at run time only that begin at the step's."""
+    """Elaborate a nest, or one step of it. `steps` has the step loop of each dimension with a run-time extent."""
     variables = tuple(tile.Var(context.unique.take(name.id)) for name in nest.names)
     extents: list[int] = []
-    exists: tile.Expr | None = None  # what is so for those iterations of the step that there are
+    is_in_extent: tile.Expr | None = None  # the condition that an iteration of the last step lies within the extent
     with context.region("the loop", is_loop=True) as out:
         for place, (name, var, (start, stop)) in enumerate(zip(nest.names, variables, nest.bounds, strict=True)):
             value: tile.Expr = var if start == 0 else tile.Binary("add", var, tile.integer(start), INT32)
@@ -72,7 +72,7 @@ def _iterations(
             if place in steps:
                 value = tile.Binary("add", var, steps[place].var, INT32)
                 if extent > 1:
-                    exists = tile.Binary("lt", value, steps[place].stop, BOOL)
+                    is_in_extent = tile.Binary("lt", value, steps[place].stop, BOOL)
             context.scope.bind(name.id, value, name.span)
             context.ranges[var.name] = (0, extent - 1)
             extents.append(extent)
@@ -93,7 +93,7 @@ def _iterations(
             secondary=(Label(iterable.span, f"{len(extents)} loops with all that are directly inside"),),
             help="the layout of a nest has one input per loop, with the loop's extent",
         )
-    body = tuple(out) if exists is None else (tile.If(exists, tuple(out), (), node.span),)
+    body = tuple(out) if is_in_extent is None else (tile.If(is_in_extent, tuple(out), (), node.span),)
     if nest.layout is None:
         extents[-1], body = merged(variables, tuple(extents), body)
     made = tile.Parallel(variables, tuple(extents), body, node.span, nest.width, nest.layout)
@@ -114,41 +114,41 @@ def _iterations(
 
 
 def _nest(context: Context, node: ast.For, iterable: ast.Call, path: str) -> _Nest:
-    """Loops directly inside each other are one nest; a T.vectorized at the end may have binds before it."""
+    """Collect perfectly nested loops as one nest. Binds may precede an innermost T.vectorized."""
     with context.held():
         call = bind(NESTS[path], *evaluate.arguments(context, iterable), iterable.span)
     head = nest_header(call, context.warn)
     names = target_names(node.target, len(head.bounds))
     nest = _Nest(names, head.bounds, node.body, head.width, head.asynchronous, head.layout)
-    *before, last = node.body
+    *statements, last = node.body
     if not isinstance(last, ast.For) or not isinstance(last.iterable, ast.Call):
         return nest
-    inner = evaluate.callee(context, last.iterable)
-    binds = all(isinstance(s, ast.Assign | ast.AnnotatedAssign) and _names_only(s) for s in before)
-    if inner not in NESTS or (before and (inner in ("T.Parallel", "T.parallel") or not binds)):
+    inner_path = evaluate.callee(context, last.iterable)
+    binds = all(isinstance(s, ast.Assign | ast.AnnotatedAssign) and _names_only(s) for s in statements)
+    if inner_path not in NESTS or (statements and (inner_path in ("T.Parallel", "T.parallel") or not binds)):
         return nest
     # The inner extents may not depend on the outer variables, so they are evaluated out here.
-    more = _nest(context, last, last.iterable, inner)
+    inner = _nest(context, last, last.iterable, inner_path)
     for key in ("coalesced_width", "loop_layout", "prefer_async"):
-        given = next((k for k in last.iterable.keywords if k.name == key), None)
-        if given is not None and path != "T.vectorized":
+        keyword = next((k for k in last.iterable.keywords if k.name == key), None)
+        if keyword is not None and path != "T.vectorized":
             fail(
                 "wrong-argument",
                 f"`{key}` belongs to the outermost loop of a nest",
-                given.span,
+                keyword.span,
                 secondary=(Label(iterable.span, "the outermost loop"),),
                 help="one loop decides for all that are directly inside it: move it there",
             )
     return _Nest(
-        names + more.names, head.bounds + more.bounds, (*before, *more.body), head.width or more.width,
+        names + inner.names, head.bounds + inner.bounds, (*statements, *inner.body), head.width or inner.width,
         head.asynchronous, head.layout,
     )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """Variables, first and last value + 1 of each, and innermost body of elementwise loops; `asynchronous` is where
-    that is asked for."""
+    """An elementwise nest: loop variables, the half-open bounds of each, and the innermost body. `asynchronous` is the
+    span of `prefer_async`."""
 
     names: tuple[ast.Name, ...]
     bounds: tuple[tuple[int, int | tile.Expr], ...]
@@ -158,8 +158,8 @@ class _Nest:
     layout: tile.LoopLayout | None
 
     def at_once(self, place: int) -> int:
-        """How many iterations of a loop make a step where their number is not known: in the last loop, some for each
-        thread."""
+        """Return the iterations per step of a dimension with a run-time extent: some for each thread in the innermost
+        one, one in the others."""
         if place < len(self.bounds) - 1:
             return 1
         return max(_AT_ONCE // (self.width or 1), 1) * (self.width or 1)
@@ -167,7 +167,7 @@ class _Nest:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The steps of a nest along an extent known at run time only, `size` iterations each; `var` is the first."""
+    """The loop over the steps of one dimension with a run-time extent. `var` is the first of the `size` iterations."""
 
     var: tile.Var
     size: int

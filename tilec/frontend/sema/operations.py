@@ -1,4 +1,4 @@
-"""Operations on tiles and elements, as the statements that they make."""
+"""Elaboration of operations on tiles and elements."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from tilec.support.diagnostics import Label, fail
 from tilec.support.source import Span
 
 _OWN = ("T.fill", "T.clear", "T.copy")
-"""The operations on tiles that a thread can do on an array of its own."""
+"""The tile operations that a thread can do on its local array."""
 _SETTING = ("T.fill", "T.clear")
-"""Those that one element can be given to."""
+"""The tile operations that accept a single element."""
 _ON_TENSOR_MEMORY = (
     "T.tcgen05_gemm", "T.copy", "T.tcgen05_gemm_blockscaled", "T.tcgen05_cp_warpx4", "T.gemm", "T.clear", "T.fill",
 )  # fmt: skip
-"""Those that tiles in tensor memory can be given to."""
+"""The operations that accept tiles in tensor memory."""
 
 
 def spelling_of(path: str | None) -> registry.Spelling | None:
-    """The operation of this name."""
+    """Return the operation with this dotted name, or None."""
     return registry.spelling(path.removeprefix("T.")) if path is not None and path.startswith("T.") else None
 
 
 def operation(context: Context, spelling: registry.Spelling, path: str, node: ast.Call) -> None:
-    """The statements of an operation of `ops.registry`."""
+    """Emit the statements of an operation of `ops.registry`."""
     arguments = evaluate.arguments(context, node)
     if context.is_parallel and spelling.element is not None:
         stores, _ = _checked(context, spelling.element(bind(spelling.signature, *arguments, node.span)), node.span)
@@ -79,8 +79,8 @@ def operation(context: Context, spelling: registry.Spelling, path: str, node: as
 
 
 def _initialises_when(call: Call) -> tile.Expr | None:
-    """The condition on which a product's C is cleared, where that is known at run time only. In tensor memory the
-    product itself does it."""
+    """Return the run-time condition under which a product clears C, or None. A product in tensor memory clears C by
+    itself."""
     given = call.arguments.get("clear_accum")
     if given is None or not isinstance(arithmetic.condition(given), EXPR_TYPES):
         return None
@@ -88,7 +88,7 @@ def _initialises_when(call: Call) -> tile.Expr | None:
 
 
 def _cleared(context: Context, call: Call, holds: tile.Expr, node: ast.Call) -> None:
-    """T.clear of C under a condition, before the product."""
+    """Emit T.clear of C under a condition, before the product."""
     per_thread.alike(context, holds, call["clear_accum"].span, "whether the sum begins anew")
     clear = spelling_of("T.clear")
     assert clear is not None
@@ -104,7 +104,7 @@ def _of_tiles(
     arguments: tuple[list[Argument], dict[str, Argument]],
     node: ast.Call,
 ) -> None:
-    """One operation on whole tiles."""
+    """Check and emit one operation on whole tiles."""
     call = bind(spelling.signature, *arguments, node.span)
     op = spelling.check(call)
     for region in op.regions if not context.guards else ():
@@ -129,7 +129,7 @@ def _of_tiles(
 
 
 def _set(context: Context, target: Access, value: Argument, place: Span, span: Span) -> None:
-    """One element gets a value."""
+    """Assign a value to one element."""
     if fragment_elements.is_spread(context, target):
         fragment_elements.put(context, target, lambda _: value, span)
         return
@@ -140,7 +140,7 @@ def _set(context: Context, target: Access, value: Argument, place: Span, span: S
 def _set_element(
     context: Context, call: Call, arguments: tuple[list[Argument], dict[str, Argument]], node: ast.Call
 ) -> bool:
-    """Whether T.fill or T.clear is given one element, or a variable; then that has been set."""
+    """Set the element or variable that T.fill or T.clear is given, and return whether it is given one."""
     target, value = call["buffer"].value, call.arguments.get("value", Argument(0, node.span))
     if isinstance(target, Access) and not target.has_extent and not target.is_vector:
         _set(context, target, value, call["buffer"].span, node.span)
@@ -152,7 +152,7 @@ def _set_element(
 
 
 def element_value(context: Context, path: str, node: ast.Call) -> Value:
-    """The value of an operation on single elements that gives one; any other name has no value."""
+    """Evaluate an operation on single elements that returns a value. Any other name is refused."""
     spelling = spelling_of(path)
     if spelling is None or spelling.element is None:
         return unknown(context, path, node)
@@ -170,13 +170,13 @@ def element_value(context: Context, path: str, node: ast.Call) -> Value:
 
 
 def _by_each(context: Context, stores: tuple[tile.Store, ...]) -> bool:
-    """Whether each thread does this for itself, or there is one thread only."""
+    """Return whether each thread runs these stores for itself, or there is only one thread."""
     is_alone = context.is_launched and math.prod(context.thread_extents) == 1
     return is_alone or any(per_thread.is_own(context, store) for store in stores)
 
 
 def dot(context: Context, call: Call) -> None:
-    """T.dp4a, as the store that it makes."""
+    """Emit the store of T.dp4a."""
     store = dp4a(call)
     check_access(context, Access(store.buffer, store.indices), call.span, "written")
     check_loads(context, store.value, call.span)
@@ -184,7 +184,7 @@ def dot(context: Context, call: Call) -> None:
 
 
 def contribute(context: Context, call: Call) -> None:
-    """T.reducer_update, as an atomic store to the parts."""
+    """Emit T.reducer_update as an atomic store to the partial results."""
     access, value = update(call)
     reducer = context.reducers.get(access.buffer.name)
     if reducer is None:
@@ -205,7 +205,7 @@ def contribute(context: Context, call: Call) -> None:
 
 
 def _copy_element(context: Context, arguments: tuple[list[Argument], dict[str, Argument]], span: Span) -> bool:
-    """`T.copy(A[i], B[j])` with neither side a box is a store of one element."""
+    """Emit `T.copy(A[i], B[j])` as a store if both sides are single elements, and return whether they are."""
     values = [a.value for a in arguments[0]]
     if arguments[1] or len(values) != 2:
         return False
@@ -222,7 +222,7 @@ def _copy_element(context: Context, arguments: tuple[list[Argument], dict[str, A
 def _checked(
     context: Context, made: tuple[tile.Store, ...], span: Span
 ) -> tuple[tuple[tile.Store, ...], tile.Var | None]:
-    """The stores of an operation on single elements, and the variable that gets what was there before."""
+    """Check the stores of an operation on single elements. Return them, and the variable for the previous value."""
     given: tile.Var | None = None
     stores: list[tile.Store] = []
     for store in made:
@@ -237,7 +237,7 @@ def _checked(
 
 
 def _is_of_elements(arguments: tuple[list[Argument], dict[str, Argument]]) -> bool:
-    """Whether an operation is given single elements, of which each thread may have one of its own."""
+    """Return whether all operands of an operation are single elements."""
     parts = [a.value for a in (*arguments[0], *arguments[1].values())]
     if not parts or not isinstance(parts[0], Access):
         return False
@@ -245,7 +245,7 @@ def _is_of_elements(arguments: tuple[list[Argument], dict[str, Argument]]) -> bo
 
 
 def _previous(context: Context, stores: tuple[tile.Store, ...], given: tile.Var | None, span: Span) -> Value:
-    """What the threads get back, kept where the statements after this one find it."""
+    """Emit the stores, and keep the previous value of each thread in a local array for later statements."""
     if given is None:
         per_thread.each_thread(context, stores, span)
         return None
@@ -255,8 +255,8 @@ def _previous(context: Context, stores: tuple[tile.Store, ...], given: tile.Var 
 
 
 def _check_tile(name: str, arguments: tuple[list[Argument], dict[str, Argument]], span: Span) -> None:
-    """Of an array of which every thread has its own only some operations make sense; of barriers, those of theirs
-    do, which look for themselves."""
+    """Refuse tiles in scopes that the operation does not accept: barriers, tensor memory and local arrays. Barrier
+    operations check their operands themselves."""
     for argument in (*arguments[0], *arguments[1].values()):
         value = argument.value.buffer if isinstance(argument.value, Access) else argument.value
         if isinstance(value, tile.Buffer) and value.scope == "barrier" and name not in TAKING_BARRIERS:
@@ -289,7 +289,7 @@ def _check_tile(name: str, arguments: tuple[list[Argument], dict[str, Argument]]
 
 
 def _own_tile(context: Context, op: tile.TileOp) -> None:
-    """T.fill or T.copy of an array of which every thread has its own: element by element."""
+    """Emit T.fill or T.copy of local arrays, element by element."""
     *sources, destination = op.regions
     variables = tuple(tile.Var(context.unique.take("element")) for _ in destination.shape)
     loads = tuple(tile.Load(source.buffer, _element(source, variables)) for source in sources)
@@ -298,7 +298,7 @@ def _own_tile(context: Context, op: tile.TileOp) -> None:
 
 
 def _element(region: tile.Region, variables: tuple[tile.Var, ...]) -> tuple[tile.Expr, ...]:
-    """The element of a box at these places along its dimensions, those of extent 1 skipped."""
+    """Return the indices of an element of a box. `variables` are its offsets along the dimensions of extent > 1."""
     if all(extent == 1 for extent in region.extent):
         return region.start
     walked = iter(variables)

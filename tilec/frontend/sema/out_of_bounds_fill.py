@@ -1,4 +1,4 @@
-"""T.annotate_safe_value: what a tensor reads as where it ends, put into the statements that read it."""
+"""T.annotate_safe_value: guards the reads of a tensor, which give the fill value out of bounds."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tilec.passes.analysis.box_starts import Coordinates, coordinates_of
 def with_values(
     kernel: tile.Kernel, values: Mapping[tile.Buffer, tile.Expr], fresh: Callable[[str], str]
 ) -> tile.Kernel:
-    """The kernel with every read of these tensors giving their value where it lies outside. Copies from them that may
-    leave them become elementwise nests; `fresh` gives names to their variables."""
+    """Guard the reads of these tensors, so that they give the fill value out of bounds. Copies that may leave a tensor
+    become elementwise nests; `fresh` makes the names of their variables."""
     if not values:
         return kernel
     rewriter = _Rewriter(values, fresh, coordinates_of(kernel))
@@ -60,16 +60,16 @@ class _Rewriter:
             return new
         inside: tile.Expr | None = None
         for index, size in zip(new.indices, new.buffer.extents, strict=True):
-            reaches = tile.Binary("ge", index, tile.integer(0), BOOL)
-            ends = tile.Binary("lt", index, tile.extent_expr(size), BOOL)
-            both = tile.Binary("and", reaches, ends, BOOL)
+            not_below = tile.Binary("ge", index, tile.integer(0), BOOL)
+            not_above = tile.Binary("lt", index, tile.extent_expr(size), BOOL)
+            both = tile.Binary("and", not_below, not_above, BOOL)
             inside = both if inside is None else tile.Binary("and", inside, both, BOOL)
         assert inside is not None
         return tile.Select(inside, new, self.values[new.buffer], new.dtype)
 
 
 def _is_inside(region: tile.Region, coordinates: Coordinates) -> bool:
-    """Whether the whole box is known to lie in the tensor, wherever blocks, loops and what is bound let it begin."""
+    """Return whether the whole box is known to lie in the tensor, for all values of blocks, loops and binds."""
     for start, extent, size in zip(region.start, region.extent, region.buffer.extents, strict=True):
         low, high = coordinates.bounds(start)
         if not isinstance(size, int) or low < 0 or high > size - extent:

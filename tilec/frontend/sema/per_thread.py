@@ -1,8 +1,8 @@
-"""What each thread does for itself: statements that name the thread, or an array of which every thread has its own.
+"""Per-thread statements: those that name the thread index or a local array.
 
-Such a statement becomes a nest of its own over all threads (`Parallel` with `THREAD` as its first variable), so that
-barriers can be put between any two of them. Control flow stays that of the whole block: under a condition on which
-threads do not agree every statement is guarded by it, and a loop whose bounds differ runs as often as any thread needs.
+Each becomes a nest over all threads (`Parallel` with `THREAD` as its first variable), so that barriers can be inserted
+between any two of them. Control flow stays uniform in the block: a condition that varies between threads guards every
+statement under it, and a loop whose bounds vary runs as many iterations as any thread needs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tilec.support.source import Span
 
 T = TypeVar("T")
 
-MOST_SUBSTITUTED = 64  # operators; a longer value that differs from thread to thread is computed once
+MOST_SUBSTITUTED = 64  # a longer expression that varies between threads is bound once
 
 
 def is_varying(context: Context, expr: tile.Expr) -> bool:
-    """Whether threads may have different values of it."""
+    """Return whether the expression may have different values in different threads."""
     if isinstance(expr, tile.Call) and expr.fn in tile.BLOCK_WIDE:
         return False
     if expr == tile.THREAD or expr in context.varying or (isinstance(expr, tile.Call) and expr.fn in tile.WARP_WIDE):
@@ -36,19 +36,19 @@ def is_varying(context: Context, expr: tile.Expr) -> bool:
 
 
 def is_own(context: Context, store: tile.Store) -> bool:
-    """Whether each thread stores something of its own, or some threads do not."""
+    """Return whether the store varies between threads, or only some threads run it."""
     parts = (store.value, *store.indices)
     return store.buffer.scope == "local" or bool(context.masks) or any(is_varying(context, e) for e in parts)
 
 
 def conditions(context: Context) -> tuple[tile.Expr, ...]:
-    """What holds in the threads that run this, the outermost first."""
+    """Return the conditions under which a thread runs the current statement, outermost first."""
     counted = context.is_counted
     return (() if counted is None else (counted,)) + tuple(context.masks)
 
 
 def alike(context: Context, expr: tile.Expr, span: Span, what: str) -> None:
-    """Refuse a value on which threads do not agree."""
+    """Refuse a value that may vary between threads."""
     if is_varying(context, expr):
         _differs(span, what)
 
@@ -64,7 +64,7 @@ def _differs(span: Span, what: str) -> NoReturn:
 
 
 def together(context: Context, span: Span, what: str) -> None:
-    """Refuse what all threads do together where only some of them are."""
+    """Refuse a collective operation where only some threads of the block run."""
     if context.masks:
         fail(
             "thread-dependent",
@@ -82,7 +82,7 @@ def each_thread(
     variables: tuple[tile.Var, ...] = (),
     extents: tuple[int, ...] = (),
 ) -> None:
-    """Every thread that runs this does the statements, for all values of the variables."""
+    """Emit statements that each running thread executes, for all values of the variables."""
     for mask in reversed(conditions(context)):
         body = (tile.If(mask, body, (), span),)
     context.out.append(tile.Parallel((tile.THREAD, *variables), (context.threads, *extents), body, span))
@@ -90,7 +90,7 @@ def each_thread(
 
 @contextmanager
 def masked(context: Context, condition: tile.Expr) -> Iterator[None]:
-    """Inside, only the threads run for which the condition holds."""
+    """Restrict the statements inside to threads for which the condition holds."""
     context.masks.append(condition)
     try:
         with context.guarded():
@@ -100,28 +100,30 @@ def masked(context: Context, condition: tile.Expr) -> Iterator[None]:
 
 
 def kept(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Expr:
-    """The value as it is now, in a register of each thread that runs this."""
+    """Copy the current value to a register of each running thread."""
     buffer = local(context, name, (1,), value.dtype, span)
     each_thread(context, (tile.Store(buffer, (tile.integer(0),), value, span),), span)
     return tile.Load(buffer, (tile.integer(0),))
 
 
 def local(context: Context, name: str, shape: tuple[int, ...], dtype: DType, span: Span) -> tile.Buffer:
-    """An array of which every thread has its own."""
+    """Allocate an array of which every thread has its own copy."""
     buffer = tile.Buffer(context.unique.take(name), shape, dtype, "local", span)
     context.buffers.append(buffer)
     return buffer
 
 
 def named(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Expr:
-    """What a name stands for that is given a value on which threads do not agree."""
+    """Return the expression that a name stands for when it gets a value that may vary between threads.
+
+    Short values without loads are substituted, the others are bound, or copied to a register under a mask."""
     loads = [e for e in tile.walk_expr(value) if isinstance(e, tile.Load)]
     if not loads and not is_common(value) and sum(1 for _ in tile.walk_expr(value)) <= MOST_SUBSTITUTED:
         return value
     if (context.masks or (context.is_counted is not None and is_varying(context, value))) and any(
         not e.buffer.in_registers for e in loads
     ):
-        return kept(context, name, value, span)  # the other threads need not have such elements
+        return kept(context, name, value, span)  # in the other threads the loads may be out of bounds
     var = tile.Var(context.unique.take(name), value.dtype)
     if is_varying(context, value):
         context.varying.add(var)
@@ -131,18 +133,18 @@ def named(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Exp
 
 
 def limits(context: Context, value: tile.Expr) -> Interval:
-    """Return bounds on what the value is in any thread."""
+    """Return bounds on the value over all threads."""
     ranges = {tile.Var(name): (float(low), float(high)) for name, (low, high) in context.ranges.items()}
     return interval(value, {**ranges, **context.limits})
 
 
 def frozen(context: Context, value: tile.Expr, span: Span) -> tile.Expr:
-    """The value as it is now, whatever is stored afterwards."""
+    """Return the current value of the expression, unaffected by later stores."""
     return named(context, "now", value, span) if any(isinstance(e, tile.Load) for e in tile.walk_expr(value)) else value
 
 
 def asserted(context: Context, op: DeviceAssert) -> DeviceAssert:
-    """The assertion, of the threads that run this."""
+    """Return the assertion, restricted to the threads that run it."""
     condition = op.condition
     for mask in conditions(context) if is_varying(context, condition) else context.masks:
         condition = tile.Binary("or", tile.Unary("not", mask, BOOL), condition, BOOL)
@@ -150,28 +152,29 @@ def asserted(context: Context, op: DeviceAssert) -> DeviceAssert:
 
 
 def settled(attempt: Callable[[set[Span], Warn], T], warn: Warn) -> T:
-    """What `attempt` makes, once it is known which variables differ from thread to thread: it adds to the set those
-    that it finds out about, and is then made again. `warn` hears what the last attempt says."""
+    """Repeat `attempt` until it finds no further variables that vary between threads, and return its last result.
+
+    `attempt` adds the variables that it finds to the given set. Only the warnings of the last attempt are passed on."""
     known: set[Span] = set()
     while True:
-        found, heard = set(known), list[Diagnostic]()
+        found, warnings = set(known), list[Diagnostic]()
         try:
-            made = attempt(found, heard.append)
+            result = attempt(found, warnings.append)
         except CompileError:
             if found == known:
-                for warning in heard:
+                for warning in warnings:
                     warn(warning)
                 raise
         else:
             if found == known:
-                for warning in heard:
+                for warning in warnings:
                     warn(warning)
-                return made
+                return result
         known = found
 
 
 def is_common(value: tile.Expr) -> bool:
-    """Whether threads compute it together, so that it is computed once."""
+    """Return whether the value has a warp-wide or block-wide call, which must run exactly once."""
     return any(
         isinstance(e, tile.Call) and (e.fn in tile.WARP_WIDE or e.fn in tile.BLOCK_WIDE) for e in tile.walk_expr(value)
     )

@@ -1,4 +1,4 @@
-"""Which pipelines a kernel has, and what its statements have done with them so far."""
+"""Records of the pipelines of a kernel, and of the stages acquired so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PIPELINES = {
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """A role has acquired a stage of one pipeline while it held one of another."""
+    """An acquire of a stage by a role that holds a stage of another pipeline."""
 
     held: Pipeline
     acquired: Pipeline
@@ -29,9 +29,10 @@ class Nested:
 
 @dataclass(slots=True)
 class Pipelines:
-    """Those of a kernel, with what its statements have done with them so far; `tiles` are the pipelines of the tiles
-    that they hold, by name, `acquired` the stages in the order of the text. `looked` has what a side found by
-    `try_acquire`, as long as the stage that it is about is the next one."""
+    """The pipelines of a kernel.
+
+    `tiles` maps the name of a tile to the pipeline that holds it. `acquired` has the stages in source order.
+    `try_acquire_results` has the result of `try_acquire` by pipeline and side, until the next acquire."""
 
     made: list[Pipeline] = field(default_factory=list)
     tiles: dict[str, Pipeline] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""What holds for the pipelines of a kernel once all that its roles do with them has been read.
+"""Checks of the pipelines of a kernel as a whole, after all roles have been elaborated.
 
-Then it is known who fills and who takes, and so how many threads arrive at the barriers.
+Only then are the producers and consumers known, and with them the arrival counts of the barriers.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _DOES: dict[Side, str] = {"producer": "fills", "consumer": "takes"}
 
 
 def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, mistakes: Mistakes) -> list[Stmt]:
-    """The statements, with the counts of the pipelines' barriers, and who arrives at each release. Errors:
+    """Check the pipelines, set the arrival counts of their barriers, and expand each release into its arrivals. Errors:
     `pipeline-role`, `pipeline-deadlock`, `pipeline-drain`, `stage-access`."""
-    counts: dict[str, AllocBarrier] = {}
+    allocations: dict[str, AllocBarrier] = {}
     releases: dict[tuple[str, range], Arriving] = {}
-    is_whole = not mistakes.met  # what is missing may have been an acquire
+    is_whole = not mistakes.met  # a statement with a mistake may have been an acquire
     for pipeline in pipelines.made:
         if is_whole:
             with mistakes.caught():
                 _check_roles(pipeline)
                 _check_drained(pipeline, cluster)
         for side, barriers in zip(SIDES, (pipeline.full, pipeline.empty), strict=True):
-            who = {role: arriving(statements, pipeline, role) for role in pipeline.ends[side].roles}
-            arrivals = sum(a.warps + a.by_tensor_cores for a in who.values())
-            counts[barriers.name] = allocation(barriers, (max(arrivals, 1),) * pipeline.stages)
-            releases |= {(barriers.name, role): a for role, a in who.items()}
-        # For who reads the trace, beside the barriers that are the first of each pipeline.
-        counts[pipeline.full.name] = replace(
-            counts[pipeline.full.name],
+            arrivals_by_role = {role: arriving(statements, pipeline, role) for role in pipeline.ends[side].roles}
+            arrivals = sum(a.warps + a.by_tensor_cores for a in arrivals_by_role.values())
+            allocations[barriers.name] = allocation(barriers, (max(arrivals, 1),) * pipeline.stages)
+            releases |= {(barriers.name, role): a for role, a in arrivals_by_role.items()}
+        # For the trace: facts about the pipeline, beside the first of its barriers.
+        allocations[pipeline.full.name] = replace(
+            allocations[pipeline.full.name],
             pipeline=pipeline.name,
             tiles=tuple(pipeline.tiles),
             bytes=payload_bytes(pipeline),
@@ -49,7 +49,7 @@ def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, 
         check_contents(statements, pipelines, mistakes)
         with mistakes.caught():
             _check_order(pipelines.nested)
-    return [_counted(stmt, counts) for stmt in with_arrivals(tuple(statements), releases)]
+    return [_counted(stmt, allocations) for stmt in with_arrivals(tuple(statements), releases)]
 
 
 def _counted(stmt: Stmt, counts: Mapping[str, AllocBarrier]) -> Stmt:
@@ -62,11 +62,12 @@ def _counted(stmt: Stmt, counts: Mapping[str, AllocBarrier]) -> Stmt:
 
 
 def _check_roles(pipeline: Pipeline) -> None:
-    """Some fill and others take, each warpgroup in one role."""
-    for side, other in (SIDES, SIDES[::-1]):
+    """Check that a pipeline has a producer and a consumer, and that each warpgroup is in one role only."""
+    for side, other_side in (SIDES, SIDES[::-1]):
         if not pipeline.ends[side].roles:
             acquires = tuple(
-                Label(span, f"{_spoken(role)} {_DOES[other]} it") for role, span in pipeline.ends[other].roles.items()
+                Label(span, f"{_spoken(role)} {_DOES[other_side]} it")
+                for role, span in pipeline.ends[other_side].roles.items()
             )
             fail(
                 "pipeline-role",
@@ -76,25 +77,26 @@ def _check_roles(pipeline: Pipeline) -> None:
                 secondary=acquires,
                 help=f"write `with {pipeline.name}.{side}().acquire() as tiles:` under the `with T.ws(…):` of a role",
             )
-    found = [(side, role, span) for side in SIDES for role, span in pipeline.ends[side].roles.items()]
-    for (side, role, span), (other, another, where) in combinations(found, 2):
-        if not set(role) & set(another):
+    acquires_by_role = [(side, role, span) for side in SIDES for role, span in pipeline.ends[side].roles.items()]
+    for (side, role, span), (other_side, other_role, other_span) in combinations(acquires_by_role, 2):
+        if not set(role) & set(other_role):
             continue
-        both = side != other
+        first, second = (f"{_spoken(r)} {_DOES[s]}" for s, r in ((side, role), (other_side, other_role)))
+        is_both_sides = side != other_side
         fail(
             "pipeline-role",
-            f"{_spoken(another)} {_DOES[other]} {pipeline.name}, which {_spoken(role)} {_DOES[side]}",
-            where,
-            "on both sides of it" if both else "some of its threads, not the others",
+            f"{second} {pipeline.name}, which {first}",
+            other_span,
+            "on both sides of it" if is_both_sides else "some of its threads, not the others",
             secondary=(Label(span, f"{_spoken(role)} acquires it here"),),
             help="a role that fills and takes by itself needs no pipeline: use T.Pipelined"
-            if both
+            if is_both_sides
             else "let the warpgroups of a role acquire together, or give each a `with T.ws(…):` of its own",
         )
 
 
 def _check_drained(pipeline: Pipeline, cluster: Cluster) -> None:
-    """In a cluster a block must not end while another one may still signal its barriers."""
+    """Check that producers in a cluster drain: a block must not end while another one may signal its barriers."""
     producer = pipeline.ends["producer"]
     if cluster.blocks == 1 or not cluster.span.line or pipeline.function != "T.InputTilePipeline":
         return
@@ -114,26 +116,25 @@ def _check_drained(pipeline: Pipeline, cluster: Cluster) -> None:
 
 
 def _check_order(nested: Sequence[Nested]) -> None:
-    """Roles that hold a stage of one pipeline and wait for one of another wait for each other where the orders form a
-    cycle."""
-    once: dict[tuple[str, str, range], Nested] = {}
+    """Refuse acquire orders that form a cycle: roles that hold one stage and wait for another may deadlock."""
+    unique: dict[tuple[str, str, range], Nested] = {}
     for edge in nested:
-        once.setdefault((edge.held.name, edge.acquired.name, edge.role), edge)
-    for edge in once.values():
-        for way in _ways(edge.acquired, edge.held, list(once.values())):
-            if any(e.role != edge.role for e in way):
-                _refuse_cycle((edge, *way))
+        unique.setdefault((edge.held.name, edge.acquired.name, edge.role), edge)
+    for edge in unique.values():
+        for path in _ways(edge.acquired, edge.held, list(unique.values())):
+            if any(e.role != edge.role for e in path):
+                _refuse_cycle((edge, *path))
 
 
 def _ways(start: Pipeline, end: Pipeline, edges: list[Nested]) -> Iterator[tuple[Nested, ...]]:
-    """How one gets from one pipeline to the other."""
+    """Yield the paths of nested acquires from one pipeline to another."""
     for edge in edges:
         if edge.held is not start:
             continue
         if edge.acquired is end:
             yield (edge,)
         rest = [e for e in edges if e.held is not start]
-        yield from ((edge, *way) for way in _ways(edge.acquired, end, rest))
+        yield from ((edge, *path) for path in _ways(edge.acquired, end, rest))
 
 
 def _refuse_cycle(cycle: tuple[Nested, ...]) -> None:

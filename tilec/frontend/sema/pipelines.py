@@ -1,10 +1,11 @@
 """Pipelines as values of a kernel: T.InputTilePipeline and T.OutputTilePipeline, their role handles and stages.
 
-A pipeline holds `stages` versions of some tiles, and for each stage two barriers: `full`, at which its producers arrive
-when they have filled it, and `empty`, at which its consumers arrive when they are done with it. Here is what its names
-mean; `sema.stages` has the statements that they make, `sema.linear_resources` proves that each stage is given back once
-on every path, and `sema.pipeline_rules` checks at the end what holds for a pipeline as a whole. Everything behind, the
-proof of the barriers too (`explicit_roles.protocol`), knows of no pipelines."""
+A pipeline holds `stages` versions of some tiles, and two barriers for each stage. Producers arrive at `full` when they
+have filled the stage, consumers arrive at `empty` when they are done with it. This module resolves the names of
+pipelines, and `sema.stages` emits their statements. `sema.linear_resources` proves that each stage is released once on
+every path, and `sema.pipeline_rules` checks each pipeline as a whole. Later passes, and the proof of the barriers
+(`explicit_roles.protocol`), see barriers only.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +30,14 @@ from tilec.support.diagnostics import Label, fail, instead
 from tilec.support.source import Span
 
 HELD_IN = ("shared", "tmem")
-"""The memories whose tiles a stage can hold."""
+"""The scopes of tiles that a stage can hold."""
 
 _OF_PIPELINE = ("producer", "consumer", "acquire_producer", "acquire_consumer")
 _OF_HANDLE = ("acquire", "acquire_if_needed", "acquire_stage", "try_acquire", "drain")
 _OF_STAGE = ("release", "expect_bytes")
 _ACCESSORS = ("payload", "stage", "barrier", "mbar")
 STATEMENTS = ("release", "expect_bytes", "drain")
-"""Methods that give no value."""
+"""The methods that return no value."""
 _SIGNATURES = {
     **{name: Signature(name, ()) for name in (*_OF_PIPELINE, *_OF_HANDLE, *_OF_STAGE)},
     "acquire_if_needed": Signature("acquire_if_needed", (Parameter("ready"),)),
@@ -44,11 +45,12 @@ _SIGNATURES = {
 }
 
 
-# ---- making one ------------------------------------------------------------------------------------------------------
+# ---- construction ----------------------------------------------------------------------------------------------------
 
 
 def pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
-    """`name = T.InputTilePipeline((A_shared, B_shared), stages=4)`. Errors: `pipeline-stages`, `pipeline-payload`."""
+    """Make the pipeline of `name = T.InputTilePipeline((A_shared, B_shared), stages=4)`. Errors: `pipeline-stages`,
+    `pipeline-payload`."""
     path = evaluate.callee(context, node)
     assert path is not None
     call = bind(PIPELINES[path], *evaluate.arguments(context, node), node.span)
@@ -70,9 +72,8 @@ def pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
     )
     for barriers in (full, empty):
         context.buffers.append(barriers)
-        context.out.append(
-            allocation(barriers, (1,) * stages)
-        )  # how many arrive is known when all roles have been seen
+        # `finish_pipelines` sets the arrival counts, when all roles are known.
+        context.out.append(allocation(barriers, (1,) * stages))
     # A fresh barrier counts as if a phase of parity 1 had just completed: a producer's first waits pass.
     ends = {side: End(variable(context, f"{name}_{side}_stage", 0, node.span),
                       variable(context, f"{name}_{side}_parity", int(side == "producer"), node.span))
@@ -117,8 +118,8 @@ def _payload(
     tiles: dict[str, tile.Buffer] = {}
     for key, stage_tile in given:
         if not isinstance(stage_tile, tile.Buffer) or stage_tile.scope not in HELD_IN:
-            made = "T.alloc_shared, or T.alloc_tmem"
-            _bad_payload(f"a stage holds tiles made by {made}", argument.span, f"this is {describe(stage_tile)}")
+            makers = "T.alloc_shared, or T.alloc_tmem"
+            _bad_payload(f"a stage holds tiles made by {makers}", argument.span, f"this is {describe(stage_tile)}")
         here = Label(stage_tile.span, "allocated here")
         if stage_tile.scope == "tmem" and function == "T.InputTilePipeline":
             _bad_payload("inputs are tiles in shared memory", argument.span, "this holds sums", secondary=(here,))
@@ -153,13 +154,13 @@ def _bad_payload(title: str, span: Span, label: str = "", secondary: tuple[Label
     )
 
 
-# ---- what a name behind a dot means ----------------------------------------------------------------------------------
+# ---- attributes ------------------------------------------------------------------------------------------------------
 
 Owner = Pipeline | Handle | Stage
 
 
 def attribute(context: Context, owner: Owner | StageTile, node: ast.Attribute) -> Value:
-    """`stage.A_shared`, `stage.barrier`, `pipeline.stages`, or a method."""
+    """Return the value of `stage.A_shared`, `stage.barrier` or `pipeline.stages`, or a method."""
     known: tuple[str, ...]
     values: dict[str, Value]
     match owner:
@@ -191,7 +192,7 @@ def attribute(context: Context, owner: Owner | StageTile, node: ast.Attribute) -
 
 
 def _whose(owner: Owner | StageTile, name: str) -> str | None:
-    """What has such an attribute."""
+    """Suggest the object that has the attribute `name`, if `owner` has not."""
     match owner:
         case Handle(pipeline=made, side=side) if name in (*made.tiles, *_ACCESSORS, *_OF_STAGE):
             return f"a stage has it: write `with {made.name}.{side}().acquire() as tiles:`"
@@ -202,7 +203,7 @@ def _whose(owner: Owner | StageTile, name: str) -> str | None:
 
 
 def payload(stage: Stage) -> Value:
-    """The tiles of a stage, as the payload of its pipeline is written."""
+    """Return the tiles of a stage in the form of its pipeline's payload: one tile, or a tuple."""
     tiles = _tiles(stage)
     return next(iter(tiles.values())) if stage.pipeline.form == "tile" else tuple(tiles.values())
 
@@ -217,20 +218,20 @@ def _tiles(stage: Stage) -> dict[str, StageTile]:
 
 
 def tiles(context: Context, stage: Stage, span: Span) -> tuple[Value, ...]:
-    """Those of a stage in their order: what `a, b = stage` and `stage[0]` mean."""
+    """Return the tiles of a stage in their order, as for `a, b = stage` and `stage[0]`."""
     _used(context, stage, span)
     return tuple(_tiles(stage).values())
 
 
 def kept(argument: Argument) -> Value:
-    """A value that a tuple, a list or a dictionary is to hold, which a stage may not be. Errors: `stage-escapes`."""
+    """Return an item for a tuple, a list or a dictionary, which may not be a stage. Errors: `stage-escapes`."""
     if isinstance(argument.value, Stage):
         _escapes(argument.value, argument.span, "held by a tuple, a list or a dictionary")
     return argument.value
 
 
 def named(value: Value, targets: tuple[ast.Expr, ...], node: ast.Expr) -> None:
-    """A value gets names. A stage has one already, unless it has just been acquired. Errors: `stage-escapes`."""
+    """Check that a stage gets no second name: its first is that of its acquire. Errors: `stage-escapes`."""
     names = [t for t in targets if not isinstance(t, ast.Tuple | ast.List)]
     if isinstance(value, Stage) and len(names) > isinstance(node, ast.Call):
         _escapes(value, node.span, "gets a second name")
@@ -248,13 +249,13 @@ def _escapes(stage: Stage, span: Span, how: str) -> NoReturn:
 
 
 def part(context: Context, stage_tile: StageTile, node: ast.Subscript) -> StageTile:
-    """`stage.A_shared[i, j]`: an element of a whole tile, or a box of it."""
+    """Return the element or box `stage.A_shared[i, j]` of a stage's tile."""
     inside = evaluate.access(context, stage_tile.tile, node)
     return StageTile(stage_tile.buffer, (stage_tile.indices[0], *inside.indices), stage_tile.stage)
 
 
 def read(context: Context, value: Value, span: Span) -> None:
-    """A name is read that may stand for a stage's tile, or for one that a pipeline has taken over."""
+    """Check a name that is read: a tile of a stage must be held, and a tile of a payload may not be named directly."""
     if isinstance(value, StageTile):
         _used(context, value.stage, span)
     if not isinstance(value, tile.Buffer) or value.scope not in HELD_IN:
@@ -280,7 +281,7 @@ def _used(context: Context, stage: Stage, span: Span) -> None:
 
 
 def called(context: Context, function: Method, node: ast.Call) -> Value:
-    """`pipe.producer()`, `producer.acquire_stage()`, `stage.release()` and the like."""
+    """Elaborate a method call, as `pipe.producer()`, `producer.acquire_stage()` or `stage.release()`."""
     call = bind(_SIGNATURES[function.name], *evaluate.operands(context, node), node.span)
     match function.owner, function.name:
         case Pipeline() as owner, "producer" | "consumer" as side:
@@ -309,14 +310,15 @@ def called(context: Context, function: Method, node: ast.Call) -> Value:
 
 
 def is_entered(context: Context, call: ast.Call) -> bool:
-    """Whether a `with` enters something of a pipeline."""
+    """Return whether a `with` calls a method of a pipeline, a side or a stage."""
     function = context.value(call.function)
     return isinstance(function, Method) and isinstance(function.owner, Owner)
 
 
 def entered(context: Context, node: ast.With, call: ast.Call) -> None:
-    """`with producer.acquire() as tiles:`, and `with pipe.producer() as producer:`, which of inputs only gives the side
-    a name."""
+    """Elaborate `with producer.acquire() as tiles:` or `with pipe.producer() as producer:`.
+
+    For an input pipeline the latter only names the side."""
     function = context.value(call.function)
     assert isinstance(function, Method)
     if function.name not in ("acquire", "acquire_if_needed", *SIDES):
@@ -346,24 +348,25 @@ def entered(context: Context, node: ast.With, call: ast.Call) -> None:
 
 
 def _enters_stage(handle: Handle, node: ast.With) -> bool:
-    """Whether `with results.consumer() as result:` acquires the next stage. That of inputs only names a side, which
-    acquires many inside; so does one of results of which the block itself asks what only a side has."""
+    """Return whether `with results.consumer() as result:` acquires the next stage.
+
+    It only names a side for an input pipeline, and where the block uses a method that only a side has."""
     if handle.pipeline.function != "T.OutputTilePipeline":
         return False
     if not isinstance(node.target, ast.Name):
         return True
     name = node.target.id
-    asked = {
+    attributes = {
         part.name
         for statement in node.body
         for part in ast.walk(statement)
         if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == name
     }
-    return asked.isdisjoint((*_OF_HANDLE, "pipeline"))
+    return attributes.isdisjoint((*_OF_HANDLE, "pipeline"))
 
 
 def _ready(call: Call) -> tile.Expr | None:
-    """What is given to acquire_if_needed."""
+    """Return the condition that `acquire_if_needed` is given, or None if it is constant."""
     ready = dict(call.arguments).get("ready")
     if ready is None or isinstance(ready.value, bool):
         return None
@@ -386,7 +389,7 @@ def _bind(context: Context, node: ast.With, value: Value) -> None:
 
 
 def with_barrier(path: str, arguments: tuple[list[Argument], dict[str, Argument]]) -> None:
-    """A copy by TMA into a stage signals the stage's barrier, unless it names one."""
+    """Add the stage's barrier to the arguments of a TMA copy into a stage, unless it names one."""
     positional, keywords = arguments
     destination = keywords.get("dst") or (positional[1] if len(positional) > 1 else None)
     if path not in ("T.tma_copy", "T.tma_gather4") or destination is None or "barrier" in keywords:
@@ -396,8 +399,9 @@ def with_barrier(path: str, arguments: tuple[list[Argument], dict[str, Argument]
 
 
 def on_stages(context: Context, op: tile.TileOp, arguments: tuple[list[Argument], dict[str, Argument]]) -> tile.TileOp:
-    """The operation, if it does with the stages' tiles among its arguments what their sides may. A T.copy from a tensor
-    by which a producer fills its stage may signal the stage's barrier, where the target can do that. Errors:
+    """Check that an operation uses the tiles of stages as their side may, and return it.
+
+    A T.copy from a tensor into a producer's stage may signal the stage's barrier, if the target can do that. Errors:
     `stage-access`."""
     given = [(a.value, a.span) for a in (*arguments[0], *arguments[1].values()) if isinstance(a.value, StageTile)]
     loads = op.copies_from_tensor

@@ -1,4 +1,4 @@
-"""Tensors whose rows lie apart (T.StridedTensor), and those that a pointer parameter is made into (T.make_tensor)."""
+"""Tensors with strides (T.StridedTensor), and tensors at the address in a pointer parameter (T.make_tensor)."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ MAKE_TENSOR = {
 
 
 def extents(argument: Argument, what: str) -> tuple[tile.Extent, ...]:
-    """Numbers, and expressions of the kernel's integer parameters."""
+    """Read extents: numbers, or expressions of the kernel's integer parameters."""
     found = as_extents(argument, what)
     return tuple(e if isinstance(e, int) else fold_expr(cast(e, e.dtype)) for e in found)
 
 
 def described(call: Call, name: str, span: Span) -> tile.Buffer:
-    """The tensor that shape, dtype and strides describe."""
+    """Build the tensor with the `shape`, `dtype` and `strides` of a call."""
     shape = extents(call["shape"], "the shape of a tensor")
     dtype, lanes = as_element(call["dtype"])
     given = call["strides"] if "strides" in call.arguments else None
@@ -57,7 +57,7 @@ def described(call: Call, name: str, span: Span) -> tile.Buffer:
 
 
 def dense(shape: tuple[tile.Extent, ...]) -> tuple[tile.Extent, ...] | None:
-    """The strides of rows that lie one after the other, where these are numbers."""
+    """Return the strides of a dense row-major tensor in elements, or None if an extent but the first is dynamic."""
     steps: list[int] = [1]
     for extent in reversed(shape[1:]):
         if not isinstance(extent, int):
@@ -92,14 +92,14 @@ def _check_strides(
 
 
 def pointer(context: Context, name: str, span: Span) -> tile.Var:
-    """A parameter that T.make_tensor makes a tensor of."""
+    """Make the variable of a pointer parameter, which T.make_tensor turns into a tensor."""
     made = tile.Var(context.unique.take(name), UINT64)
     context.pointers[made] = None
     return made
 
 
 def make_tensor(context: Context, call: Call) -> Value:
-    """The tensor at an address that the kernel is given."""
+    """Return the tensor at the address in a kernel parameter, which becomes this tensor."""
     name = "ptr" if call.name == "T.make_tensor" else "addr"
     where, value = call[name], call[name].value
     if isinstance(value, tile.Load | Access):
@@ -130,12 +130,12 @@ def make_tensor(context: Context, call: Call) -> Value:
 
 
 def resolved(context: Context, params: tuple[tile.Buffer | tile.Var, ...]) -> tuple[tile.Buffer | tile.Var, ...]:
-    """The parameters, with the tensors that pointers were made into."""
+    """Replace pointer parameters by the tensors that T.make_tensor made of them."""
     return tuple((isinstance(p, tile.Var) and context.pointers.get(p)) or p for p in params)
 
 
 def strided(call: Call, source: tile.Buffer) -> None:
-    """Refuse a view of what does not lie row after row."""
+    """Refuse a view of a tensor with strides."""
     if source.strides is not None:
         fail(
             "wrong-scope",

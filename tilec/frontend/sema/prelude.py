@@ -1,7 +1,6 @@
-"""Calls of what the prelude defines, as if their arguments stood in its text.
+"""Calls of functions that the prelude defines.
 
-Whatever is wrong in there is wrong with the call: an argument is blamed where the kernel wrote it, and all else is the
-call itself.
+Diagnostics in a prelude function point into the kernel: at an argument of the call, or else at the call itself.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from tilec.support.diagnostics import fail
 from tilec.support.source import NOWHERE, Span
 
 REFUSE = "prelude.refuse"
-"""`refuse(parameter, "a tuple")` in the prelude: the argument is wrong, and what it must be. A kernel cannot say it."""
+"""The path of `refuse(parameter, "a tuple")`, by which the prelude refuses an argument. Kernels cannot call it."""
 
 
 def called(context: Context, path: str, node: ast.Call) -> Value:
-    """The value of a call of one of the prelude's names."""
+    """Evaluate a call of a prelude function."""
     definition = read.definition(path)
     call = bind(definition.signature, *evaluate.operands(context, node), node.span)
     given = call.arguments
@@ -48,7 +47,7 @@ def _names() -> Scope:
 
 
 def refuse(context: Context, path: str, node: ast.Call) -> Value:
-    """The statement `refuse(parameter, wanted)`."""
+    """Refuse an argument of a prelude function, as `refuse(parameter, wanted)` says."""
     parameter, wanted = evaluate.listed(context, node.args)
     name = node.args[0].id if isinstance(node.args[0], ast.Name) else "an argument"
     fail(

@@ -1,7 +1,7 @@
-"""T.print: what threads print, as statements of nests.
+"""T.print.
 
-The words are those of TileLang, whose debugging scripts may look for them. A tile is printed element after element by
-one thread; a fragment goes through a shared tile, since no thread has all of it.
+The text of a line is that of TileLang, since scripts may search for it. One thread prints the elements of a tile, one
+after another. A fragment is copied to a shared tile first, since no thread has all of it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PLACE = "BlockIdx=(%d, %d, %d), ThreadIdx=(%d, %d, %d)"
 
 
 def print_(context: Context, call: Call) -> None:
-    """The statements of one T.print."""
+    """Emit the statements of one T.print."""
     message, value = call["msg"].value, call["obj"].value
     if isinstance(value, str) and not message:
         message, value = value, None
@@ -60,7 +60,7 @@ def print_(context: Context, call: Call) -> None:
 
 
 def _every_thread(context: Context, statements: tuple[tile.Stmt, ...], span: Span) -> None:
-    """Inside T.Parallel by whoever has the element, elsewhere by every thread."""
+    """Emit statements for the thread that has the element inside T.Parallel, for every thread elsewhere."""
     if context.is_parallel:
         context.out += statements
     else:
@@ -84,8 +84,8 @@ def _tile(context: Context, call: Call, buffer: tile.Buffer, message: str) -> No
             secondary=(Label(buffer.span, "allocated here"),),
             help="T.copy it to a fragment first" if buffer.scope == "tmem" else "print what it hands on",
         )
-    by = WARPGROUP_THREADS * call.integer("warp_group_id") + WARP_THREADS * call.integer("warp_id")
-    if not 0 <= by < context.threads:
+    printer = WARPGROUP_THREADS * call.integer("warp_group_id") + WARP_THREADS * call.integer("warp_id")
+    if not 0 <= printer < context.threads:
         fail("wrong-argument", "T.print by a thread that is not there", call.span, f"T.Kernel has {context.threads}")
     source = buffer
     if buffer.scope == "fragment":
@@ -94,12 +94,12 @@ def _tile(context: Context, call: Call, buffer: tile.Buffer, message: str) -> No
             context.unique.take(f"{buffer.name}_printed"), buffer.shape, buffer.dtype, "shared", call.span
         )
         context.buffers.append(source)
-        held, shared = (
+        whole_fragment, whole_copy = (
             tile.Region(b, tuple(tile.integer(0) for _ in b.shape), b.shape, call.span) for b in (buffer, source)
         )
-        context.out.append(Copy(held, shared, span=call.span))
-    # The whole tensor is printed once for each block; only arrays of its own every thread prints.
-    alone = None if buffer.scope == "local" else tile.Binary("eq", tile.THREAD, tile.integer(by), BOOL)
+        context.out.append(Copy(whole_fragment, whole_copy, span=call.span))
+    # One thread of each block prints a tile or tensor; every thread prints its local array.
+    guard = None if buffer.scope == "local" else tile.Binary("eq", tile.THREAD, tile.integer(printer), BOOL)
     if not message and buffer.scope != "global":
         message = f"buffer<{buffer.name}, {buffer.dtype}>"
     index = tile.Var(context.unique.take("printed"))
@@ -107,7 +107,7 @@ def _tile(context: Context, call: Call, buffer: tile.Buffer, message: str) -> No
     head = f"msg='{_literal(message)}' {_PLACE}: buffer={buffer.name}, index=%d, "
     printed = _value(context, head, (index,), tile.Load(source, _coordinates(index, buffer)), call.span)
     outer, context.out = context.out, []
-    per_thread.each_thread(context, printed if alone is None else (tile.If(alone, printed, (), call.span),), call.span)
+    per_thread.each_thread(context, printed if guard is None else (tile.If(guard, printed, (), call.span),), call.span)
     loop = tile.For("serial", index, tile.integer(0), size, 1, tuple(context.out), span=call.span)
     context.out = outer
     context.out.append(thread_loops.over_registers(loop))
@@ -144,7 +144,7 @@ def _value(
 
 
 def _conversion(dtype: DType) -> tuple[str, DType]:
-    """Of C's printf, and the type that it takes."""
+    """Return the conversion of C's printf for a type, and the type that it takes."""
     if dtype.is_float:
         return "%f", dtype if dtype.bits == 64 else FLOAT32
     if dtype.bits == 64:
@@ -153,7 +153,7 @@ def _conversion(dtype: DType) -> tuple[str, DType]:
 
 
 def _line(context: Context, text: str, values: tuple[tile.Expr, ...], span: Span) -> tile.Print:
-    """A line, with the block's and the thread's place in front of the values."""
+    """Make the print of one line, with the block and thread indices before the values."""
     blocks: list[tile.Expr] = [var for var, _ in context.blocks]
     blocks += [tile.integer(0)] * (3 - len(blocks))
     threads = [as_expr(Argument(thread_values.thread_index(context, dim), span)) for dim in range(3)]
@@ -161,5 +161,4 @@ def _line(context: Context, text: str, values: tuple[tile.Expr, ...], span: Span
 
 
 def _literal(text: str) -> str:
-    """Text of a person's, in a format."""
     return text.replace("%", "%%")

@@ -1,8 +1,8 @@
-"""T.assume: what it promises of a variable stands in its value wherever that is read from there on.
+"""T.assume: promises about a variable, rewritten into its later reads.
 
-A variable that is promised to be a multiple of 8 is written `x // 8 * 8`, one that is never negative `max(x, 0)`:
-whoever asks what divides a coordinate finds the 8 there, and a promise that does not hold moves a copy instead of
-faulting.
+A read of a variable that is a multiple of 8 becomes `x // 8 * 8`, and a read of one that is never negative
+`max(x, 0)`. So the analysis of divisibility sees the 8, and a broken promise makes a copy address another element
+instead of faulting.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilec.ops.signature import Argument, as_expr
 
 
 def keep(context: Context, condition: Argument) -> None:
-    """Note what the condition promises, for whatever reads the variables in this scope from here on."""
+    """Record the promises of a condition, for later reads of its variables in this scope."""
     if isinstance(condition.value, bool | int):
         return
     for value, op, number in _promised(as_expr(condition)):
@@ -25,13 +25,13 @@ def keep(context: Context, condition: Argument) -> None:
         if not isinstance(var, tile.Var) or var.dtype != INT32 or _is_an_extent(context, var):
             continue
         if op == "mul" or context.ranges.get(var.name, (-1, 0))[0] < 0:
-            by, written = tile.integer(number), as_expr(Argument(context.scope.as_promised(var), condition.span))
-            written = written if op == "max" else tile.Binary("floordiv", written, by, INT32)
-            context.scope.promises.append((var, tile.Binary(op, written, by, INT32)))
+            operand, read = tile.integer(number), as_expr(Argument(context.scope.as_promised(var), condition.span))
+            read = read if op == "max" else tile.Binary("floordiv", read, operand, INT32)
+            context.scope.promises.append((var, tile.Binary(op, read, operand, INT32)))
 
 
 def _promised(condition: tile.Expr) -> Iterator[tuple[tile.Expr, Literal["mul", "max"], int]]:
-    """What is promised of which values: `x % 8 == 0` that 8 divides them, `x >= 0` that they are 0 or more."""
+    """Yield value, operator and number of each promise: "mul" and 8 for `x % 8 == 0`, "max" and 0 for `x >= 0`."""
     match condition:
         case tile.Binary(op="and", a=a, b=b):
             yield from _promised(a)
@@ -51,7 +51,7 @@ def _promised(condition: tile.Expr) -> Iterator[tuple[tile.Expr, Literal["mul", 
 
 
 def _is_an_extent(context: Context, var: tile.Var) -> bool:
-    """Whether extents of a tensor are made of it: these it is compared with, as it is."""
+    """Return whether extents of a tensor use the variable. Those keep it as it is, to stay comparable with it."""
     bindings = (context.scope.find(name) for name in context.scope.visible())
     tensors = (b.value for b in bindings if b is not None and isinstance(b.value, tile.Buffer))
     extents = (extent for tensor in tensors for extent in tensor.extents if not isinstance(extent, int))

@@ -1,11 +1,13 @@
-"""When a value is read. A kernel's expressions are evaluated in Python's order, but what stands here for a value may be
-an element or an expression that no statement has read yet. It is read late only where nothing in between changes it.
+"""The time at which a value is read.
 
-* `settled`: a value of an expression whose other parts were evaluated behind it. Where one of them has changed what the
-  value reads, the value is read at its own moment: a bind is put in there.
-* `held`: a value that gets a name, as an argument of a macro does. An element stays a place too, as a corner of a box
-  or for an atomic operation; what it holds is that of its moment.
-* `only_reading`: an operand that runs only where it is selected must not change anything.
+Kernel expressions are evaluated in Python's order, but a value may be an element or an expression that no statement has
+read yet. It is read late only if nothing in between changes it.
+
+* `settle_value`: for an operand after which other operands were evaluated. If one of them changes what the value reads,
+  a bind is inserted at the moment of the value.
+* `snapshot_lazily`: for a value that gets a name, such as an argument of a macro. An element keeps its place too, as
+  the corner of a box or for an atomic operation, and its value is that of its moment.
+* `refuse_side_effects`: for an operand that runs only if it is selected.
 """
 
 from __future__ import annotations
@@ -43,8 +45,10 @@ from tilec.support.source import Span
 
 @dataclass(eq=False, slots=True)
 class Moment:
-    """A point between two statements: `after` is the last one of the list `out` then, if there was one. The others say
-    what stood around it: how many regions, which conditions, and whether a nest did."""
+    """A point between two statements: behind `after`, the last statement of the list `out`, or at its start.
+
+    The other fields describe the context: open regions, masks, whether it was in a nest, and guards.
+    """
 
     out: list[tile.Stmt]
     after: tile.Stmt | None
@@ -55,14 +59,14 @@ class Moment:
 
     @property
     def place(self) -> int:
-        """Where a statement of this moment goes in its list."""
+        """The index in `out` at which statements of this moment are inserted."""
         if self.after is None:
             return 0
         return next(at for at in range(len(self.out), 0, -1) if self.out[at - 1] is self.after)
 
 
 def now(context: Context) -> Moment:
-    """The moment behind the last statement that has been made."""
+    """Return the moment behind the last statement."""
     after = context.out[-1] if context.out else None
     regions, masks = len(context.regions), tuple(context.masks)
     return Moment(context.out, after, regions, masks, context.is_parallel, context.guards)
@@ -70,7 +74,7 @@ def now(context: Context) -> Moment:
 
 @contextmanager
 def at(context: Context, moment: Moment) -> Iterator[None]:
-    """Inside, statements are made as if the moment were now."""
+    """Insert the statements emitted inside at an earlier moment."""
     outer = context.out, context.masks, context.is_parallel, context.guards
     context.out, context.masks = [], list(moment.masks)
     context.is_parallel, context.guards = moment.is_parallel, moment.guards
@@ -87,7 +91,7 @@ def at(context: Context, moment: Moment) -> Iterator[None]:
 
 
 def since(context: Context, moment: Moment) -> list[tile.Stmt]:
-    """The statements that have been made since, those of regions that are still open too."""
+    """Return the statements emitted since a moment, including those of regions that are still open."""
     if context.out is moment.out and (context.out[-1] if context.out else None) is moment.after:
         return []
     found = moment.out[moment.place :]
@@ -98,7 +102,7 @@ def since(context: Context, moment: Moment) -> list[tile.Stmt]:
 
 
 def is_changed(context: Context, value: Value, moment: Moment) -> bool:
-    """Whether a statement since may have changed what the value reads."""
+    """Return whether a statement since the moment may have changed what the value reads."""
     made = since(context, moment)
     if not made:
         return False
@@ -107,11 +111,11 @@ def is_changed(context: Context, value: Value, moment: Moment) -> bool:
 
 
 _ANYTHING = "anything"
-"""Among the names of what is read: nobody knows what else."""
+"""Stands for unknown buffers among the names of those that a value reads."""
 
 
 def _loaded(context: Context, value: Value) -> Iterator[str]:
-    """The names of the buffers that a value reads when it is used. What is held has its own moment."""
+    """Yield the names of the buffers that a value reads when it is used. Snapshots are read at their own moments."""
     match value:
         case HeldAccess():
             return
@@ -140,7 +144,7 @@ def _loaded(context: Context, value: Value) -> Iterator[str]:
 
 
 def _root(context: Context, buffer: tile.Buffer) -> str:
-    """The name of the memory that a buffer lies in; tensors at addresses may be the same one."""
+    """Return the name of the memory that a buffer lies in. Tensors may alias if there are pointer parameters."""
     if buffer.scope == "global" and context.pointers:
         return "the tensors"
     return context.views.get(buffer.name, buffer).name
@@ -154,7 +158,7 @@ def _may_change(context: Context, stmt: tile.Stmt, read: set[str]) -> bool:
         return True
     if any(_root(context, buffer) in read for buffer in written):
         return True
-    # Behind a barrier stands what others have written.
+    # After a barrier, writes of other threads are visible.
     return any(isinstance(s, tile.TileOp) and not writes(s) for s in tile.walk((stmt,)))
 
 
@@ -162,7 +166,7 @@ def _may_change(context: Context, stmt: tile.Stmt, read: set[str]) -> bool:
 
 
 def read(context: Context, argument: Argument) -> Argument:
-    """An indexed buffer as one of its elements."""
+    """Read an indexed buffer as one of its elements. Other values are returned as they are."""
     access, span = argument.value, argument.span
     if not isinstance(access, Access) or (access.has_extent and not access.is_vector):
         return argument
@@ -179,7 +183,7 @@ def read(context: Context, argument: Argument) -> Argument:
 
 
 def settled(context: Context, argument: Argument, moment: Moment) -> Argument:
-    """A value that was evaluated at this moment, unchanged by what has been done since."""
+    """Return a value as it was at the moment of its evaluation, unchanged by later statements."""
     if not is_changed(context, argument.value, moment):
         return argument
     with at(context, moment):
@@ -187,7 +191,7 @@ def settled(context: Context, argument: Argument, moment: Moment) -> Argument:
 
 
 def settled_argument(context: Context, argument: Argument, moment: Moment) -> Argument:
-    """The same of what may be given to a parameter that is set: a variable stays a place too."""
+    """Settle an argument, of which a variable stays assignable: a macro may set it."""
     value, now = argument.value, settled(context, argument, moment)
     if now is argument or not isinstance(value, tile.Load) or value.buffer.name not in context.mutable:
         return now
@@ -195,7 +199,7 @@ def settled_argument(context: Context, argument: Argument, moment: Moment) -> Ar
 
 
 def settled_place(context: Context, access: Access, moment: Moment, span: Span) -> Access:
-    """The place that the access meant at this moment."""
+    """Return an access with its indices as they were at the moment."""
     if not any(is_changed(context, i.start if isinstance(i, Range) else i, moment) for i in access.indices):
         return access
     with at(context, moment):
@@ -203,16 +207,16 @@ def settled_place(context: Context, access: Access, moment: Moment, span: Span) 
 
 
 def held(context: Context, value: Value, span: Span) -> Value:
-    """A value that gets a name, as it is now. It is read at once only if it is used where it may have changed."""
+    """Return the current value for a name. It is read now only if a later use finds that it may have changed."""
     if isinstance(value, EXPR_TYPES) and _is_unread(value) and context.dispatch.statements:
         return Held(value, partial(_read_held, context, value, now(context), span, []))
     return kept(context, value, span)
 
 
 def kept(context: Context, value: Value, span: Span) -> Value:
-    """A value that gets a name or becomes a part of one: expressions are read, and elements held."""
+    """Return the current value for a name or a part of one. Expressions are read, elements stay places too."""
     if not context.dispatch.statements or context.selections:
-        return value  # at compile time nothing is read; where nothing may be changed it does not matter when
+        return value  # nothing is read at compile time, and nothing changes within a selected operand
     match value:
         case StageTile() | HeldAccess():
             return value
@@ -231,8 +235,8 @@ def _held_element(context: Context, access: Access, span: Span) -> Access:
 
 
 def _read_held(context: Context, value: Value, moment: Moment, span: Span, cell: list[Value]) -> Value:
-    """What the value was at its moment. In a loop that has begun since it is read before the loop, whose next iteration
-    may find something else."""
+    """Read a value as it was at its moment. If a loop has begun since, it is read before the loop, since a later
+    iteration may find another value. `cell` keeps the result for further reads."""
     is_looping = any(is_loop for _, is_loop in context.regions[moment.regions :])
     if not cell and not is_looping and not is_changed(context, value, moment):
         return read(context, Argument(value, span)).value
@@ -243,7 +247,7 @@ def _read_held(context: Context, value: Value, moment: Moment, span: Span, cell:
 
 
 def _placed(context: Context, access: Access, span: Span) -> Access:
-    """The access, whose indices stay what they are now."""
+    """Return the access with its indices read now."""
     indices = tuple(
         replace(i, start=frozen(context, i.start, span)) if isinstance(i, Range) else frozen(context, i, span)
         for i in access.indices
@@ -252,7 +256,7 @@ def _placed(context: Context, access: Access, span: Span) -> Access:
 
 
 def _each(context: Context, value: Value, span: Span, is_place: bool) -> Value:
-    """The value with all that is in it read; with `is_place` elements are held."""
+    """Return the value with all its parts read now. With `is_place`, elements stay places too."""
 
     def inside(part: Value) -> Value:
         return kept(context, part, span) if is_place else _read_now(context, part, span)
@@ -276,7 +280,7 @@ def _each(context: Context, value: Value, span: Span, is_place: bool) -> Value:
 
 
 def _read_now(context: Context, value: Value, span: Span) -> Value:
-    """The value, of which nothing is left to be read."""
+    """Return the value with all loads in it done now."""
     if isinstance(value, Access) and value.has_extent and not value.is_vector:
         return _placed(context, value, span)
     if isinstance(value, Access) and not isinstance(value, HeldAccess):
@@ -293,7 +297,7 @@ def _is_unread(expr: tile.Expr) -> bool:
 
 
 def frozen(context: Context, expr: tile.Expr, span: Span) -> tile.Expr:
-    """What the expression comes to now."""
+    """Bind the expression if it has loads, so that later stores do not change it."""
     if not _is_unread(expr):
         return expr
     if not context.is_parallel and (per_thread.is_varying(context, expr) or context.masks):
@@ -305,13 +309,13 @@ def frozen(context: Context, expr: tile.Expr, span: Span) -> tile.Expr:
     return var
 
 
-# ---- what must not change anything -----------------------------------------------------------------------------------
+# ---- operands without side effects -----------------------------------------------------------------------------------
 
 
 @contextmanager
 def only_reading(context: Context, what: str, span: Span, way_out: str) -> Iterator[None]:
-    """Inside, an operand is evaluated that runs only where it is selected: what it would change would be changed in any
-    case. Errors: `misplaced-statement`."""
+    """Refuse side effects of the operand evaluated inside, which counts only if it is selected: its statements run in
+    any case. Errors: `misplaced-statement`."""
     begin, fresh = now(context), len(context.buffers)
     context.selections += 1
     try:
@@ -332,7 +336,7 @@ def only_reading(context: Context, what: str, span: Span, way_out: str) -> Itera
 
 
 def _only_reads(stmt: tile.Stmt, own: set[str]) -> bool:
-    """Whether the statement only gives values names, or stores them where nothing else is."""
+    """Return whether the statement only binds values, or stores them in buffers of its own."""
     if isinstance(stmt, tile.Bind):
         return True
     is_operation = any(isinstance(s, tile.TileOp | tile.Print | tile.Break) for s in tile.walk((stmt,)))

@@ -1,4 +1,4 @@
-"""Going on behind a mistake: what a wrong statement would have defined is poisoned, so that its uses say nothing."""
+"""Recovery after a mistake: the names that a wrong statement would bind are poisoned, so that their uses are silent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilec.support.source import Span
 
 
 def poison(scope: Scope, node: ast.Stmt) -> None:
-    """Of a statement that binds several names one by one, those that mean something already keep their meaning."""
+    """Poison the names that a statement would bind. Those of a compound statement that exist already are kept."""
     is_whole = isinstance(node, ast.Assign | ast.AnnotatedAssign | ast.Function)
     for name, span in bound_names(node):
         if is_whole or not scope.is_visible(name):
@@ -18,7 +18,7 @@ def poison(scope: Scope, node: ast.Stmt) -> None:
 
 
 def bound_names(node: ast.Stmt) -> Iterator[tuple[str, Span]]:
-    """The names that a statement gives values."""
+    """Yield the names that a statement binds, with their spans."""
     match node:
         case ast.Assign(targets=targets):
             for target in targets:

@@ -1,8 +1,7 @@
-"""Puts the parts that threads have of a result in place of the name that the text has for both.
+"""Replaces reducers by the partial results of threads, where the kernel text has one name for both.
 
-In the text one name stands for what is added to and for what comes of it. Here each statement gets what it means:
-T.reducer_init, T.fill and T.clear, `acc[i] += …` and T.reducer_update the parts, what stands behind T.finalize_reducer
-the result. What is neither an addition nor a read of something finished is refused.
+T.reducer_init, T.fill, T.clear, `acc[i] += …` and T.reducer_update act on the parts. Reads after T.finalize_reducer act
+on the result. Any other use is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _WRITTEN = {"sum": "acc[i] += value", "max": "acc[i] = T.max(acc[i], value)", "m
 def with_parts(
     body: tuple[tile.Stmt, ...], reducers: Mapping[str, Reducer], buffers: list[tile.Buffer]
 ) -> tuple[tuple[tile.Stmt, ...], tuple[tile.Buffer, ...]]:
-    """The statements and the buffers, with those of `reducers`, which are by the name of their result."""
+    """Rewrite the statements, and add the parts to the buffers. `reducers` are keyed by the name of their result."""
     made = _Parts(reducers)
     body = made.body(body)
     parts = {r.result.name: r for r in reducers.values()}
@@ -40,7 +39,7 @@ def with_parts(
 
 @dataclass(slots=True)
 class _Parts:
-    """`begun` are the reductions under way, with where they begin; `ended` those that have a result."""
+    """Rewrites statements. `begun` has the span where each open reduction begins, `ended` those with a result."""
 
     reducers: Mapping[str, Reducer]
     begun: dict[str, Span] = field(default_factory=dict)
@@ -100,7 +99,7 @@ class _Parts:
         return replace(op, kind=reducer.kind, parts=_whole(reducer.parts, op.parts))
 
     def store(self, store: tile.Store) -> tile.Store:
-        """`acc[i] = acc[i] + value` is an addition, with the reducer's own operator."""
+        """Rewrite `acc[i] = acc[i] + value`, with the reducer's own operator, as an atomic store to the parts."""
         by_parts = next((r for r in self.reducers.values() if store.buffer == r.parts), None)
         if by_parts is not None:
             self.finished(store)
@@ -118,10 +117,10 @@ class _Parts:
         self.finished(made)
         return made
 
-    # ---- what is refused ---------------------------------------------------------------------------------------------
+    # ---- checks ------------------------------------------------------------------------------------------------------
 
     def finished(self, stmt: tile.Stmt) -> None:
-        """What the statement itself computes with is the result of something that has ended."""
+        """Check that the statement reads results of ended reductions only."""
         for expr in expressions(stmt):
             for e in tile.walk_expr(expr):
                 if isinstance(e, tile.Load):
@@ -170,13 +169,13 @@ def _whole(buffer: tile.Buffer, like: tile.Region) -> tile.Region:
 
 
 def _without(value: tile.Expr, part: tile.Load, op: str) -> tile.Expr | None:
-    """What is combined with the part; None if it is combined with nothing by this operator."""
+    """Return `value` without its operand `part`; None if `part` is no operand of a chain of this operator."""
     if not isinstance(value, tile.Binary) or value.op != op:
         return None
-    for mine, other in ((value.a, value.b), (value.b, value.a)):
-        if mine == part:
+    for operand, other in ((value.a, value.b), (value.b, value.a)):
+        if operand == part:
             return other
-        inner = _without(mine, part, op)
+        inner = _without(operand, part, op)
         if inner is not None:
             return replace(value, a=inner, b=other)
     return None

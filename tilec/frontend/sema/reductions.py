@@ -1,6 +1,6 @@
-"""Reductions whose result has another type than what is reduced, as the steps that convert.
+"""Reductions whose result has another type than their source, split into steps that convert.
 
-It is computed in the wider of both types: what is reduced is converted first, or what comes out is converted last.
+The reduction runs in the wider of both types: the source is converted first, or the result last.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Step:
 
 
 def steps(context: Context, path: str, call: Call) -> Iterator[Step]:
-    """Those of a reduction between two types; none of any other operation."""
+    """Yield the steps of a reduction between two types, and none for any other operation."""
     if path not in _NAMES:
         return
     source, result = (call.region(name).buffer for name in ("buffer", "out"))
@@ -49,7 +49,7 @@ def steps(context: Context, path: str, call: Call) -> Iterator[Step]:
 
 
 def _tile(context: Context, call: Call, name: str, dtype: DType) -> Argument:
-    """A fragment of another type and the shape of an argument."""
+    """Allocate a fragment with the shape of an argument and another type."""
     region = call.region(name)
     span: Span = call[name].span
     made = Buffer(context.unique.take(f"{region.buffer.name}_{dtype}"), kept_extents(region), dtype, "fragment", span)

@@ -1,7 +1,7 @@
 """T.rng_init, T.rng_rand, T.rng_rand_float: random numbers, the same ones that cuRAND's Philox 4x32-10 gives.
 
-The generator computes any of its numbers from a key, a sequence and a position, so that the state of a thread is a
-position that moves on. State lies in arrays of the thread's own.
+Each number is computed from a key, a sequence and a position (Salmon et al., SC11), so that a draw only advances the
+position. The state lies in local arrays of each thread.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _wide(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
 
 
 def draw(context: Context, call: Arguments) -> tile.Expr:
-    """The next number of each thread that runs this; inside T.Parallel of the thread that has the element."""
+    """Draw the next number of each running thread; inside T.Parallel, of the thread that has the element."""
     generator = context.generator
     if generator is None:
         fail(
@@ -98,7 +98,7 @@ def draw(context: Context, call: Arguments) -> tile.Expr:
 
 
 def _scaled(number: tile.Expr, dtype: DType, step: float, more: float) -> tile.Expr:
-    """cuRAND's uniform numbers: above 0, up to 1."""
+    """Return `number * step + more`: with cuRAND's constants a uniform number above 0, up to 1."""
     product = tile.Binary("mul", cast(number, dtype), constant(step, dtype), dtype)
     return tile.Binary("add", product, constant(more, dtype), dtype)
 
@@ -106,8 +106,8 @@ def _scaled(number: tile.Expr, dtype: DType, step: float, more: float) -> tile.E
 def _next(context: Context, generator: Generator, span: Span) -> tile.Expr:
     position = generator.word(2)
     number = _at(generator, position)
-    onwards = tile.Store(generator.words, (tile.integer(2),), _wide("add", position, constant(1, UINT64)), span)
-    return _kept(context, "random", number, (onwards,), span)
+    advance = tile.Store(generator.words, (tile.integer(2),), _wide("add", position, constant(1, UINT64)), span)
+    return _kept(context, "random", number, (advance,), span)
 
 
 def _at(generator: Generator, position: tile.Expr) -> tile.Expr:
@@ -115,7 +115,7 @@ def _at(generator: Generator, position: tile.Expr) -> tile.Expr:
 
 
 def _normal(context: Context, generator: Generator, span: Span) -> tile.Expr:
-    """Box and Muller's, of two numbers two: the one with the sine first, then the one with the cosine."""
+    """Draw a normal number by the Box-Muller method: first the sine of a pair, then its cosine, kept as the spare."""
     position, is_spare = generator.word(2), tile.Binary("ne", generator.word(3), constant(0, UINT64), BOOL)
     first = _scaled(_at(generator, position), FLOAT32, _STEP, _STEP / 2)
     full_circle = _STEP * 2 * math.pi
@@ -126,19 +126,19 @@ def _normal(context: Context, generator: Generator, span: Span) -> tile.Expr:
     sine, cosine = (tile.Binary("mul", tile.Call(fn, (angle,), FLOAT32), size, FLOAT32) for fn in ("sin", "cos"))
     held = tile.Load(generator.spare, (tile.integer(0),))
     value = tile.Select(is_spare, held, sine, FLOAT32)
-    kept = tile.Select(is_spare, held, cosine, FLOAT32)
-    past = tile.Select(is_spare, position, _wide("add", position, constant(2, UINT64)), UINT64)
-    other = tile.Select(is_spare, constant(0, UINT64), constant(1, UINT64), UINT64)
+    next_spare = tile.Select(is_spare, held, cosine, FLOAT32)
+    next_position = tile.Select(is_spare, position, _wide("add", position, constant(2, UINT64)), UINT64)
+    next_flag = tile.Select(is_spare, constant(0, UINT64), constant(1, UINT64), UINT64)
     stores = (
-        tile.Store(generator.spare, (tile.integer(0),), kept, span),
-        tile.Store(generator.words, (tile.integer(2),), past, span),
-        tile.Store(generator.words, (tile.integer(3),), other, span),
+        tile.Store(generator.spare, (tile.integer(0),), next_spare, span),
+        tile.Store(generator.words, (tile.integer(2),), next_position, span),
+        tile.Store(generator.words, (tile.integer(3),), next_flag, span),
     )
     return _kept(context, "normal", value, stores, span)
 
 
 def _kept(context: Context, name: str, value: tile.Expr, stores: tuple[tile.Stmt, ...], span: Span) -> tile.Expr:
-    """The value before the state moves on."""
+    """Emit the bind of a drawn value, and the stores that advance the state after it."""
     if context.is_parallel:
         var = tile.Var(context.unique.take(name), value.dtype)
         context.out += (tile.Bind(var, value, span), *stores)

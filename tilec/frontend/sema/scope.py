@@ -1,6 +1,6 @@
-"""Names of a kernel: what each means where, and the unique names they get in tile IR.
+"""Scopes: the values of names.
 
-A name bound inside a loop or under a run-time condition ends with it: there is no value it could have afterwards.
+A name bound inside a loop or under a run-time condition ends with it, since it has no single value afterwards.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilec.support.source import NOWHERE, Span
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """`ended` names the region ("the loop") in which the name was bound and with which it went away."""
+    """The value of a name. `ended` is the region, as "the loop", with which the name went out of scope."""
 
     value: Value
     span: Span
@@ -28,15 +28,18 @@ class Binding:
 
 
 Bound = Callable[[Span, Value], None]
-"""Is told what a name is given, and where: for who shows it."""
+"""Called with the span and the value of each binding, as by the language server."""
 
 
 @dataclass(slots=True)
 class Scope:
-    """`region` says in words what ends with this scope; `is_loop` means that its body runs more than once. What is
-    bound in a function (`is_function`) is its own; `is_incomplete` where what was to bind names is wrong. `given` are
-    the arguments of a function, `iterated` what its loops run over. `bound` listens, here and in all scopes inside.
-    `promises` are values of which something has been promised, and how they are written that this shows."""
+    """The names bound in a region of the kernel.
+
+    `region` describes the region in messages. In a loop (`is_loop`) the body runs more than once, and a function
+    (`is_function`) does not bind names outside it. `is_incomplete`: a statement with a mistake should have bound
+    unknown names. `given` are the arguments of a function, `iterated` the values its loops run over. `bound` is called
+    for each binding here and in inner scopes. `promises` are values with promises, and the expressions that show these.
+    """
 
     parent: Scope | None = None
     region: str = "the file"
@@ -63,7 +66,7 @@ class Scope:
         return None
 
     def visible(self) -> list[str]:
-        """Every name that may be used here."""
+        """Return every name that may be used here."""
         scope: Scope | None = self
         names: list[str] = []
         while scope is not None:
@@ -72,7 +75,7 @@ class Scope:
         return names
 
     def read(self, name: str, span: Span) -> Value:
-        """The value of a name, or a diagnostic on its use."""
+        """Return the value of a name, or fail with a diagnostic on its use."""
         binding = self.find(name)
         if binding is None:
             if self.lacks_names():
@@ -110,7 +113,7 @@ class Scope:
         return self.as_promised(binding.value)
 
     def promised_of(self, value: Value) -> Value:
-        """Return what promises have written so, or the value itself."""
+        """Return the value that a promise has rewritten to this expression, or the expression itself."""
         scope: Scope | None = self
         while scope is not None:
             for about, written in reversed(scope.promises):
@@ -120,7 +123,7 @@ class Scope:
         return value
 
     def as_promised(self, value: Value) -> Value:
-        """Write the value as the innermost promise about it has it."""
+        """Return the expression that the innermost promise about a value gives it, or the value itself."""
         scope: Scope | None = self
         while scope is not None:
             for about, written in reversed(scope.promises):
@@ -130,18 +133,18 @@ class Scope:
         return value
 
     def _meant(self, name: str) -> str | None:
-        """A name of the language written without its `T.`, or one that looks like it."""
+        """Suggest a name of the language that lacks its `T.`, or else a similar visible name."""
         known = supported_names()
         if f"T.{name}" in known:
             return f"T.{name}"
         return nearest(name, self.visible())
 
     def lacks_names(self) -> bool:
-        """Whether something that was to bind names is wrong, and nobody knows which."""
+        """Return whether a statement with a mistake should have bound unknown names here or further out."""
         return self.is_incomplete or (self.parent is not None and self.parent.lacks_names())
 
     def attribute(self, path: str, name: str, span: Span) -> Value:
-        """A name of an imported file, whose own scope this is."""
+        """Return the value of a name of an imported file, of which this is the scope."""
         if name not in self.names:
             near = nearest(name, list(self.names))
             help_text = f"did you mean `{near}`?" if near else None
@@ -149,8 +152,8 @@ class Scope:
         return self.read(name, span)
 
     def bind(self, name: str, value: Value, span: Span) -> None:
-        """Give a name a value from here on; it may have had another. One that is wrong further out stays wrong: it may
-        have been a variable, which lives on."""
+        """Bind a name to a value, in place of any earlier one. A name that is poisoned further out stays poisoned,
+        since it may have been a variable."""
         outer = None if name in self.names else self.find(name)
         if outer is not None and isinstance(outer.value, Poisoned):
             self.poison(name, outer.span)
@@ -174,11 +177,11 @@ class Scope:
             self.bound(span, value)
 
     def poison(self, name: str, span: Span) -> None:
-        """What would have given the name its value is wrong; its uses are no mistakes of their own."""
+        """Mark a name whose definition has a mistake, so that its uses raise no further diagnostics."""
         self.names[name] = Binding(Poisoned(), span)
 
     def is_given(self, name: str) -> bool:
-        """Whether a name still has what it was given as an argument."""
+        """Return whether a name still has the value that it got as an argument."""
         return name in self.given and self.names[name].value is self.given[name]
 
     def is_visible(self, name: str) -> bool:
@@ -186,7 +189,7 @@ class Scope:
         return binding is not None and binding.ended is None
 
     def close(self) -> None:
-        """The region ends: what was bound in it may no longer be used."""
+        """End the region: names bound in it may no longer be used."""
         assert self.parent is not None, "the outermost scope is never closed"
         for name, binding in self.names.items():
             if isinstance(binding.value, Poisoned):
@@ -197,6 +200,6 @@ class Scope:
 
 
 def language() -> Scope:
-    """What every file knows before its first line: the modules of the language, and Python's own functions."""
+    """Make the outermost scope of a file: the modules of the language, and Python's builtin functions."""
     names = ["T", "tilelang", "math", *(n for n in NAMES if "." not in n)]
     return Scope(None, "the language", names={name: Binding(Member(name), NOWHERE) for name in names})

@@ -1,7 +1,7 @@
-"""Who arrives at a barrier when a role releases a stage of a pipeline: its warps, the tensor cores, or both.
+"""Arrivals at a barrier when a role releases a stage of a pipeline: by its warps, by the tensor cores, or by both.
 
-Threads of a warp have met when one of them arrives for all. What the tensor cores of sm_100a do with a stage, threads
-only ask for: there the tensor cores arrive when it is done, and threads only where they touch the stage too.
+One thread arrives for its warp, after the warp has synchronised. On sm_100a the tensor cores work on a stage
+asynchronously, so they arrive when they are done, and warps arrive only if they access the stage too.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Arriving:
-    """At each release by a role: how many warps, and whether the tensor cores do."""
+    """The arrivals at each release by a role: the number of warps, and whether the tensor cores arrive."""
 
     warps: int
     by_tensor_cores: bool
 
 
 def arriving(statements: Sequence[tile.Stmt], pipeline: Pipeline, role: range) -> Arriving:
-    """Who works on the stages that a role acquires."""
+    """Return the arrivals for a role, from the statements that use the stages it acquires."""
     held = set(pipeline.tiles.values())
     users = [
         s
@@ -37,15 +37,15 @@ def arriving(statements: Sequence[tile.Stmt], pipeline: Pipeline, role: range) -
     ]
     users = [s for s in users if held & {*reads(s), *writes(s)}]
     by_tensor_cores = [isinstance(s, tile.TileOp) and s.is_in_tensor_memory for s in users]
-    asks = any(by_tensor_cores)
-    touches = not asks or not all(by_tensor_cores)
-    return Arriving(WARPGROUP_WARPS * len(role) if touches else 0, asks)
+    has_tensor_work = any(by_tensor_cores)
+    has_thread_work = not has_tensor_work or not all(by_tensor_cores)
+    return Arriving(WARPGROUP_WARPS * len(role) if has_thread_work else 0, has_tensor_work)
 
 
 def _by_warpgroups(
     statements: Sequence[tile.Stmt], warpgroups: range | None
 ) -> Iterator[tuple[tile.Stmt, range | None]]:
-    """Operations and nests, with the warpgroups that run them; None: all."""
+    """Yield operations and nests with the warpgroups that run them, None for all of the block."""
     for stmt in statements:
         if isinstance(stmt, tile.For | tile.While | tile.If):
             inside = groups_of(stmt) or warpgroups
@@ -58,7 +58,7 @@ def _by_warpgroups(
 def with_arrivals(
     statements: tuple[tile.Stmt, ...], releases: Mapping[tuple[str, range], Arriving], warpgroups: range | None = None
 ) -> tuple[tile.Stmt, ...]:
-    """The statements, in which each release is by those who arrive for its role."""
+    """Replace each release by the arrivals of its role."""
 
     def arriving(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
         if isinstance(stmt, Arrive) and warpgroups is not None:

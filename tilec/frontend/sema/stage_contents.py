@@ -1,8 +1,7 @@
-"""That a producer reads of its stages only what it has written there itself.
+"""Check that a producer reads only data that it has written to its stage itself.
 
-What T.copy or T.tma_copy has begun need not have landed before the stage is released, and what nobody has written since
-it was acquired is what some earlier iteration has left. Each acquire gives its stage an index of its own, a variable,
-by which the statements on that stage are known.
+A T.copy or T.tma_copy may complete only after the release of the stage, and a stage not written since its acquire has
+data of an earlier iteration. The index of a stage is a variable of its acquire, which identifies the statements on it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class _Use:
 
 
 def check_contents(statements: Sequence[Stmt], pipelines: Pipelines, mistakes: Mistakes) -> None:
-    """Errors: `stage-access`."""
+    """Check the tiles of each stage that a producer acquires. Errors: `stage-access`."""
     tiles = {tile for made in pipelines.made for tile in made.tiles.values()}
     used: dict[tuple[Expr, Buffer], list[_Use]] = {}
     for use in (u for stmt in walk(tuple(statements)) for u in _uses(stmt)):
@@ -44,7 +43,7 @@ def check_contents(statements: Sequence[Stmt], pipelines: Pipelines, mistakes: M
 
 
 def _uses(stmt: Stmt) -> Iterator[_Use]:
-    """Those of the statement itself, what it reads before what it writes."""
+    """Yield the uses in the statement itself, reads before writes."""
     for expr in expressions(stmt):
         for part in walk_expr(expr):
             if isinstance(part, Load):

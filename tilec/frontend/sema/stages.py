@@ -1,8 +1,7 @@
-"""Stages of pipelines as a role acquires and releases them: the waits and arrivals that this takes.
+"""Acquire and release of pipeline stages, as waits for and arrivals at barriers (`ops.barriers`).
 
-Acquiring waits at one of the stage's barriers, releasing arrives at the other one. Whose turn it is, and the parity to
-wait for, go around in variables of each role, so that they are right whatever loops stand around. All of it is
-statements that a kernel could have written itself (`ops.barriers`).
+An acquire waits at one barrier of the stage, a release arrives at the other one. Each side keeps the index of its next
+stage and the parity to wait for in variables, which are right in any loop.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tilec.support.source import Span
 
 
 def variable(context: Context, name: str, value: int, span: Span) -> tile.Buffer:
-    """A number of which every thread has a copy."""
+    """Allocate an int32 variable, of which every thread has a copy, and set it."""
     made = tile.Buffer(context.unique.take(name), (1,), INT32, "fragment", span)
     context.buffers.append(made)
     _set(context, made, tile.integer(value), span)
@@ -39,8 +38,8 @@ def _set(context: Context, variable: tile.Buffer, value: tile.Expr, span: Span) 
 def acquire(
     context: Context, handle: Handle, span: Span, returns: bool = False, ready: tile.Expr | None = None
 ) -> Stage:
-    """Wait until the next stage is this side's, unless `ready` says of this one that it is, and take it. Errors:
-    `pipeline-role`, `pipeline-deadlock`."""
+    """Wait for the next stage of this side and acquire it. If `ready` is the result of `try_acquire` for this stage,
+    the wait is skipped where it is true. Errors: `pipeline-role`, `pipeline-deadlock`."""
     made, side, role = handle.pipeline, handle.side, _role(context, handle, span)
     held = context.ledger.held()
     _check_room(handle, held, span)
@@ -50,8 +49,8 @@ def acquire(
         Nested(t.owner.pipeline, made, role, t.span, span) for t in held if t.owner.pipeline is not made
     ]
     index, parity = _stage_and_parity(context, made, side, span)
-    looked = context.pipelines.looked.pop((made.name, side), None)
-    _wait(context, handle, index, parity, span, None if looked is None or looked != ready else looked)
+    try_result = context.pipelines.looked.pop((made.name, side), None)
+    _wait(context, handle, index, parity, span, None if try_result is None or try_result != ready else try_result)
     is_last = tile.Binary("eq", index, tile.integer(made.stages - 1), BOOL)
     _set(
         context,
@@ -67,17 +66,17 @@ def acquire(
 
 
 def try_acquire(context: Context, handle: Handle, span: Span) -> tile.Var:
-    """Whether the next stage is this side's already. One thread looks, so that all of the role agree."""
+    """Return whether the next stage of this side is ready, without waiting. One thread tests it for all of the role."""
     made, side = handle.pipeline, handle.side
     _role(context, handle, span)
     index, parity = _stage_and_parity(context, made, side, span)
-    found = tile.Buffer(context.unique.take(f"{made.name}_found"), (1,), INT32, "shared", span)
-    context.buffers.append(found)
+    flag = tile.Buffer(context.unique.take(f"{made.name}_found"), (1,), INT32, "shared", span)
+    context.buffers.append(flag)
     is_done = tile.Call(tile.PHASE_DONE, (tile.Load(_awaited(handle), (index,)), parity), BOOL)
-    _set(context, found, tile.Select(is_done, tile.integer(1), tile.integer(0), INT32), span)
+    _set(context, flag, tile.Select(is_done, tile.integer(1), tile.integer(0), INT32), span)
     ready = tile.Var(context.unique.take(f"{made.name}_ready"), BOOL)
     context.out.append(
-        tile.Bind(ready, tile.Binary("eq", tile.Load(found, (tile.integer(0),)), tile.integer(1), BOOL), span)
+        tile.Bind(ready, tile.Binary("eq", tile.Load(flag, (tile.integer(0),)), tile.integer(1), BOOL), span)
     )
     context.pipelines.looked[made.name, side] = ready
     return ready
@@ -107,9 +106,9 @@ def _role(context: Context, handle: Handle, span: Span) -> range:
 
 
 def _check_room(handle: Handle, held: list[Taken], span: Span) -> None:
-    """A side that holds every stage waits for one for ever."""
-    mine = [t for t in held if t.owner.pipeline is handle.pipeline and t.owner.side == handle.side]
-    if len(mine) >= handle.pipeline.stages:
+    """Refuse an acquire by a side that holds every stage: it would wait for ever."""
+    own_stages = [t for t in held if t.owner.pipeline is handle.pipeline and t.owner.side == handle.side]
+    if len(own_stages) >= handle.pipeline.stages:
         stages = handle.pipeline.stages
         fail(
             "pipeline-deadlock",
@@ -117,7 +116,7 @@ def _check_room(handle: Handle, held: list[Taken], span: Span) -> None:
             span,
             "waits for ever",
             secondary=(
-                *(Label(t.span, "still held") for t in reversed(mine)),
+                *(Label(t.span, "still held") for t in reversed(own_stages)),
                 Label(handle.pipeline.span, f"{stages} stage{'s' * (stages != 1)}"),
             ),
             help="release one before, or give the pipeline more stages",
@@ -125,7 +124,7 @@ def _check_room(handle: Handle, held: list[Taken], span: Span) -> None:
 
 
 def _stage_and_parity(context: Context, made: Pipeline, side: Side, span: Span) -> tuple[tile.Var, tile.Var]:
-    """The stage whose turn it is, and the parity to wait for."""
+    """Bind the index of this side's next stage, and the parity to wait for."""
     end = made.ends[side]
     index, parity = (tile.Var(context.unique.take(f"{made.name}_{what}")) for what in ("stage", "phase"))
     for var, variable in ((index, end.index), (parity, end.parity)):
@@ -144,7 +143,6 @@ def _wait(
 
 
 def _awaited(handle: Handle) -> tile.Buffer:
-    """The barriers at which this side waits for its stages."""
     return handle.pipeline.empty if handle.side == "producer" else handle.pipeline.full
 
 
@@ -178,7 +176,7 @@ def _arrival(stage: Stage, span: Span) -> tile.TileOp:
 
 
 def drain(context: Context, handle: Handle, span: Span) -> None:
-    """Wait until the consumers are done with every stage."""
+    """Emit waits until the consumers have released every stage."""
     made = handle.pipeline
     role = _role(context, handle, span)
     if handle.side == "consumer":
@@ -217,8 +215,8 @@ def drain(context: Context, handle: Handle, span: Span) -> None:
 
 
 def expect(context: Context, stage: Stage, call: Call) -> None:
-    """Announce bytes to the stage: those of its payload, or as many as are said. Both are of what TMA copies, which is
-    known when copies have their mechanisms (`explicit_roles.expected_bytes`)."""
+    """Announce the bytes of the payload, or a given number, to the stage's barrier. They count TMA copies only, which
+    are known after mechanism selection (`explicit_roles.expected_bytes`)."""
     context.ledger.use(stage.taken, call.span)
     if stage.side == "consumer":
         fail(
@@ -240,5 +238,5 @@ def expect(context: Context, stage: Stage, call: Call) -> None:
 
 
 def payload_bytes(made: Pipeline) -> int:
-    """Of one stage."""
+    """Return the bytes of the tiles of one stage."""
     return sum(math.prod(buffer.shape[1:]) * buffer.dtype.bits // 8 for buffer in made.tiles.values())

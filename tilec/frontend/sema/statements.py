@@ -1,4 +1,4 @@
-"""Statements of a kernel body to tile IR: names resolved, static conditions decided, operations checked."""
+"""Elaboration of kernel statements to tile IR: resolves names, decides static conditions, checks operations."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def _carry_out(context: Context, node: ast.Expr) -> None:
 
 
 def _is_statement(context: Context, function: Method, node: ast.Call) -> bool:
-    """Whether it is a method that gives no value."""
+    """Return whether the method returns no value."""
     if isinstance(function.owner, TileScheduler):
         return function.name == "init"
     return function.name in pipelines.STATEMENTS and pipelines.is_entered(context, node)
 
 
 def _named(context: Context, path: str, node: ast.Call) -> None:
-    """A call of a name of the language."""
+    """Elaborate a call of a name of the language."""
     if (does := context.dispatch.actions.get(path)) is not None:
         does(context, path, node)
     elif (spelling := operations.spelling_of(path)) is not None:
@@ -88,7 +88,7 @@ def _named(context: Context, path: str, node: ast.Call) -> None:
 
 
 def evaluated(context: Context, path: str, node: ast.Call) -> None:
-    """T.evaluate."""
+    """Elaborate T.evaluate: the call in it, as a statement."""
     (inner,) = node.args if len(node.args) == 1 and not node.keywords else (None,)
     if not isinstance(inner, ast.Call):
         fail("wrong-argument", "T.evaluate takes a call", node.span, help="write the call as a statement")
@@ -96,7 +96,7 @@ def evaluated(context: Context, path: str, node: ast.Call) -> None:
 
 
 def hint(context: Context, path: str, node: ast.Call) -> None:
-    """One of `sema.hints`."""
+    """Record a hint of `sema.hints`."""
     found = HINTS[path]
     context.hints.threads = max(context.threads, math.prod(context.thread_extents))
     call = bind(found.signature, *evaluate.arguments(context, node), node.span)
@@ -106,7 +106,6 @@ def hint(context: Context, path: str, node: ast.Call) -> None:
 
 
 def loop_break(context: Context, path: str, node: ast.Call) -> None:
-    """T.loop_break."""
     bind(LOOP_BREAK, *evaluate.arguments(context, node), node.span)
     jumps.leave(context, ast.Break(node.span))
 
@@ -164,7 +163,7 @@ def _return(context: Context, node: ast.Return) -> None:
 
 
 def _assert(context: Context, node: ast.Assert) -> None:
-    """Decided here where it can be, else a T.device_assert."""
+    """Decide an assertion at compile time if it is constant, and emit a T.device_assert otherwise."""
     condition = evaluate.operand(context, node.condition)
     if isinstance(arithmetic.condition(condition), bool):
         check_assert(context, node)
@@ -202,4 +201,4 @@ STATEMENTS: dict[type[ast.Stmt], ReadsStatement] = {
     ast.Import: _import,
     ast.Foreign: _import,
 }
-"""Of every kind of statement, what reads it in a kernel."""
+"""The elaborator of each kind of statement in a kernel."""

@@ -1,4 +1,4 @@
-"""What a variable or an element gets."""
+"""Stores to variables and to elements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilec.support.source import Span
 
 
 def set_variable(context: Context, buffer: tile.Buffer, argument: Argument, span: Span) -> None:
-    """Every thread sets its copy: all alike, or each its own."""
+    """Set a variable, of which every thread has a copy. A value that varies between threads makes it a local array."""
     value = as_expr(argument, buffer.dtype)
     if buffer.scope == "local":
         put(context, Access(buffer, (tile.integer(0),)), Argument(value, argument.span), span)
@@ -34,15 +34,15 @@ def set_variable(context: Context, buffer: tile.Buffer, argument: Argument, span
 
 
 def put(context: Context, access: Access, argument: Argument, span: Span) -> None:
-    """An element gets a value."""
+    """Emit a store of a value to an element."""
     indices = tuple(i for i in access.indices if isinstance(i, EXPR_TYPES))
     store = tile.Store(access.buffer, indices, as_expr(argument, access.buffer.dtype), span)
     place(context, (store,), per_thread.is_own(context, store), span)
 
 
 def place(context: Context, statements: tuple[tile.Stmt, ...], is_own: bool, span: Span) -> None:
-    """Statements on elements: inside T.Parallel by whoever has the element, elsewhere by each thread where they are its
-    own, or else by one of them."""
+    """Emit statements on elements. Inside T.Parallel the thread that has the element runs them, elsewhere each thread
+    if `is_own`, or else one thread."""
     if context.is_parallel:
         context.out += statements
     elif is_own:

@@ -1,4 +1,4 @@
-"""Loops and nests whose bounds or bodies differ from thread to thread."""
+"""Loops and nests whose bounds or bodies vary between threads."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MOST_WRITTEN_OUT = 64  # iterations of a loop over the registers of an array
 
 
 def nest(context: Context, made: tile.Parallel, path: str) -> None:
-    """A nest of T.Parallel, which the threads share out, or of T.vectorized, which may be each thread's own."""
+    """Emit a nest of T.Parallel, which is distributed over the threads, or of T.vectorized."""
     stores = [s for s in tile.walk(made.body) if isinstance(s, tile.Store) and not is_of_generator(context, s)]
-    # Whoever has an element may say who it is, and what it finds out with its neighbours.
+    # Names of the thread and results of collective calls may differ between the threads that have elements.
     shared = [s for s in tile.walk(made.body) if isinstance(s, tile.Bind) and per_thread.is_common(s.value)]
-    said = (s for s in tile.walk(made.body) if not isinstance(s, tile.Print) and not is_of_generator(context, s))
-    said = (s for s in said if s not in shared)
-    mine = [s for s in said if any(per_thread.is_varying(context, e) for e in expressions(s))]
-    is_own = bool(mine) or any(s.buffer.scope == "local" for s in stores) or bool(context.masks)
+    others = (s for s in tile.walk(made.body) if not isinstance(s, tile.Print) and not is_of_generator(context, s))
+    others = (s for s in others if s not in shared)
+    varying = [s for s in others if any(per_thread.is_varying(context, e) for e in expressions(s))]
+    is_own = bool(varying) or any(s.buffer.scope == "local" for s in stores) or bool(context.masks)
     if shared:
         made = _in_warps(made, shared[0].span, is_own or path != "T.Parallel")
     if not is_own:
@@ -41,7 +41,7 @@ def nest(context: Context, made: tile.Parallel, path: str) -> None:
         fail(
             "thread-dependent",
             "an element of T.Parallel depends on the thread",
-            (mine or stores)[0].span,
+            (varying or stores)[0].span,
             "whichever thread has the element",
             secondary=(Label(made.span, "shares its elements among the threads"),),
             help="write T.vectorized or T.serial for what each thread does for itself",
@@ -71,8 +71,7 @@ def nest(context: Context, made: tile.Parallel, path: str) -> None:
 
 
 def _in_warps(made: tile.Parallel, span: Span, is_own: bool) -> tile.Parallel:
-    """The nest, of which each warp has 32 neighbours of the last dimension at a time: they find something out
-    together."""
+    """Return the nest with 32 neighbours of the last dimension in each warp, as warp-wide calls need it."""
     loads = (
         e for s in tile.walk(made.body) for x in expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load)
     )
@@ -98,7 +97,7 @@ def _in_warps(made: tile.Parallel, span: Span, is_own: bool) -> tile.Parallel:
 
 
 def is_of_generator(context: Context, stmt: tile.Stmt) -> bool:
-    """Whether it draws a random number, as whoever has an element may do for it, or moves on to the next one."""
+    """Return whether the statement draws a random number, or advances the state of the generator."""
     state = () if context.generator is None else (context.generator.words, context.generator.spare)
     if isinstance(stmt, tile.Store):
         return stmt.buffer in state
@@ -108,7 +107,7 @@ def is_of_generator(context: Context, stmt: tile.Stmt) -> bool:
 
 
 def own(context: Context, bounds: Header, span: Span) -> Header:
-    """The bounds as they are before the loop, where they differ from thread to thread."""
+    """Read bounds that vary between threads before the loop."""
     if not per_thread.is_varying(context, bounds.start) and not per_thread.is_varying(context, bounds.stop):
         return bounds
     return replace(
@@ -117,8 +116,8 @@ def own(context: Context, bounds: Header, span: Span) -> Header:
 
 
 def common(context: Context, bounds: Header, written: Header, span: Span) -> Header:
-    """The iterations that some thread makes, where the bounds differ from thread to thread. `written` are these as the
-    kernel has them, in which constants say how large they can be."""
+    """Return uniform bounds that include the iterations of every thread. `written` are the bounds as the kernel text
+    has them, in which constants limit their values."""
     start, stop = bounds.start, bounds.stop
     if per_thread.is_varying(context, start):
         start = _end(per_thread.limits(context, written.start)[0], span)
@@ -141,7 +140,7 @@ def _end(bound: float, span: Span) -> tile.Expr:
 
 @contextmanager
 def own_iterations(context: Context, bounds: Header, common: Header, var: tile.Var) -> Iterator[tile.Expr]:
-    """The body of the common loop: what a thread calls the variable. Only those that have this iteration run it."""
+    """Yield the thread's own loop variable in the common loop. Threads without this iteration are masked inside."""
     if bounds == common:
         yield common.value(var)
         return
@@ -153,7 +152,7 @@ def own_iterations(context: Context, bounds: Header, common: Header, var: tile.V
 
 
 def over_registers(loop: tile.For) -> tile.For:
-    """A loop that walks through the registers of an array has its iterations written out: registers have no index."""
+    """Unroll a loop that indexes a local array: registers cannot be addressed by a variable."""
     stmts = list(tile.walk(loop.body))
     trip_count = (
         len(range(int(loop.start.value), int(loop.stop.value), loop.step))
@@ -167,11 +166,11 @@ def over_registers(loop: tile.For) -> tile.For:
         or any(isinstance(s, tile.TileOp) for s in stmts)
     ):
         return loop
-    places = [s.indices for s in stmts if isinstance(s, tile.Store) and s.buffer.scope == "local"]
+    indices_in_registers = [s.indices for s in stmts if isinstance(s, tile.Store) and s.buffer.scope == "local"]
     for s in stmts:
         loads = (e for x in expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load))
-        places += (e.indices for e in loads if e.buffer.scope == "local")
-    return replace(loop, kind="unroll") if any(_names(indices, loop.var) for indices in places) else loop
+        indices_in_registers += (e.indices for e in loads if e.buffer.scope == "local")
+    return replace(loop, kind="unroll") if any(_names(indices, loop.var) for indices in indices_in_registers) else loop
 
 
 def _names(indices: tuple[tile.Expr, ...], var: tile.Var) -> bool:

@@ -1,4 +1,4 @@
-"""Values that ask which thread or block this is, and what threads find out together."""
+"""Indices and extents of threads and blocks, and values of warp-wide and block-wide functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilec.support.source import Span
 
 
 def with_others(context: Context, call: Call) -> tile.Expr:
-    """The value of a call of `ops.warp_functions`, computed here and once, by all threads."""
+    """Evaluate a call of `ops.warp_functions`, which all threads compute here, once."""
     function = WARP_FUNCTIONS[call.name]
     if context.is_parallel and (function.is_block_wide or context.guards):
         fail(
@@ -52,7 +52,7 @@ def with_others(context: Context, call: Call) -> tile.Expr:
 
 
 def check_launched(context: Context, span: Span) -> None:
-    """Refuse what asks for the threads before there are any."""
+    """Refuse the thread and block indices outside T.Kernel."""
     if not context.is_launched:
         fail(
             "misplaced-statement",
@@ -63,7 +63,7 @@ def check_launched(context: Context, span: Span) -> None:
 
 
 def place(context: Context, call: Call) -> Value:
-    """The value of a name of `ops.threads`."""
+    """Evaluate a call of a function of `ops.threads`."""
     check_launched(context, call.span)
     name = call.name.removeprefix("T.")
     match name:
@@ -108,7 +108,7 @@ def place(context: Context, call: Call) -> Value:
 
 
 def thread_index(context: Context, dim: int) -> Value:
-    """The thread's digit along x, y or z, of which x moves fastest."""
+    """Return the thread's index along x, y or z. The linear index runs along x first."""
     below, extent = math.prod(context.thread_extents[:dim]), context.thread_extents[dim]
     if extent == 1:
         return 0
@@ -131,7 +131,7 @@ def _warp_size(call: Call) -> int:
 
 
 def _bound_index(context: Context, call: Call) -> Value:
-    """T.thread_binding(n, thread="threadIdx.x"), or with a start, which is 0."""
+    """Evaluate T.thread_binding(n, thread="threadIdx.x"), or its form with a start, which must be 0."""
     given = [call["start"], call["stop"], call["thread"]]
     if isinstance(given[1].value, str):  # T.thread_binding(n, "threadIdx.x")
         given = [given[0], Argument(None, call.span), given[1]]

@@ -1,7 +1,7 @@
-"""T.PersistentTileScheduler: the tiles of a matrix, shared out among blocks that stay.
+"""T.PersistentTileScheduler: distributes the tiles of a matrix over persistent blocks.
 
-Its state is four counters that a kernel reads and a `while` moves on. The loop `while s.valid(): …; s.next_tile()` is
-what T.Persistent makes, waves with the counters as binds: so that what is copied in it is known ahead.
+The loop `while s.valid(): …; s.next_tile()` becomes the serial loop over waves that T.Persistent makes. The counters of
+the scheduler are binds in it, so that copies of later iterations can be issued early.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LOOP = "write `s.init(block)`, and then `while s.valid():` with `s.next_tile()`
 def tile_scheduler(
     positional: Sequence[Argument], keywords: Mapping[str, Argument], span: Span, multiprocessors: int
 ) -> TileScheduler:
-    """What a call of T.PersistentTileScheduler makes. Its name may come first, as it used to."""
+    """Make the scheduler of a call of T.PersistentTileScheduler. Its name may come first, as in older TileLang."""
     if positional and isinstance(positional[0].value, str):
         positional = positional[1:]
     call = bind(SCHEDULER, list(positional), dict(keywords), span)
@@ -68,7 +68,7 @@ def tile_scheduler(
 
 
 def attribute(scheduler: TileScheduler, node: ast.Attribute) -> Value:
-    """`s.m_idx` and the like, or a method."""
+    """Return the value of an attribute as `s.m_idx`, or a method."""
     if node.name in _METHODS:
         return Method(scheduler, node.name)
     if node.name not in _STATE:
@@ -79,7 +79,7 @@ def attribute(scheduler: TileScheduler, node: ast.Attribute) -> Value:
 
 
 def called(context: Context, function: Method, node: ast.Call) -> Value:
-    """`s.coord(i)`, or `s.init(i)`; the other methods belong to the loop."""
+    """Evaluate `s.coord(i)` or `s.init(i)`. The other methods belong to the loop."""
     scheduler = function.owner
     assert isinstance(scheduler, TileScheduler)
     call = bind(_METHODS[function.name], *evaluate.operands(context, node), node.span)
@@ -102,21 +102,21 @@ def called(context: Context, function: Method, node: ast.Call) -> Value:
 
 
 def coordinates(scheduler: TileScheduler, tile_index: tile.Expr) -> tuple[tile.Expr, tile.Expr]:
-    """Row and column of a tile: panels of `swizzle` along the secondary axis, each walked along the primary one; the
-    last panel may be narrower."""
+    """Return row and column of a tile. The order is in panels of `swizzle` tiles along the secondary axis, each along
+    the primary one. The last panel may be narrower."""
     width: tile.Expr = tile.integer(scheduler.swizzle)
     panel = _binary("mul", scheduler.primary, width)
     base = _binary("mul", _binary("floordiv", tile_index, panel), width)
     inside = _binary("floormod", tile_index, panel)
     if _binary("floormod", scheduler.secondary, width) != tile.integer(0):
-        left = _binary("sub", scheduler.secondary, base)
-        width = _binary("max", tile.integer(1), _binary("min", width, left))
+        remaining = _binary("sub", scheduler.secondary, base)
+        width = _binary("max", tile.integer(1), _binary("min", width, remaining))
     fast, slow = _binary("floordiv", inside, width), _binary("add", base, _binary("floormod", inside, width))
     return (fast, slow) if scheduler.by_columns else (slow, fast)
 
 
 def of_loop(context: Context, node: ast.While) -> TileScheduler | None:
-    """The scheduler whose loop this is: `while s.valid():`."""
+    """Return the scheduler of a loop `while s.valid():`, or None."""
     match node.condition:
         case ast.Call(function=ast.Attribute(name="valid") as function):
             owner = context.value(function.value)
@@ -126,7 +126,7 @@ def of_loop(context: Context, node: ast.While) -> TileScheduler | None:
 
 
 def loop(context: Context, node: ast.While, scheduler: TileScheduler) -> None:
-    """The loop over a block's tiles, as waves of tiles; those that the last wave has too many are skipped."""
+    """Elaborate the loop over a block's tiles, in waves. Excess tiles of the last wave are skipped."""
     if not scheduler.is_stateful or scheduler.start is None or scheduler.now is not None:
         _misplaced("nothing says with which tile this loop begins", scheduler, node.condition.span)
     *statements, last = node.body
@@ -158,7 +158,6 @@ def loop(context: Context, node: ast.While, scheduler: TileScheduler) -> None:
 
 
 def _moves_on(context: Context, statement: ast.Stmt, scheduler: TileScheduler) -> bool:
-    """Whether it is `s.next_tile()`."""
     match statement:
         case ast.Evaluate(value=ast.Call(function=ast.Attribute(name="next_tile") as function, args=(), keywords=())):
             return context.value(function.value) is scheduler

@@ -1,4 +1,4 @@
-"""unused-parameter: what a kernel takes and nowhere mentions. What a constant switches off is mentioned."""
+"""unused-parameter: kernel parameters that no statement mentions. Statements that a constant disables count too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilec.support.diagnostics import warning
 
 
 def warn_of_unused(context: Context, function: ast.Function, params: Iterable[tile.Buffer | tile.Var]) -> None:
-    """A warning for each of `params` that the function has in its signature only."""
+    """Warn of each of `params` that only the signature of the function names."""
     made = {param.name for param in params}
     mentioned = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
     for parameter in function.params:

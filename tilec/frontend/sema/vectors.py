@@ -1,6 +1,6 @@
-"""Vectors in statements: elements of vector tensors, and accesses of so many bits at once (T.ldg128 and its like).
+"""Vectors: elements of vector tensors, and wide accesses (T.ldg128 and others).
 
-A vector that is read becomes an array of the thread's own, filled in one statement, so that memory is read at once.
+A vector that is read becomes a local array of the thread, filled by one statement, so that one access can read it.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from tilec.support.source import Span
 
 
 def loaded(context: Context, access: Access, span: Span) -> Lanes:
-    """An element of a vector tensor or tile."""
+    """Return the lanes of an element of a vector tensor or tile."""
     return Lanes(tuple(tile.Load(access.buffer, place) for place in _places(context, access, span, "read")))
 
 
 def wide_load(context: Context, call: Call) -> Value:
-    """The value of T.ldg128 and its like."""
+    """Evaluate T.ldg128 or another wide load."""
     wide = WIDE[call.name]
     access = _extended(_access(call, "src", wide), call, "src", wide)
     lanes = loaded(context, access, call["src"].span)
     if "pred" in call.arguments and call["pred"].value is not None:
-        holds = _predicate(call)
-        lanes = Lanes(tuple(tile.Select(holds, p, constant(0, p.dtype), p.dtype) for p in lanes.parts))
+        condition = _predicate(call)
+        lanes = Lanes(tuple(tile.Select(condition, p, constant(0, p.dtype), p.dtype) for p in lanes.parts))
     words = with_bits(kept(context, "words", lanes, call.span), UINT32)
     return words if len(words.parts) > 1 else words.parts[0]
 
 
 def read_only(context: Context, call: Call) -> Value:
-    """T.__ldg: an element; how it is read is found out from who writes the tensor."""
+    """Evaluate T.__ldg as an element: loads of tensors that the kernel does not write are read-only in any case."""
     value, index = call["load_or_buf"].value, call["index"]
     if isinstance(value, tile.Buffer) and index.value is not None:
         items = index.value if isinstance(index.value, tuple) else (index.value,)
@@ -62,19 +62,19 @@ def read_only(context: Context, call: Call) -> Value:
 
 
 def wide_store(context: Context, call: Call) -> None:
-    """The statement T.stg128 and its like."""
+    """Elaborate T.stg128 or another wide store."""
     wide = WIDE[call.name]
     access = _extended(_access(call, "dst", wide), call, "dst", wide)
-    holds = _predicate(call) if "pred" in call.arguments and call["pred"].value is not None else None
+    condition = _predicate(call) if "pred" in call.arguments and call["pred"].value is not None else None
     value = call["value"].value
     source = value if isinstance(value, Lanes) else Lanes((as_expr(call["value"]),))
     if source.dtype.bits * len(source.parts) != wide.bits:
         call.refuse("value", f"of {wide.bits} bits")
-    stored(context, access, Argument(with_bits(source, access.buffer.dtype), call["value"].span), call.span, holds)
+    stored(context, access, Argument(with_bits(source, access.buffer.dtype), call["value"].span), call.span, condition)
 
 
 def stored(context: Context, access: Access, argument: Argument, span: Span, holds: tile.Expr | None = None) -> None:
-    """Set a vector element, or a slice, to a vector, or to a number in all its lanes."""
+    """Store a vector, or a number in all lanes, to a vector element or a slice. `holds` is an optional condition."""
     places, value, dtype = _places(context, access, span, "written"), argument.value, access.buffer.dtype
     if not isinstance(value, Lanes):
         value = Lanes((as_expr(argument, dtype),) * len(places))
@@ -95,7 +95,7 @@ def stored(context: Context, access: Access, argument: Argument, span: Span, hol
 
 
 def kept(context: Context, name: str, value: Lanes, span: Span) -> Lanes:
-    """The vector as it is now, whatever is stored afterwards."""
+    """Return the current value of the vector, unaffected by later stores."""
     held = value.origin or value
     if not any(isinstance(e, tile.Load) for part in held.parts for e in tile.walk_expr(part)):
         return value
@@ -123,7 +123,7 @@ def kept(context: Context, name: str, value: Lanes, span: Span) -> Lanes:
 def _places(
     context: Context, access: Access, span: Span, what: Literal["read", "written"]
 ) -> tuple[tuple[tile.Expr, ...], ...]:
-    """The indices of each element, row by row."""
+    """Return the indices of each element of an access, in row-major order."""
     check_access(context, access, span, what)
     ranges = [tuple(add(i.start, tile.integer(k)) for k in range(i.extent)) if isinstance(i, Range) else (i,)
               for i in access.indices]  # fmt: skip
@@ -145,7 +145,7 @@ def _access(call: Call, name: str, wide: Wide) -> Access:
 
 
 def _extended(access: Access, call: Call, name: str, wide: Wide) -> Access:
-    """As many neighbours as the bits take, from an element on."""
+    """Extend an element to as many neighbours as the width of the access takes."""
     bits = access.buffer.dtype.bits
     count = 1
     for index in access.indices:

@@ -1,6 +1,7 @@
-"""Puts the tensors and tiles themselves in place of their views: indices computed anew, boxes moved where they stay
-boxes, copies of others written out element by element. A tensor that is given a layout is a view of itself, in which
-each element lies somewhere else.
+"""Replaces views by the tensors and tiles that they are views of.
+
+Indices are recomputed, boxes are moved if they stay boxes, and other copies are expanded element by element. A tensor
+with an annotated layout is a view of itself with other element offsets.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tilec.support.source import Span
 
 
 def asked_view(path: str, positional: Sequence[Argument], keywords: Mapping[str, Argument], span: Span) -> Arguments:
-    """The call of T.reshape or T.view that this is, or that T.Tensor(shape, dtype, tile.data) means."""
+    """Bind a call of T.reshape or T.view, or convert T.Tensor(shape, dtype, tile.data) to a call of T.view."""
     if path in VIEWS:
         return bind(VIEWS[path].signature, positional, keywords, span)
     call = bind(AT_DATA[path], positional, keywords, span)
@@ -51,7 +52,7 @@ def asked_view(path: str, positional: Sequence[Argument], keywords: Mapping[str,
 
 
 def view(call: Arguments, names: UniqueNames) -> tuple[tile.Buffer, tile.Buffer]:
-    """What a call of T.reshape or T.view gives: a buffer that stands for another one, and that one."""
+    """Check a call of T.reshape or T.view. Return the buffer of the view, and its source."""
     source = call["src"].value
     if not isinstance(source, tile.Buffer):
         call.refuse("src", "a whole tensor or tile")
@@ -84,8 +85,8 @@ def view(call: Arguments, names: UniqueNames) -> tuple[tile.Buffer, tile.Buffer]
             else "put elements together with shifts, and take them apart with T.reinterpret",
         )
     has_shape = call["shape"].value is not None
-    alike = resized(source.shape, source.dtype, dtype)
-    shape = as_shape(call["shape"], f"the shape of {call.name}") if has_shape else alike
+    resized_shape = resized(source.shape, source.dtype, dtype)
+    shape = as_shape(call["shape"], f"the shape of {call.name}") if has_shape else resized_shape
     total = math.prod(source.shape) * source.dtype.bits // dtype.bits
     if shape is None or math.prod(shape) != total or resized(shape, dtype, source.dtype) is None:
         found = f"{source.name} has rows of {source.shape[-1]} elements" if shape is None else f"{show_shape(shape)}"
@@ -102,7 +103,7 @@ def view(call: Arguments, names: UniqueNames) -> tuple[tile.Buffer, tile.Buffer]
 
 
 def seen(context: Context, path: str, node: ast.Call) -> tile.Buffer:
-    """T.reshape, T.view and their like, as a buffer that stands for another one."""
+    """Evaluate T.reshape, T.view or T.Tensor(shape, dtype, tile.data) as a buffer, recorded in `context.views`."""
     made, source = view(asked_view(path, *evaluate.arguments(context, node), node.span), context.unique)
     context.views[made.name] = context.views.get(source.name, source)
     return made
@@ -111,7 +112,7 @@ def seen(context: Context, path: str, node: ast.Call) -> tile.Buffer:
 def without_views(
     body: tuple[tile.Stmt, ...], views: Mapping[str, tile.Buffer], tensors: Mapping[str, IndexMap], names: UniqueNames
 ) -> tuple[tuple[tile.Stmt, ...], tuple[tile.Buffer, ...]]:
-    """The statements, on what the views are views of; and the tiles that they need for it."""
+    """Rewrite the statements without views. Return them, and the tiles that they need in addition."""
     rewritten = _Views(views, tensors, names)
     return (rewritten.body(body) if views or tensors else body), tuple(rewritten.made)
 
@@ -134,7 +135,7 @@ class _Views:
                 return (with_scheduled_bodies(map_expressions(stmt, self.expr), self.stmt),)
 
     def store(self, store: tile.Store) -> tuple[tile.Stmt, ...]:
-        """To a view of wider elements, all parts of one."""
+        """Rewrite a store to a view. An element wider than those of the source becomes several stores."""
         value, buffer = self.expr(store.value), store.buffer
         indices = tuple(self.expr(i) for i in store.indices)
         if buffer.name not in self.views:
@@ -162,19 +163,21 @@ class _Views:
         return _only(self.exists(buffer, source, indices), tuple(made))
 
     def at(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[tile.Expr, ...]:
-        """Where the element lies that has these indices in the text."""
+        """Return the indices of an element in its tensor with an annotated layout."""
         given = self.tensors.get(buffer.name)
         return indices if given is None else placed_at(buffer, given, indices)
 
     def exists(self, seen: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr | None:
-        """The condition without which an index meets another element, or none; None: never."""
+        """Return the condition that the indices are within the view, or None if no check is needed.
+
+        Indices out of bounds would address another element of the source."""
         return inside_tensor(seen, indices) if source.name in self.tensors else inside(seen, source, indices)
 
     def expr(self, expr: tile.Expr) -> tile.Expr:
         return rewrite_expression(expr, self.load)
 
     def load(self, expr: tile.Expr) -> tile.Expr:
-        """An element of a view, where the operands are on what it is a view of already."""
+        """Rewrite a load of an element of a view. Its operands have been rewritten already."""
         if not isinstance(expr, tile.Load):
             return expr
         source = self.views.get(expr.buffer.name)
@@ -202,10 +205,10 @@ class _Views:
         return self.stmt(self.elements(op))
 
     def on_a_copy(self, op: tile.TileOp) -> tuple[tile.Stmt, ...]:
-        """An operation that knows whole tiles only gets tiles of the views' shapes."""
+        """Run an operation that accepts whole tiles only on copies with the shapes of the views."""
         effects = registry.get(op.name).effects(op)
-        before: list[tile.Stmt] = []
-        after: list[tile.Stmt] = []
+        loads: list[tile.Stmt] = []
+        stores: list[tile.Stmt] = []
         regions: list[tile.Region] = []
         for region in op.regions:
             seen = region.buffer
@@ -227,14 +230,14 @@ class _Views:
                 tile.Region(b, tuple(tile.integer(0) for _ in b.shape), b.shape, op.span) for b in (buffer, seen)
             )
             if region in effects.reads or not region.is_whole:
-                before += self.stmt(Copy(of_view, whole, span=op.span))
+                loads += self.stmt(Copy(of_view, whole, span=op.span))
             if region in effects.writes:
-                after += self.stmt(Copy(whole, of_view, span=op.span))
+                stores += self.stmt(Copy(whole, of_view, span=op.span))
             regions.append(replace(region, buffer=buffer))
-        return *before, op.with_regions(tuple(regions)), *after
+        return *loads, op.with_regions(tuple(regions)), *stores
 
     def box(self, region: tile.Region) -> tile.Region | None:
-        """The same elements in the same order as a box of what the view is a view of, if they are one."""
+        """Return the box of the source with the same elements in the same order, or None if there is none."""
         source = self.views.get(region.buffer.name)
         if source is None:
             return region
@@ -242,12 +245,12 @@ class _Views:
             return None
         start: list[tile.Expr] = []
         extent: list[int] = []
-        for mine, its in groups(region.buffer.shape, source.shape):
-            sizes, others = [region.buffer.shape[d] for d in mine], [source.shape[d] for d in its]
-            extents = [region.extent[d] for d in mine]
-            if len(its) == 1:
-                starts = [region.start[d] for d in mine]
-                first = next((k for k, e in enumerate(extents) if e != 1), len(mine) - 1)
+        for view_dims, source_dims in groups(region.buffer.shape, source.shape):
+            sizes, source_sizes = [region.buffer.shape[d] for d in view_dims], [source.shape[d] for d in source_dims]
+            extents = [region.extent[d] for d in view_dims]
+            if len(source_dims) == 1:
+                starts = [region.start[d] for d in view_dims]
+                first = next((k for k, e in enumerate(extents) if e != 1), len(view_dims) - 1)
                 inner = zip(starts[first + 1 :], extents[first + 1 :], sizes[first + 1 :], strict=True)
                 if any(e != size or at != tile.integer(0) for at, e, size in inner):
                     return None
@@ -256,15 +259,15 @@ class _Views:
                 start.append(fold_expr(linear(starts, sizes)))
                 extent.append(math.prod(extents))
             elif extents == sizes:
-                start += [tile.integer(0)] * len(its)
-                extent += others
+                start += [tile.integer(0)] * len(source_dims)
+                extent += source_sizes
             else:
                 return None
         box = tile.Region(source, tuple(start), tuple(extent), region.span)
         return box if box.shape == region.shape else None
 
     def elements(self, op: tile.TileOp) -> tile.Parallel:
-        """A copy, a fill or an atomic, element by element."""
+        """Expand a copy, a fill or an atomic element by element."""
         *sources, destination = op.regions
         shape = destination.shape
         variables = tuple(tile.Var(self.names.take("element")) for _ in shape)
@@ -281,7 +284,7 @@ class _Views:
 
 
 def _only(exists: tile.Expr | None, stores: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-    """The stores, where there is such an element."""
+    """Guard the stores by the condition that their element exists."""
     return stores if exists is None else (tile.If(exists, stores, (), stores[0].span),)
 
 

@@ -1,4 +1,4 @@
-"""Every name of the language that means something, and what is said of one that cannot be used as it is."""
+"""The names of the language, and diagnostics for names that cannot be used as they are."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOOPS = (
 )  # fmt: skip
 EAGER = ("T.const", "T.empty")
 DIALECT = "T.__tilelang_dialect__"
-"""What the language is spoken for: always CUDA."""
+"""The name of the constant with the dialect of the language, which is always CUDA."""
 OTHERS = (
     "T.Fragment", "T.Layout", "T.Kernel", "T.ClusterKernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro",
     "T.inline", "T.Ref", "T.Var", "T.PersistentTileScheduler", "T.SharedBuffer", "T.FragmentBuffer",
@@ -47,7 +47,7 @@ OTHERS = (
 
 
 def supported_names() -> list[str]:
-    """Every `T.*` name that means something, for the help of a message."""
+    """Return every supported `T.*` name, for the help of messages."""
     spellings = [f"T.{name}" for name in registry.spelling_names()]
     functions = [name for name in (*FUNCTIONS, *PRELUDE) if name.startswith("T.")]
     return [
@@ -72,7 +72,7 @@ def supported_names() -> list[str]:
 
 
 def refuse_call(path: str, node: ast.Call) -> NoReturn:
-    """Say why a name of the language cannot be called where a value is needed, or at all."""
+    """Fail with the reason why a name cannot be called where a value is needed, or at all."""
     span = node.span
     name = path.removeprefix("T.")
     if path.startswith("T.") and (spelling := registry.spelling(name)):
@@ -101,7 +101,7 @@ def refuse_call(path: str, node: ast.Call) -> NoReturn:
 
 
 def _as_statement(signature: Signature, node: ast.Call) -> str:
-    """Say how to write an operation that was taken for a value. Tiles that it lacks are named as its parameters."""
+    """Suggest the statement for an operation that was used as a value. Missing tiles are named as its parameters."""
     required = [p.name for p in signature.parameters if isinstance(p.default, Required)]
     given = {p.name: arg for p, arg in zip(signature.parameters, node.args, strict=False)}
     given |= {keyword.name: keyword.value for keyword in node.keywords if keyword.name}
@@ -115,13 +115,13 @@ def _as_statement(signature: Signature, node: ast.Call) -> str:
 
 
 def instead_of_foreign(path: str) -> str | None:
-    """Return what to write in place of a name of another module: that of the table, or T.* of the same name."""
+    """Suggest a replacement for a name of another module: that of the table, or T.* of the same name."""
     name = f"T.{path.rpartition('.')[2]}"
     return instead_of(path) or (f"write {name}" if name in supported_names() else None)
 
 
 def refuse_name(path: str, span: Span) -> NoReturn:
-    """`T.something` that tilec does not carry out."""
+    """Refuse a name `T.something` that tilec does not support."""
     if (help_text := instead_of(path)) is not None:
         fail("unsupported-operation", f"{path} is not supported", span, help=help_text)
     refuse(path, span)

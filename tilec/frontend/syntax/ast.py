@@ -1,6 +1,6 @@
-"""The syntax tree of a kernel file: what was written, before any name is looked up.
+"""The syntax tree of a kernel file, before name resolution.
 
-Every node knows its `span`. Spans take no part in equality, so that a tree printed and parsed again equals itself.
+Every node has its `span`. Equality ignores spans, so that a tree that is printed and parsed again equals itself.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Comprehension:
-    """`element` for all that the clauses run over; in a dictionary it is the key, and `value` the value."""
+    """`[element for …]`, a generator, or `{element: value for …}`."""
 
     kind: Literal["list", "generator", "dict"]
     element: Expr
@@ -149,7 +149,7 @@ class Comprehension:
 
 @dataclass(frozen=True, slots=True)
 class Lambda:
-    """Of its parameters only names and defaults."""
+    """`lambda params: body`. Its parameters have names and defaults only."""
 
     params: tuple[Parameter, ...]
     body: Expr
@@ -287,7 +287,7 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """`raise error from cause`; the cause matters to nobody and is dropped."""
+    """`raise error from cause`, without the cause."""
 
     error: Expr | None = None
     span: Span = field(default=NOWHERE, compare=False)
@@ -302,7 +302,7 @@ class Assert:
 
 @dataclass(frozen=True, slots=True)
 class If:
-    """An `elif` is an If alone in `orelse`."""
+    """`if`, `elif`, `else`. An `elif` is a single If in `orelse`."""
 
     condition: Expr
     then: tuple[Stmt, ...]
@@ -335,7 +335,7 @@ class With:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`kind` is what stands before the name: with `*` or `**` it collects the rest. A lone `*` has no name."""
+    """A parameter of a function. `kind` is the star or stars before the name. A lone `*` has an empty name."""
 
     name: str
     annotation: Expr | None = None
@@ -346,7 +346,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """`name_span` is the name alone: what a message about the whole function points at."""
+    """A `def`. `name_span` is the span of the name alone, for messages about the whole function."""
 
     name: str
     params: tuple[Parameter, ...]
@@ -359,8 +359,9 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A statement at the top of the file that is Python, but no kernel language: a test, a reference. What it would
-    define, `names`, is no mistake unless a kernel uses it; `parse.mistake_of` is what to say then. `text` are its
+    """A Python statement at the top of the file that is not in the kernel language, such as a test or a reference.
+
+    A use of one of `names`, which it would define, is a mistake, explained by `parse.diagnose_foreign`. `text` has its
     lines."""
 
     names: tuple[str, ...]
@@ -400,7 +401,7 @@ N = TypeVar("N", bound=Node)
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The node and everything below it, parents first, in source order of the fields."""
+    """Yield the node and its descendants in pre-order."""
     yield node
     for f in fields(node):
         yield from _walk_value(getattr(node, f.name))
@@ -415,7 +416,7 @@ def _walk_value(value: object) -> Iterator[Node]:
 
 
 def placed(node: N, place: Callable[[Node], Span]) -> N:
-    """The same tree, each node with the span that `place` gives it."""
+    """Return the same tree with the span of each node computed by `place`."""
     changed = {f.name: _placed_value(getattr(node, f.name), place) for f in fields(node)}
     changed |= {name: place(node) for name in ("span", "name_span") if name in changed}
     return replace(node, **changed)
@@ -428,7 +429,7 @@ def _placed_value(value: Any, place: Callable[[Node], Span]) -> Any:
 
 
 def respan(node: Node, change: Callable[[Span], Span]) -> None:
-    """Give every node of a tree that nobody has seen yet another span."""
+    """Change the span of every node in place. The tree must not be shared yet."""
     for part in walk(node):
         object.__setattr__(part, "span", change(part.span))
         if isinstance(part, Function):

@@ -1,4 +1,4 @@
-"""Syntax errors in plain words: from the parser's state to "expected `)`, found the end of the line"."""
+"""Messages of syntax errors from the state of the parser, as "expected `)`, found the end of the line"."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from tilec.support.source import Span
 
 BRACKETS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
 
-# What may come next, in the order of how likely it is to be what was meant. Operators may nearly always come next,
-# and are never the answer.
+# Expected terminals, most likely first. Operators are left out: they may follow nearly everywhere.
 _WORDS = {
     "_INDENT": "an indented block",
     "COLON": "`:`",
@@ -41,7 +40,7 @@ def token_span(token: lark.Token) -> Span:
 
 
 def explain_character(text: str, error: lark.UnexpectedCharacters) -> NoReturn:
-    """Text that is no token at all."""
+    """Fail with a message about text that is no token."""
     position = cast(int, error.pos_in_stream)
     reserved = _RESERVED.match(text, position)
     character = text[position]
@@ -59,7 +58,7 @@ def explain_character(text: str, error: lark.UnexpectedCharacters) -> NoReturn:
 
 
 def explain_token(text: str, error: lark.UnexpectedToken, before: list[lark.Token]) -> NoReturn:
-    """A token where the grammar has no place for it; `before` is what the parser had accepted."""
+    """Fail with a message about an unexpected token. `before` are the tokens that the parser had accepted."""
     token = error.token
     span = _found_span(token)
     last = next((t for t in reversed(before) if t.type not in ("_NEWLINE", "_INDENT", "_DEDENT")), None)
@@ -84,7 +83,7 @@ def explain_token(text: str, error: lark.UnexpectedToken, before: list[lark.Toke
 def _found_span(token: lark.Token) -> Span:
     line, column = token.line or 1, token.column or 1
     if token.type in ("_NEWLINE", "_DEDENT", "$END"):
-        # A line feed token holds the blank lines and comments after it: point at its start.
+        # A line feed token includes the blank lines and comments after it: point at its start.
         return Span(line, column, line, column + 1)
     return Span(line, column, token.end_line or line, token.end_column or column + 1)
 
@@ -111,7 +110,7 @@ def _wanted(accepts: set[str]) -> str:
     if "_NEWLINE" in accepts:
         return _WORDS["_NEWLINE"]
     if "LSQB" in accepts:
-        # Any value may be called; that is never what was forgotten.
+        # Any value may be called, so a missing `(` is never the mistake.
         accepts = accepts - {"LPAR"}
     words = [word for terminal, word in _WORDS.items() if terminal in accepts][:3]
     if not words:

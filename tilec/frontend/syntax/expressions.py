@@ -1,4 +1,4 @@
-"""The parser's trees to expressions of the syntax tree."""
+"""Conversion of parse trees to expressions of the syntax tree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilec.support.diagnostics import CompileError, fail
 from tilec.support.source import Span
 
 BINARY: Mapping[str, ast.BinaryOp] = {op: op for op in get_args(ast.BinaryOp)}
-"""By their spelling. The grammar has no others, nor of these:"""
+"""The binary operators by their spelling, all that the grammar has."""
 _UNARY: Mapping[str, ast.UnaryOp] = {op: op for op in get_args(ast.UnaryOp)}
 _COMPARISONS: Mapping[str, ast.CompareOp] = {op: op for op in get_args(ast.CompareOp)}
 
@@ -23,19 +23,19 @@ _COMPARISONS: Mapping[str, ast.CompareOp] = {op: op for op in get_args(ast.Compa
 def assignable(target: ast.Expr) -> ast.Expr:
     match target:
         case ast.Name() | ast.Subscript() | ast.Attribute():
-            what = ""
+            described = ""
         case ast.Tuple(items=items) | ast.List(items=items):
-            what = ""
+            described = ""
             for item in items:
                 if isinstance(item, ast.Starred):
                     fail("syntax", "`*` cannot be assigned to", item.span, help="name the items one by one")
                 assignable(item)
         case ast.Call():
-            what = "a call"
+            described = "a call"
         case _:
-            what = "an expression"
-    if what:
-        fail("bad-target", f"{what} cannot be assigned to", target.span, "names and elements of buffers can")
+            described = "an expression"
+    if described:
+        fail("bad-target", f"{described} cannot be assigned to", target.span, "names and elements of buffers can")
     return target
 
 
@@ -70,7 +70,7 @@ def _item(child: Child, depth: int) -> ast.Expr | ast.Starred:
 
 
 _LONGEST_INTEGER = 1000
-"""Characters of an integer: 4,000 bits in hexadecimal, which every computation takes and a message can show."""
+"""The most characters of an integer literal, 4,000 bits in hexadecimal, so that messages can show the number."""
 
 
 def _int(tree: Branch, depth: int) -> ast.Expr:
@@ -117,21 +117,21 @@ def _string(tree: Branch, depth: int) -> ast.Expr:
                 if piece.shown:
                     parts.append(ast.String(piece.shown, span))
                 parts.append(ast.Formatted(value, piece.conversion, piece.spec, span))
-    merged: list[ast.String | ast.Formatted] = []
+    merged_parts: list[ast.String | ast.Formatted] = []
     for part in parts:
-        if isinstance(part, ast.String) and merged and isinstance(before := merged[-1], ast.String):
-            merged.pop()
+        if isinstance(part, ast.String) and merged_parts and isinstance(before := merged_parts[-1], ast.String):
+            merged_parts.pop()
             part = ast.String(before.value + part.value, span)
-        merged.append(part)
-    if all(isinstance(part, ast.String) for part in merged) and not _is_joined(tree):
-        return ast.String("".join(p.value for p in merged if isinstance(p, ast.String)), span)
-    return ast.JoinedString(tuple(p for p in merged if not isinstance(p, ast.String) or p.value), span)
+        merged_parts.append(part)
+    if all(isinstance(part, ast.String) for part in merged_parts) and not _is_joined(tree):
+        return ast.String("".join(p.value for p in merged_parts if isinstance(p, ast.String)), span)
+    return ast.JoinedString(tuple(p for p in merged_parts if not isinstance(p, ast.String) or p.value), span)
 
 
 def _embedded(text: str, span: Span) -> ast.Expr:
-    """The expression in the braces of an f-string, which stands at `span`."""
+    """Parse the expression in the braces of an f-string. Its nodes get the span of the string."""
     try:
-        # Brackets keep line feeds from ending it.
+        # In brackets, line feeds do not end the expression.
         (statement,) = read(f"({text})").children
     except CompileError as error:
         first = error.diagnostics[0]
@@ -143,7 +143,7 @@ def _embedded(text: str, span: Span) -> ast.Expr:
 
 
 def _is_joined(tree: Branch) -> bool:
-    """Whether one of the strings is an f-string, be it one without braces."""
+    """Return whether one of the concatenated strings is an f-string, even one without braces."""
     return any("f" in token_text(token).split("'")[0].split('"')[0].lower() for token in tree.children)
 
 
@@ -157,7 +157,7 @@ def _literal(text: str, span: Span) -> str:
     if not isinstance(piece, str):
         fail("syntax", "bytes are not part of the kernel language", span)
     for char in piece:
-        if char == "\0" or 0xD800 <= ord(char) <= 0xDFFF:  # texts that kernels print end at the one; UTF-8 has no other
+        if char == "\0" or 0xD800 <= ord(char) <= 0xDFFF:  # printf stops at NUL; UTF-8 cannot encode surrogates
             fail("syntax", f"the string holds {char!r}, which no text of a kernel can hold", span)
     return piece
 

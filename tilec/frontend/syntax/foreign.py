@@ -1,7 +1,7 @@
-"""Python at the top of a kernel file that is no kernel language: its tests, references and benchmarks.
+"""Python statements at the top of a kernel file that are not in the kernel language: tests, references, benchmarks.
 
-Files that people have carry them below the kernel. They are never executed here; a compound statement that the grammar
-cannot read is set aside whole, and what it would have defined is a mistake only if a kernel uses it.
+They are never executed. A compound statement that the grammar cannot read is set aside whole, and the names it would
+define are mistakes only if a kernel uses them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tilec.support.records import dataclass
 
-# What a definition of the kernel language has somewhere: a mistake in it is a mistake.
+# Marks of a definition in the kernel language, in which a syntax error is reported.
 _KERNEL = re.compile(
     r"\bprim_func\b|\bmacro\b|\bT\s*\.\s*Kernel\b|^[ \t]*@(?!\s*(?:triton|torch|numba|nb|jax)\b).*\bjit\b",
     re.MULTILINE,
@@ -34,14 +34,14 @@ TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The lines of one statement at the top of the file; `line` is the first one's number."""
+    """The lines of one statement at the top of the file. `line` is the number of the first."""
 
     line: int
     text: str
 
 
 def top_level(text: str) -> Iterator[Piece]:
-    """The statements at the top of a file. Decorators stand with what they decorate, an `else` with its `if`."""
+    """Split a file into its top-level statements. Decorators belong to their function, an `else` to its `if`."""
     starts = [0]
     decorates = False
     for start, end in _lines(text):
@@ -58,7 +58,7 @@ def top_level(text: str) -> Iterator[Piece]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, int]]:
-    """Where lines start and end, one that goes on in brackets as a single one."""
+    """Yield start and end of each logical line: a line continued in brackets counts as one."""
     start = opened = 0
     for token in TOKEN.finditer(text):
         match token.lastgroup:
@@ -75,14 +75,14 @@ def _lines(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _begins(text: str, at: int) -> bool:
-    """Whether a statement begins on the line that starts here."""
+    """Return whether the line that starts at `at` begins a top-level statement."""
     if text[at : at + 1] in ("", " ", "\t", "\r", "\n", "#", ")", "]", "}"):
         return False
     return not re.compile(r"(?:elif|else|except|finally)\b").match(text, at)
 
 
 def foreign_names(piece: Piece) -> tuple[str, ...] | None:
-    """What a statement defines that the grammar cannot read; None if it must be read."""
+    """Return the names that a foreign statement defines, or None if the statement must be in the kernel language."""
     if _KERNEL.search(piece.text):
         return None
     lines = [piece.text[start:end] for start, end in _lines(piece.text)]
@@ -92,7 +92,7 @@ def foreign_names(piece: Piece) -> tuple[str, ...] | None:
 
 
 def _bound(lines: list[str]) -> Iterator[str]:
-    """The names that lines bind, those inside a function or a class left out."""
+    """Yield the names that the lines bind, except those inside functions and classes."""
     inside: int | None = None
     for line in lines:
         indent = len(line) - len(line.lstrip())

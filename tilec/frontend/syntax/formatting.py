@@ -1,4 +1,4 @@
-"""Kernel text to the same kernel, laid out as ruff lays out Python: comments, and what `# fmt: off` guards, stay."""
+"""Formatting of kernel files by ruff, which keeps comments and text under `# fmt: off`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tilec.support.source import SourceFile
 
 
 def formatted(source: SourceFile) -> str:
-    """The text of `source` as ruff formats it, with the settings that ruff finds for its folder; line ends stay.
+    """Return the text of `source` formatted by ruff, with the settings for its folder. Line ends are kept.
 
-    A `CompileError` where it is not in the language, where ruff is not there or fails, and where what ruff made would
-    be another kernel: nothing that this returns compiles to anything else.
+    Raise a `CompileError` if the file is not in the language, if ruff is missing or fails, and if the result would be
+    another kernel.
     """
     check_kernel(source.path, source.text)
     before = parse(source)
@@ -36,7 +36,7 @@ def formatted(source: SourceFile) -> str:
 
 
 def formatted_bytes(data: bytes, source: SourceFile) -> bytes:
-    """The same of a file as it lies on the disk, whose mark of UTF-8 stays too."""
+    """Return the formatted bytes of a file. A UTF-8 byte order mark is kept."""
     mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
     return mark + formatted(source).encode()
 
@@ -59,13 +59,13 @@ def _by_ruff(source: SourceFile) -> str:
         check=False,
     )  # fmt: skip
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        fail("formatting-failed", f"ruff cannot format {source.path}", notes=tuple(said[:5]))
+        messages = done.stderr.decode(errors="replace").strip().splitlines()
+        fail("formatting-failed", f"ruff cannot format {source.path}", notes=tuple(messages[:5]))
     return done.stdout.decode()
 
 
 def _meaning(value: object) -> object:
-    """A tree without what formatting may change: spans, the spaces of docstrings, the layout of foreign Python."""
+    """Return a tree without what formatting may change: spans, white space of docstrings, layout of foreign Python."""
     match value:
         case tuple():
             return tuple(_meaning(item) for item in value)
@@ -80,7 +80,7 @@ def _meaning(value: object) -> object:
 
 
 def _python_meaning(text: str) -> str:
-    """Of a definition that is Python and no kernel language. Itself, where this release of Python cannot read it."""
+    """Return foreign Python without its layout, or as it is if this release of Python cannot parse it."""
     try:
         tree = python.parse(text)
     except SyntaxError:

@@ -1,4 +1,4 @@
-"""An f-string as its text and the expressions in its braces."""
+"""Splits f-strings into literal text and replacement fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """`{expression!conversion:spec}`; `shown` is the text of the expression where `{expression=}` asks for it too."""
+    """`{expression!conversion:spec}`. `shown` is the text of `{expression=}`, or empty."""
 
     expression: str
     shown: str
@@ -25,7 +25,7 @@ class Piece:
 
 
 def split(text: str, prefix: str, span: Span) -> Iterator[str | Piece]:
-    """The parts of an f-string in order: texts as string literals of their own, and what stands in braces."""
+    """Yield the parts of an f-string in order: text as string literals of its own, and replacement fields."""
     body = text[len(prefix) :]
     quote = body[:3] if body[:3] in ('"""', "'''") else body[0]
     body = body[len(quote) : -len(quote)]
@@ -52,7 +52,7 @@ def split(text: str, prefix: str, span: Span) -> Iterator[str | Piece]:
 
 
 def _piece(body: str, start: int, span: Span) -> tuple[Piece, int]:
-    """What stands in the braces that were opened before `start`, and where it goes on behind them."""
+    """Parse the field whose brace opens before `start`. Return it, and the place after its closing brace."""
     end = _end_of_expression(body, start, span)
     expression, shown = body[start:end], ""
     if body[end] == "=":
@@ -82,7 +82,7 @@ def _piece(body: str, start: int, span: Span) -> tuple[Piece, int]:
 
 
 def _end_of_expression(body: str, start: int, span: Span) -> int:
-    """The place of the `}`, `!`, `:` or `=` that ends the expression."""
+    """Return the place of the `}`, `!`, `:` or `=` that ends the expression."""
     opened: list[str] = []
     at = start
     while at < len(body):

@@ -15,9 +15,10 @@ def is_relative(node: ast.Import) -> bool:
 
 
 def places(node: ast.Import, importer: str) -> Iterator[tuple[ast.Alias, str | None, str | None]]:
-    """For each name, the path of the file that it is looked for in, None in `from . import name`; and of the file that
-    it is itself, where there is a folder in place of the former. `importer` is the path of the file that imports.
-    Nothing where the import leads outside the folder of the kernel."""
+    """Yield for each imported name the path of the file that may define it, and of the file that it may name itself.
+
+    The former is None in `from . import name`, the latter counts if the former is a folder. `importer` is the path of
+    the importing file. An import that leads out of the folder of the kernel yields nothing."""
     origin = node.module or ""
     dots = len(origin) - len(origin.lstrip("."))
     *folder, _ = importer.split("/") if dots else [""]
@@ -31,13 +32,13 @@ def places(node: ast.Import, importer: str) -> Iterator[tuple[ast.Alias, str | N
 
 
 def spellings(path: str) -> tuple[str, ...]:
-    """The files that one of `places` may be, the first that there is."""
+    """Return the candidates for one of the paths of `list_import_paths`. The first that exists counts."""
     stem = path.removesuffix(".tl")
     return path, f"{stem}.py", f"{stem}/__init__.tl", f"{stem}/__init__.py"
 
 
 def imports(body: tuple[ast.Stmt, ...]) -> Iterator[ast.Import]:
-    """All in a file, those of functions too."""
+    """Yield the imports of a file, including those inside functions."""
     for statement in body:
         match statement:
             case ast.Import():

@@ -1,7 +1,6 @@
-"""Reads a text by LALR tables: the way of every text that is in the language.
+"""LALR parser, driven by tables that Lark makes from the grammar (`syntax.tables`).
 
-The tables are what Lark makes of the grammar, as plain data (`syntax.tables`). Of a text that is not in the language
-this says only so; Lark then reads it again, to say what could have stood there.
+It only rejects a text that is not in the language. Lark then parses the text again, for the message.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ _OPENING, _CLOSING = frozenset({"LPAR", "LSQB", "LBRACE"}), frozenset({"RPAR", "
 
 
 class Rule(NamedTuple):
-    """What becomes of `size` parts: a branch called `name` under `origin`.
+    """A rule of the grammar: reduces `size` parts to `origin`, as a branch called `name`.
 
-    `kept` are those parts that are its children, each with whether its own children take its place, and how many None
-    come before it; `trailing` is how many come last; None where all parts are children. With `is_single`, a branch with
-    one child is that child; with `is_chain` the rule only hands on its part."""
+    `kept` lists the parts that become children: the index, whether the children of the part replace it, and the number
+    of None before it. It is None if all parts are children. `trailing` None come last. With `is_single`, a branch with
+    one child is replaced by the child. With `is_chain` the rule only passes on its part."""
 
     origin: str
     size: int
@@ -34,8 +33,9 @@ class Rule(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """`states` say, for the type of a token or a rule's origin, the next state, or ~n to apply rule n. The first token
-    that `scanner` matches counts; those of `keywords` go by another type, those of `ignored` are left out."""
+    """The parser tables. `states` map the type of a token, or the origin of a rule, to the next state, or to ~n for a
+    reduction by rule n. `scanner` matches one token. `keywords` maps token type and text to another type. Tokens of a
+    type in `ignored` are dropped, those of a type in `with_newlines` may contain line feeds."""
 
     states: tuple[dict[str, int], ...]
     rules: tuple[Rule, ...]
@@ -49,7 +49,7 @@ class Tables(NamedTuple):
 
 _Place = tuple[int, int]
 _Where = tuple[_Place, _Place]
-"""Where something begins and ends."""
+"""Start and end of a piece of text."""
 
 
 @lru_cache(maxsize=4)
@@ -58,12 +58,11 @@ def _compiled(scanner: str) -> re.Pattern[str]:
 
 
 def tree(tables: Tables, text: str, line: int = 1) -> Branch | None:
-    """The tree of a text that ends in a line feed, and whose first line has this number; None where it is not in the
-    language."""
+    """Parse a text that ends in a line feed. Return None if it is not in the language."""
     table, rules = tables.states, tables.rules
     states = [tables.start]
     values: list[Child] = []
-    # Where the text of each value begins and ends; None where it has none.
+    # Start and end of the text of each value; None for empty text.
     starts: list[_Place | None] = []
     ends: list[_Place | None] = []
     for kind, words, where in _tokens(tables, text, line):
@@ -74,7 +73,7 @@ def tree(tables: Tables, text: str, line: int = 1) -> Branch | None:
             if step >= 0:
                 break
             rule = rules[~step]
-            if rule.is_chain:  # most are: an expression has a rule for each precedence
+            if rule.is_chain:  # most reductions: an expression has a rule for each precedence
                 states[-1] = table[states[-2]][rule.origin]
                 continue
             first = len(values) - rule.size
@@ -112,7 +111,7 @@ def _children(parts: list[Child], rule: Rule) -> list[Child]:
             if children:
                 children += part.children
             else:
-                children = part.children  # nobody else has it: lists that grow from the left are not copied
+                children = part.children  # not shared: left-recursive lists are extended without a copy
     if rule.trailing:
         children += [None] * rule.trailing
     return children
@@ -122,8 +121,9 @@ def _children(parts: list[Child], rule: Rule) -> list[Child]:
 
 
 def _tokens(tables: Tables, text: str, line: int) -> Iterator[tuple[str, str, _Where]]:
-    """Type, text and place of each token, with line feeds as blocks, and of the end. One that no rule has, where the
-    text has no token, or brackets and indentation do not fit."""
+    """Yield type, text and extent of each token, block tokens for indentation, and the end.
+
+    Where no token matches, or brackets or indentation do not fit, yield a token that no rule accepts."""
     wrong = "", "", ((1, 1), (1, 1))
     keywords, ignored, with_newlines = tables.keywords, set(tables.ignored), set(tables.with_newlines)
     match = _compiled(tables.scanner).match
@@ -161,7 +161,7 @@ def _tokens(tables: Tables, text: str, line: int) -> Iterator[tuple[str, str, _W
 
 
 def _blocks(white: str, indents: list[int]) -> Iterator[str]:
-    """The blocks that begin or end with a line after so much white space."""
+    """Yield the block tokens before a line that starts with this white space."""
     wanted = white.count(" ") + white.count("\t") * _TAB_WIDTH
     if wanted > indents[-1]:
         indents.append(wanted)

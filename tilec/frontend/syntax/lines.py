@@ -1,5 +1,7 @@
-"""Line feeds to blocks: Lark's tokens with INDENT and DEDENT outside brackets, and with no line feeds inside; and what
-is wrong with brackets and indentation. `syntax.lalr` does the same for a text without mistakes."""
+"""Lark postlexer: makes block tokens of line feeds, and reports mistakes in brackets and indentation.
+
+`syntax.lalr` does the same for a text without mistakes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _TAB_WIDTH = 8
 
 
 class Lines(PostLex):
-    """Turns line feeds into INDENT and DEDENT outside brackets, and drops them inside. Holds no state between files."""
+    """Turns line feeds outside brackets into INDENT and DEDENT, and drops them inside. It has no state."""
 
     always_accept = ("_NEWLINE",)
 

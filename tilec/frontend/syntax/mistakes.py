@@ -1,7 +1,6 @@
-"""What Lark does for the kernel language: its tables, from the grammar, and what could have stood where a text goes
-wrong.
+"""Uses of Lark: parser tables from the grammar, and messages for texts that are not in the language.
 
-Only a text with a mistake, and a grammar without tables, get here.
+Lark is only imported for a text with a mistake, and for a grammar without tables.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from tilec.support.kept_files import keep, kept
 from tilec.support.resources import grammar
 
 _made: dict[str, lark.Lark] = {}
-"""The parser of this process, by its grammar."""
+"""The parsers of this process, by grammar text."""
 
 
 def explain(text: str, cache_dir: Path | None = None) -> NoReturn:
-    """Say what is wrong with a text that is not in the language."""
+    """Fail with a message about a text that is not in the language."""
     parser = _parser(grammar("tile.lark"), cache_dir)
     try:
         parser.parse(text)
@@ -47,7 +46,7 @@ def _tokens(parser: lark.Lark, text: str) -> list[lark.Token]:
         for token in parser.lex(text):
             tokens.append(token)
     except CompileError:
-        # The text stops inside a bracket; what came before is all that is wanted.
+        # The text stops inside a bracket; only the tokens before are needed.
         return tokens
     return tokens
 
@@ -55,7 +54,7 @@ def _tokens(parser: lark.Lark, text: str) -> list[lark.Token]:
 def _parser(text: str, cache_dir: Path | None) -> lark.Lark:
     if text not in _made:
         _made[text] = _load(text, cache_dir)
-        # Otherwise Lark makes one whenever it is asked for tokens, and a file may have many mistakes.
+        # Otherwise Lark builds a lexer for each call of `lex`, and a file may have many mistakes.
         _made[text].lexer = _made[text]._build_lexer()
     return _made[text]
 
@@ -67,7 +66,7 @@ def _load(text: str, cache_dir: Path | None) -> lark.Lark:
     path = cache_dir / f"lark-{hashlib.sha256((version + text).encode()).hexdigest()[:24]}.tables"
     try:
         return lark.Lark.load(_plain_data(kept(path, path.name)))
-    except Exception:  # it is absent; or Lark, which believes what it loads, stumbles over it
+    except Exception:  # absent, or damaged: Lark does not check what it loads
         parser, file = _build(text), io.BytesIO()
     parser.save(file)
     keep(path, path.name, file.getvalue())
@@ -75,7 +74,7 @@ def _load(text: str, cache_dir: Path | None) -> lark.Lark:
 
 
 class _PlainData(pickle.Unpickler):
-    """Reads data that makes no objects but the one that Lark's tables contain: nothing of an entry is executed."""
+    """An unpickler that makes no object but the postlexer in Lark's tables, so that an entry cannot run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) != (Lines.__module__, Lines.__qualname__):
@@ -95,7 +94,7 @@ def _build(text: str) -> lark.Lark:
 
 
 def tables_of(text: str) -> Tables:
-    """The tables of a grammar, as plain data."""
+    """Extract the tables of a grammar from Lark, as plain data."""
     parser = _parser(text, None)
     table: Any = parser.parser.parser._parse_table
     rules: dict[LarkRule, int] = {}

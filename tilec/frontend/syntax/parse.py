@@ -1,4 +1,4 @@
-"""Kernel text to syntax tree. `grammar/tile.lark` says what is legal."""
+"""Parses kernel text to a syntax tree. `grammar/tile.lark` defines the language."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tilec.support.source import SourceFile, Span
 
 
 def parse(source: SourceFile, cache_dir: Path | None = None) -> ast.Module:
-    """The syntax tree of a file, or a `CompileError` that says what was expected instead.
+    """Parse a file, or raise a `CompileError` with the syntax errors of all its statements.
 
-    Tests and references around the kernels may be any Python: where the file as a whole is not in the language, its
-    definitions are read one by one, and mistakes in all of their statements are reported.
+    Tests and references around the kernels may be any Python. If the file as a whole is not in the language, its
+    top-level statements are parsed one by one.
     """
     whole = Span(1, 1, len(source.lines), len(source.lines[-1]) + 1)
     try:
@@ -27,8 +27,9 @@ def parse(source: SourceFile, cache_dir: Path | None = None) -> ast.Module:
 
 
 def parse_mended(source: SourceFile) -> tuple[ast.Module, bool]:
-    """The syntax tree of what can be read of a file, statement by statement, and whether that is all of it: for who
-    looks names up in a text that is being written. Nothing is a mistake."""
+    """Parse the statements of a file that can be parsed, and return whether that is the whole file.
+
+    This serves name lookup in a text that is being edited. No syntax error is raised."""
     from tilec.frontend.syntax import recover
     from tilec.frontend.syntax.foreign import top_level
 
@@ -36,15 +37,15 @@ def parse_mended(source: SourceFile) -> tuple[ast.Module, bool]:
     try:
         return ast.Module(_statements(source.text), whole), True
     except CompileError:
-        left = recover.Repairs()
+        repairs = recover.Repairs()
     body: list[ast.Stmt] = []
     for piece in top_level(source.text):
-        body.extend(recover.mended(_placed(piece.text, piece.line), _statements, left))
+        body.extend(recover.mended(_placed(piece.text, piece.line), _statements, repairs))
     return ast.Module(tuple(body), whole), False
 
 
 def _piecewise(text: str) -> tuple[ast.Stmt, ...]:
-    # Most files never need these.
+    # Imported here, since most files do not need them.
     from tilec.frontend.syntax import recover
     from tilec.frontend.syntax.foreign import foreign_names, top_level
 
@@ -59,11 +60,11 @@ def _piecewise(text: str) -> tuple[ast.Stmt, ...]:
         if found is not None:
             body.extend(found)
         elif len(pieces) > 1 and (names := foreign_names(piece)) is not None:
-            # A file that is nothing but a foreign definition is a mistake.
+            # A file with a single foreign definition and nothing else is a mistake.
             first_line = Span(piece.line, 1, piece.line, len(piece.text.split("\n", 1)[0]) + 1)
             body.append(ast.Foreign(names, piece.text.rstrip(), first_line))
         else:
-            # What follows, as far as it is of use to see where this ends.
+            # The next statements show where this one ends.
             rest = _placed("".join(p.text for p in pieces[number : number + 3]), piece.line)
             mistakes += recover.mistakes(rest, piece.line + piece.text.rstrip().count("\n"), _statements)
             if len(mistakes) >= Mistakes.MOST:
@@ -74,7 +75,7 @@ def _piecewise(text: str) -> tuple[ast.Stmt, ...]:
 
 
 def mistake_of(definition: ast.Foreign) -> Diagnostic:
-    """Why a definition is none of the kernel language."""
+    """Return the syntax error of a foreign definition."""
     span = definition.span
     try:
         _statements(_placed(definition.text, span.line))
@@ -84,7 +85,7 @@ def mistake_of(definition: ast.Foreign) -> Diagnostic:
 
 
 def _placed(text: str, line: int) -> str:
-    """With so many line feeds in front that its first line has this number."""
+    """Prepend line feeds, so that the first line of the text has this number."""
     return "\n" * (line - 1) + text
 
 
@@ -93,7 +94,7 @@ def _statements(text: str, cache_dir: Path | None = None) -> tuple[ast.Stmt, ...
 
 
 def _legal(text: str, cache_dir: Path | None = None, line: int = 1) -> tuple[ast.Stmt, ...] | None:
-    """None where the text, whose first line has this number, is not in the language."""
+    """Parse a text, or return None if it is not in the language. `line` is the number of its first line."""
     found = legal(text, cache_dir, line)
     return None if found is None else _of_tree(found)
 

@@ -1,7 +1,7 @@
-"""Further syntax errors behind the first: a statement that cannot be read is replaced by one that can.
+"""Recovery from syntax errors: a statement that cannot be parsed is replaced by a stand-in, to find further errors.
 
-That is done only where the next statement is surely the next one. An error that does not lie behind the one before it
-would be a consequence of the replacement, and ends the search.
+This needs a certain end of the statement. An error that does not lie behind the previous one would be a consequence of
+the replacement, and ends the search.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from tilec.support.records import dataclass
 
 T = TypeVar("T")
 
-# A header that cannot be read, and one that can stand for it, so that its block is read.
+# Stand-ins for headers by their first word, so that the block below is parsed.
 _HEADERS = {"elif": "elif 1:", "else": "else:", "while": "while 1:", "for": "while 1:", "def": "def _():"}
 _LONGEST = 500_000
-"""Characters to read for it, over and over: a few seconds. A mistake of a long file comes alone."""
+"""The most characters to parse in all attempts, a few seconds. A long file gets its first error only."""
 _WORD = re.compile(r"[ \t]*(\w+|@)")
 _BLOCKS = {"except", "finally"}
-"""Of a `try`, about which has been said that the language has none."""
+"""Clauses of a `try`, which has been reported already."""
 
 
 def mistakes(text: str, last_line: int, read: Callable[[str], object]) -> tuple[Diagnostic, ...]:
-    """What `read` says is wrong up to a line, each with what follows it in sight."""
+    """Return the errors that `read` raises up to `last_line`, with the rest of the text as context."""
     found: list[Diagnostic] = []
-    reached = 0
-    left = _LONGEST
-    while len(found) < Mistakes.MOST and (left > 0 or not found):
-        left -= len(text)
+    last_error_line = 0
+    budget = _LONGEST
+    while len(found) < Mistakes.MOST and (budget > 0 or not found):
+        budget -= len(text)
         try:
             read(text)
             break
         except CompileError as error:
             (diagnostic,) = error.diagnostics
         line = diagnostic.primary.span.line if diagnostic.primary else 0
-        if not reached < line or (found and line > last_line):
+        if not last_error_line < line or (found and line > last_line):
             break
-        reached = line
+        last_error_line = line
         lines = text.split("\n")
         word = _WORD.match(lines[line - 1])
         if not (found and word and word[1] in _BLOCKS):
@@ -55,14 +55,15 @@ def mistakes(text: str, last_line: int, read: Callable[[str], object]) -> tuple[
 
 @dataclass(slots=True)
 class Repairs:
-    """How many more statements of a file may be left out: each takes as long as reading it once."""
+    """The number of statements of a file that may still be left out. Each takes as long as one parse."""
 
     left: int = 50
 
 
 def mended(text: str, read: Callable[[str], T], repairs: Repairs) -> T:
-    """What `read` makes of the text with each statement that it cannot read left out, by itself or with what follows:
-    for who looks names up in a text that is being written. Where none of it can be read, of the empty text."""
+    """Parse the text without the statements that `read` cannot parse, left out alone or with all that follow.
+
+    If nothing can be parsed, return the result for the empty text."""
     while repairs.left > 0:
         try:
             return read(text)
@@ -82,13 +83,13 @@ def mended(text: str, read: Callable[[str], T], repairs: Repairs) -> T:
 
 
 def _without(lines: list[str], line: int, column: int) -> str | None:
-    """The text with another statement in place of the one around this place; None where that one's end is unsure."""
+    """Replace the statement around this place by a stand-in. Return None if the end of the statement is uncertain."""
     for start, end, is_whole in _statements("\n".join(lines)):
         if not start <= line <= end:
             continue
         if not is_whole or end == len(lines):
-            # A bracket stays open. If the text stops making sense where a line begins, that line is a new statement; if
-            # at the colon that ends one, so is the next.
+            # A bracket stays open. An error at the start of a line means that a new statement begins there; an error at
+            # the final colon of a line, that one begins on the next line.
             if lines[line - 1][column - 1 :].split("#")[0].strip() == ":":
                 end = line
             elif line > start and not lines[line - 1][: column - 1].strip():
@@ -100,7 +101,7 @@ def _without(lines: list[str], line: int, column: int) -> str | None:
 
 
 def _without_first_line(lines: list[str], line: int) -> str | None:
-    """The same with only the first line of that statement replaced: a bracket is most often left open there."""
+    """Replace only the first line of the statement, where a bracket is most often left open."""
     start = next((start for start, end, _ in _statements("\n".join(lines)) if start <= line <= end), None)
     return None if start is None else "\n".join([*lines[: start - 1], _stand_in(lines, start, start), *lines[start:]])
 
@@ -118,7 +119,7 @@ def _stand_in(lines: list[str], start: int, end: int) -> str:
 
 
 def _statements(text: str) -> Iterator[tuple[int, int, bool]]:
-    """First and last line of each logical line that is not empty, and whether all its brackets are closed."""
+    """Yield first and last line number of each non-empty logical line, and whether all its brackets are closed."""
     opened, line, start, begins = 0, 1, 1, 0
     for token in TOKEN.finditer(text):
         match token.lastgroup:

@@ -1,4 +1,4 @@
-"""The parser's trees to statements of the syntax tree."""
+"""Conversion of parse trees to statements of the syntax tree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _block(tree: Child, depth: int) -> tuple[ast.Stmt, ...]:
 
 
 def _check_depth(depth: int, span: Span) -> None:
-    """Errors: `too-deep`."""
+    """Refuse blocks nested too deep. Errors: `too-deep`."""
     if depth > MAX_DEPTH:
         fail("too-deep", f"blocks are nested more than {MAX_DEPTH} deep", span)
 
@@ -65,7 +65,7 @@ def statement(tree: Branch, depth: int) -> ast.Stmt:
 
 def _compound(tree: Branch, depth: int) -> ast.Stmt:
     parts = tree.children
-    # The tree ends where the next line begins; the node ends with its last statement.
+    # The tree ends at the start of the next line; the node ends with its last statement.
     start = tree_span(tree)
     match str(tree.data):
         case "if_stmt" | "elif_part":
@@ -105,7 +105,7 @@ def _compound(tree: Branch, depth: int) -> ast.Stmt:
 
 
 def _with(items: list[Child], block: Child, start: Span, depth: int) -> ast.With:
-    """`with a as x, b as y:` is one in the other, and so are `with (a as x, b as y):` and `with (a, b):`."""
+    """Convert a `with` with several items, in brackets or not, to nested ones."""
     entered: list[tuple[Child, Child]] = []
     for item in items:
         assert isinstance(item, Branch)
@@ -125,14 +125,14 @@ def _with(items: list[Child], block: Child, start: Span, depth: int) -> ast.With
 
 
 def _entry(context: Child, target: Child, body: tuple[ast.Stmt, ...], start: Span | None, end: Span) -> ast.With:
-    """Begins where the item does that says what is entered, unless `start` says where."""
+    """Make a `with` of one item. It begins at the item, unless `start` is given."""
     entry = expression(context)
     bound = None if target is None else assignable(expression(target))
     return ast.With(entry, bound, body, (start or entry.span).to(end))
 
 
 def _listed(context: Child, target: Child) -> list[Child]:
-    """What is entered by `with (a, b):`, whose brackets make no tuple."""
+    """Return the items of `with (a, b):`, whose brackets make no tuple, or nothing for another `with`."""
     if target is not None or not isinstance(context, Branch) or context.data != "tuple" or not context.children:
         return []
     (bare,) = context.children
@@ -154,7 +154,7 @@ def _parameter(child: Child) -> ast.Parameter:
 
 
 def _origin(child: Child) -> str:
-    """`a.b`, with the dots in front of a relative one."""
+    """Convert a module path, with the leading dots of a relative one."""
     assert isinstance(child, Branch)
     return "".join(_dotted(c) if isinstance(c, Branch) else token_text(c) for c in child.children)
 

@@ -1,7 +1,7 @@
-"""The parser that `grammar/tile.lark` describes.
+"""The parser of `grammar/tile.lark`, and the files with its tables.
 
-Lark makes its LALR tables, which takes a quarter of a second: a wheel carries them, and a `cache_dir` keeps them.
-Loading them takes two milliseconds. Importing Lark takes thirty, so that only a text with a mistake is read by it.
+Lark takes a quarter of a second to make the LALR tables, so a wheel ships them, and a `cache_dir` keeps them. Loading
+them takes two milliseconds. Importing Lark takes thirty, so it only parses texts with a mistake.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tilec.frontend.syntax.tree import Branch
 from tilec.support.kept_files import keep, kept, sealed
 from tilec.support.resources import grammar, tables_folder
 
-_FORMAT = 3  # of the tables: what they mean to `syntax.lalr`
+_FORMAT = 3  # raised with each change of the tables' meaning in `syntax.lalr`
 
 _made: dict[str, Tables] = {}
-"""The tables of this process, by their grammar."""
+"""The tables of this process, by grammar text."""
 
 
 def read(text: str, cache_dir: Path | None = None) -> Branch:
-    """The tree of a text, or a `CompileError` that says what was expected instead."""
+    """Parse a text, or raise a `CompileError` with the syntax error."""
     found = legal(text, cache_dir)
     if found is None:
         from tilec.frontend.syntax.mistakes import explain
@@ -34,9 +34,10 @@ def read(text: str, cache_dir: Path | None = None) -> Branch:
 
 
 def legal(text: str, cache_dir: Path | None = None, line: int = 1) -> Branch | None:
-    """The tree of a text whose first line has this number; None where it is not in the language, which takes a
-    hundredth of the time to say why."""
-    # Every line, also the last, ends in a line feed: the grammar counts on it.
+    """Parse a text, or return None if it is not in the language: a hundredth of the time of a message.
+
+    `line` is the number of the first line."""
+    # The grammar needs a line feed at the end of every line, also the last.
     return tree(_tables(cache_dir), text + "\n", line)
 
 
@@ -48,12 +49,12 @@ def _tables(cache_dir: Path | None) -> Tables:
 
 
 def tables_name(text: str) -> str:
-    """Name the tables of one grammar and one meaning of them."""
+    """Return the file name of the tables of one grammar, in one format version."""
     return f"tile-{_FORMAT}-{zlib.crc32(text.encode()):08x}-{len(text)}.tables"
 
 
 def _load(text: str, name: str, cache_dir: Path | None) -> Tables:
-    """From the tables that the wheel carries, or those of an earlier run; else made now and left for the next run."""
+    """Load the tables from the wheel or the cache, or build them and store them in the cache."""
     for folder in (tables_folder(), cache_dir):
         if folder is None:
             continue
@@ -68,7 +69,7 @@ def _load(text: str, name: str, cache_dir: Path | None) -> Tables:
 
 
 def _read(path: Path) -> Tables:
-    """Read tables and check their form: the parser follows the numbers in them without looking."""
+    """Read tables and check their form, since the parser trusts the numbers in them."""
     states, rules, start, end, scanner, keywords, ignored, with_newlines = json.loads(kept(path, path.name))
     steps = range(-len(rules), len(states))
     if not all(step in steps for state in states for step in state.values()) or not {start, end} <= set(steps):
@@ -91,7 +92,7 @@ def _dumped(tables: Tables) -> bytes:
 
 
 def write_tables(folder: Path) -> Path:
-    """Make the tables and save them in `folder`, as the build of the wheel does."""
+    """Build the tables and save them in `folder`, for the build of the wheel."""
     text = grammar("tile.lark")
     path = folder / tables_name(text)
     path.write_bytes(sealed(_dumped(_build(text)), path.name))

@@ -1,15 +1,15 @@
-"""The parser's trees and tokens, and where they stand in the text."""
+"""Parse trees and tokens, with their places in the text."""
 
 from __future__ import annotations
 
 from tilec.support.source import Span
 
 MAX_DEPTH = 100
-"""Deeper nesting is refused, so that no later stage meets the interpreter's recursion limit."""
+"""The deepest nesting allowed, so that no later stage reaches the interpreter's recursion limit."""
 
 
 class Token(str):
-    """A piece of the text. Lines and columns count from 1; the end is behind the last character."""
+    """A token. Lines and columns count from 1, and the end is exclusive."""
 
     __slots__ = ("column", "end_column", "end_line", "line", "type")
 
@@ -21,7 +21,7 @@ class Token(str):
 
 
 class Branch:
-    """A rule of the grammar with what it holds; None stands for an optional part that is not there."""
+    """A node of the parse tree: the name of a rule and its children. An absent optional part is None."""
 
     __slots__ = ("children", "column", "data", "end_column", "end_line", "line")
 

@@ -1,4 +1,4 @@
-"""Syntax tree to text: one canonical spelling, so that `parse(unparse(tree))` is the tree again."""
+"""Prints a syntax tree as text in one canonical spelling: `parse_file` of the text gives the same tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNARY, _POWER, _PRIMARY, _ATOM = 12, 13, 14, 15
 
 
 def unparse(module: ast.Module) -> str:
-    """The file as text, with four spaces per block and as few brackets as its meaning allows."""
+    """Return the file as text, with four spaces per block and no more brackets than needed."""
     return "".join(f"{line}\n" for statement in module.body for line in _stmt(statement))
 
 
@@ -44,7 +44,7 @@ def _stmt(node: ast.Stmt) -> Iterator[str]:
             bound = "" if target is None else f" as {_at_least(target, _PRIMARY)}"
             entered = unparse_expr(context)
             if isinstance(context, ast.Tuple) and target is None:
-                entered = f"({entered})"  # brackets alone would list what is entered
+                entered = f"({entered})"  # one pair of brackets would make a list of items
             yield f"with {entered}{bound}:"
             yield from _block(body)
         case ast.Function():
@@ -115,12 +115,11 @@ def _parameter(node: ast.Parameter) -> str:
 
 
 def unparse_expr(node: ast.Expr) -> str:
-    """An expression as text."""
     return _expr(node)[0]
 
 
 def _bare(node: ast.Expr) -> str:
-    """A tuple needs no brackets where a whole line is one."""
+    """Return an expression as text, with no brackets around a tuple."""
     if isinstance(node, ast.Tuple) and node.items:
         return _items(node.items)
     return unparse_expr(node)
@@ -145,7 +144,7 @@ def _at_least(node: ast.Expr, binds: int) -> str:
 
 
 def _expr(node: ast.Expr) -> tuple[str, int]:
-    """The text, and how tightly its outermost operator binds."""
+    """Return the text of an expression, and the precedence of its outermost operator."""
     match node:
         case ast.Number(value=value):
             return ("1e999" if value == math.inf else repr(value)), _ATOM
@@ -185,13 +184,13 @@ def _index(node: ast.Expr | ast.Slice) -> str:
 
 
 def _joined(parts: tuple[ast.String | ast.Formatted, ...]) -> str:
-    """An f-string between quotes that none of its expressions has inside."""
+    """Return an f-string in quotes that none of its expressions contains."""
     expressions = [_at_least(p.value, _CONDITIONAL) for p in parts if isinstance(p, ast.Formatted)]
     quote = next((q for q in ("'", '"', "'''", '"""') if not any(q[0] in e for e in expressions)), "'''")
     shown = []
     for part in parts:
         if isinstance(part, ast.String):
-            # The quotes that `repr` has chosen go, and the one chosen here is escaped.
+            # Drop the quotes that `repr` chose, and escape the one chosen here.
             text = repr('"' + part.value)[2:-1].replace("\\'", "'").replace(quote[0], f"\\{quote[0]}")
             shown.append(text.replace("{", "{{").replace("}", "}}"))
         else:
