@@ -1,4 +1,4 @@
-"""The layout that a person gives a nest, as digits of threads and registers."""
+"""Given layouts of nests, as digits of threads and registers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tilec.support.diagnostics import fail
 
 @lru_cache(maxsize=64)
 def digits(layout: LoopLayout, threads: int) -> Fragment:
-    """The same layout as mixed-radix digits. Each iteration belongs to one thread, under a number of its own; threads
-    that the layout does not mention repeat what others do."""
+    """Return the layout as mixed-radix digits. Each iteration has one thread and a number there; threads without
+    iterations repeat those of others. Errors: `loop-layout`."""
     try:
         return _digits(layout, threads)
     except _Irregular as irregular:
@@ -26,12 +26,12 @@ def digits(layout: LoopLayout, threads: int) -> Fragment:
 
 
 def why_irregular(layout: LoopLayout) -> str | None:
-    """Why a layout that is no mistake is none of digits, or None."""
+    """Return why a valid layout is not one of digits, or None."""
     return _reason(layout, None)
 
 
 def is_regular(layout: LoopLayout, threads: int) -> bool:
-    """Whether `digits` has it. Errors: `loop-layout`."""
+    """Return True if the layout is one of digits. Errors: `loop-layout`."""
     return _reason(layout, threads) is None
 
 
@@ -44,7 +44,7 @@ def _reason(layout: LoopLayout, threads: int | None) -> str | None:
 
 
 class _Irregular(Exception):
-    """The layout is one, but not of digits."""
+    """A valid layout that is not one of digits."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -53,8 +53,8 @@ class _Irregular(Exception):
 
 @lru_cache(maxsize=64)
 def places(layout: LoopLayout) -> dict[tuple[int, int], tuple[int, ...]]:
-    """Each iteration, by its thread and its number there; one of which there are several copies, by each of them. Where
-    no numbers are given, they are in the iterations' order. Errors: `loop-layout`."""
+    """Map (thread, number) to its iteration; an iteration with copies occurs once for each. Without given numbers, a
+    thread's iterations are numbered in order. Errors: `loop-layout`."""
     found: dict[tuple[int, int], tuple[int, ...]] = {}
     counts: dict[int, int] = {}
     for element in itertools.product(*(range(e) for e in layout.shape)):
@@ -78,7 +78,7 @@ def places(layout: LoopLayout) -> dict[tuple[int, int], tuple[int, ...]]:
 
 
 def fitting(layout: LoopLayout, threads: int) -> dict[tuple[int, int], tuple[int, ...]]:
-    """The same, of a block of so many threads. Errors: `loop-layout`."""
+    """Return this table, checked against a block of `threads`. Errors: `loop-layout`."""
     found = places(layout)
     used = 1 + max(thread for thread, _ in found)
     if used > threads:
@@ -106,8 +106,8 @@ def _digits(layout: LoopLayout, threads: int | None) -> Fragment:
 
 
 def _over_all(layout: Fragment, used: int, threads: int) -> Fragment:
-    """The layout of so many threads, of which `used` have iterations: the others repeat those, or run past the end of
-    a dimension, where there is nothing."""
+    """Extend the layout from `used` threads to all: the others repeat their iterations, or run past the end of a
+    dimension."""
     if threads % used == 0:
         return replace(layout, threads=(*layout.threads, Axis(threads // used, -1, 0)))
     *axes, last = layout.threads
@@ -121,7 +121,7 @@ def _over_all(layout: Fragment, used: int, threads: int) -> Fragment:
 
 
 def _axes(elements: list[tuple[int, ...]]) -> tuple[Axis, ...]:
-    """The digits of a number, least significant first, from the element that each of its values means."""
+    """Return the digits of a number, least significant first, from the element of each of its values."""
     axes: list[Axis] = []
     base = 1
     while base < len(elements):

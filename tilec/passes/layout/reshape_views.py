@@ -1,4 +1,4 @@
-"""Elements of a buffer under the indices of another shape, or as parts of elements of another type."""
+"""Views: elements of a buffer under the indices of another shape or type."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Group = tuple[range, range]
 
 
 def resized(shape: tuple[int, ...], dtype: DType, other: DType) -> tuple[int, ...] | None:
-    """The shape whose rows have the same bytes in elements of the other type; None where there is none."""
+    """Return the shape whose rows have the same bytes in elements of the other type; None where there is none."""
     row, rest = divmod(shape[-1] * dtype.bits, other.bits)
     return None if rest else (*shape[:-1], row)
 
 
 def groups(mine: tuple[int, ...], its: tuple[int, ...]) -> Iterator[Group]:
-    """Dimensions of two shapes of as many elements that correspond: as few at a time as have as many elements."""
+    """Yield dimensions of two shapes that correspond: the smallest groups with as many elements."""
     ends = [list(accumulate(shape, operator.mul)) for shape in (mine, its)]
     first = (0, 0)
     for count in sorted(set(ends[0]) & set(ends[1])):
@@ -34,7 +34,7 @@ def groups(mine: tuple[int, ...], its: tuple[int, ...]) -> Iterator[Group]:
 
 
 def moved(seen: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[tile.Expr, ...]:
-    """The indices of the same element in what is seen in another shape."""
+    """Return the indices in `source` of an element of its view `seen`."""
     found: list[tile.Expr] = []
     for mine, its in groups(seen.shape, source.shape):
         whole = fold_expr(linear([indices[d] for d in mine], [seen.shape[d] for d in mine]))
@@ -49,7 +49,8 @@ def moved(seen: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]
 
 
 def inside(seen: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr | None:
-    """The condition without which an index leaves a tensor's view and would meet another element; None: never."""
+    """Return the condition without which an index leaves a tensor's view for another element; None where that cannot
+    be."""
     if source.scope != "global":
         return None
     total: tile.Expr | None = None
@@ -76,7 +77,8 @@ def linear(indices: list[tile.Expr], shape: list[int]) -> tile.Expr:
 
 
 def places(seen: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[tuple[tile.Expr, ...], ...]:
-    """The indices of the elements that an element of the view is made of; of a narrower one, of that it is part of."""
+    """Return the indices of the elements of `source` that make up an element of the view, or of the one that contains
+    it."""
     ratio = max(seen.dtype.bits // source.dtype.bits, 1)
     shape = resized(seen.shape, seen.dtype, source.dtype)
     assert shape is not None, "a view has whole elements in each row"
@@ -89,7 +91,7 @@ def places(seen: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...
 
 
 def seen_as(seen: tile.Buffer, loads: list[tile.Load], indices: tuple[tile.Expr, ...]) -> tile.Expr:
-    """An element of the view, from those of its source at `places`."""
+    """Return an element of the view, from the loads of its source."""
     wide, narrow = seen.dtype.bits, loads[0].dtype.bits
     if wide == narrow:
         return _as(loads[0], seen.dtype)
@@ -109,7 +111,7 @@ def seen_as(seen: tile.Buffer, loads: list[tile.Load], indices: tuple[tile.Expr,
 
 
 def part_of(value: tile.Expr, dtype: DType, number: int) -> tile.Expr:
-    """The bits of a value from `number` elements of this type on."""
+    """Return the bits of part `number` of a value, in parts of this type."""
     if value.dtype.bits == dtype.bits:
         return _as(value, dtype)
     word = _UNSIGNED[value.dtype.bits]
@@ -118,7 +120,7 @@ def part_of(value: tile.Expr, dtype: DType, number: int) -> tile.Expr:
 
 
 def _as(value: tile.Expr, dtype: DType) -> tile.Expr:
-    """The same bits."""
+    """Reinterpret the bits as another type."""
     return value if value.dtype == dtype else tile.Call("reinterpret", (value,), dtype)
 
 
