@@ -1,5 +1,4 @@
-"""The operations of a role's text, numbered in its order, each with what it touches: what `lower.insert_sync` walks
-over."""
+"""Number the operations of a role in program order, each with its touches: the input of `lower.insert_sync`."""
 
 from __future__ import annotations
 
@@ -15,15 +14,14 @@ from tilec.passes.lower.touches import Over, touched_early, touches
 from tilec.support.records import dataclass
 
 MOST_PARTS = 16
-"""Accesses of a role to one tensor whose parts are told apart: each is looked at with each other one, and with how many
-iterations lie between them. Where there are more, the tensor is one thing."""
+"""Accesses of a role to one tensor whose areas are compared, each with each other and for each age. With more, the
+tensor is one area."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An operation of the text with its number, what it touches and, for structured ones, its numbered bodies. `early`
-    are its touches of the memory that other tiles have later, as touches of these; `frame` is that of a loop that
-    stands in no other one."""
+    """A numbered operation with its touches and, if structured, its numbered bodies. `early` are touches of memory that
+    other tiles reuse later, as touches of these; `frame` is that of an outermost loop."""
 
     place: int
     op: warp.Operation
@@ -70,8 +68,7 @@ def _numbered(
 
 
 def _shared_by_threads(nodes: tuple[Node, ...]) -> frozenset[str]:
-    """The tensors that threads write of which another thread may reach the same elements: of others no parts need be
-    told apart."""
+    """Return the tensors of whose elements one thread may write and another reach the same: only these need areas."""
     reached: dict[str, list[Touch]] = {}
     for node in flat(nodes):
         for touch in node.touches:
@@ -87,7 +84,7 @@ def _shared_by_threads(nodes: tuple[Node, ...]) -> frozenset[str]:
 
 
 def _tensors(op: warp.Operation) -> Iterator[tile.Buffer]:
-    """Those that an operation reaches by threads, whose parts can be told."""
+    """Yield the tensors that threads reach in an operation, in areas that can be known."""
     match op:
         case warp.CpAsync(source=source):
             yield source.buffer
@@ -102,7 +99,8 @@ def _tensors(op: warp.Operation) -> Iterator[tile.Buffer]:
 def _with_areas(
     nodes: tuple[Node, ...], parted: frozenset[str], frame: Frame | None, fixed: frozenset[tile.Var], depth: int = 0
 ) -> tuple[Node, ...]:
-    """In one loop at most: how many iterations of two lie between two accesses, nobody counts."""
+    """Add areas to touches, inside at most one loop: the iterations of two loops between two accesses are not
+    counted."""
     found = []
     for node in nodes:
         touches = node.touches
@@ -127,6 +125,6 @@ def flat(nodes: tuple[Node, ...]) -> Iterator[Node]:
 
 
 def accumulators(nodes: tuple[Node, ...], fragments: frozenset[str]) -> dict[int, frozenset[str]]:
-    """The accumulator of each wgmma, and its operand in registers, by the place of the wgmma."""
+    """Return the accumulator of each wgmma, and its operand in registers, by place."""
     found = ((n.place, n.op) for n in flat(nodes))
     return {at: frozenset({op.a.buffer.name, op.c.name} & fragments) for at, op in found if isinstance(op, warp.Wgmma)}

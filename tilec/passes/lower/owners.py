@@ -1,8 +1,9 @@
-"""Which thread reaches each element of a tensor: where two accesses say the same, no thread meets another one's
-element, and no barrier need stand between them.
+"""The thread that reaches each element of a tensor: accesses with equal owners never meet in different threads, and
+need no barrier.
 
-An index that is a loop variable of the nest, times a number, plus what is the same throughout the block, tells the
-variable from the element. Where the variables that threads share out are all told so, the element tells the thread.
+An index that is a loop variable of the nest, times a number, plus what is the same throughout the block, determines the
+variable from the element. Where that holds for all variables that are divided among threads, the element determines the
+thread.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """How threads lie, of each dimension of theirs in the tensor the index, and for each digit of theirs which
-    dimension that is."""
+    """The distribution of threads. `indices` has the index behind each of their dimensions, `threads` the dimension of
+    each of their digits."""
 
     threads: tuple[tuple[int, int, int], ...]  # size, stride, dimension of the tensor, or −1
     indices: tuple[tuple[int, int, int, frozenset[tuple[tile.Expr, int]]], ...]
 
 
 def owners(op: warp.Operation, fixed: frozenset[tile.Var]) -> dict[tuple[str, bool], Owner]:
-    """Return who reaches the elements of each tensor in this operation, by reading (False) and by writing (True). What
-    is not there does not follow from the elements. `fixed` are the variables that are the same throughout the block's
-    work."""
+    """Return the owner of each tensor's elements in this operation, by name and by reading (False) or writing (True).
+    Tensors whose elements do not determine the thread are left out. `fixed` are the variables that are constant in a
+    block."""
     if not isinstance(op, warp.Elementwise) or op.block is not None:
         return {}
     stores = [s for s in tile.walk(op.nest.body) if isinstance(s, tile.Store)]

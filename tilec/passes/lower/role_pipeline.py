@@ -39,28 +39,28 @@ if TYPE_CHECKING:
     from tilec.passes.loop.ring_links import Link
 
 BY_TMA = ("producer", LOADS)
-"""Who fills rings with copies that complete by themselves."""
+"""Roles that fill rings with copies that complete by themselves."""
 
 Cursors = tuple[warp.Cursor, ...]
 
 
 class Expansion(Protocol):
-    """What the pipeline of a role asks of the program that it is a part of, and has done there: an `Expander` of
-    `lower.expand`. Loops are known by their variable, rings by name."""
+    """The program that a role's pipeline is a part of: an `Expander` of `lower.expand`. Loops are known by their
+    variable, rings by name."""
 
     assignment: LayoutAssignment
     trip_count: dict[tile.Var, int | None]
     rings: dict[str, warp.Ring]
     ring_of: dict[str, warp.Ring]
-    """By the name of a tile."""
+    """By name of a tile."""
     passes: dict[str, Passing]
     links: dict[tile.Var, dict[str, Link]]
     shared: frozenset[str]
     """The rings that several loops use."""
     changed: set[str]
-    """The rings whose versions roles change in turns."""
+    """The rings whose versions several roles change in turn."""
     most_cursors: dict[tuple[str, str], int]
-    """Of the shared rings, by ring and side: in how many stages any loop uses it."""
+    """The most stages in which any loop uses a shared ring, by ring and side."""
 
     def fresh(self, var: tile.Var) -> tile.Var: ...
 
@@ -71,7 +71,7 @@ class Expansion(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A statement of the role, or the release of a ring, at its place in the pipeline."""
+    """A statement of the role, or a release of a ring, at its place in the pipeline."""
 
     stage: int
     phase: int
@@ -93,7 +93,7 @@ class _Step:
 
 
 class RolePipeline:
-    """One role's part of one pipelined loop. `around` are the cursors of the loops that it is in."""
+    """A role's part of a pipelined loop. `around` are the cursors of the enclosing loops."""
 
     def __init__(self, expansion: Expansion, scheduled: Scheduled, role: str, around: Cursors) -> None:
         self.expansion, self.role, self.around = expansion, role, around
@@ -109,7 +109,7 @@ class RolePipeline:
         self.stages_of = self.cursor_stages()
 
     def cursor_stages(self) -> dict[tuple[str, str], tuple[int, ...]]:
-        """The stages in which each ring is used that other loops use too, by side."""
+        """Return the stages in which each shared ring is used, by ring and side."""
         found: dict[tuple[str, str], set[int]] = {}
         for step in self.steps_in_order:
             for name in step.rings:
@@ -188,23 +188,23 @@ class RolePipeline:
             yield _Step(done // schedule.ii, done % schedule.ii, position, None, (name,), self.role, releases=name)
 
     def handed_on(self, name: str, ring: RingPlan, runs: Sequence[bool]) -> list[int]:
-        """The statements of this role that a version of a ring which it fills goes through before others have it: all
-        of them, unless these change it in turns."""
+        """Return the role's statements that a version passes through before other roles get it: all that touch it,
+        unless roles change it in turn."""
         if name in self.expansion.changed:
             return list(begun(ring, self.scheduled.roles, self.scheduled.loop.statements))
         return [u for u in (*ring.producers, *ring.consumers) if runs[u]]
 
     def runs(self, statement: int, role: str) -> bool:
-        """Whether a statement, which is given to `role`, has a part for this one."""
+        """Return True if this role runs a part of the statement, which is assigned to `role`."""
         if role != EVERY:
             return role == self.role
         return self.role in runners(self.scheduled.loop.statements[statement], self.expansion.assignment)
 
     def from_the_first(self, steps: list[_Step]) -> list[_Step]:
-        """The steps in the order of an iteration that no turn, and if possible no product, goes on beyond. Products
-        that have completed there, though nothing has waited for them, are waited for. Where registers have stages, an
-        iteration ends with what uses the last of them, or begins with a product by wgmma: the first beside which they
-        are loaded, or the next one behind that use."""
+        """Rotate the steps so that no ping-pong turn, and if possible no product, crosses the end of an iteration.
+        Products that have completed there, though nothing waited for them, are waited for. With register stages, an
+        iteration ends behind the last use of a carried stage, or begins with a wgmma product: the first that loads run
+        beside, or the next behind that use."""
         if not steps:
             return steps
         statements = [s.statement for s in steps]
@@ -224,7 +224,8 @@ class RolePipeline:
         return [*steps[at:], *(replace(s, stage=s.stage - 1) for s in steps[:at])]
 
     def beside_loads(self, statements: Sequence[tile.Stmt | None]) -> Iterator[int]:
-        """Where an iteration should begin for loads of fragments to run beside products, the best first."""
+        """Yield the steps that an iteration should begin with, for fragment loads to run beside products, the best
+        first."""
         if (first := first_product(self.scheduled.loop.statements)) is not None:
             yield from (k for k, s in enumerate(statements) if s is first)
         if (last := last_use(self.scheduled.loop.statements)) is not None:
@@ -239,7 +240,7 @@ class RolePipeline:
         return next(found, 0)
 
     def first(self, statements: Sequence[int]) -> int:
-        """The one that issues first."""
+        """Return the statement that issues first."""
         return min(statements, key=self.issued)
 
     def last(self, statements: Sequence[int]) -> int:
@@ -292,7 +293,7 @@ class RolePipeline:
                 yield from self.guarded_epilogue(e, live)
 
     def guarded_epilogue(self, e: int, live: list[int]) -> Iterator[warp.Operation]:
-        """With fewer iterations than stages, some of these never began."""
+        """Yield a step of the epilogue, guarded: with fewer iterations than stages, some of them never began."""
         end = add(self.loop.start, scale(trip_count(self.loop), self.loop.step))
         moment = warp.Moment("epilogue", e, self.loop.var)
         for stage in reversed(live):
@@ -302,11 +303,12 @@ class RolePipeline:
             yield warp.Branch(begun, body, part="guard", least=stage - e, moment=moment, span=self.loop.span)
 
     def iteration(self, k: int) -> tile.Expr:
-        """The loop variable's value in iteration k."""
+        """Return the loop variable's value in iteration k."""
         return add(self.loop.start, tile.integer(k * self.loop.step))
 
     def time_step(self, values: Mapping[int, tile.Expr], moment: warp.Moment) -> Iterator[warp.Operation]:
-        """The steps of the stages in `values`, each with that value of the loop variable; then the cursors move on."""
+        """Yield the steps of the stages in `values`, each with its value of the loop variable, then the advances of the
+        cursors."""
         stamps = {stage: replace(moment, iteration=value) for stage, value in values.items()}
         for step, operation in _committed_together(list(self.operations_of(values))):
             yield _stamped(operation, moment if step is None else replace(stamps[step.stage], place=step.place))
@@ -360,7 +362,8 @@ class RolePipeline:
                 yield None, warp.Advance(spare, span=self.loop.span)
 
     def cursor(self, ring: str, side: str, stage: int) -> warp.Cursor | None:
-        """A ring of one version without barriers needs no position."""
+        """Return the cursor of a stage in a ring; None for a ring of one version without barriers, which needs no
+        position."""
         made = self.expansion.rings[ring]
         if made.depth == 1 and not made.has_barriers:
             return None
@@ -368,8 +371,8 @@ class RolePipeline:
         return warp.Cursor(f"{ring}.{side}.{number}", ring)
 
     def spare_cursors(self, ring: str, side: str, stage: int) -> tuple[warp.Cursor, ...]:
-        """Those that only other loops use: they go along with the last of this one's, so that all stand together at its
-        end."""
+        """Return the cursors that only other loops use: they move with the last one of this loop, so that all are equal
+        at its end."""
         mine = self.stages_of.get((ring, side), ())
         if not mine or stage != mine[-1]:
             return ()
@@ -377,12 +380,12 @@ class RolePipeline:
         return tuple(warp.Cursor(f"{ring}.{side}.{n}", ring) for n in range(len(mine), most))
 
     def reached(self, stmt: tile.Stmt) -> Cursors:
-        """The cursors of the loops around through which the statement, binds replayed, reaches its tiles."""
+        """Return the enclosing loops' cursors through which the statement, binds replayed, reaches its tiles."""
         used = accesses(stmt).all if self.around else frozenset()
         return tuple(c for c in self.around if used & set(self.expansion.rings[c.ring].buffers))
 
     def shifted(self, stmt: tile.Stmt, values: dict[tile.Var, tile.Expr]) -> tile.Stmt:
-        """The statement in the iteration in which the loop variable has its value there, binds replayed."""
+        """Return the statement with these values of variables, binds replayed."""
         for bind in self.binds:
             values[bind.var] = tile.substitute(bind.value, values)
         return substitute_stmt(stmt, values)
@@ -391,7 +394,7 @@ class RolePipeline:
 def _committed_together(
     operations: list[tuple[_Step | None, warp.Operation]],
 ) -> Iterator[tuple[_Step | None, warp.Operation]]:
-    """One commit for the copies of a group, behind the last of them."""
+    """Keep one commit per group of copies, behind the last of them."""
     commits = {
         step.group: at
         for at, (step, op) in enumerate(operations)
@@ -404,7 +407,7 @@ def _committed_together(
 
 
 def _ends_of_runs(steps: Sequence[_Step]) -> tuple[list[_Step], list[_Step]]:
-    """The first and the last step of each turn."""
+    """Return the first and the last step of each ping-pong turn."""
     of: dict[int, list[_Step]] = {}
     for step in steps:
         if step.tensor_core_run is not None:
@@ -413,13 +416,13 @@ def _ends_of_runs(steps: Sequence[_Step]) -> tuple[list[_Step], list[_Step]]:
 
 
 def _stamped(op: warp.Operation, moment: warp.Moment) -> warp.Operation:
-    """The operation, with all that is inside it, at this moment; what has one in a loop inside is at both."""
+    """Give the operation, and all inside it, this moment; those that have one in an inner loop are at both."""
     op = with_bodies(op, lambda body: tuple(_stamped(inner, moment) for inner in body))
     return replace(op, moment=moment if op.moment is None else op.moment.within(moment))
 
 
 def _fixed_bounds(loop: tile.For, cursors: Cursors) -> tuple[tile.For, tuple[warp.Let, ...]]:
-    """The loop with bounds that its own statements cannot change, and what to define for it before."""
+    """Return the loop with bounds that its own statements cannot change, and the definitions of these."""
     lets: list[warp.Let] = []
 
     def fixed(bound: tile.Expr, name: str) -> tile.Expr:
