@@ -1,7 +1,7 @@
-"""What decides which way a kernel goes and which tiles it copies: scalars outside the elementwise nests.
+"""The control slice: scalars outside elementwise nests that decide control flow and what is copied.
 
-A warp that loads ahead of the others has to know them. What follows from the block and from tensors that the kernel
-only reads, as where the rows of its group begin, each role works out for itself: nothing has to be handed over.
+A warp that loads for others needs them. Each role computes for itself what follows from the block and from tensors that
+the kernel only reads, as the first row of its group: nothing has to be passed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tilec.passes.analysis.usage import expressions, writes
 
 
 def is_variable(buffer: tile.Buffer) -> bool:
-    """Whether every thread has a copy of it, as of what T.alloc_var makes."""
+    """Return True if every thread has a copy of it, as of a T.alloc_var."""
     return buffer.scope == "fragment" and buffer.shape == (1,)
 
 
 def is_per_thread(expr: tile.Expr) -> bool:
-    """Whether it names the thread, or something that every thread has of its own."""
+    """Return True if the expression has the thread's number, or a value of each thread."""
     return any(
         e == tile.THREAD
         or (isinstance(e, tile.Load) and e.buffer.scope == "local")
@@ -29,7 +29,7 @@ def is_per_thread(expr: tile.Expr) -> bool:
 
 
 def scalar_reads(body: tuple[tile.Stmt, ...]) -> frozenset[str]:
-    """Tensors and tiles whose elements are indices, conditions or bounds outside elementwise nests."""
+    """Return the tensors and tiles whose elements are indices, conditions or bounds outside elementwise nests."""
     found: set[str] = set()
     for stmt in body:
         if not isinstance(stmt, tile.Parallel):
@@ -40,15 +40,15 @@ def scalar_reads(body: tuple[tile.Stmt, ...]) -> frozenset[str]:
 
 
 def is_kept_by_every_role(stmt: tile.Stmt, kernel: tile.Kernel) -> bool:
-    """Whether the statement sets nothing but variables that every role has to have, and can work out for itself."""
+    """Return True if the statement sets only variables that every role needs, and can compute for itself."""
     if not isinstance(stmt, tile.Parallel) or not all(is_variable(b) for b in writes(stmt)):
         return False
     return {b.name for b in writes(stmt)} <= kept_by_every_role(kernel)
 
 
 def kept_by_every_role(kernel: tile.Kernel) -> frozenset[str]:
-    """The variables that decide what is copied, and those that they are computed from, if all that they follow from is
-    known to every role from the beginning."""
+    """Return the variables that decide what is copied, and those behind them, if every role can compute them from the
+    start."""
     made: dict[str, set[str]] = {b.name: set() for b in kernel.buffers if is_variable(b)}
     for stmt, needed in _settings(kernel.body, frozenset(), in_pipeline=False):
         for buffer in writes(stmt):
@@ -72,7 +72,7 @@ NOWHERE_KNOWN = "?"  # in place of a tensor's name: what a role could not work o
 def _settings(
     body: tuple[tile.Stmt, ...], around: frozenset[str], in_pipeline: bool
 ) -> Iterator[tuple[tile.Stmt, frozenset[str]]]:
-    """The statements that write, each with the names of all tensors and tiles that decide what it does."""
+    """Yield the statements that write, each with the names of all tensors and tiles that decide its effect."""
     for stmt in body:
         match stmt:
             case tile.For() | tile.If() | tile.While():
@@ -95,5 +95,5 @@ def _settings(
 
 
 def _loaded(stmt: tile.Stmt) -> frozenset[str]:
-    """What the statement's own expressions load."""
+    """Return the names that the statement's own expressions load."""
     return frozenset(e.buffer.name for x in expressions(stmt) for e in tile.walk_expr(x) if isinstance(e, tile.Load))
