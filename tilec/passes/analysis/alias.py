@@ -67,7 +67,7 @@ def _steps(body: tuple[tile.Stmt, ...], loops: Loops = ()) -> Iterator[tuple[til
         if not isinstance(stmt, tile.For | tile.If | tile.While):
             yield stmt, loops, ({b.name for b in reads(stmt)}, {b.name for b in writes(stmt)})
             continue
-        # A while looks at its condition in each of its iterations, a for at its bounds only once.
+        # A while evaluates its condition in each iteration, a for its bounds only once.
         within = (*loops, stmt) if isinstance(stmt, tile.While) else loops
         parts = (part for expr in expressions(stmt) for part in tile.walk_expr(expr))
         if own := {part.buffer.name for part in parts if isinstance(part, tile.Load)}:
@@ -82,7 +82,7 @@ def _tokens(kernel: tile.Kernel, versioned: frozenset[str]) -> Iterator[Token]:
     for j, (stmt, loops, _) in enumerate(steps):
         after = [i for i in range(j) if _conflict(touched[i], touched[j])]
         shared = (i for i in range(j, len(steps)) if any(a is b for a in loops for b in steps[i][1]))
-        # What the iteration before filled is another version.
+        # The iteration before filled another version.
         carried = [i for i in shared if _conflict(touched[i], touched[j], without=versioned)]
         yield Token(
             stmt, tuple(sorted(touched[j][0])), tuple(sorted(touched[j][1])), _nearest(after, touched), tuple(carried)

@@ -99,11 +99,11 @@ def with_masks(
                 help=None if cluster.span.line else "give the kernel cluster_dims",
             )
         first = (mask & -mask).bit_length() - 1
-        theirs: dict[tile.Var, tile.Expr] = {tile.RANK: tile.integer(first)}
+        first_values: dict[tile.Var, tile.Expr] = {tile.RANK: tile.integer(first)}
         for axis, var in enumerate(block_vars):
             size, digit = cluster.extents[axis], first // math.prod(cluster.extents[:axis])
             own = tile.Binary("floordiv", var, tile.integer(size), INT32)
-            theirs[var] = add(scale(fold_expr(own), size), tile.integer(digit % size))
+            first_values[var] = add(scale(fold_expr(own), size), tile.integer(digit % size))
         is_in = tile.Binary(
             "floormod", tile.Binary("shr", tile.integer(mask), tile.RANK, INT32), tile.integer(2), INT32
         )
@@ -111,9 +111,9 @@ def with_masks(
         source = op.source
         start = []
         for index in source.start:
-            alike = fold_expr(tile.substitute(tile.substitute(index, values), theirs))
-            everyone = mask + 1 == 1 << cluster.blocks or alike == index
-            start.append(alike if everyone else tile.Select(chosen, alike, index, INT32))
+            shared_index = fold_expr(tile.substitute(tile.substitute(index, values), first_values))
+            everyone = mask + 1 == 1 << cluster.blocks or shared_index == index
+            start.append(shared_index if everyone else tile.Select(chosen, shared_index, index, INT32))
         return replace(op, source=replace(source, start=tuple(start)), cluster_mask=None)
 
     def said(stmt: tile.Stmt) -> tile.Stmt:

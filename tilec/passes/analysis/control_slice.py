@@ -60,36 +60,36 @@ def kept_by_every_role(kernel: tile.Kernel) -> frozenset[str]:
     kept = set(made)
     while lost := {name for name in kept if not made[name] <= kept | read_only}:
         kept -= lost
-    wanted = scalar_reads(kernel.body) & kept
-    while more := {name for one in wanted for name in made[one] & kept} - wanted:
-        wanted |= more
-    return frozenset(wanted)
+    required = scalar_reads(kernel.body) & kept
+    while more := {name for one in required for name in made[one] & kept} - required:
+        required |= more
+    return frozenset(required)
 
 
-NOWHERE_KNOWN = "?"  # in place of a tensor's name: what a role could not work out by itself
+NOWHERE_KNOWN = "?"  # instead of a tensor's name: a value that a role could not compute itself
 
 
 def _settings(
-    body: tuple[tile.Stmt, ...], around: frozenset[str], in_pipeline: bool
+    body: tuple[tile.Stmt, ...], outer_names: frozenset[str], in_pipeline: bool
 ) -> Iterator[tuple[tile.Stmt, frozenset[str]]]:
     """Yield the statements that write, each with the names of all tensors and tiles that decide its effect."""
     for stmt in body:
         match stmt:
             case tile.For() | tile.If() | tile.While():
                 inside = in_pipeline or (isinstance(stmt, tile.For) and is_pipelined(stmt))
-                # Where a loop may be left, all that steers it decides how often each of its statements runs.
+                # If a loop has a break, all that controls it decides how often each of its statements runs.
                 may_end = any(isinstance(s, tile.Break) for s in tile.walk((stmt,))) and not isinstance(stmt, tile.If)
-                steered = around | (scalar_reads((stmt,)) if may_end else _loaded(stmt))
+                deciding_names = outer_names | (scalar_reads((stmt,)) if may_end else _loaded(stmt))
                 for nested in tile.bodies(stmt):
-                    yield from _settings(nested, steered, inside)
+                    yield from _settings(nested, deciding_names, inside)
             case tile.Parallel():
                 inner = tuple(tile.walk(stmt.body))
                 plain = all(isinstance(s, tile.Bind) or (isinstance(s, tile.Store) and s.atomic is None) for s in inner)
                 alone = all(is_variable(b) for b in writes(stmt)) and not any(
                     is_per_thread(e) for s in inner for e in expressions(s)
                 )
-                odd = {NOWHERE_KNOWN} if in_pipeline or stmt.is_per_thread or not (plain and alone) else set()
-                yield stmt, frozenset((around | odd).union(*map(_loaded, inner)))
+                unknown = {NOWHERE_KNOWN} if in_pipeline or stmt.is_per_thread or not (plain and alone) else set()
+                yield stmt, frozenset((outer_names | unknown).union(*map(_loaded, inner)))
             case _:
                 yield stmt, frozenset({NOWHERE_KNOWN})
 

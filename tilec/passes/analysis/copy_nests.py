@@ -74,8 +74,12 @@ def _box(
             order.append(digits)
         start.append(fold_expr(tile.substitute(index, {var: tile.integer(0) for var, _ in digits})))
         extent.append(size)
-    met = [var for digits in order for var, _ in digits]
-    return (tile.Region(buffer, tuple(start), tuple(extent)), tuple(order)) if len(set(met)) == len(met) else None
+    variables = [var for digits in order for var, _ in digits]
+    return (
+        (tile.Region(buffer, tuple(start), tuple(extent)), tuple(order))
+        if len(set(variables)) == len(variables)
+        else None
+    )
 
 
 def _step(digit: tuple[tile.Var, int]) -> int:

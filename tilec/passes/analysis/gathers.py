@@ -99,30 +99,30 @@ def gathered(nest: tile.Parallel) -> Gathered | str:
     if load.buffer.dtype != store.buffer.dtype or load.buffer.dtype.bits < 8:
         return f"elements of {load.buffer.dtype} cannot go as they are"
     extents = {v: e for v, e in zip(nest.vars, nest.extents, strict=True) if e > 1}
-    alone: dict[tile.Var, tile.Expr] = {v: tile.integer(0) for v in nest.vars if v not in extents}
+    single_values: dict[tile.Var, tile.Expr] = {v: tile.integer(0) for v in nest.vars if v not in extents}
     parts = (*store.indices, *load.indices, condition)
     if any(isinstance(e, tile.Load) for part in parts for e in tile.walk_expr(part)):
         return "which element it is, or whether there is one, is read from memory"
     order: list[tile.Var | None] = []
     for index in store.indices:
-        terms = affine(tile.substitute(index, alone)).terms
-        met = [(atom, factor) for atom, factor in terms if any(e in extents for e in tile.walk_expr(atom))]
-        if len(met) > 1 or (met and (met[0][1] != 1 or met[0][0] not in extents)):
+        terms = affine(tile.substitute(index, single_values)).terms
+        moving = [(atom, factor) for atom, factor in terms if any(e in extents for e in tile.walk_expr(atom))]
+        if len(moving) > 1 or (moving and (moving[0][1] != 1 or moving[0][0] not in extents)):
             return f"it fills no box of {store.buffer.name}"
-        var = met[0][0] if met else None
+        var = moving[0][0] if moving else None
         order.append(var if isinstance(var, tile.Var) else None)
     variables = tuple(v for v in order if v is not None)
     if len(set(variables)) < len(variables) or set(variables) != extents.keys():
         return f"it fills no box of {store.buffer.name}"
-    corner = alone | {v: tile.integer(0) for v in extents}
+    corner = single_values | {v: tile.integer(0) for v in extents}
     start = tuple(fold_expr(tile.substitute(index, corner)) for index in store.indices)
     box = tile.Region(store.buffer, start, tuple(1 if v is None else extents[v] for v in order), store.span)
     found = Gathered(
         box,
         variables,
         tuple(extents[v] for v in variables),
-        tile.Load(load.buffer, tuple(fold_expr(tile.substitute(i, alone)) for i in load.indices)),
-        fold_expr(tile.substitute(condition, alone)),
+        tile.Load(load.buffer, tuple(fold_expr(tile.substitute(i, single_values)) for i in load.indices)),
+        fold_expr(tile.substitute(condition, single_values)),
         order[-1] is not None,
     )
     if not variables or found.width(0) is None:

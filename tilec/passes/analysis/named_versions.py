@@ -74,8 +74,10 @@ def on_versions(stmt: tile.Stmt, versions: Versions) -> tile.Stmt:
     """Rewrite the statement, and all in it, to the tiles of one version."""
     match stmt:
         case tile.TileOp():
-            said = tuple(r.start[0] if r.buffer in versions else None for r in stmt.regions)
-            return replace(stmt.with_regions(tuple(_region(r, versions) for r in stmt.regions)), versions=_said(said))
+            indices = tuple(r.start[0] if r.buffer in versions else None for r in stmt.regions)
+            return replace(
+                stmt.with_regions(tuple(_region(r, versions) for r in stmt.regions)), versions=_said(indices)
+            )
         case tile.Parallel():
             index = {b.name: named[0] for b in versions if (named := _named(stmt, b))}
             return _naming(replace(stmt, body=_elements(stmt.body, versions)), index) if index else stmt
@@ -137,8 +139,8 @@ def named_versions(stmt: tile.Stmt) -> dict[str, tile.Expr]:
     """Return the version of each tile that the statement names, by the tile's name."""
     match stmt:
         case tile.TileOp():
-            asked = zip(stmt.regions, stmt.versions, strict=False)
-            return {region.buffer.name: index for region, index in asked if index is not None}
+            pairs = zip(stmt.regions, stmt.versions, strict=False)
+            return {region.buffer.name: index for region, index in pairs if index is not None}
         case tile.Parallel():
             return dict(zip(stmt.versioned, stmt.versions, strict=True))
         case _:

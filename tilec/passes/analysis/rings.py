@@ -196,9 +196,9 @@ def _group(loop: tile.For, inside: Body, buffer: tile.Buffer) -> Group:
     counts as its last use: factors of one product are in one ring."""
     producers, consumers = inside.users(buffer.name)
     statements = inside.statements
-    asked = (loop.scheduling_hints and loop.scheduling_hints.groups) or (-1,) * len(statements)
-    if asked[producers[0]] >= 0:
-        return asked[producers[0]]
+    hint_groups = (loop.scheduling_hints and loop.scheduling_hints.groups) or (-1,) * len(statements)
+    if hint_groups[producers[0]] >= 0:
+        return hint_groups[producers[0]]
     consumers = tuple(last_use_of(statements, i) if is_fragment_prefetch(statements[i]) else i for i in consumers)
     first = inside.statements[producers[0]]
     loaded = isinstance(first, tile.TileOp) and is_load(first) and len(producers) == 1

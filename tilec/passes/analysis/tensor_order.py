@@ -49,7 +49,7 @@ def ordered_tensors(kernel: tile.Kernel) -> frozenset[str]:
             is_commuting = isinstance(stmt, tile.TileOp) and stmt.commutes
             if is_commuting:  # additions to one place may come in any order
                 touched = tuple(dict.fromkeys(touched))
-            if isinstance(stmt, Scatter4):  # of rows named twice it says no more either
+            if isinstance(stmt, Scatter4):  # rows named twice have no order either
                 is_commuting = True
                 touched = tuple(b for b in touched if b.name not in scattered)
                 scattered.update(b.name for b in writes(stmt))

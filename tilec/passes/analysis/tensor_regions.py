@@ -48,9 +48,7 @@ class Regions:
     def __init__(self, loop: tile.For) -> None:
         self.loop, self.count = loop, static_trip_count(loop)
         self.values: dict[tile.Var, tile.Expr] = {}  # of binds that read nothing
-        self.inner: set[tile.Var] = {
-            tile.THREAD
-        }  # the variables that may have several values in an iteration or in two
+        self.inner: set[tile.Var] = {tile.THREAD}  # variables that are no invariants
         for stmt in tile.walk(loop.body):
             match stmt:
                 case tile.Bind(var=var, value=value):
@@ -160,7 +158,7 @@ class Regions:
         if a.coefficient != b.coefficient:
             a, b = self._folded(a), self._folded(b)
         step = a.coefficient * self.loop.step
-        low, high = a.first - b.last, a.last - b.first  # of the way that b has gone meanwhile
+        low, high = a.first - b.last, a.last - b.first  # of the distance that b moves meanwhile
         if step == 0:
             return UNKNOWN if low <= 0 <= high else (math.inf, -math.inf)
         if step < 0:

@@ -45,7 +45,7 @@ def _body(body: tuple[tile.Stmt, ...], names: UniqueNames, renamed: dict[str, st
         stmt = made[at] = _stmt(made[at], names, renamed)
         if tile.bodies(stmt):
             continue
-        for declared in tile.declared(stmt):  # what stands behind it sees the variable; its own value does not
+        for declared in tile.declared(stmt):  # visible in later statements, not in its own value
             if (own := _own(declared, names, renamed)) != declared:
                 made[at] = map_declared(stmt, {declared: own}.__getitem__)
                 made[at + 1 :] = (substitute_stmt(s, {declared: own}) for s in made[at + 1 :])
@@ -76,5 +76,5 @@ def _own(var: tile.Var, names: UniqueNames, renamed: dict[str, str]) -> tile.Var
 
 def _within(body: tuple[tile.Stmt, ...], own: Mapping[tile.Var, tile.Var]) -> tuple[tile.Stmt, ...]:
     """Substitute the renamed variables in a body."""
-    moved = {old: new for old, new in own.items() if old != new}
-    return tuple(substitute_stmt(s, dict(moved)) for s in body) if moved else body
+    renamed_variables = {old: new for old, new in own.items() if old != new}
+    return tuple(substitute_stmt(s, dict(renamed_variables)) for s in body) if renamed_variables else body

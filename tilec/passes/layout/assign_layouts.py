@@ -138,12 +138,12 @@ def assign(selected: Selected, mistakes: Mistakes = AT_ONCE) -> LayoutAssignment
         if not best.conversions or mistakes.met:
             break
         for policy in POLICIES:
-            again = _with_policy(selected, at, policy)
-            if again is None or policy == product.policy:
+            changed = _with_policy(selected, at, policy)
+            if changed is None or policy == product.policy:
                 continue
-            assignment = in_registers(again)
+            assignment = in_registers(changed)
             if _converted(assignment) < _converted(best):
-                best, selected = assignment, again
+                best, selected = assignment, changed
     return replace(best, shared=shared_layouts([best], selected, mistakes))
 
 
@@ -174,7 +174,7 @@ def _converted(assignment: LayoutAssignment) -> int:
 
 def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> LayoutAssignment:
     """Assign layouts to fragments, and insert the conversions that they need."""
-    # An operation that is written as several nests has the same variables in each.
+    # An operation that became several nests has the same variables in each.
     kernel = with_unique_names(_with_digits(selected.kernel, mistakes))
     conversions: list[Conversion] = []
     known: _Uses = {}
@@ -356,8 +356,8 @@ _Uses = dict[Same[tile.Parallel], tuple[list[Use], list[Use]]]
 
 
 class _Fragments:
-    def __init__(self, kernel: tile.Kernel, met: _Uses) -> None:
-        self.kernel, self.met = kernel, met
+    def __init__(self, kernel: tile.Kernel, nest_uses: _Uses) -> None:
+        self.kernel, self.nest_uses = kernel, nest_uses
         self.known: dict[str, tuple[Fragment, Span]] = {}
         self.everywhere = everywhere(kernel)
 
@@ -373,7 +373,7 @@ class _Fragments:
                 self.known[pinned.buffer.name] = (digits(pinned.layout, self.kernel.threads), pinned.span)
         for stmt in stmts:
             if isinstance(stmt, tile.TileOp) and (isinstance(stmt, Gemm) or stmt.via == "tcgen05"):
-                self.spread(stmt)  # what the hardware wants comes before all else
+                self.spread(stmt)  # hardware layouts come first
         while True:
             before = len(self.known)
             for stmt in stmts:
@@ -388,8 +388,8 @@ class _Fragments:
             unknown = [b for b in fragments if b.name not in self.known]
             if not unknown:
                 return {name: layout for name, (layout, _) in self.known.items()}
-            # The tile with the most dimensions fixes those that are its projections, and one of which several elements
-            # come from one of another tile fixes that.
+            # The tile with the most dimensions fixes its projections; of two, the larger fixes the one that shares its
+            # elements.
             first = max(unknown, key=lambda b: (len(b.shape), math.prod(b.shape)))
             vector = widths.of_fragment(first, stmts, self.kernel.threads)
             self.known[first.name] = (row_major(first.shape, self.kernel.threads, vector), first.span)
@@ -495,9 +495,9 @@ class _Fragments:
     def alike(self, op: tile.TileOp, source: tile.Buffer, destination: tile.Buffer) -> None:
         if "tmem" in (source.scope, destination.scope):
             assert isinstance(op, Copy)
-            held = copied_layout(op, self.kernel.threads)
-            assert held is not None, "a tile that no warps can reach"
-            self.fix_exactly(destination if source.scope == "tmem" else source, held, op)
+            tensor_layout = copied_layout(op, self.kernel.threads)
+            assert tensor_layout is not None, "a tile that no warps can reach"
+            self.fix_exactly(destination if source.scope == "tmem" else source, tensor_layout, op)
         if source.scope != "fragment" or destination.scope != "fragment":
             return
         if source.shape != destination.shape:
@@ -527,10 +527,10 @@ class _Fragments:
 
     def uses(self, nest: tile.Parallel) -> tuple[list[Use], list[Use]]:
         """Return the uses of fragments of a nest and the deciding ones, cached."""
-        if Same(nest) not in self.met:
+        if Same(nest) not in self.nest_uses:
             uses = list(fragment_uses(nest))
-            self.met[Same(nest)] = uses, _deciding(uses)
-        return self.met[Same(nest)]
+            self.nest_uses[Same(nest)] = uses, _deciding(uses)
+        return self.nest_uses[Same(nest)]
 
     def moved(self, uses: list[Use], whole: Fragment) -> int:
         """Count the bytes of the fragments whose layout is not the one that a nest of layout `whole` needs."""

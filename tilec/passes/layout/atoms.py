@@ -50,8 +50,8 @@ BANKS, BANK_BYTES, CHUNK = 32, 4, 16
 TRANSACTION = BANKS * BANK_BYTES
 SWIZZLES = (128, 64, 32)
 MAX_BOX = 256  # elements along any dimension of a TMA box
-_RUNS = 8  # of registers, in which every pattern has come up
-_PERIOD = 8  # rows after which the banks of a pattern repeat, as every swizzle does; by columns, a warp has 32
+_RUNS = 8  # of registers: every pattern occurs in so many
+_PERIOD = 8  # rows after which banks and swizzles repeat; by columns, a warp has 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +122,9 @@ def shared_layout(
 
 def scores(buffer: Buffer, patterns: Iterable[Pattern], weights: Weights) -> dict[int, tuple[Cost, float]]:
     """Return the cost and score of each legal layout of a tile, by the width of its swizzle."""
-    wanted = list(patterns)
-    legal = (layout for layout in candidates(buffer) if is_legal(layout, wanted))
-    costs = {layout.swizzle: cost(layout, wanted) for layout in legal}
+    pattern_list = list(patterns)
+    legal = (layout for layout in candidates(buffer) if is_legal(layout, pattern_list))
+    costs = {layout.swizzle: cost(layout, pattern_list) for layout in legal}
     return {swizzle: (one, one.score(weights)) for swizzle, one in costs.items()}
 
 
@@ -155,13 +155,15 @@ def is_legal(layout: SharedLayout, patterns: Iterable[Pattern]) -> bool:
     """Return True if the layout allows all patterns. wgmma needs swizzled rows whose pattern begins anew in each panel.
     A TMA box is bounded, and each panel begins at a multiple of `BOX_BYTES`. ldmatrix and stmatrix need 16 contiguous
     bytes of a row."""
-    wanted = set(patterns)
+    pattern_set = set(patterns)
     if layout.placement is not None:
-        return not wanted & {"wgmma", "tma"} and not ("matrix" in wanted and layout.run * layout.element_bytes < CHUNK)
+        return not pattern_set & {"wgmma", "tma"} and not (
+            "matrix" in pattern_set and layout.run * layout.element_bytes < CHUNK
+        )
     panel_stride = layout.panel_bytes if layout.panels > 1 else 0
-    if "wgmma" in wanted and (not layout.swizzle or panel_stride % layout.repeat_bytes):
+    if "wgmma" in pattern_set and (not layout.swizzle or panel_stride % layout.repeat_bytes):
         return False
-    return not ("tma" in wanted and (layout.panel > MAX_BOX or panel_stride % BOX_BYTES))
+    return not ("tma" in pattern_set and (layout.panel > MAX_BOX or panel_stride % BOX_BYTES))
 
 
 def cost(layout: SharedLayout, patterns: Iterable[Pattern]) -> Cost:
@@ -180,7 +182,7 @@ def cost(layout: SharedLayout, patterns: Iterable[Pattern]) -> Cost:
 def conflicts(layout: SharedLayout, pattern: Pattern) -> float:
     """Return how many times longer the pattern takes than without bank conflicts."""
     taken, needed = _transactions(layout, pattern)
-    return taken / max(needed, 1)  # nothing of the tile is reached where none is needed
+    return taken / max(needed, 1)  # none is needed where nothing of the tile is reached
 
 
 @lru_cache(maxsize=1024)
@@ -188,7 +190,7 @@ def _transactions(layout: SharedLayout, pattern: Pattern) -> tuple[int, int]:
     """Count the transactions that the pattern takes, and those that it would take without bank conflicts."""
     if pattern == "tma":
         row = -(-layout.panel * layout.element_bytes // TRANSACTION)
-        # Each row of a box is reached by itself; each panel is a box, and an instruction, of its own.
+        # Each row of a box takes its own transactions; each panel is a box, and an instruction.
         boxes = layout.rows * layout.panels * row + layout.panels
         return boxes, boxes
     if isinstance(pattern, Sweep):
@@ -221,8 +223,8 @@ def _swept(layout: SharedLayout, sweep: Sweep) -> tuple[int, int]:
     runs = range(0, spread.register_count, run)
     phases = []
     for register in runs[:_RUNS]:
-        moved = spread.register_offset(register)
-        places = [tuple(lane[d] + moved[d] for d in sweep.dims) for lane in lanes]
+        shift = spread.register_offset(register)
+        places = [tuple(lane[d] + shift[d] for d in sweep.dims) for lane in lanes]
         inside = [p if all(c < extent for c, extent in zip(p, layout.shape, strict=True)) else None for p in places]
         for first in range(0, BANKS, at_once):
             reached = [_byte(layout, p) for p in inside[first : first + at_once] if p is not None]
@@ -290,11 +292,11 @@ def _least_transactions(offsets: list[int]) -> int:
 def offset(layout: SharedLayout, row: int, byte: int) -> int:
     """Return the offset in the tile of a byte of a row."""
     if layout.placement is not None:
-        column, inside = divmod(byte, layout.element_bytes)
-        return places(layout.placement)[row * layout.shape[-1] + column] * layout.element_bytes + inside
+        column, inner = divmod(byte, layout.element_bytes)
+        return places(layout.placement)[row * layout.shape[-1] + column] * layout.element_bytes + inner
     panel_row = layout.panel * layout.element_bytes
-    panel, inside = divmod(byte, panel_row)
-    offset = panel * layout.panel_bytes + row * panel_row + inside
+    panel, inner = divmod(byte, panel_row)
+    offset = panel * layout.panel_bytes + row * panel_row + inner
     return offset ^ (offset >> 3 & layout.swizzle_mask << 4)
 
 

@@ -36,8 +36,8 @@ def of_two(
     if all(v == column[a] ^ mixed[b] for (a, b), v in table.items()):
         return _pair("xor", column, mixed, first, second, by_cases)
     if modulus is not None and all(v == (column[a] + added[b]) % modulus for (a, b), v in table.items()):
-        around = {b: v % modulus for b, v in added.items()}
-        total = _pair("add", column, around, first, second, by_cases, modulus)
+        reduced = {b: v % modulus for b, v in added.items()}
+        total = _pair("add", column, reduced, first, second, by_cases, modulus)
         return None if total is None else tile.Binary("floormod", total, tile.integer(modulus), INT32)
     if not by_cases:
         return None

@@ -132,7 +132,7 @@ def _nest(nest: tile.Parallel, conflict: Conflict, staging: tile.Buffer) -> tupl
                 secondary=(Label(buffer.span, "a fragment lives in registers"),),
                 help="put the results in another fragment, or use a tile made by T.alloc_shared",
             )
-        # A single store reads what was there before the nest: that is kept apart from what it sets.
+        # A single store reads the old elements in shared memory, and sets the new ones in the fragment.
         written = set() if read else written
 
     def rename(used: tile.Buffer, at: Indices, stored: bool) -> tile.Buffer:

@@ -45,11 +45,11 @@ def regular(nest: tile.Parallel, threads: int) -> tile.Parallel:
     if least < len(numbers):
         count = of_one({t: counts.get(t, 0) for t in range(used)}, thread)
         exists = tile.Binary("lt", number, count, BOOL)
-        # Elsewhere a thread that reads something in vain reads what it has anyway: others may write the rest.
+        # A masked thread still reads: let it read its own last element, as others may be written meanwhile.
         last = tile.Binary("min", number, tile.Binary("sub", count, tile.integer(1), INT32), INT32)
         own = tile.Select(tile.Binary("lt", number, tile.integer(least), BOOL), number, last, INT32)
         coordinates = tuple(tile.substitute(c, {number: own}) for c in coordinates)
-        if least == 0:  # a thread that has nothing is outside of everything
+        if least == 0:  # a thread without iterations is out of bounds everywhere
             empty = tile.Binary("lt", count, tile.integer(1), BOOL)
             coordinates = tuple(
                 tile.Select(empty, tile.integer(e), c, INT32) for c, e in zip(coordinates, layout.shape, strict=True)
@@ -69,9 +69,9 @@ def _coordinates(
     some order of the dimensions, else by cases."""
     rank = len(shape)
     each: list[Table] = [{place: element[d] for place, element in table.items()} for d in range(rank)]
-    alone = [of_two(one, thread, number, shape[d]) for d, one in enumerate(each)]
-    if all(one is not None for one in alone):
-        return tuple(one for one in alone if one is not None)
+    separate = [of_two(one, thread, number, shape[d]) for d, one in enumerate(each)]
+    if all(one is not None for one in separate):
+        return tuple(one for one in separate if one is not None)
     for order in itertools.permutations(range(rank)) if rank <= 4 else (tuple(range(rank)),):
         flat: Table = {}
         for place, element in table.items():
@@ -84,7 +84,7 @@ def _coordinates(
             return _unflattened(whole, shape, order)
     return tuple(
         one if one is not None else of_two(each[d], thread, number, shape[d], by_cases=True) or tile.integer(0)
-        for d, one in enumerate(alone)
+        for d, one in enumerate(separate)
     )
 
 

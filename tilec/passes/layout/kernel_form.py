@@ -85,7 +85,7 @@ def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str
     load in a loop around a pipelined one, the consumers load themselves: little time is spent there."""
     if kernel.threads % WARPGROUP_THREADS or kernel.threads > 3 * WARPGROUP_THREADS:
         return f"{kernel.threads} threads are not one to three warpgroups of {WARPGROUP_THREADS}"
-    fed = 0
+    load_count = 0
     ordered, placed, coordinates = ordered_tensors(kernel), placed_tiles(kernel), coordinates_of(kernel)
     tiles = {b.name for b in kernel.buffers} - kept_by_every_role(kernel)
     if control_reads := scalar_reads(kernel.body) & (ordered | tiles):
@@ -93,8 +93,8 @@ def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str
     if own := next((s for s in tile.walk(kernel.body) if isinstance(s, tile.Bind) and is_per_thread(s.value)), None):
         return f"in {own.span.place}, each thread reads for itself"
     for loop in loops:
-        if met := next((s for s in tile.walk(loop.body) if is_for_every_role(s)), None):
-            return f"in line {met.span.line}, {spelled(met)} stands in the loop"
+        if barrier := next((s for s in tile.walk(loop.body) if is_for_every_role(s)), None):
+            return f"in line {barrier.span.line}, {spelled(barrier)} stands in the loop"
         if pipelined_loops(loop.body):
             continue
         for stmt, hint, waits in zip(loop.body, asynchronous(loop), awaited(kernel, loop), strict=True):
@@ -111,11 +111,11 @@ def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str
                     reason = f"the kernel also writes {copy.regions[0].buffer.name}"
                 if reason:
                     return f"the copy in {copy.span.place} cannot use TMA, {reason}"
-                fed += 1
+                load_count += 1
         reason = why_not_fed(kernel, loop)
         if reason:
             return reason
-    return None if fed else "no copy from global to shared memory in a pipelined loop"
+    return None if load_count else "no copy from global to shared memory in a pipelined loop"
 
 
 def placed_tiles(kernel: tile.Kernel) -> frozenset[tile.Buffer]:

@@ -50,15 +50,15 @@ def _check(stmt: tile.Stmt, target: Target) -> None:
 
 def _check_ptx(expr: tile.Ptx, target: Target, span: Span) -> None:
     """Refuse T.ptx text that the assembler would refuse, for the target or the types of its registers."""
-    said = snippet.complaint(snippet.read(expr.text, len(expr.args)), target.ptx_target, target.ptx_version)
-    if said is None:
+    complaint = snippet.complaint(snippet.read(expr.text, len(expr.args)), target.ptx_target, target.ptx_version)
+    if complaint is None:
         types = tuple(a.dtype for a in expr.args)
-        said = refusal(
+        complaint = refusal(
             evaluating(expr.text, types, expr.dtype, target.ptx_target, target.ptx_version), target.ptx_target
         )
-    if said is not None:
+    if complaint is not None:
         registers = "a value is in a register of its type: .f32 for float32, .b32 for int32, .pred for bool"
-        fail("bad-ptx", f"T.ptx: {said}", span, "in this statement", help=registers)
+        fail("bad-ptx", f"T.ptx: {complaint}", span, "in this statement", help=registers)
 
 
 def check_parts(op: Gemm) -> None:

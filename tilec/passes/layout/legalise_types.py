@@ -410,10 +410,10 @@ def _in_bytes(region: tile.Region) -> tile.Region | None:
 
 def _copy(op: Copy) -> tile.Stmt:
     source, destination = op.regions
-    alike = source.buffer.dtype == destination.buffer.dtype and _is_packed(source.buffer) == _is_packed(
+    is_unconverted = source.buffer.dtype == destination.buffer.dtype and _is_packed(source.buffer) == _is_packed(
         destination.buffer
     )
-    if alike and all(_in_bytes(r) is not None for r in op.regions) and _rows_agree(source, destination):
+    if is_unconverted and all(_in_bytes(r) is not None for r in op.regions) and _rows_agree(source, destination):
         return _rewritten(op, lambda region: _in_bytes(region) or region)
     if "tmem" in (source.buffer.scope, destination.buffer.scope):  # whose elements no nest reaches
         refuse_tensor_copy(op)

@@ -60,7 +60,7 @@ def places(layout: LoopLayout) -> dict[tuple[int, int], tuple[int, ...]]:
     for element in itertools.product(*(range(e) for e in layout.shape)):
         copies: set[int] = set()
         for copy in range(layout.copies):
-            # A layout of several copies has a variable more, their number.
+            # A layout of several copies has one variable more: the number of the copy.
             at = (*element, copy) if layout.copies > 1 else element
             values = dict(zip(layout.vars, at, strict=True))
             thread = _evaluate(layout.thread, values, layout)
@@ -98,9 +98,9 @@ def _digits(layout: LoopLayout, threads: int | None) -> Fragment:
     if any(axis.dim < 0 for axis in registers):
         raise _Irregular("a thread has an iteration twice")
     made = _over_all(Fragment(layout.shape, thread_axes, registers), used, threads)
-    alone = [_sum(thread_axes, t, len(layout.shape)) for t in range(used)]
+    thread_elements = [_sum(thread_axes, t, len(layout.shape)) for t in range(used)]
     for (thread, number), element in found.items():
-        if tuple(a + b for a, b in zip(alone[thread], made.register_offset(number), strict=True)) != element:
+        if tuple(a + b for a, b in zip(thread_elements[thread], made.register_offset(number), strict=True)) != element:
             raise _Irregular(f"iteration {element} breaks the pattern of the others")
     return made
 
@@ -126,8 +126,8 @@ def _axes(elements: list[tuple[int, ...]]) -> tuple[Axis, ...]:
     base = 1
     while base < len(elements):
         step = elements[base]
-        moved = [d for d, s in enumerate(step) if s]
-        if len(moved) > 1 or (moved and step[moved[0]] < 0):
+        changed_dims = [d for d, s in enumerate(step) if s]
+        if len(changed_dims) > 1 or (changed_dims and step[changed_dims[0]] < 0):
             raise _Irregular(f"a step from {elements[0]} to {step} goes along no dimension")
         size = 2
         while size * base < len(elements) and elements[size * base] == tuple(size * s for s in step):
@@ -136,7 +136,7 @@ def _axes(elements: list[tuple[int, ...]]) -> tuple[Axis, ...]:
             size -= 1
         if size == 1:
             raise _Irregular("its steps are no digits")
-        axes.append(Axis(size, moved[0], step[moved[0]]) if moved else Axis(size, -1, 0))
+        axes.append(Axis(size, changed_dims[0], step[changed_dims[0]]) if changed_dims else Axis(size, -1, 0))
         base *= size
     return tuple(axes)
 

@@ -62,7 +62,7 @@ def _linear(
     return places, extents
 
 
-MOST_TRIED = 1 << 16  # elements of a tensor whose places are looked at one by one
+MOST_TRIED = 1 << 16  # elements of a tensor whose places are checked one by one
 
 
 def tensor_places(tensor: tile.Buffer, given: IndexMap, span: Span) -> IndexMap:

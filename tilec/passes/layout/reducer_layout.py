@@ -26,17 +26,17 @@ def everywhere(kernel: tile.Kernel) -> dict[str, Fragment]:
     """Return the layouts of the reducers with parts of all elements in each thread."""
     found: dict[str, Fragment] = {}
     scattered: set[str] = set()
-    asked: set[str] = set()
+    replicated: set[str] = set()
     for stmt in tile.walk(kernel.body):
         if isinstance(stmt, ReducerInit) and stmt.everywhere:
-            asked.add(stmt.regions[0].buffer.name)
+            replicated.add(stmt.regions[0].buffer.name)
         if isinstance(stmt, tile.Parallel):
             for store in additions(stmt):
                 scattered.add(store.buffer.name)
                 if _dims(stmt, store) is None:
-                    asked.add(store.buffer.name)
+                    replicated.add(store.buffer.name)
     for buffer in kernel.buffers:
-        if buffer.scope == "reducer" and (buffer.name in asked or buffer.name not in scattered):
+        if buffer.scope == "reducer" and (buffer.name in replicated or buffer.name not in scattered):
             found[buffer.name] = local(kernel.threads, buffer.shape)
     return found
 
@@ -90,8 +90,8 @@ def with_parts_of_its_own(kernel: tile.Kernel, nest: tile.Parallel, parts: tile.
             case ReducerInit(regions=(region,)) if region.buffer == parts:
                 return stmt, replace(stmt, parts=whole(own, region), value=None)
             case FinalizeReducer(regions=(region, into)) if region.buffer == parts:
-                mine = replace(stmt, parts=whole(own, region), destination=whole(result, region))
-                return mine, stmt, together(into.buffer, stmt)
+                own_finalise = replace(stmt, parts=whole(own, region), destination=whole(result, region))
+                return own_finalise, stmt, together(into.buffer, stmt)
             case _:
                 return with_bodies(stmt, body)
 

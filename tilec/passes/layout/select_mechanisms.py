@@ -54,8 +54,8 @@ from tilec.support.records import dataclass
 from tilec.support.source import Span
 from tilec.target.table import Target, Weights
 
-CP_ASYNC_BYTES = 4  # the least that cp.async moves
-CHUNK_BYTES = 128  # of a row that go at a time in a staged store: as the widest bank swizzle has
+CP_ASYNC_BYTES = 4  # of the smallest cp.async
+CHUNK_BYTES = 128  # of a row per chunk of a staged store: the widest bank swizzle
 Op = TypeVar("Op", bound=tile.TileOp)
 StoredByTma = Copy | AtomicTile | Scatter4
 TMA_REDUCTIONS = {
@@ -104,7 +104,7 @@ def select(
                     check_narrow_sum(op)
     with mistakes.caught():
         check_sums(kernel, target, None if selector.has_tensor_memory else form.why_alike or NO_WARPS)
-    has_one_loader = form.form != "warp_specialised" and bool(selector.fed)
+    has_one_loader = form.form != "warp_specialised" and bool(selector.fed_copies)
     return Selected(kernel, form, target.weights, switches.always_swizzle, has_one_loader)
 
 
@@ -176,18 +176,18 @@ class _Selector:
         self.kernel, self.target, self.form, self.switches, self.mistakes = kernel, target, form, switches, mistakes
         self.tma_loads = tma_loads
         self.staging: list[tile.Buffer] = []
-        self.values: dict[tile.Var, tile.Expr] = {}  # of the integer binds that have been met
-        self.fed: set[Same[tile.Stmt]] = set()  # the copies that are left to a producer role
+        self.values: dict[tile.Var, tile.Expr] = {}  # of the integer binds so far
+        self.fed_copies: set[Same[tile.Stmt]] = set()  # the copies of a producer role or loading thread
         self.in_pipeline = False
-        self.whole_rows: set[str] = set()  # the accumulators of which each warpgroup has such
+        self.row_accumulators: set[str] = set()  # accumulators of which each warpgroup has whole rows
         self.ordered, self.placed = ordered_tensors(kernel), placed_tiles(kernel)
         self.coordinates = coordinates_of(kernel)
-        self.becoming_a = _becoming_a(kernel)
+        self.sources_of_a = _becoming_a(kernel)
         self.origins = _from_accumulators(kernel)
         self.accumulators = frozenset().union(*self.origins.values())
         self.has_tensor_memory = form == "warp_specialised" and target.has("tcgen05")
         if form != "warp_specialised":
-            self.fed |= {Same(copy) for copy in self.begun_by_one()}
+            self.fed_copies |= {Same(copy) for copy in self.begun_by_one()}
 
     def body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return tuple(new for stmt in stmts for new in self.stmt(stmt))
@@ -211,12 +211,12 @@ class _Selector:
                     self.values[var] = tile.substitute(value, self.values)
                 return (stmt,)
             case Copy():
-                return self.copy(stmt, is_fed=Same(stmt) in self.fed)
+                return self.copy(stmt, is_fed=Same(stmt) in self.fed_copies)
             case Im2col():
                 is_scattered = self.is_scattered(stmt.regions[1].buffer)
                 by_threads = self.target.has("cp.async") and not is_scattered and im2col.cp_async_width(stmt)
                 chosen = replace(stmt, via="cp_async" if by_threads else "registers")
-                return (replace(stmt, via="tma") if Same(stmt) in self.fed else chosen,)
+                return (replace(stmt, via="tma") if Same(stmt) in self.fed_copies else chosen,)
             case Gather4():
                 check_four_rows(stmt, self.target, self.placed, self.ordered, self.coordinates)
                 return (stmt,)
@@ -232,7 +232,7 @@ class _Selector:
                 return (stmt,)
             case Gemm():
                 stmt = self.resolved(stmt)
-                if stmt.policy == "square" and stmt.regions[2].buffer.name in self.becoming_a:
+                if stmt.policy == "square" and stmt.regions[2].buffer.name in self.sources_of_a:
                     stmt = replace(stmt, policy="full_row")
                 before, product = (
                     transposed(stmt, self.fits_wgmma, self.room) if self.target.has("wgmma") else ((), stmt)
@@ -251,14 +251,14 @@ class _Selector:
             case Fence() if not self.target.has("tma"):
                 return (replace(stmt, via="nothing"),)  # there is no asynchronous proxy
             case WaitWgmma() | SetRegisters() if not stmt.via is not None:
-                return (replace(stmt, via="nothing"),)  # the schedule says
+                return (replace(stmt, via="nothing"),)  # the schedule decides
             case _:
                 return (stmt,)
 
     def loop(self, loop: tile.For) -> tile.For:
         """Select for the statements of a loop. Statements made of one keep its place in a manual schedule."""
         if self.form == "warp_specialised" and is_pipelined(loop):
-            self.fed |= {Same(s) for s in self.for_a_producer(loop)}
+            self.fed_copies |= {Same(s) for s in self.for_a_producer(loop)}
         was_in_pipeline, self.in_pipeline = self.in_pipeline, self.in_pipeline or is_pipelined(loop)
         parts = [self.stmt(s) for s in loop.body]
         self.in_pipeline = was_in_pipeline
@@ -318,7 +318,7 @@ class _Selector:
                 yield stmt
 
     def copy(self, op: Copy, is_fed: bool) -> tuple[tile.Stmt, ...]:
-        # What an index is aligned to shows only when the names in it are looked through.
+        # The alignment of an index shows only when its names are substituted.
         op = self.resolved(op)
         source, destination = op.regions
         scopes = (source.buffer.scope, destination.buffer.scope)
@@ -418,11 +418,11 @@ class _Selector:
             return None
         name = f"{source.buffer.name}.staging"
         taken = sum(s.name.startswith(name) for s in self.staging)
-        # No dot before the number: such names have the chunks that `memory.staged_stores` cuts a tile into.
+        # No dot before the number: chunks of `memory.staged_stores` have names with a dot.
         buffer = tile.Buffer(f"{name}{taken or ''}", source.buffer.shape, destination.buffer.dtype, "shared", op.span)
         if why_not_stored(destination, buffer, self.coordinates) is not None:
             return None
-        # Not what is turned: each warpgroup may have that for itself.
+        # Transposed operands are not reused: each warpgroup may have a copy.
         others = (s for s in self.staging if not is_transposed(s))
         reuse = next((s for s in others if replace(s, name=name) == replace(buffer, name=name)), None)
         if reuse is None and not self.fits_memory(self.least_of(buffer, source.buffer)):
@@ -439,7 +439,7 @@ class _Selector:
         `memory.staged_stores` decides once layouts are known."""
         columns = CHUNK_BYTES // buffer.dtype.bytes
         origins = self.origins.get(source.name, frozenset({""}))
-        if self.in_pipeline or not origins <= self.whole_rows or buffer.shape[-1] % columns:
+        if self.in_pipeline or not origins <= self.row_accumulators or buffer.shape[-1] % columns:
             return buffer
         return replace(buffer, extents=(*buffer.extents[:-1], columns))
 
@@ -463,9 +463,9 @@ class _Selector:
                 continue
             name = f"{region.buffer.name}.{'result' if i else 'values'}{len(self.staging)}"
             extents = kept_extents(region)
-            held = tile.Buffer(name, extents, region.buffer.dtype, "fragment", op.span)
-            self.staging.append(held)
-            whole = tile.Region(held, tuple(tile.integer(0) for _ in extents), extents, op.span)
+            fragment = tile.Buffer(name, extents, region.buffer.dtype, "fragment", op.span)
+            self.staging.append(fragment)
+            whole = tile.Region(fragment, tuple(tile.integer(0) for _ in extents), extents, op.span)
             regions.append(whole)
             if i == 0 or not op.clear:
                 before.append(_through_registers(region, whole, op.span))
@@ -473,9 +473,9 @@ class _Selector:
                 after.append(_through_registers(whole, region, op.span))
         return *before, op.with_regions(tuple(regions)), *after
 
-    def scan_tile(self, wanted: tile.Buffer) -> tile.Buffer:
+    def scan_tile(self, buffer: tile.Buffer) -> tile.Buffer:
         """Return a shared tile for a scan, the same for all scans of a shape and type."""
-        return self.room(replace(wanted, name=f"{wanted.name}.{wanted.dtype}.{'x'.join(map(str, wanted.shape))}"))
+        return self.room(replace(buffer, name=f"{buffer.name}.{buffer.dtype}.{'x'.join(map(str, buffer.shape))}"))
 
     def room(self, buffer: tile.Buffer) -> tile.Buffer:
         """Add the shared tile, unless it is there."""
@@ -518,7 +518,7 @@ class _Selector:
                 help="use float16 operands, or a target that has them: sm_89, sm_90a and later",
             )
         if self.target.has("wgmma") and (groups := wgmma_groups(op, self.kernel.threads)):
-            self.whole_rows |= {c.name} if groups[1] == 1 else set()
+            self.row_accumulators |= {c.name} if groups[1] == 1 else set()
             return "wgmma"
         if op.wait == "wgmma":
             no_wgmma(op, self.target)

@@ -36,7 +36,7 @@ from tilec.support.source import Span
 from tilec.target.table import Target
 
 SUFFIX = ".tmem"
-_K_BYTES = 32  # along k, of one tcgen05.mma of any kind
+_K_BYTES = 32  # along K, of a tcgen05.mma of any kind
 
 
 def columns(tensor: tile.Buffer, is_factor: bool = False) -> int:
@@ -115,12 +115,14 @@ def tensor_tiles(kernel: tile.Kernel, target: Target, versions: Mapping[str, int
     if not tiles:
         return ()
     multiplied = factors(kernel)
-    again = {b.name for s in tile.walk(kernel.body) if isinstance(s, tile.For | tile.While) for b in _summed_within(s)}
+    repeated = {
+        b.name for s in tile.walk(kernel.body) if isinstance(s, tile.For | tile.While) for b in _summed_within(s)
+    }
     needed = {t: columns(t, t in multiplied) for t in tiles}
-    twice = sum(needed[t] * (2 if t.name in again else 1) for t in tiles) <= target.limit("tmem_columns")
+    twice = sum(needed[t] * (2 if t.name in repeated else 1) for t in tiles) <= target.limit("tmem_columns")
     placed, offset = [], 0
     for tensor in tiles:
-        depth = versions.get(tensor.name, 2 if twice and tensor.name in again else 1)
+        depth = versions.get(tensor.name, 2 if twice and tensor.name in repeated else 1)
         placed.append(warp.TensorTile(tensor, needed[tensor], depth, offset))
         offset += placed[-1].columns * placed[-1].depth
     return tuple(placed)
@@ -148,7 +150,7 @@ class _Rewriter:
         self.kernel, self.target, self.room, self.kept = kernel, target, room, kept
         self.tiles: list[tile.Buffer] = []
         self.loops: set[Span] = set()
-        """Those whose sums lie in tensor memory."""
+        """The loops whose sums are in tensor memory."""
 
     def body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         new: list[tile.Stmt] = []
@@ -209,29 +211,32 @@ class _Rewriter:
 
     def moved(self, loop: tile.For, sums: dict[tile.Buffer, int], before: list[tile.Stmt]) -> list[tile.Stmt]:
         """Return the statements before the loop, the loop, and the loads of its sums."""
-        tiles = {held: tile.Buffer(held.name + SUFFIX, held.extents, held.dtype, "tmem", held.span) for held in sums}
+        tiles = {
+            fragment: tile.Buffer(fragment.name + SUFFIX, fragment.extents, fragment.dtype, "tmem", fragment.span)
+            for fragment in sums
+        }
         taken = {b.name for b in (*self.kernel.buffers, *self.tiles)}
-        for number, (held, tensor) in enumerate(tiles.items()):
+        for number, (fragment, tensor) in enumerate(tiles.items()):
             if tensor.name in taken:  # another loop has one of this name
-                tiles[held] = replace(tensor, name=f"{tensor.name}.{len(self.tiles) + number}")
+                tiles[fragment] = replace(tensor, name=f"{tensor.name}.{len(self.tiles) + number}")
         self.tiles += tiles.values()
         self.loops.add(loop.span)
         first = tile.Binary("eq", loop.var, loop.start, BOOL)
         begun: set[tile.Buffer] = set()
         body: list[tile.Stmt] = []
         for stmt in loop.body:
-            if isinstance(stmt, Gemm) and (held := stmt.regions[2].buffer) in tiles:
-                initialises = tile.Const(False, BOOL) if held in begun else first
-                stmt = replace(stmt, c=replace(stmt.c, buffer=tiles[held]), via="tcgen05", clear_when=initialises)
-                begun.add(held)
+            if isinstance(stmt, Gemm) and (fragment := stmt.regions[2].buffer) in tiles:
+                initialises = tile.Const(False, BOOL) if fragment in begun else first
+                stmt = replace(stmt, c=replace(stmt.c, buffer=tiles[fragment]), via="tcgen05", clear_when=initialises)
+                begun.add(fragment)
             body.append(stmt)
-        loads = tuple(_load(tensor, held, loop) for held, tensor in tiles.items())
-        inside: tuple[tile.Stmt, ...] = (replace(loop, body=tuple(body)), *loads)
+        loads = tuple(_load(tensor, fragment, loop) for fragment, tensor in tiles.items())
+        summed_loop: tuple[tile.Stmt, ...] = (replace(loop, body=tuple(body)), *loads)
         if static_trip_count(loop):
             kept = [s for i, s in enumerate(before) if i not in sums.values()]
-            return [*kept, *inside]
+            return [*kept, *summed_loop]
         some = tile.Binary("lt", loop.start, loop.stop, BOOL)
-        return [*before, tile.If(some, inside, (), loop.span)]
+        return [*before, tile.If(some, summed_loop, (), loop.span)]
 
 
 def _cleared_at(tensor: tile.Buffer, before: list[tile.Stmt]) -> int | None:

@@ -76,8 +76,10 @@ def _about_loop(op: Gemm, kernel: tile.Kernel, target: Target) -> tuple[str, str
     sums = op.regions[2].buffer
     loop = _around(op, kernel)
     if loop is None:
-        inside = any(op is s for other in pipelined_loops(kernel.body) for s in tile.walk(other.body))
-        what = "a condition or another loop stands between it and its T.Pipelined loop" if inside else "it is in none"
+        is_nested = any(op is s for other in pipelined_loops(kernel.body) for s in tile.walk(other.body))
+        what = (
+            "a condition or another loop stands between it and its T.Pipelined loop" if is_nested else "it is in none"
+        )
         return f"its sum must be made in a T.Pipelined loop, and {what}", "let it stand in such a loop's body"
     if any(is_pipelined(s) for s in tile.walk(loop.body) if isinstance(s, tile.For)):
         return "another pipelined loop stands in its loop", "make the outer loop a serial one"

@@ -47,8 +47,10 @@ def transposed(
             or len(region.extent) != 2
         ):
             continue
-        wanted = replace(region.buffer, name=region.buffer.name + _NAME, extents=region.extent[::-1])
-        whole = tile.Region(wanted, tuple(tile.integer(0) for _ in wanted.shape), wanted.shape, region.span)
+        transposed_tile = replace(region.buffer, name=region.buffer.name + _NAME, extents=region.extent[::-1])
+        whole = tile.Region(
+            transposed_tile, tuple(tile.integer(0) for _ in transposed_tile.shape), transposed_tile.shape, region.span
+        )
         steps.append((region, whole))
         new = replace(new, b=whole, transpose_B=along_k) if place else replace(new, a=whole, transpose_A=along_k)
     if not fits(new):
@@ -57,7 +59,7 @@ def transposed(
         buffer(whole.buffer)
     order: AccumulatedOrder | None = None
     if kind.bits == 8 and new.regions[0].buffer.scope == "fragment":
-        # Most such factors were accumulated by another product, and would else change threads.
+        # Most such factors are accumulators of another product, and would else change threads.
         order = "as accumulated"
         new = replace(new, order=order)
     return tuple(Transpose(*step, order=order, span=op.span) for step in steps), new

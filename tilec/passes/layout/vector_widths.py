@@ -25,8 +25,10 @@ def of_nest(nest: tile.Parallel, threads: int) -> int:
     """Return the elements per thread of a nest that no fragment decides."""
     least = VECTOR_BYTES // max(_sizes(nest), default=1)
     run = _run(streams(nest), least, nest.extents, threads)
-    alone = [buffer.dtype.bytes for buffer, index in _shared_rows(nest) if _is_unaligned(index, nest.vars[-1], run)]
-    return min(run, max(1, BANK_BYTES // max(alone))) if alone else run
+    unaligned_sizes = [
+        buffer.dtype.bytes for buffer, index in _shared_rows(nest) if _is_unaligned(index, nest.vars[-1], run)
+    ]
+    return min(run, max(1, BANK_BYTES // max(unaligned_sizes))) if unaligned_sizes else run
 
 
 def of_fragment(fragment: tile.Buffer, stmts: Iterable[tile.Stmt], threads: int) -> int:
@@ -35,17 +37,17 @@ def of_fragment(fragment: tile.Buffer, stmts: Iterable[tile.Stmt], threads: int)
     def is_alike(buffer: tile.Buffer) -> bool:
         return buffer.scope == "fragment" and buffer.shape == fragment.shape
 
-    met: list[tile.Buffer] = []
+    buffers: list[tile.Buffer] = []
     for stmt in stmts:
         match stmt:
             case tile.TileOp(fragments_lie="alike", regions=regions) if any(is_alike(r.buffer) for r in regions):
-                met += [r.buffer for r in regions if not r.buffer.in_registers]
+                buffers += [r.buffer for r in regions if not r.buffer.in_registers]
             case tile.Parallel(extents=fragment.shape) if any(is_alike(b) for b, _ in _accesses(stmt)):
-                met += streams(stmt)
+                buffers += streams(stmt)
             case _:
                 pass
-    least = VECTOR_BYTES // max((b.dtype.bytes for b in met), default=fragment.dtype.bytes)
-    return _run(met, least, fragment.shape, threads)
+    least = VECTOR_BYTES // max((b.dtype.bytes for b in buffers), default=fragment.dtype.bytes)
+    return _run(buffers, least, fragment.shape, threads)
 
 
 def streams(nest: tile.Parallel) -> list[tile.Buffer]:
@@ -78,26 +80,26 @@ def _is_unaligned(index: tile.Expr, last: tile.Var, run: int) -> bool:
 
 def _pace(index: tile.Expr, last: tile.Var) -> int:
     """Return by how much the index grows with `last`, wrap-around aside."""
-    moved = 0
+    stride = 0
     for atom, by in affine(index).terms:
         match atom:
             case tile.Binary(op="floormod" | "xor", a=inner):
-                moved += by * _pace(inner, last)
+                stride += by * _pace(inner, last)
             case _:
-                moved += by if atom == last else 0
-    return moved
+                stride += by if atom == last else 0
+    return stride
 
 
-def _run(met: list[tile.Buffer], least: int, shape: tuple[int, ...], threads: int) -> int:
+def _run(buffers: list[tile.Buffer], least: int, shape: tuple[int, ...], threads: int) -> int:
     """Return `least`, or more where that makes accesses to tensors wider and leaves no thread without work."""
-    sizes = [b.dtype.bytes for b in met if b.scope == "global"]
+    sizes = [b.dtype.bytes for b in buffers if b.scope == "global"]
     if not sizes:
         return least
-    widest = max((b.dtype.bytes for b in met if b.scope == "shared"), default=1)
-    wanted = VECTOR_BYTES // max(min(sizes), widest)
-    while wanted > least and wanted * threads > math.prod(shape):
-        wanted //= 2
-    return max(wanted, least)
+    widest = max((b.dtype.bytes for b in buffers if b.scope == "shared"), default=1)
+    width = VECTOR_BYTES // max(min(sizes), widest)
+    while width > least and width * threads > math.prod(shape):
+        width //= 2
+    return max(width, least)
 
 
 def _accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Expr, ...]]]:

@@ -58,7 +58,7 @@ def _is_described(part: Region, along_k: bool) -> bool:
     panel = math.gcd(tile.shape[-1] * tile.dtype.bytes, 128)
     columns = part.extent[-1] * tile.dtype.bytes
     if math.prod(tile.shape[:-1]) % 8 and tile.shape[-1] * tile.dtype.bytes > panel:
-        return False  # the panels behind the first do not
+        return False  # panels behind the first begin inside the pattern
     return affine(row).divisor % 8 == 0 and not (first % 32 if along_k else first % panel or columns % panel)
 
 
@@ -74,8 +74,8 @@ def mma_warps(op: Gemm, threads: int) -> tuple[int, int] | None:
     fitting = [(i, j) for i, j in splits if m % (16 * i) == 0 and n % (8 * j) == 0]
     policy = op.policy
     if policy == "full_row" or (a.scope == "fragment" and b.scope == "shared" and policy == "square"):
-        # A in registers is best not held twice: then a product's accumulator can be the next one's A as it lies. With
-        # both factors in registers one of them is.
+        # Warps along M hold A in registers once: then an accumulator can be the next product's A as it is. With both
+        # factors in registers, one of them is held twice.
         fitting = [s for s in fitting if s[1] == 1] or fitting
     elif policy == "full_col":
         fitting = [s for s in fitting if s[0] == 1] or fitting

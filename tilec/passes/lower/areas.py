@@ -71,7 +71,7 @@ def area(op: warp.Operation, tensor: str, write: bool, frame: Frame | None, fixe
     if isinstance(op, warp.Elementwise) and any(
         isinstance(s, tile.Store) and s.buffer.name == tensor and s.atomic is not None for s in tile.walk(op.nest.body)
     ):
-        return None  # what combines several neighbours at once says only where the first one is
+        return None  # an atomic of several neighbours has the index of the first only
     if not found or any(buffer.dtype.bits < 8 or buffer.lanes != 1 or buffer.strides for buffer, _, _, _ in found):
         return None
     var = None if frame is None else frame.var

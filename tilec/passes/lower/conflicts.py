@@ -24,7 +24,7 @@ class Conflicts:
         """Return the buffer and the version that a touch reaches, by how far the cursor has moved."""
         ring = self.rings.get(touch.buffer)
         if ring is None or ring.depth == 1 or node.cursors[ring.name] not in state.positions:
-            return (touch.buffer, 0)  # where the kernel says which version it means, they are not told apart
+            return (touch.buffer, 0)  # versions that the kernel names are not distinguished
         return (touch.buffer, state.positions[node.cursors[ring.name]] % ring.depth)
 
     def found(self, state: State, node: Node, touch: Touch, key: Key) -> Iterator[Record]:

@@ -71,7 +71,7 @@ def _explicit_roles(assignment: LayoutAssignment, target: Target) -> warp.Progra
         expander.share(whole)
         threads = part.assignment.kernel.threads
         body = expander.body(part.assignment.kernel.body, "all")
-        if part.is_common:  # each role finds what all have done
+        if part.is_common:  # each role sees the common work complete
             body = (*body, warp.NamedBarrier(0, threads, True))
         roles.append(warp.Role(part.name, part.first_warp, threads // 32, body))
     common = [role for role, part in zip(roles, assignment.roles, strict=True) if part.is_common]
@@ -98,10 +98,10 @@ class Expander:
         self.passes: dict[str, Passing] = {}
         self.renamed = 0
         self.tensor = tensor_tiles(assignment.kernel, target, dict(assignment.versions))
-        self.links: dict[tile.Var, dict[str, Link]] = {}  # of each loop, by their names
-        self.changed: set[str] = set()  # the rings whose versions roles change in turns
-        for held in self.tensor if self.specialised else ():  # else the kernel itself hands them over
-            self.add_tensor_ring(held)
+        self.links: dict[tile.Var, dict[str, Link]] = {}  # of each loop, by name
+        self.changed: set[str] = set()  # the rings whose versions several roles change in turn
+        for tensor_tile in self.tensor if self.specialised else ():  # else the kernel itself orders their readers
+            self.add_tensor_ring(tensor_tile)
         for s in scheduled:
             self.add_rings(s)
         for tile_name, versions in versions_of(self.kernel).items():
@@ -122,13 +122,13 @@ class Expander:
 
     def add_rings(self, s: Scheduled) -> None:
         for plan, ring, depth in zip(s.loop.rings, s.loop.problem.rings, s.schedule.depth, strict=True):
-            who = self.passes[ring.name] = passing(plan, s.roles, s.loop.statements)
-            size = sum(self.assignment.shared[b.name].bytes for b in plan.buffers) if who.filler in BY_TMA else 0
+            ring_roles = self.passes[ring.name] = passing(plan, s.roles, s.loop.statements)
+            size = sum(self.assignment.shared[b.name].bytes for b in plan.buffers) if ring_roles.filler in BY_TMA else 0
             shared = tuple(dict.fromkeys(a for p in plan.producers if (a := shared_axes(s.loop.statements[p]))))
             blocks = len(mates_by_any(self.kernel.cluster.extents, shared))
             by = "warp" if shared else self.arriving  # a warp has a lane for each block
-            arrivals = sum(self.arrivals(reader, by) for reader in who.readers) * blocks
-            fills = self.arrivals(who.filler, by)
+            arrivals = sum(self.arrivals(reader, by) for reader in ring_roles.readers) * blocks
+            fills = self.arrivals(ring_roles.filler, by)
             paired = any(is_paired(s.loop.statements[reader]) for reader in plan.consumers)
             size *= 2 if paired else 1
             if ring.name in self.rings:  # another loop has begun it, with at least as many versions
@@ -170,24 +170,31 @@ class Expander:
         kernel = self.kernel
         warps = kernel.threads // 32
         if self.specialised:
-            few, many = shared_out(self.assignment, self.target)
-            taken = any(s.tensor_core_runs for s in self.loops.values())
-            first_barrier = warp.FIRST_PING_PONG if taken else None
+            producer_registers, consumer_registers = shared_out(self.assignment, self.target)
+            has_ping_pong = any(s.tensor_core_runs for s in self.loops.values())
+            first_barrier = warp.FIRST_PING_PONG if has_ping_pong else None
             consumer = warp.Role(
-                "consumer", 0, warps, self.body(kernel.body, "consumer"), many, ping_pong_barrier=first_barrier
+                "consumer",
+                0,
+                warps,
+                self.body(kernel.body, "consumer"),
+                consumer_registers,
+                ping_pong_barrier=first_barrier,
             )
             loads = _drained(self.body(kernel.body, "producer"), self.rings)
-            producer = warp.Role("producer", warps, WARPGROUP_WARPS, loads, few, True)
-            # The others that are one thread have another warp of the producer's warpgroup each.
-            more = [MMA] if self.tensor else []
-            more += [STORE] if any(STORE in s.roles for s in self.loops.values()) else []
-            alone = [producer]
-            for name in more:
-                alone[-1] = replace(alone[-1], warps=1)
-                rest = WARPGROUP_WARPS - len(alone)
+            producer = warp.Role("producer", warps, WARPGROUP_WARPS, loads, producer_registers, True)
+            # Other roles of one thread get a warp of the producer's warpgroup each.
+            names = [MMA] if self.tensor else []
+            names += [STORE] if any(STORE in s.roles for s in self.loops.values()) else []
+            single_roles = [producer]
+            for name in names:
+                single_roles[-1] = replace(single_roles[-1], warps=1)
+                warps_left = WARPGROUP_WARPS - len(single_roles)
                 work = _drained(self.body(kernel.body, name), self.rings)
-                alone.append(warp.Role(name, warps + len(alone), rest, work, few, True))
-            roles: tuple[warp.Role, ...] = (consumer, *alone)
+                single_roles.append(
+                    warp.Role(name, warps + len(single_roles), warps_left, work, producer_registers, True)
+                )
+            roles: tuple[warp.Role, ...] = (consumer, *single_roles)
         else:
             roles = (warp.Role("all", 0, warps, self.body(kernel.body, "all")),)
         return self.program_of(roles)

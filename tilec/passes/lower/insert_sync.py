@@ -54,7 +54,7 @@ def synchronise(program: warp.Program) -> warp.Program:
     def synchronised(role: warp.Role, number: int) -> warp.Role:
         execution = _Role(role, facts, reached_per_warpgroup(role, program))
         placed, barrier = execution.place(), warp.BarSync(number, role.threads)
-        return replace(role, body=inserted(role.body, placed, execution.emptied, barrier, Counter()))
+        return replace(role, body=inserted(role.body, placed, execution.drained_loops, barrier, Counter()))
 
     roles = tuple(synchronised(role, program.named_barrier(number)) for number, role in enumerate(program.roles))
     common = None if program.common is None else synchronised(program.common, 0)
@@ -109,35 +109,33 @@ class _Role:
         self.rings, self.fragments = facts.rings, facts.fragments
         self.nodes = numbered(role.body, Counter(), per_warpgroup, facts.over, facts.fixed)
         self.spans = {node.place: node.op.span for node in flat(self.nodes)}
-        # Of these tensors nobody hands anything on: where the role only reads one, nothing has to be known of it.
+        # Without explicit roles, tensors that the role only reads need no records.
         written = {t.buffer for node in flat(self.nodes) for t in node.touches if t.write}
-        self.only_read: frozenset[str] = frozenset() if facts.has_explicit_roles else facts.tensors - written
+        self.read_only_tensors: frozenset[str] = frozenset() if facts.has_explicit_roles else facts.tensors - written
         self.registers = accumulators(self.nodes, facts.fragments)
-        self.mixed: frozenset[str] = (
-            frozenset()
-        )  # registers of wgmma in flight between iterations, which others use too
-        self.here = range(0)  # the places of the run of operations being executed, up to where it is
+        self.mixed_registers: frozenset[str] = frozenset()  # of wgmma in flight between iterations, and used by threads
+        self.run_places = range(0)  # the places executed so far in the current run of operations
         self.uses = tuple(_uses(role, facts.rings))
         self.fenced = None if facts.has_explicit_roles else self.in_need_of_fences(role) | facts.answers
         self.handover = handover_of(self.nodes, facts.by_async, facts.answers, facts.fragments)
         self.conflicts = Conflicts(facts.rings, facts.fragments, role.warps, self.handover)
         self.needs: dict[int, Needs] = {}
-        self.emptied: set[int] = set()  # the loops that wait for all wgmma at the end of each iteration
+        self.drained_loops: set[int] = set()  # loops that wait for all wgmma at the end of each iteration
         self.changed = False
-        self.is_final = False  # whether what is missing is an error
+        self.is_final = False  # missing synchronisation is an error
         self.state = State(self.uses, self.fenced)
         self.trip_count = 0
-        self.steady: tuple[Node, ...] = ()  # the operations of an iteration of the pipeline that is being executed
+        self.steady: tuple[Node, ...] = ()  # one iteration of the current pipeline
         self.read_by_loops: dict[int, tuple[tuple[Node, Touch], ...]] = {}
-        self.outcomes: dict[object, State] = {}  # how loops end, with what is placed now, by how they are entered
+        self.outcomes: dict[object, State] = {}  # end states of loops, by entry state
 
     def in_need_of_fences(self, role: warp.Role) -> frozenset[str]:
         """Return the tiles that the asynchronous proxy reaches in this role, or may reach in a role that they are
         passed to."""
-        mine = {t.buffer for node in flat(self.nodes) for t in node.touches if t.proxy == "async"}
+        async_tiles = {t.buffer for node in flat(self.nodes) for t in node.touches if t.proxy == "async"}
         hand_overs = [op for op in warp.walk(role.body) if isinstance(op, warp.RingRelease | warp.RingFill)]
         passed = {cursor.ring for op in hand_overs for cursor in (op.cursor, *op.cursors)}
-        return frozenset(mine | {name for name, ring in self.rings.items() if ring.name in passed})
+        return frozenset(async_tiles | {name for name, ring in self.rings.items() if ring.name in passed})
 
     def place(self) -> dict[int, Needs]:
         while self.sweep():
@@ -194,7 +192,7 @@ class _Role:
     def run(self, nodes: tuple[Node, ...], behind: tuple[Node, ...] = ()) -> None:
         """Run operations in order; those in `behind` follow, but are run by the caller."""
         for i, node in enumerate(nodes):
-            self.here = range(nodes[0].place, node.place)
+            self.run_places = range(nodes[0].place, node.place)
             following = nodes[i + 1 :] + behind
             if not isinstance(node.op, _CONTROL):
                 self.execute(node, following)
@@ -270,7 +268,9 @@ class _Role:
                 if not says_what_to_wait_for(node):
                     self.before_loop(node)
                 self.until_stable(node.bodies[0])
-        outcomes[entered] = self.state.copy()  # in vain where something was placed meanwhile: nobody has these any more
+        outcomes[entered] = (
+            self.state.copy()
+        )  # lost if something was placed meanwhile: `self.outcomes` is another one then
 
     def before_ping_pong(self, node: Node, following: tuple[Node, ...]) -> None:
         """Place the barriers of a warpgroup's ping-pong turn before the turn: in it, a warpgroup waits for no other."""
@@ -314,15 +314,15 @@ class _Role:
         if node.frame is not None:
             self.state.next_iteration()
         self.run(node.bodies[0])
-        crossing = frozenset() if self.is_final or node.place in self.emptied else self.crossing(node)
+        crossing = frozenset() if self.is_final or node.place in self.drained_loops else self.crossing(node)
         if crossing and isinstance(node.op, warp.Loop) and can_be_emptied(node.op):
-            self.emptied.add(node.place)
+            self.drained_loops.add(node.place)
             self.changed, self.outcomes = True, {}
-        elif not crossing <= self.mixed:
-            self.mixed |= crossing
-            self.needs, self.emptied = {}, set()
+        elif not crossing <= self.mixed_registers:
+            self.mixed_registers |= crossing
+            self.needs, self.drained_loops = {}, set()
             self.changed, self.outcomes = True, {}
-        if node.place in self.emptied:
+        if node.place in self.drained_loops:
             self.state.wait("wgmma", 0)
 
     def crossing(self, loop: Node) -> frozenset[str]:
@@ -342,7 +342,7 @@ class _Role:
         the end."""
         self.state.settle_cursors()
         seen: set[object] = set()
-        # Where rings move on in the loop the shapes go round: one that has come up before demands nothing new.
+        # Where rings advance in the loop, shapes recur: a known one demands nothing new.
         while (shape := self.state.shape()) not in seen:
             seen.add(shape)
             before = self.state.copy()
@@ -357,7 +357,7 @@ class _Role:
             self.iteration(node)
             iteration += 1
             first = seen.setdefault(self.state.shape(), iteration)
-            if first < iteration:  # from here on it goes round
+            if first < iteration:  # periodic from here on
                 for _ in range((trip_count - iteration) % (iteration - first)):
                     self.iteration(node)
                 return
@@ -429,7 +429,9 @@ class _Role:
         if not node.touches:
             return
         state = self.state
-        touched = [(t, self.conflicts.key(state, node, t)) for t in node.touches if t.buffer not in self.only_read]
+        touched = [
+            (t, self.conflicts.key(state, node, t)) for t in node.touches if t.buffer not in self.read_only_tensors
+        ]
         records, found = state.records, self.conflicts.found
         while conflicts := [(r, t) for t, key in touched if key in records for r in found(state, node, t, key)]:
             self.demand(node, conflicts, following)
@@ -438,8 +440,8 @@ class _Role:
         for touch, key in touched:
             kept = state.records.setdefault(key, [])
             if touch.write and node.queue is None:
-                # Whoever conflicts with what came before conflicts with this one first, unless this one is elsewhere,
-                # or other threads read in this operation than write.
+                # What conflicts with earlier accesses conflicts with this write, unless that reaches another area, or
+                # other threads read in this operation than write.
                 kept[:] = [
                     r
                     for r in kept
@@ -447,7 +449,7 @@ class _Role:
                     or (r.place == node.place and r.touch.owner != touch.owner)
                 ]
             self.record(kept, node, touch, group)
-        for touch in node.early:  # of whatever version: they may only conflict with the tile whose memory it becomes
+        for touch in node.early:  # any version: it only conflicts with the tile that reuses the memory
             self.record(state.records.setdefault((touch.buffer, 0), []), node, touch, group)
 
     def record(self, kept: list[Record], node: Node, touch: Touch, group: int) -> None:
@@ -485,9 +487,11 @@ class _Role:
 
     def add_wait(self, needs: Needs, record: Record) -> None:
         if record.group and record.queue:
-            # Where threads use an accumulator, the assembler understands no wait for it but for all, unless the wgmma
-            # stands in the same run of operations.
-            whole = record.place not in self.here and self.mixed & self.registers.get(record.place, frozenset())
+            # Where threads use an accumulator, the assembler needs a wait for all groups, unless the wgmma is in the
+            # same run of operations.
+            whole = record.place not in self.run_places and self.mixed_registers & self.registers.get(
+                record.place, frozenset()
+            )
             pending = 0 if whole else self.state.pending(record)
             needs.waits[record.queue] = min(needs.waits.get(record.queue, pending), pending)
 
@@ -579,8 +583,8 @@ class _Role:
 
 def _uses(role: warp.Role, rings: Mapping[str, warp.Ring]) -> Iterator[RingUse]:
     """Yield the rings of several versions that this role moves through."""
-    moved = dict.fromkeys(op.cursor for op in warp.walk(role.body) if isinstance(op, warp.Advance))
+    advanced = dict.fromkeys(op.cursor for op in warp.walk(role.body) if isinstance(op, warp.Advance))
     for ring in dict.fromkeys(rings.values()):
-        cursors = tuple(c.name for c in moved if c.ring == ring.name)
+        cursors = tuple(c.name for c in advanced if c.ring == ring.name)
         if ring.depth > 1 and cursors:
             yield RingUse(ring.depth, ring.buffers, cursors)

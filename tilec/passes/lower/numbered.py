@@ -41,8 +41,8 @@ def numbered(
     fixed: frozenset[tile.Var],
 ) -> tuple[Node, ...]:
     nodes = _numbered(body, counter, per_warpgroup, over, fixed)
-    parted = _shared_by_threads(nodes)
-    return _with_areas(nodes, parted, None, fixed) if parted else nodes
+    contended = _shared_by_threads(nodes)
+    return _with_areas(nodes, contended, None, fixed) if contended else nodes
 
 
 def _numbered(
@@ -55,15 +55,17 @@ def _numbered(
     nodes = []
     for op in body:
         place = counter.next()
-        mine, queue = touches(op, per_warpgroup)
+        own_touches, queue = touches(op, per_warpgroup)
         known = owners(op, fixed)
-        mine = tuple(replace(t, owner=known.get((t.buffer, t.write))) for t in mine)
+        own_touches = tuple(replace(t, owner=known.get((t.buffer, t.write))) for t in own_touches)
         cursors = {c.ring: c.name for c in op.cursors}
         early = tuple(
-            dict.fromkeys(touched_early(op, touch, later) for touch in mine for later in over.get(touch.buffer, ()))
+            dict.fromkeys(
+                touched_early(op, touch, later) for touch in own_touches for later in over.get(touch.buffer, ())
+            )
         )
         inner = tuple(_numbered(b, counter, per_warpgroup, over, fixed) for b in warp.nested(op))
-        nodes.append(Node(place, op, mine, early, queue, cursors, inner))
+        nodes.append(Node(place, op, own_touches, early, queue, cursors, inner))
     return tuple(nodes)
 
 
@@ -97,22 +99,22 @@ def _tensors(op: warp.Operation) -> Iterator[tile.Buffer]:
 
 
 def _with_areas(
-    nodes: tuple[Node, ...], parted: frozenset[str], frame: Frame | None, fixed: frozenset[tile.Var], depth: int = 0
+    nodes: tuple[Node, ...], contended: frozenset[str], frame: Frame | None, fixed: frozenset[tile.Var], depth: int = 0
 ) -> tuple[Node, ...]:
     """Add areas to touches, inside at most one loop: the iterations of two loops between two accesses are not
     counted."""
     found = []
     for node in nodes:
         touches = node.touches
-        if depth < 2 and any(t.buffer in parted for t in touches):
+        if depth < 2 and any(t.buffer in contended for t in touches):
             touches = tuple(
-                replace(t, area=area(node.op, t.buffer, t.write, frame, fixed)) if t.buffer in parted else t
+                replace(t, area=area(node.op, t.buffer, t.write, frame, fixed)) if t.buffer in contended else t
                 for t in touches
             )
         is_loop = isinstance(node.op, warp.Loop | warp.Forever)
         own = frame_of(node.op) if isinstance(node.op, warp.Loop) and not depth else None
         deeper = 2 if is_loop and own is None else depth + is_loop
-        bodies = tuple(_with_areas(b, parted, own or frame, fixed, deeper) for b in node.bodies)
+        bodies = tuple(_with_areas(b, contended, own or frame, fixed, deeper) for b in node.bodies)
         found.append(replace(node, touches=touches, bodies=bodies, frame=own))
     return tuple(found)
 

@@ -40,7 +40,7 @@ def owners(op: warp.Operation, fixed: frozenset[tile.Var]) -> dict[tuple[str, bo
     ]
     groups: list[tuple[bool, list[tile.Store] | list[tile.Load]]] = [(False, loads), (True, stores)]
     if any(axis.dim < 0 and axis.size > 1 for axis in op.layout.threads):
-        # Of several threads that have a copy one writes; the others read too where registers have copies.
+        # Of threads with copies of an element one writes; the others read too where registers have copies.
         if any(s.buffer.scope == "shared" for s in stores):
             return {}
         if any(buffer.in_registers for buffer in (*(s.buffer for s in stores), *(e.buffer for e in loads))):
@@ -57,7 +57,7 @@ def owners(op: warp.Operation, fixed: frozenset[tile.Var]) -> dict[tuple[str, bo
 
 def _owner(op: warp.Elementwise, indices: tuple[tile.Expr, ...], fixed: frozenset[tile.Var]) -> Owner | None:
     place = {var: dim for dim, var in enumerate(op.nest.vars)}
-    told: dict[int, tuple[int, int, int, frozenset[tuple[tile.Expr, int]]]] = {}
+    by_dimension: dict[int, tuple[int, int, int, frozenset[tuple[tile.Expr, int]]]] = {}
     for dim, index in enumerate(indices):
         form = affine(index)
         moving = [(atom, factor) for atom, factor in form.terms if atom not in fixed]
@@ -65,14 +65,15 @@ def _owner(op: warp.Elementwise, indices: tuple[tile.Expr, ...], fixed: frozense
             var, factor = moving[0]
             assert isinstance(var, tile.Var)
             rest = frozenset(term for term in form.terms if term[0] in fixed)
-            told.setdefault(place[var], (dim, factor, form.constant, rest))
+            by_dimension.setdefault(place[var], (dim, factor, form.constant, rest))
     needed = {axis.dim for axis in op.layout.threads if axis.dim >= 0 and axis.size > 1}
-    if not needed <= told.keys():
+    if not needed <= by_dimension.keys():
         return None
 
     def digit(axis: Axis) -> tuple[int, int, int]:
-        return (axis.size, axis.stride, told[axis.dim][0]) if axis.dim in needed else (axis.size, 0, -1)
+        return (axis.size, axis.stride, by_dimension[axis.dim][0]) if axis.dim in needed else (axis.size, 0, -1)
 
     return Owner(
-        tuple(digit(axis) for axis in op.layout.threads if axis.size > 1), tuple(told[dim] for dim in sorted(needed))
+        tuple(digit(axis) for axis in op.layout.threads if axis.size > 1),
+        tuple(by_dimension[dim] for dim in sorted(needed)),
     )

@@ -68,7 +68,7 @@ def is_drained(op: warp.Operation) -> bool:
 def inserted(
     body: tuple[warp.Operation, ...],
     placed: dict[int, Needs],
-    emptied: set[int],
+    drained_loops: set[int],
     barrier: warp.BarSync,
     counter: Counter,
     outer: bool = True,
@@ -77,9 +77,9 @@ def inserted(
     for op in body:
         place = counter.next()
         new += (replace(n, moment=op.moment) for n in _before(placed.get(place), barrier, op))
-        op = with_bodies(op, lambda inside: inserted(inside, placed, emptied, barrier, counter, False))
+        op = with_bodies(op, lambda inside: inserted(inside, placed, drained_loops, barrier, counter, False))
         match op:
-            case warp.Loop() | warp.Forever() | warp.Pipeline() if place in emptied:
+            case warp.Loop() | warp.Forever() | warp.Pipeline() if place in drained_loops:
                 op = replace(op, body=(*op.body, warp.WgmmaWait(0, span=op.span, moment=op.moment)))
             case warp.BarSync():
                 op = replace(barrier, moment=op.moment, span=op.span)

@@ -21,10 +21,10 @@ from tilec.sched.problem import Op, Problem
 from tilec.sched.schedule import Schedule
 
 
-def adding(statements: Sequence[Stmt], mine: Sequence[int]) -> frozenset[int]:
-    """Return the products of wgmma in `mine` whose registers nothing else in the loop touches: none waits for
+def adding(statements: Sequence[Stmt], candidates: Sequence[int]) -> frozenset[int]:
+    """Return the products of wgmma in `candidates` whose registers nothing else in the loop touches: none waits for
     another."""
-    products = [i for i in mine if accumulator(statements[i]) is not None]
+    products = [i for i in candidates if accumulator(statements[i]) is not None]
     return frozenset(i for i in products if not others_registers(statements[i], statements))
 
 
@@ -33,7 +33,7 @@ def given_back(
     schedule: Schedule,
     ring: RingPlan,
     readers: Sequence[int],
-    adding: frozenset[int],
+    independent: frozenset[int],
     depth: int,
     computes: bool = False,
 ) -> int:
@@ -42,9 +42,9 @@ def given_back(
     ii, start, ops = schedule.ii, schedule.start, problem.ops
     done = max(start[reader] + ops[reader].latency for reader in readers)
     last = [reader for reader in readers if start[reader] + ops[reader].latency == done]
-    if not adding.issuperset(last):
+    if not independent.issuperset(last):
         return done
-    following = min(start[product] + -(-(done - start[product]) // ii) * ii for product in adding)
+    following = min(start[product] + -(-(done - start[product]) // ii) * ii for product in independent)
     versions = following // ii - min(start[reader] for reader in readers) // ii + 1
     is_soon = following - done <= min(_drain(ops[reader]) for reader in last)
     filled_again = min(start[fills] for fills in ring.producers) + depth * ii

@@ -50,7 +50,7 @@ class _Keeping:
                 case tile.Bind(var=var, value=value) if self.is_changed(value) or var.name.startswith(tile.ONCE):
                     store, values[var] = self.keep(var.name, value, stmt)
                     return store
-                case tile.Store(previous=tile.Var() as var):  # one thread knows it, and tells the others
+                case tile.Store(previous=tile.Var() as var):  # one thread has it: pass it on through shared memory
                     store, values[var] = self.keep(var.name, var, stmt, "shared")
                     return (stmt, store)
                 case tile.If(condition=condition) if self.is_changed(condition):

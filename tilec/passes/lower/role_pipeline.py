@@ -78,18 +78,18 @@ class _Step:
     position: int
     statement: tile.Stmt | None
     rings: tuple[str, ...]  # whose versions it uses
-    side: str  # in whose name it does: the role's, or `LOADS`
+    side: str  # the role of the ring cursors: its own, or `LOADS`
     acquires: tuple[str, ...] = ()
     waits: tuple[str, ...] = ()
-    hands_on: tuple[str, ...] = ()
+    passed_rings: tuple[str, ...] = ()
     releases: str = ""
-    says: tuple[tuple[str, str], ...] = ()  # links, each with the ring that it is about
-    gives_back: tuple[str, ...] = ()  # links whose message has been heard
-    keeps: bool = False  # what it hands on
+    sent_links: tuple[tuple[str, str], ...] = ()  # each with the ring that it signals about
+    returned_links: tuple[str, ...] = ()  # links whose signal has been received
+    keeps: bool = False  # the versions that it passes on
     group: int = -1  # of copies that are committed together
-    tensor_core_run: tuple[int, int] | None = None  # at the tensor cores: which of the role's, and its place in that
+    tensor_core_run: tuple[int, int] | None = None  # number of a ping-pong turn, and its place there
     completes: tuple[str, ...] = ()  # registers of a product that is waited for at the end of the iteration
-    place: int | None = None  # of the statement in the text of the loop
+    place: int | None = None  # of the statement in the loop body
 
 
 class RolePipeline:
@@ -125,18 +125,18 @@ class RolePipeline:
         place = {op: k for k, op in enumerate(schedule.order)}
         roles = self.scheduled.roles
         runs = [self.runs(i, role) for i, role in enumerate(roles)]
-        mine = [i for i in self.scheduled.loop.own if runs[i]]
+        own = [i for i in self.scheduled.loop.own if runs[i]]
         groups = (self.loop.scheduling_hints and self.loop.scheduling_hints.groups) or (-1,) * len(roles)
-        # The rings that one role fills for others: there is something to wait for, and something to give back.
+        # Rings that one role fills for others: they have waits and releases.
         fed = {name: ring for name, ring in rings.items() if self.expansion.rings[name].has_barriers}
-        begins = LOADS if self.role == "all" else self.role
-        filled = {name: ring for name, ring in fed.items() if self.expansion.passes[name].filler == begins}
+        filling_role = LOADS if self.role == "all" else self.role
+        filled = {name: ring for name, ring in fed.items() if self.expansion.passes[name].filler == filling_role}
         read = {name: ring for name, ring in fed.items() if self.role in self.expansion.passes[name].readers}
         linked = self.expansion.links.get(self.scheduled.loop.loop.var, {})
-        mine_to_say = {name: link for name, link in linked.items() if link.teller == self.role}
-        heard = {name: link for name, link in linked.items() if link.hearer == self.role}
+        sent = {name: link for name, link in linked.items() if link.teller == self.role}
+        received = {name: link for name, link in linked.items() if link.hearer == self.role}
         tensor_core_runs = self.scheduled.tensor_core_runs if self.role == "consumer" else ()
-        for i in mine:
+        for i in own:
             used = accesses(self.scheduled.loop.statements[i]).all
             touched = tuple(
                 n
@@ -145,44 +145,46 @@ class RolePipeline:
             )
             acquires = tuple(n for n, r in filled.items() if self.first(r.producers) == i)
             waits = tuple(n for n, r in read.items() if self.first([c for c in r.consumers if runs[c]]) == i)
-            waits += tuple(n for n, link in heard.items() if self.first(link.awaiting) == i)
-            # What TMA copies completes by itself.
-            handing = {} if begins in BY_TMA else {n: self.handed_on(n, r, runs) for n, r in filled.items()}
-            hands_on = tuple(n for n, users in handing.items() if self.last(users) == i)
-            says = tuple((n, link.ring) for n, link in mine_to_say.items() if self.last(link.told) == i)
-            gives_back = tuple(n for n, link in heard.items() if self.last(link.awaiting) == i)
-            touched += tuple(dict.fromkeys((*(n for n in waits if n in heard), *(n for n, _ in says), *gives_back)))
+            waits += tuple(n for n, link in received.items() if self.first(link.awaiting) == i)
+            # TMA copies complete by themselves.
+            handing = {} if filling_role in BY_TMA else {n: self.handed_on(n, r, runs) for n, r in filled.items()}
+            passed_rings = tuple(n for n, users in handing.items() if self.last(users) == i)
+            sent_links = tuple((n, link.ring) for n, link in sent.items() if self.last(link.told) == i)
+            returned_links = tuple(n for n, link in received.items() if self.last(link.awaiting) == i)
+            touched += tuple(
+                dict.fromkeys((*(n for n in waits if n in received), *(n for n, _ in sent_links), *returned_links))
+            )
             yield _Step(
                 schedule.start[i] // schedule.ii,
                 schedule.start[i] % schedule.ii,
                 place[i],
                 self.scheduled.loop.statements[i],
                 touched,
-                begins if is_bulk_load(self.scheduled.loop.statements[i]) else self.role,
+                filling_role if is_bulk_load(self.scheduled.loop.statements[i]) else self.role,
                 acquires,
                 waits,
-                hands_on,
+                passed_rings,
                 group=groups[i],
                 tensor_core_run=next(
                     ((number, run.index(i)) for number, run in enumerate(tensor_core_runs) if i in run), None
                 ),
                 place=i,
-                says=says,
-                gives_back=gives_back,
-                keeps=any(n in self.expansion.changed for n in hands_on),
+                sent_links=sent_links,
+                returned_links=returned_links,
+                keeps=any(n in self.expansion.changed for n in passed_rings),
             )
-        # Nothing that the filling role waits for may stand behind a statement that waits for that role.
+        # A release that the filling role waits for must not be behind a statement that waits for that role.
         is_shared = EVERY in roles
-        freely = adding(self.scheduled.loop.statements, () if is_shared or tensor_core_runs else mine)
-        computes = any(i not in freely for i in mine)
+        independent = adding(self.scheduled.loop.statements, () if is_shared or tensor_core_runs else own)
+        computes = any(i not in independent for i in own)
         for name, ring in read.items():
-            readers = [c for c in ring.consumers if c in mine]
+            readers = [c for c in ring.consumers if c in own]
             depth = self.expansion.rings[name].depth
-            if self.role == MMA:  # The tensor cores give back themselves what they have read: they are asked at once.
+            if self.role == MMA:  # tensor cores release after their reads (commit)
                 done = max(schedule.start[reader] for reader in readers)
             else:
-                done = given_back(problem, schedule, ring, readers, freely, depth, computes)
-            if name in filled:  # who waits for it here is who gives it back
+                done = given_back(problem, schedule, ring, readers, independent, depth, computes)
+            if name in filled:  # the role waits for its own release
                 done = min(done, schedule.start[self.first(ring.producers)] + depth * schedule.ii)
             position = -1 if is_shared or name in filled else len(problem.ops)
             yield _Step(done // schedule.ii, done % schedule.ii, position, None, (name,), self.role, releases=name)
@@ -317,11 +319,11 @@ class RolePipeline:
         cursors: dict[tuple[str, str, int], warp.Cursor] = {}
         live = [step for step in self.steps_in_order if step.stage in values]
         begins, ends = _ends_of_runs(live)
-        bound: dict[tile.Var, tile.Expr] = {}  # what the scheduled binds of this step are called
+        bound: dict[tile.Var, tile.Expr] = {}  # the scheduled binds' variables in this step
         for step in live:
-            mine = tuple(c for name in step.rings if (c := self.cursor(name, step.side, step.stage)) is not None)
-            cursors |= {(c.ring, step.side, step.stage): c for c in mine}
-            by_ring = {c.ring: c for c in mine}
+            own_cursors = tuple(c for name in step.rings if (c := self.cursor(name, step.side, step.stage)) is not None)
+            cursors |= {(c.ring, step.side, step.stage): c for c in own_cursors}
+            by_ring = {c.ring: c for c in own_cursors}
             for name in step.acquires:
                 yield step, warp.RingAcquire(by_ring[name], span=self.loop.span)
             for name in step.waits:
@@ -333,28 +335,28 @@ class RolePipeline:
                 if isinstance(stmt, tile.Bind) and isinstance(step.statement, tile.Bind):
                     stmt = replace(stmt, var=self.expansion.fresh(stmt.var))
                     bound[step.statement.var] = stmt.var
-                here = (*mine, *self.reached(stmt))
-                # What it is given by choice, it would not run by rule.
+                here = (*own_cursors, *self.reached(stmt))
+                # A store role runs statements that the rules give to another role.
                 is_chosen = self.role == STORE
                 run = self.expansion.lower(stmt, here) if is_chosen else self.expansion.stmt(stmt, self.role, here)
                 for operation in run:
                     yield step, operation
             if step in ends:
                 yield step, warp.PingPongPass(span=step.statement.span if step.statement else self.loop.span)
-            for name, about in step.says:
+            for name, about in step.sent_links:
                 yield step, warp.RingAcquire(by_ring[name], span=self.loop.span)
                 meant = (by_ring[about],)
                 yield step, warp.RingFill(by_ring[name], self.role == MMA, True, cursors=meant, span=self.loop.span)
-            for name in step.gives_back:
+            for name in step.returned_links:
                 yield step, warp.RingRelease(by_ring[name], self.role == MMA, span=self.loop.span)
-            for name in step.hands_on:
+            for name in step.passed_rings:
                 yield step, warp.RingFill(by_ring[name], self.role == MMA, step.keeps, span=self.loop.span)
             if step.releases:
                 yield step, warp.RingRelease(by_ring[step.releases], self.role == MMA, span=self.loop.span)
         for step in live:
             if step.completes:
                 yield step, warp.Await(step.completes, readers=True, span=self.loop.span)
-        # Before who is ahead has moved on.
+        # Later stages first, before the cursors of earlier ones advance.
         for (ring, side, stage), cursor in sorted(cursors.items(), key=lambda c: -c[0][2]):
             behind = cursors.get((ring, side, stage - 1))
             yield None, warp.Advance(cursor, behind, span=self.loop.span)
@@ -373,11 +375,11 @@ class RolePipeline:
     def spare_cursors(self, ring: str, side: str, stage: int) -> tuple[warp.Cursor, ...]:
         """Return the cursors that only other loops use: they move with the last one of this loop, so that all are equal
         at its end."""
-        mine = self.stages_of.get((ring, side), ())
-        if not mine or stage != mine[-1]:
+        own_stages = self.stages_of.get((ring, side), ())
+        if not own_stages or stage != own_stages[-1]:
             return ()
         most = self.expansion.most_cursors[ring, side]
-        return tuple(warp.Cursor(f"{ring}.{side}.{n}", ring) for n in range(len(mine), most))
+        return tuple(warp.Cursor(f"{ring}.{side}.{n}", ring) for n in range(len(own_stages), most))
 
     def reached(self, stmt: tile.Stmt) -> Cursors:
         """Return the enclosing loops' cursors through which the statement, binds replayed, reaches its tiles."""

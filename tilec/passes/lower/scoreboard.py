@@ -31,9 +31,9 @@ BY_TMA = "tma"
 BY_TENSOR_CORES = "tensor cores"
 """Combination of products into tensor memory: they complete in order of issue."""
 
-COMPLETE, UNCOMMITTED = -1, -2  # in place of how many groups are newer
+COMPLETE, UNCOMMITTED = -1, -2  # instead of the number of newer groups
 
-MOST_PENDING = 32  # groups: more are not counted apart, and waited for as if they were as many
+MOST_PENDING = 32  # groups: more are waited for as if they were as many
 
 
 @records.dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class State:
         self.records: dict[Key, list[Record]] = {}
         self.issued: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
         self.positions = {c: 0 for use in uses for c in use.cursors}
-        self.frame: Frame | None = None  # the loop that the role is in
+        self.frame: Frame | None = None  # the current loop
 
     def copy(self) -> State:
         new = State.__new__(State)
@@ -203,15 +203,17 @@ class State:
 
     def shape(self) -> object:
         """Return the relative facts that decide the future: equal for states with the same demands."""
-        moved = {use: self.positions[use.cursors[0]] for use in self.uses}
+        first_positions = {use: self.positions[use.cursors[0]] for use in self.uses}
         found = set()
         for (buffer, version), kept in self.records.items():
             use = self.use_of.get(buffer)
-            away = version if use is None else (version - moved[use]) % use.depth
+            away = version if use is None else (version - first_positions[use]) % use.depth
             for r in kept:
                 distance = COMPLETE if not r.group else UNCOMMITTED if self.is_open(r) else self.pending(r)
                 found.add((buffer, away, r.place, r.touch, distance, "" if r.group else r.met, r.fenced, r.age))
-        distances = tuple((self.positions[c] - moved[use]) % use.depth for use in self.uses for c in use.cursors)
+        distances = tuple(
+            (self.positions[c] - first_positions[use]) % use.depth for use in self.uses for c in use.cursors
+        )
         return frozenset(found), distances
 
     def standing(self) -> object:
@@ -222,11 +224,11 @@ class State:
     def settle_cursors(self) -> None:
         """Count versions from the cursors, wherever those of a ring are equal, as at the ends of its pipeline."""
         for use in self.uses:
-            moved = self.positions[use.cursors[0]] % use.depth
-            if not moved or any(self.positions[c] % use.depth != moved for c in use.cursors):
+            shift = self.positions[use.cursors[0]] % use.depth
+            if not shift or any(self.positions[c] % use.depth != shift for c in use.cursors):
                 continue
             for buffer in use.buffers:
-                kept = [self.records.pop((buffer, (v + moved) % use.depth), []) for v in range(use.depth)]
+                kept = [self.records.pop((buffer, (v + shift) % use.depth), []) for v in range(use.depth)]
                 self.records |= {(buffer, v): found for v, found in enumerate(kept) if found}
             self.positions |= dict.fromkeys(use.cursors, 0)
 
@@ -235,21 +237,21 @@ class State:
         self.settle_cursors()
         other.settle_cursors()
         for queue in QUEUES:
-            # Counted on from the path that began more, no group in flight gets a number that means it is done.
+            # Renumbered from the larger count, no group in flight gets number 0, which means complete.
             self._renumber(queue, max(0, other.issued[queue] - self.issued[queue]))
         for key, kept in other.records.items():
-            mine = self.records[key] = _unlike(self.records.get(key, ()))
+            own_records = self.records[key] = _unlike(self.records.get(key, ()))
             of_place: dict[int, list[Record]] = {}
-            for record in mine:
+            for record in own_records:
                 of_place.setdefault(record.place, []).append(record)
             for record in kept:
-                moved = record.copy()
+                shifted = record.copy()
                 if record.group and record.queue:
-                    moved.group += self.issued[record.queue] - other.issued[record.queue]
+                    shifted.group += self.issued[record.queue] - other.issued[record.queue]
                 same = of_place.setdefault(record.place, [])
-                if not self._covers(same, moved):
-                    same.append(moved)
-                    mine.append(moved)
+                if not self._covers(same, shifted):
+                    same.append(shifted)
+                    own_records.append(shifted)
 
     def _covers(self, kept: list[Record], new: Record) -> bool:
         """Return True if a record of the same place covers the new one. Of two records of one access, the one later in

@@ -50,9 +50,9 @@ def _pieces(loop: warp.Loop) -> Iterator[warp.Operation]:
     phases = []
     for n, bound in enumerate(bounds):
         if not isinstance(bound, tile.Const | tile.Var):
-            held = tile.Var(f"{loop.var.name}.until.{n}")
-            yield warp.Let(held, bound, moment=loop.moment, span=loop.span)
-            bound = held
+            bound_var = tile.Var(f"{loop.var.name}.until.{n}")
+            yield warp.Let(bound_var, bound, moment=loop.moment, span=loop.span)
+            bound = bound_var
         phases.append(warp.Phase(bound, pieces[n]))
     yield replace(loop, body=pieces[-1], phases=tuple(phases)) if phases else loop
 

@@ -18,10 +18,10 @@ from tilec.support.records import dataclass
 def touches(op: warp.Operation, per_warpgroup: frozenset[str] = frozenset()) -> tuple[tuple[Touch, ...], Queue | None]:
     """Return an operation's touches, and the queue in which it completes (None: in program order). Of the tiles in
     `per_warpgroup` each warpgroup has a part."""
-    mine, queue = _touches(op)
+    own_touches, queue = _touches(op)
     if per_warpgroup:
-        mine = tuple(replace(t, per_warpgroup=True) if t.buffer in per_warpgroup else t for t in mine)
-    return mine + tuple(Touch(name, False) for name in warp.scalar_reads(op)), queue
+        own_touches = tuple(replace(t, per_warpgroup=True) if t.buffer in per_warpgroup else t for t in own_touches)
+    return own_touches + tuple(Touch(name, False) for name in warp.scalar_reads(op)), queue
 
 
 def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
@@ -59,7 +59,7 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
             places = () if e is None else (Touch(e.name, False),)
             return (Touch(a.buffer.name, False), Touch(b.buffer.name, False), Touch(c.name, True), *places), None
         case warp.Wgmma(a=a, b=b, c=c, metadata=e):
-            # From a fragment, registers of their own are filled anew each time: one group at a time may read them.
+            # A from a fragment is packed into registers anew each time: one group at a time may read them.
             packs = a.buffer.scope == "fragment"
             return (
                 Touch(a.buffer.name, packs, "registers" if packs else "async"),
@@ -145,15 +145,15 @@ def lying_over(program: warp.Program) -> dict[str, tuple[Over, ...]]:
         return {}
     assert program.smem_bytes, "what lies over what is known when the tiles have been placed"
     layouts = {buffer.name: layout for buffer, layout in program.fragments}
-    # Where warpgroups take turns, one may be done with the rings when another is not.
+    # With ping-pong, one warpgroup may be done with the rings while another is not.
     together = [role for role in program.roles if role.ping_pong_barrier is None]
     sums = dict.fromkeys(op.c.name for role in together for op in warp.walk(role.body) if isinstance(op, warp.Wgmma))
     parts = {name: row_parts(layouts[name], layouts[name].thread_count) for name in sums}
     found: dict[str, tuple[Over, ...]] = {}
-    for beneath in (tile for tile in program.shared if not tile.over_rings):
-        for tile in (tile for tile in late if tile.meets(beneath)):
-            by_rows = frozenset(n for n, k in parts.items() if k > 1 and _alike(tile, beneath, k))
-            found[beneath.buffer.name] = (*found.get(beneath.buffer.name, ()), Over(tile.buffer.name, by_rows))
+    for ring_tile in (tile for tile in program.shared if not tile.over_rings):
+        for tile in (tile for tile in late if tile.meets(ring_tile)):
+            by_rows = frozenset(n for n, k in parts.items() if k > 1 and _alike(tile, ring_tile, k))
+            found[ring_tile.buffer.name] = (*found.get(ring_tile.buffer.name, ()), Over(tile.buffer.name, by_rows))
     return found
 
 
