@@ -80,20 +80,20 @@ def _byte(layout: SharedLayout, forms: Sequence[_Form], point: tuple[int, ...]) 
 
 
 @dataclass(frozen=True, slots=True)
-class _Along:
+class _NestVariable:
     """A variable of the nest, by number."""
 
     place: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Applied:
+class _BinaryForm:
     op: str
     a: _Form
     b: _Form
 
 
-_Form: TypeAlias = "int | _Along | _Applied | None"
+_Form: TypeAlias = "int | _NestVariable | _BinaryForm | None"
 """An index without names; None where it depends on data."""
 
 
@@ -104,12 +104,12 @@ def _form(expr: tile.Expr, places: Mapping[tile.Var, int], bound: Mapping[tile.V
             return int(value)
         case tile.Var():
             if expr in places:
-                return _Along(places[expr])
+                return _NestVariable(places[expr])
             return _form(bound[expr], places, bound) if expr in bound else 0
         case tile.Cast(a=inner):
             return _form(inner, places, bound)
         case tile.Binary(op=op, a=first, b=second) if op in _ARITHMETIC:
-            return _Applied(op, _form(first, places, bound), _form(second, places, bound))
+            return _BinaryForm(op, _form(first, places, bound), _form(second, places, bound))
         case _:
             return None
 
@@ -119,9 +119,9 @@ def _value(form: _Form, point: tuple[int, ...]) -> int | None:
     match form:
         case None | int():
             return form
-        case _Along(place):
+        case _NestVariable(place):
             return point[place]
-        case _Applied(op, first, second):
+        case _BinaryForm(op, first, second):
             a, b = _value(first, point), _value(second, point)
             return None if a is None or b is None or (op in _DIVIDES and not b) else _ARITHMETIC[op](a, b)
     assert_never(form)
