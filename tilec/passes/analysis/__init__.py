@@ -1,2 +1,2 @@
-"""What holds for tile IR, asked everywhere: who reads and writes what, how often loops run, what conditions come to;
-and the rewriting that needs no more than that."""
+"""Analyses of tile IR for every pass and the front end: reads and writes, rings, trip counts, facts on variables. Also
+the rewriting that needs no more. Nothing here knows a layout, or decides."""

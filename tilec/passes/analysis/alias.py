@@ -1,7 +1,7 @@
-"""What shares storage, and what must therefore stay in order: tile IR with its memory effects, as -O1 writes it.
+"""Alias analysis: tile IR with its memory effects and the order that they impose, as `-O1` prints it.
 
-Tensors are taken to be different memory, as are tiles; so an alias group is one of them, with all of its versions where
-a pipelined loop gives it several. Two statements that touch one group, at least one of them writing, keep their order.
+Tensors are taken to be disjoint, as are tiles. So an alias group is one of them, with all its versions where a
+pipelined loop gives it several. Two statements that touch one group, at least one of them writing, keep their order.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class AliasGroup:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """The memory effects of one statement. It comes after the statements `after` of the same iteration, and after
-    `carried` of the iteration before, by their places in `Aliased.tokens`."""
+    """The memory effects of a statement. It follows the statements `after` in its iteration, and `carried` of the
+    iteration before, by index in `AliasAnalysis.tokens`."""
 
     stmt: tile.Stmt
     reads: tuple[str, ...]
@@ -40,8 +40,8 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Aliased:
-    """`tokens` are those of the statements that are not loops or ifs, and of the loops and ifs whose bounds or
-    condition read a tensor or tile, in program order."""
+    """`tokens` has, in program order, the statements without a body, and the loops and ifs whose bounds or condition
+    read a tensor or tile."""
 
     kernel: tile.Kernel
     groups: tuple[AliasGroup, ...]
@@ -58,17 +58,16 @@ def analyse(kernel: tile.Kernel) -> Aliased:
 
 Loops = tuple[tile.For | tile.While, ...]
 Touched = tuple[set[str], set[str]]
-"""The names of what is read, and of what is written."""
+"""The names of the buffers read, and of those written."""
 
 
 def _steps(body: tuple[tile.Stmt, ...], loops: Loops = ()) -> Iterator[tuple[tile.Stmt, Loops, Touched]]:
-    """The statements that do something themselves, each with the loops whose iterations repeat it, and its own
-    effects."""
+    """Yield the statements with effects of their own, each with its enclosing loops and these effects."""
     for stmt in body:
         if not isinstance(stmt, tile.For | tile.If | tile.While):
             yield stmt, loops, ({b.name for b in reads(stmt)}, {b.name for b in writes(stmt)})
             continue
-        # A while looks at its condition in each of its iterations, a for at its bounds only once.
+        # A while evaluates its condition in each iteration, a for its bounds only once.
         within = (*loops, stmt) if isinstance(stmt, tile.While) else loops
         parts = (part for expr in expressions(stmt) for part in tile.walk_expr(expr))
         if own := {part.buffer.name for part in parts if isinstance(part, tile.Load)}:
@@ -83,7 +82,7 @@ def _tokens(kernel: tile.Kernel, versioned: frozenset[str]) -> Iterator[Token]:
     for j, (stmt, loops, _) in enumerate(steps):
         after = [i for i in range(j) if _conflict(touched[i], touched[j])]
         shared = (i for i in range(j, len(steps)) if any(a is b for a in loops for b in steps[i][1]))
-        # What the iteration before filled is another version.
+        # The iteration before filled another version.
         carried = [i for i in shared if _conflict(touched[i], touched[j], without=versioned)]
         yield Token(
             stmt, tuple(sorted(touched[j][0])), tuple(sorted(touched[j][1])), _nearest(after, touched), tuple(carried)
@@ -95,12 +94,12 @@ def _conflict(a: Touched, b: Touched, without: frozenset[str] = frozenset()) -> 
 
 
 def _nearest(after: list[int], touched: list[Touched]) -> tuple[int, ...]:
-    """Without those that another of them comes after anyway."""
+    """Drop the statements that another one in the list follows anyway."""
     return tuple(i for i in after if not any(k > i and _conflict(touched[i], touched[k]) for k in after))
 
 
 def print_aliased(aliased: Aliased) -> str:
-    """The kernel's text with the analysis in comments, so that `ir.read` still reads the kernel."""
+    """Return the kernel's text with the analysis in comments, which `ir.read` skips."""
     place = {Same(token.stmt): (index, token) for index, token in enumerate(aliased.tokens)}
     ordered = ordered_tensors(aliased.kernel)
 

@@ -1,9 +1,8 @@
-"""Where in a tensor a box of TMA begins: at a multiple of 16 bytes of a row, or the instruction is illegal, and that of
-a store at no negative coordinate.
+"""Facts about TMA box starts: a load begins at a multiple of 16 bytes of a row, or the instruction is illegal; a store
+begins at no negative coordinate.
 
-What is known of a coordinate is the greatest number that divides all its values, and the least of them: by its terms'
-coefficients, the steps and bounds of loops, and what T.assume promises, which stands in the coordinate itself as
-x // 8 * 8 or max(x, 0).
+A coordinate has a known divisor and a least value, from its terms' coefficients, the steps and bounds of loops, and the
+promises of T.assume, which are in the coordinate itself as x // 8 * 8 or max(x, 0).
 """
 
 from __future__ import annotations
@@ -19,16 +18,15 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Coordinates:
-    """What a kernel's variables are: `values` of those that are bound to what no memory is read for, in terms of
-    others, `multiples`, what divides every value of the others that are bound, and of loops' variables, and `ranges`,
-    the bounds of whatever has some."""
+    """Facts about a kernel's variables. `values` replaces those bound without reading memory, `multiples` has a divisor
+    of other bound variables and of loop variables, `ranges` the bounds of all that have some."""
 
     values: Mapping[tile.Var, tile.Expr]
     multiples: Mapping[tile.Var, int]
     ranges: Mapping[tile.Var, Interval]
 
     def is_never_negative(self, coordinate: tile.Expr) -> bool:
-        """Whether the coordinate is known to be 0 or more."""
+        """Return True if the coordinate is known to be 0 or more."""
         return self.bounds(coordinate)[0] >= 0
 
     def bounds(self, coordinate: tile.Expr) -> Interval:
@@ -42,7 +40,7 @@ class Coordinates:
 
 @by_identity(64)
 def coordinates_of(kernel: tile.Kernel) -> Coordinates:
-    """Collect what is known of the variables; each has a name of its own and one definition."""
+    """Collect the facts about variables; each has a unique name and one definition."""
     values: dict[tile.Var, tile.Expr] = {}
     multiples: dict[tile.Var, int] = {}
     ranges = dict.fromkeys(_counts(kernel), (0.0, math.inf))
@@ -68,7 +66,7 @@ def coordinates_of(kernel: tile.Kernel) -> Coordinates:
 
 
 def _counts(kernel: tile.Kernel) -> Iterator[tile.Var]:
-    """The variables that are never negative: those that count blocks and threads, and sizes of tensors and grids."""
+    """Yield the variables that are never negative: numbers of blocks and threads, sizes of tensors and grids."""
     yield from (*kernel.block_vars, tile.RANK, tile.THREAD, tile.WARPGROUP)
     tensors = [p for p in kernel.params if isinstance(p, tile.Buffer)]
     for extent in (*(e for tensor in tensors for e in tensor.extents), *kernel.grid):
@@ -82,7 +80,7 @@ def _divisor(expr: tile.Expr, multiples: Mapping[tile.Var, int]) -> int:
 
 
 def _of_atom(atom: tile.Expr, multiples: Mapping[tile.Var, int]) -> int:
-    """The same of what is no sum."""
+    """Return the known divisor of an atom of a sum."""
     match atom:
         case tile.Var():
             return multiples.get(atom, 1)
@@ -101,5 +99,5 @@ def _of_atom(atom: tile.Expr, multiples: Mapping[tile.Var, int]) -> int:
 
 
 def _power_of_two(number: int) -> int:
-    """The part of a divisor that is left when values wrap around."""
+    """Return the part of a divisor that remains when values wrap around."""
     return number & -number

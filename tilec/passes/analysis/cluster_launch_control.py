@@ -1,4 +1,4 @@
-"""Whether a kernel may ask for the work of blocks that have not begun (T.clc_try_cancel)."""
+"""Kernels that take over the work of blocks that have not begun (T.clc_try_cancel)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tilec.target.table import Target
 
 
 def asks_for_blocks(kernel: Kernel) -> bool:
-    """Whether blocks of it do: then each has the number that the machine gives it, and stands alone."""
+    """Return True if blocks of the kernel do so: then each keeps the machine's number, and is in no cluster."""
     return any(map(is_request, walk(kernel.body)))
 
 
 def check_request(op: TileOp, kernel: Kernel, target: Target) -> None:
-    """Errors: `unsupported-operand`."""
+    """Refuse a request that the target or the kernel does not allow. Errors: `unsupported-operand`."""
     reason = _why_not(kernel, target)
     if reason is not None:
         title, help_ = reason

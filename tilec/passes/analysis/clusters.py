@@ -1,4 +1,4 @@
-"""Clusters of blocks: what a launch says of them, and the number of a block in its own."""
+"""Clusters of blocks: their size, and the rank of a block in its cluster."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from tilec.support.source import Span
 from tilec.target.table import Target
 
 MOST_BLOCKS = 8
-"""That every GPU with clusters runs; 16 take a promise of the launch (CUDA programming guide, block clusters)."""
+"""Blocks of a cluster that every GPU with clusters runs; 16 need a launch attribute (CUDA programming guide, block
+clusters)."""
 
 
 def cluster_of(call: Call, grid: Sequence[tile.Extent], default: tuple[int, int, int]) -> tile.Cluster:
-    """What `cluster_dims=` of a launch says, or else what is usual."""
+    """Return the cluster that `cluster_dims=` of a launch gives, or the default."""
     argument = call["cluster_dims"]
     if argument.value is None:
         argument = Argument(default, call.span)
@@ -53,7 +54,7 @@ def cluster_of(call: Call, grid: Sequence[tile.Extent], default: tuple[int, int,
 
 
 def rank(block_vars: Sequence[tile.Var], cluster: tile.Cluster) -> tile.Expr:
-    """The number of the block in its cluster, by the indices that the hardware gives it."""
+    """Return the rank of the block in its cluster, from the block indices of the hardware."""
     total: tile.Expr = tile.integer(0)
     for axis, var in enumerate(block_vars):
         digit = tile.Binary("floormod", var, tile.integer(cluster.extents[axis]), INT32)
@@ -71,12 +72,12 @@ def uses_rank(statements: tuple[tile.Stmt, ...]) -> bool:
 
 
 def with_rank(statements: tuple[tile.Stmt, ...], value: tile.Expr, span: Span) -> tuple[tile.Stmt, ...]:
-    """The statements with the block's number in front of them."""
+    """Prepend the definition of the block's rank."""
     return (tile.Bind(tile.RANK, value, span), *statements)
 
 
 def without_cluster(kernel: tile.Kernel) -> tile.Kernel:
-    """The kernel with each block on its own, unless something in it is about clusters."""
+    """Put each block on its own, unless something in the kernel is about clusters."""
     operations = [s for s in tile.walk(kernel.body) if isinstance(s, tile.TileOp)]
     needs = any(s.reaches_blocks or (isinstance(s, Rendezvous) and not _is_grid_sync(s)) for s in operations)
     return kernel if needs or uses_rank(kernel.body) else replace(kernel, cluster=tile.ALONE)
@@ -85,8 +86,7 @@ def without_cluster(kernel: tile.Kernel) -> tile.Kernel:
 def with_masks(
     statements: tuple[tile.Stmt, ...], block_vars: Sequence[tile.Var], cluster: tile.Cluster
 ) -> tuple[tile.Stmt, ...]:
-    """The statements, each T.copy_cluster for several blocks as a copy in which they all say what the first of them
-    does."""
+    """Replace the mask of each T.copy_cluster: all blocks in it copy from where the first of them does."""
     values: dict[tile.Var, tile.Expr] = {}
 
     def said_alike(op: Copy, mask: int) -> Copy:
@@ -99,11 +99,11 @@ def with_masks(
                 help=None if cluster.span.line else "give the kernel cluster_dims",
             )
         first = (mask & -mask).bit_length() - 1
-        theirs: dict[tile.Var, tile.Expr] = {tile.RANK: tile.integer(first)}
+        first_values: dict[tile.Var, tile.Expr] = {tile.RANK: tile.integer(first)}
         for axis, var in enumerate(block_vars):
             size, digit = cluster.extents[axis], first // math.prod(cluster.extents[:axis])
             own = tile.Binary("floordiv", var, tile.integer(size), INT32)
-            theirs[var] = add(scale(fold_expr(own), size), tile.integer(digit % size))
+            first_values[var] = add(scale(fold_expr(own), size), tile.integer(digit % size))
         is_in = tile.Binary(
             "floormod", tile.Binary("shr", tile.integer(mask), tile.RANK, INT32), tile.integer(2), INT32
         )
@@ -111,9 +111,9 @@ def with_masks(
         source = op.source
         start = []
         for index in source.start:
-            alike = fold_expr(tile.substitute(tile.substitute(index, values), theirs))
-            everyone = mask + 1 == 1 << cluster.blocks or alike == index
-            start.append(alike if everyone else tile.Select(chosen, alike, index, INT32))
+            shared_index = fold_expr(tile.substitute(tile.substitute(index, values), first_values))
+            everyone = mask + 1 == 1 << cluster.blocks or shared_index == index
+            start.append(shared_index if everyone else tile.Select(chosen, shared_index, index, INT32))
         return replace(op, source=replace(source, start=tuple(start)), cluster_mask=None)
 
     def said(stmt: tile.Stmt) -> tile.Stmt:
@@ -132,7 +132,7 @@ def with_masks(
 def with_counter(
     statements: tuple[tile.Stmt, ...], unique: UniqueNames, buffers: list[tile.Buffer]
 ) -> tuple[tile.Stmt, ...]:
-    """The statements, each T.sync_grid with the tensor at which the blocks count each other."""
+    """Give each T.sync_grid the tensor in which the blocks count arrivals."""
     if not any(_is_grid_sync(s) for s in tile.walk(statements)):
         return statements
     counter = tile.Buffer(unique.take("grid_barrier"), (1,), UINT32, "global")
@@ -151,7 +151,8 @@ def _is_grid_sync(op: tile.Stmt) -> TypeGuard[Rendezvous]:
 
 
 def check_places(kernel: tile.Kernel) -> None:
-    """T.pdl_sync comes before all that it guards, so not in a loop whose loads run ahead of it."""
+    """Refuse T.pdl_sync in a pipelined loop: it must precede all that it guards, and later iterations are
+    prefetched."""
     for loop in tile.walk(kernel.body):
         for stmt in tile.walk(loop.body) if isinstance(loop, tile.For) and loop.kind == "pipelined" else ():
             if isinstance(stmt, Rendezvous) and stmt.what == "pdl_sync":
@@ -166,7 +167,7 @@ def check_places(kernel: tile.Kernel) -> None:
 
 
 def check_cluster(kernel: tile.Kernel, target: Target) -> None:
-    """Clusters, what is done in them, and dependent launches need a GPU that has them."""
+    """Refuse clusters, operations in them, and dependent launches on a GPU that has none."""
     check_places(kernel)
     if kernel.cluster.blocks > 1 and not target.has("cluster"):
         fail(

@@ -1,9 +1,8 @@
-"""A statement with pipelined loops in it, as the loop around it sees it: one op that holds its roles from beginning to
-end.
+"""The cost of a statement with pipelined loops inside: for the loop around, one op that occupies its roles throughout.
 
-Loops inside are scheduled first: the time goes there. What they take is then known: n iterations of a pipelined loop
-take n − 1 initiation intervals and the time of one iteration. Of long loops only the first iterations are priced, so
-that the interval of a loop around one is a lower bound of what it takes.
+Inner loops are scheduled first: the time goes there. n iterations of a pipelined loop take n − 1 initiation intervals
+and the time of one iteration. Only the first iterations of long loops are priced, so that the interval of a loop around
+them is a lower bound.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from tilec.sched.schedule import Schedule
 from tilec.support.records import dataclass
 
 PRICED_TRIP_COUNT = 8
-"""Of loops that run longer, and of those whose iterations are known only at run time. What overlaps them is the same
-however long they run, while the solver's work grows with the cycles."""
+"""Iterations priced, of longer loops and of those of unknown trip count. What overlaps a loop does not depend on its
+length, while the solver's work grows with the cycles."""
 
 
 def is_compound(stmt: tile.Stmt) -> bool:
@@ -28,7 +27,7 @@ def is_compound(stmt: tile.Stmt) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """`cycles` from the first issue until all is through; for each slot, by number, how many of them it is held."""
+    """The `cycles` from the first issue to completion, and the cycles for which each slot, by number, is held."""
 
     cycles: int
     held: Mapping[int, int]
@@ -44,8 +43,8 @@ class Cost:
 def cost(
     stmt: tile.Stmt, decided: Mapping[tile.Var, tuple[Problem, Schedule]], flat: Callable[[tile.Stmt], Cost]
 ) -> Cost:
-    """`decided` are the pipelined loops in the statement by their variables, with their slots numbered alike; `flat`
-    says what a statement without any takes."""
+    """Return the cost of a statement. `decided` has the pipelined loops inside by variable, with their slots numbered
+    alike; `flat` prices a statement without any."""
     if not is_compound(stmt):
         return flat(stmt)
     parts = [sum((cost(s, decided, flat) for s in body), Cost(0, {})) for body in tile.bodies(stmt)]

@@ -1,4 +1,4 @@
-"""Elementwise nests that only move data: the same as a copy of a whole tile, which hardware can make on its own."""
+"""Elementwise nests that only move data: equal to a copy of a tile, which hardware can make."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilec.passes.analysis.fold_constants import fold_expr
 
 
 def covers(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], extents: Mapping[tile.Var, int]) -> bool:
-    """Whether these indices reach every element of a shared tile as the variables run through their extents."""
+    """Return True if these indices reach every element of a shared tile as the variables run through their extents."""
     variables = [i for i in indices if isinstance(i, tile.Var)]
     if buffer.scope != "shared" or len(set(variables)) < len(variables):
         return False
@@ -23,8 +23,8 @@ def covers(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], extents: Mapping
 
 
 def as_copy(nest: tile.Parallel, parts: bool = False) -> Copy | None:
-    """`S[i, j] = A[a + i, b + j]` for every element of a shared tile S as one copy, or, with `parts`, of a box of it;
-    None for any other nest. Several variables may make one index, as in `S[4 * i + j] = A[4 * i + j]`."""
+    """Return `S[i, j] = A[a + i, b + j]`, for every element of a shared tile S, as a copy, or with `parts` for a box of
+    S; None for any other nest. Several variables may form an index, as in `S[4 * i + j] = A[4 * i + j]`."""
     if len(nest.body) != 1 or not isinstance(nest.body[0], tile.Store):
         return None
     store = nest.body[0]
@@ -48,14 +48,14 @@ def as_copy(nest: tile.Parallel, parts: bool = False) -> Copy | None:
 
 
 _Digits = tuple[tuple[tile.Var, int], ...]
-"""Variables that make an index together, and the step of each, the smallest first: as the digits of a number."""
+"""Variables that form an index, and the step of each, the smallest first: the digits of a number."""
 
 
 def _box(
     buffer: tile.Buffer, indices: tuple[tile.Expr, ...], extents: dict[tile.Var, int]
 ) -> tuple[tile.Region, tuple[_Digits, ...]] | None:
-    """What the indices reach as the variables run through their extents, if that is a box, and the variables of each of
-    its dimensions that is not one element thick."""
+    """Return the box that the indices reach as the variables run through their extents, and the variables of each
+    dimension that is not one element thick; None if it is no box."""
     start: list[tile.Expr] = []
     extent: list[int] = []
     order: list[_Digits] = []
@@ -74,8 +74,12 @@ def _box(
             order.append(digits)
         start.append(fold_expr(tile.substitute(index, {var: tile.integer(0) for var, _ in digits})))
         extent.append(size)
-    met = [var for digits in order for var, _ in digits]
-    return (tile.Region(buffer, tuple(start), tuple(extent)), tuple(order)) if len(set(met)) == len(met) else None
+    variables = [var for digits in order for var, _ in digits]
+    return (
+        (tile.Region(buffer, tuple(start), tuple(extent)), tuple(order))
+        if len(set(variables)) == len(variables)
+        else None
+    )
 
 
 def _step(digit: tuple[tile.Var, int]) -> int:

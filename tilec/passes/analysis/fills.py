@@ -1,4 +1,4 @@
-"""Which shared tiles a statement overwrites as a whole, so that nothing of what they held is left."""
+"""Shared tiles that a statement overwrites completely."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tilec.passes.analysis.trip_count import static_trip_count
 from tilec.passes.analysis.usage import reads
 
 Fill = tuple[tile.Buffer, tuple[tile.Expr, ...]]
-"""A tile, and which element is written in each iteration of the loops around; () for all of them at once."""
+"""A tile, and the indices written in each iteration of the enclosing loops; () for all elements at once."""
 
 Extents = Mapping[tile.Var, int]
-"""How often the loops around run, by their variables, which count from 0 by 1."""
+"""Trip counts of the enclosing loops, by their variables, which count from 0 by 1."""
 
 
 def filled(stmt: tile.Stmt) -> tuple[tile.Buffer, ...]:
-    """The shared tiles of which the statement writes every element on each of its paths, and reads none."""
+    """Return the shared tiles of which the statement writes every element on each path, and reads none."""
     kept = reads(stmt)
     return tuple(dict.fromkeys(buffer for buffer, _ in _fills((stmt,), {}) if buffer not in kept))
 

@@ -1,7 +1,7 @@
-"""Tile IR to tile IR with constants computed and integer arithmetic simplified. What does not change is kept as it is.
+"""Fold constants and simplify integer arithmetic in tile IR. What does not change is kept as it is.
 
-Statements that never run, or have nothing to run, are left out, but not from a loop whose schedule is given by hand:
-its entries count them. A `while` stays, which may go on for ever.
+Statements that never run, or are empty, are dropped, but not from a loop with a manual schedule: its entries count
+them. An endless `while` stays.
 
 Signed arithmetic is taken not to overflow where that simplifies an index, as `(x * 4) // 4`; elements wrap around.
 """
@@ -21,7 +21,7 @@ from tilec.ir.types import BOOL, DType
 
 
 def fold(kernel: tile.Kernel) -> tile.Kernel:
-    """The kernel with everything computed that can be."""
+    """Fold the constants of a kernel."""
     body = _body(kernel.body, prune=True)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
@@ -59,12 +59,12 @@ def _does_nothing(stmt: tile.Stmt) -> bool:
 
 
 def fold_expr(expr: tile.Expr) -> tile.Expr:
-    """The expression with constants computed; the same object where there is nothing to do."""
+    """Fold the constants of an expression; return the same object where there are none."""
     return expr if isinstance(expr, tile.Const | tile.Var) else _simpler(map_expressions(expr, fold_expr))
 
 
 def _simpler(expr: tile.Expr) -> tile.Expr:
-    """An expression whose operands are as simple as they can be."""
+    """Simplify an expression whose operands are simple."""
     match expr:
         case tile.Const() | tile.Var() | tile.Load() | tile.Ptx():
             return expr
@@ -115,7 +115,7 @@ def _binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | No
 
 
 def _has_exact_reciprocal(value: float, dtype: DType) -> bool:
-    """Whether dividing by it is multiplying by a number of the type: a power of two that is not near the limits."""
+    """Return True if multiplying by the reciprocal is exact: a power of two that is not near the type's limits."""
     mantissa, exponent = math.frexp(value)
     return abs(mantissa) == 0.5 and abs(exponent) < 14 and dtype.bits >= 16
 
@@ -156,7 +156,7 @@ def _integer(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | N
 
 
 def _offset(a: tile.Expr, value: int, dtype: DType) -> tile.Expr | None:
-    """`a + value` where `a` already ends in a constant."""
+    """Return `a + value` simplified, where `a` ends in a constant."""
     if not (isinstance(a, tile.Binary) and a.op in ("add", "sub") and isinstance(a.b, tile.Const)):
         return None
     total = int(a.b.value) * (1 if a.op == "add" else -1) + value
@@ -166,7 +166,7 @@ def _offset(a: tile.Expr, value: int, dtype: DType) -> tile.Expr | None:
 
 
 def _scaled(a: tile.Expr) -> tuple[tile.Expr, int] | None:
-    """`x * c` as (x, c)."""
+    """Split `x * c` into (x, c)."""
     if isinstance(a, tile.Binary) and a.op == "mul" and isinstance(a.b, tile.Const):
         return a.a, int(a.b.value)
     return None
@@ -180,7 +180,7 @@ def _is(expr: tile.Expr, value: int) -> bool:
 
 
 def compute(op: str, a: int | float | bool, b: int | float | bool, dtype: DType) -> int | float | bool | None:
-    """The exact value of `a op b`, or None where there is none. `dtype` is the result's."""
+    """Return the exact value of `a op b`, or None where there is none. `dtype` is the result's."""
     match op:
         case "add":
             return a + b
@@ -225,7 +225,7 @@ def compute(op: str, a: int | float | bool, b: int | float | bool, dtype: DType)
 
 
 def compute_expr(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | float | bool | None:
-    """The value of arithmetic on variables whose values are known; None for anything else."""
+    """Return the value of arithmetic on variables with known values; None for anything else."""
     match expr:
         case tile.Const(value=value):
             return value

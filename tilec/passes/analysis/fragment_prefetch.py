@@ -1,6 +1,5 @@
-"""Loads of fragments that begin some uses of other versions before their own (`loop.register_stages`), and what that
-demands of a schedule.
-"""
+"""Prefetches of fragments: loads issued some uses of other versions before their own use (`loop.register_stages`), and
+their constraints on a schedule."""
 
 from __future__ import annotations
 
@@ -16,19 +15,19 @@ from tilec.support.diagnostics import Label, fail
 
 
 def is_fragment_prefetch(stmt: tile.Stmt) -> TypeGuard[Copy]:
-    """Whether it begins some uses before that of what it loads."""
+    """Return True if the statement is such a load."""
     return isinstance(stmt, Copy) and stmt.prefetch_distance is not None
 
 
 def is_first(load: Copy) -> bool:
-    """Whether it is that of the first step."""
+    """Return True if the load is that of the first step."""
     return load.step == 0
 
 
 def fragment_prefetches(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, int, int, str]]:
-    """For each load of a fragment with stages: the load, the use of another version that it begins before, how many
-    iterations later than the load's that is (0, or −1: the use is of the iteration before), and the fragment. A product
-    by wgmma runs on beside a load that begins behind it, which therefore begins before one use less."""
+    """Yield, for each load of a fragment with stages: the load, the use of another version that it precedes, the
+    iterations from the load to that use (0 or −1), and the fragment. Beside a running wgmma product a load begins
+    behind its issue, so it precedes one use less."""
     for load, steps, step in _loads(statements):
         distance = _prefetch_distance(statements[load]) - _runs_on(statements, load)
         iteration, other = divmod(step - distance, len(steps))
@@ -36,8 +35,8 @@ def fragment_prefetches(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, 
 
 
 def begun_beside(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, int, int, str]]:
-    """For each load beside which a product by wgmma is to run: that product, which is the last one begun before it, the
-    load, how many iterations later that is, and the fragment."""
+    """Yield, for each load that runs beside a wgmma product: that product, which is the last issued before it, the
+    load, the iterations between them, and the fragment."""
     for load, steps, step in _loads(statements):
         iteration, other = divmod(step - _prefetch_distance(statements[load]), len(steps))
         if _runs_on(statements, load):
@@ -45,7 +44,7 @@ def begun_beside(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, int, in
 
 
 def _loads(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, list[int], int]]:
-    """Each load of a fragment with stages, those of all steps, and which step it is."""
+    """Yield each load of a fragment with stages, the loads of all its steps, and the number of its step."""
     families: dict[str, list[int]] = {}
     for at, stmt in enumerate(statements):
         if is_fragment_prefetch(stmt):
@@ -65,7 +64,7 @@ def _prefetch_distance(load: tile.Stmt) -> int:
 
 
 def _runs_on(statements: Sequence[tile.Stmt], load: int) -> bool:
-    """Whether what uses the fragment last only begins there, and reads its registers until it is done."""
+    """Return True if the fragment's last use is a wgmma product, which reads its registers until it is complete."""
     return is_by_wgmma(statements[last_use_of(statements, load)])
 
 
@@ -74,18 +73,19 @@ def is_by_wgmma(stmt: tile.Stmt) -> bool:
 
 
 def is_between(statements: Sequence[tile.Stmt], at: int) -> bool:
-    """Whether it is a load ahead whose instructions go between those of a product, and wait for nothing."""
+    """Return True if it is a prefetch whose instructions go between those of a product, and wait for nothing."""
     return is_fragment_prefetch(statements[at]) and not _runs_on(statements, at)
 
 
 def use_of(statements: Sequence[tile.Stmt], load: int) -> int:
-    """The first statement that reads what a load fills; the load itself where none does."""
+    """Return the first statement that reads what a load fills; the load itself where none does."""
     (buffer,) = writes(statements[load])
     return next((at for at in range(load + 1, len(statements)) if buffer in reads(statements[at])), load)
 
 
 def last_use_of(statements: Sequence[tile.Stmt], load: int) -> int:
-    """The last statement that reads what a load fills, before it is loaded again; the load itself where none does."""
+    """Return the last statement that reads what a load fills, before it is loaded again; the load itself where none
+    does."""
     (buffer,) = writes(statements[load])
     behind = range(load + 1, len(statements))
     again = next(
@@ -97,26 +97,26 @@ def last_use_of(statements: Sequence[tile.Stmt], load: int) -> int:
 
 
 def last_use(statements: Sequence[tile.Stmt]) -> tile.Stmt | None:
-    """The last of the statements before which the loads of the next iteration begin."""
+    """Return the last statement that loads of the next iteration precede."""
     carried = [use for _, use, iteration, _ in fragment_prefetches(statements) if iteration < 0]
     return statements[max(carried)] if carried else None
 
 
 def first_product(statements: Sequence[tile.Stmt]) -> tile.Stmt | None:
-    """The first of the products by wgmma beside which fragments are loaded."""
+    """Return the first wgmma product beside which fragments are loaded."""
     beside = [use for use, _, _, _ in begun_beside(statements)]
     return statements[min(beside)] if beside else None
 
 
 def loaded_fragments(statements: Sequence[tile.Stmt]) -> frozenset[str]:
-    """The versions of fragments that are prefetched, and of those that nests make of them anew."""
+    """Return the versions of fragments that are prefetched, and of those that nests compute from them."""
     loaded = {buffer for stmt in statements if is_fragment_prefetch(stmt) for buffer in writes(stmt)}
     made = (made_anew(stmt) for stmt in statements if loaded & {*reads(stmt)})
     return frozenset(buffer.name for buffer in chain(loaded, *made))
 
 
 def made_anew(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
-    """The fragments of which a nest writes every element, and reads none."""
+    """Yield the fragments of which a nest writes every element, and reads none."""
     if isinstance(stmt, tile.Parallel):
         for store in stmt.body:
             if isinstance(store, tile.Store) and store.atomic is None and store.buffer.scope == "fragment":
@@ -126,7 +126,7 @@ def made_anew(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
 
 
 def check_order(statements: Sequence[tile.Stmt], edges: Sequence[Edge]) -> None:
-    """That no load has to wait for a use that it begins before. Errors: `pipeline-impossible`."""
+    """Refuse a load that would have to wait for a use that it must precede. Errors: `pipeline-impossible`."""
     for load, use, iterations, name in fragment_prefetches(statements):
         behind = _iterations_behind(use, len(statements), edges).get(load)
         if behind is not None and behind + iterations <= 0:
@@ -141,7 +141,7 @@ def check_order(statements: Sequence[tile.Stmt], edges: Sequence[Edge]) -> None:
 
 
 def _iterations_behind(first: int, count: int, edges: Sequence[Edge]) -> dict[int, int]:
-    """How many iterations after its own the op `first` is surely through, for each op that waits for it."""
+    """Return, for each op that waits for op `first`, the least number of iterations by which it is behind."""
     least = {first: 0}
     for _ in range(count):
         before = dict(least)

@@ -1,6 +1,5 @@
-"""Nests that fill a box of a shared tile from elements of a tensor that form no box of it, or under a condition: what
-cp.async copies chunk by chunk, with zeros where the condition does not hold.
-"""
+"""Gathers by cp.async: nests that fill a box of a shared tile from elements of a tensor that are no box, or under a
+condition, chunk by chunk, with zeros where the condition is false."""
 
 from __future__ import annotations
 
@@ -13,13 +12,13 @@ from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.support.records import dataclass
 
 CHUNKS = (16, 8, 4)
-"""Bytes of one cp.async."""
+"""Bytes of a cp.async."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Each element at `vars`, of these extents, of a box of a tile is `load` where `condition` holds, else 0. The last
-    of the variables moves along the tile's rows if `in_rows`."""
+    """A gathered copy to a box of a tile: the element at `vars`, of these extents, is `load` where `condition` holds,
+    else 0. With `in_rows` the last variable moves along the tile's rows."""
 
     destination: tile.Region
     vars: tuple[tile.Var, ...]
@@ -29,8 +28,8 @@ class Gathered:
     in_rows: bool
 
     def width(self, together: int) -> int | None:
-        """The bytes of the largest chunk, of elements that are neighbours in both, aligned, and there or not there
-        together; of a row of the tile so many `together` elements are neighbours in memory."""
+        """Return the bytes of the largest chunk, or None: of elements that are neighbours in both, aligned, under one
+        condition. `together` counts the contiguous elements of a row of the tile."""
         size = self.load.buffer.dtype.bytes
         return next((w for w in CHUNKS if w % size == 0 and self._is_possible(w // size, together)), None)
 
@@ -53,7 +52,7 @@ class Gathered:
 
 
 def is_even(condition: tile.Expr, var: tile.Var, run: int) -> bool:
-    """Whether it holds for all values of each run of the variable, or for none: each run begins at a multiple of its
+    """Return True if the condition is constant in each run of the variable: a run begins at a multiple of its
     length."""
     if var not in set(tile.walk_expr(condition)):
         return True
@@ -77,7 +76,7 @@ def is_even(condition: tile.Expr, var: tile.Var, run: int) -> bool:
 
 
 def gathered(nest: tile.Parallel) -> Gathered | str:
-    """What the nest copies, or why that is nothing that cp.async does."""
+    """Return the gather that the nest is, or why cp.async cannot do it."""
     if any(isinstance(stmt, tile.If) for stmt in nest.body):
         return "it leaves elements as they are: by T.if_then_else(condition, element, 0) it would set them to 0"
     if len(nest.body) != 1 or not isinstance(nest.body[0], tile.Store) or nest.body[0].atomic is not None:
@@ -100,30 +99,30 @@ def gathered(nest: tile.Parallel) -> Gathered | str:
     if load.buffer.dtype != store.buffer.dtype or load.buffer.dtype.bits < 8:
         return f"elements of {load.buffer.dtype} cannot go as they are"
     extents = {v: e for v, e in zip(nest.vars, nest.extents, strict=True) if e > 1}
-    alone: dict[tile.Var, tile.Expr] = {v: tile.integer(0) for v in nest.vars if v not in extents}
+    single_values: dict[tile.Var, tile.Expr] = {v: tile.integer(0) for v in nest.vars if v not in extents}
     parts = (*store.indices, *load.indices, condition)
     if any(isinstance(e, tile.Load) for part in parts for e in tile.walk_expr(part)):
         return "which element it is, or whether there is one, is read from memory"
     order: list[tile.Var | None] = []
     for index in store.indices:
-        terms = affine(tile.substitute(index, alone)).terms
-        met = [(atom, factor) for atom, factor in terms if any(e in extents for e in tile.walk_expr(atom))]
-        if len(met) > 1 or (met and (met[0][1] != 1 or met[0][0] not in extents)):
+        terms = affine(tile.substitute(index, single_values)).terms
+        moving = [(atom, factor) for atom, factor in terms if any(e in extents for e in tile.walk_expr(atom))]
+        if len(moving) > 1 or (moving and (moving[0][1] != 1 or moving[0][0] not in extents)):
             return f"it fills no box of {store.buffer.name}"
-        var = met[0][0] if met else None
+        var = moving[0][0] if moving else None
         order.append(var if isinstance(var, tile.Var) else None)
     variables = tuple(v for v in order if v is not None)
     if len(set(variables)) < len(variables) or set(variables) != extents.keys():
         return f"it fills no box of {store.buffer.name}"
-    corner = alone | {v: tile.integer(0) for v in extents}
+    corner = single_values | {v: tile.integer(0) for v in extents}
     start = tuple(fold_expr(tile.substitute(index, corner)) for index in store.indices)
     box = tile.Region(store.buffer, start, tuple(1 if v is None else extents[v] for v in order), store.span)
     found = Gathered(
         box,
         variables,
         tuple(extents[v] for v in variables),
-        tile.Load(load.buffer, tuple(fold_expr(tile.substitute(i, alone)) for i in load.indices)),
-        fold_expr(tile.substitute(condition, alone)),
+        tile.Load(load.buffer, tuple(fold_expr(tile.substitute(i, single_values)) for i in load.indices)),
+        fold_expr(tile.substitute(condition, single_values)),
         order[-1] is not None,
     )
     if not variables or found.width(0) is None:

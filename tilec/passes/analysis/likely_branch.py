@@ -1,7 +1,6 @@
-"""Which branch most iterations of a pipelined loop take: that of the middle iteration, in the middle iteration of each
-loop around it, of the block in the middle of the grid. It is that of most where the condition compares the loop's
-variable with thresholds, as those of `loop.eliminate_masks` do.
-"""
+"""The branch that most iterations of a pipelined loop take: that of the middle iteration, of the middle iteration of
+each loop around, in the middle block of the grid. It is the likely one where the condition compares the loop's variable
+with thresholds, as those of `loop.eliminate_masks` do."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from tilec.passes.analysis.trip_count import trip_count
 
 
 def in_most_iterations(stmt: tile.Stmt, loop: tile.For, kernel: tile.Kernel) -> tile.Stmt:
-    """What of a statement of a loop most iterations run: of a branch all, where that is known only at run time."""
+    """Return the part of a loop's statement that most iterations run: all of a branch that depends on data."""
     likely = _likely_branch(stmt, loop, kernel) if isinstance(stmt, tile.If) else None
     return stmt if likely is None or not isinstance(stmt, tile.If) else replace(stmt, then=likely, orelse=())
 
@@ -36,7 +35,7 @@ def _likely_branch(stmt: tile.If, loop: tile.For, kernel: tile.Kernel) -> tuple[
 def _names_in(
     body: tuple[tile.Stmt, ...], loop: tile.For, names: dict[tile.Var, tile.Expr]
 ) -> dict[tile.Var, tile.Expr] | None:
-    """What the variables are in the middle iteration of the loop, if it is in this body: those that are known."""
+    """Return the known values of variables in the middle iteration of the loop; None if it is not in this body."""
     known = dict(names)
     for stmt in body:
         if isinstance(stmt, tile.Bind):

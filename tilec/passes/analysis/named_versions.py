@@ -1,9 +1,8 @@
-"""Tiles of which a kernel itself names a version: `A_shared[k % 2, :, :]`, allocated with a leading dimension for it.
+"""Tiles whose versions a kernel names itself: `A_shared[k % 2, :, :]`, with a leading dimension for the versions.
 
-Where every statement names one index of that dimension, the same for all threads, the tile is held as so many versions
-of the tile behind it, each with a layout of its own, as TMA and the tensor cores want. The statement is then one on the
-tile behind, and says apart from that which version it means (`versions`). (`analysis.rings` finds versions that a
-schedule makes.)
+Where every statement names one index of that dimension, the same for all threads, the tile becomes versions of a tile
+without it, each with a layout of its own, as TMA and tensor cores need. A statement then works on that tile, and has
+the index in `versions`. (`analysis.rings` finds the versions that a schedule makes.)
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from tilec.ops.block_scaled import ScaleCopy
 from tilec.passes.analysis.usage import expressions, reads, writes
 
 Versions = Mapping[tile.Buffer, tile.Buffer]
-"""The tiles, and what a version of each is."""
+"""Maps each tile to the tile of one version."""
 
 
 def versioned(kernel: tile.Kernel) -> dict[tile.Buffer, tile.Buffer]:
-    """The tiles of which every statement names one version."""
+    """Return the tiles of which every statement names one version."""
     copies = (s for s in tile.walk(kernel.body) if isinstance(s, ScaleCopy))
     rows = {s.regions[0].buffer for s in copies}  # whose versions are tiles of one dimension
     held = (b for b in kernel.buffers if b.scope in ("shared", "tmem") and len(b.shape) > 2 - (b in rows))
@@ -33,7 +32,7 @@ def versioned(kernel: tile.Kernel) -> dict[tile.Buffer, tile.Buffer]:
 
 
 def _leaves(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Stmt]:
-    """Statements down to operations and nests; of those around, what they read themselves."""
+    """Yield operations and nests; of enclosing statements, what they read themselves."""
     for stmt in body:
         yield stmt
         if not isinstance(stmt, tile.Parallel):
@@ -42,7 +41,7 @@ def _leaves(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Stmt]:
 
 
 def _named(stmt: tile.Stmt, buffer: tile.Buffer) -> tuple[tile.Expr, ...] | None:
-    """The index of the version that the statement touches, if any; None where it may touch several."""
+    """Return the index of the version that the statement touches, if any; None where it may touch several."""
     if isinstance(stmt, tile.TileOp):
         regions = [r for r in stmt.regions if r.buffer == buffer]
         loads = [
@@ -72,11 +71,13 @@ def _leading(nest: tile.Parallel, buffer: tile.Buffer) -> Iterator[tile.Expr]:
 
 
 def on_versions(stmt: tile.Stmt, versions: Versions) -> tile.Stmt:
-    """The statement, with what is in it, on the tiles behind."""
+    """Rewrite the statement, and all in it, to the tiles of one version."""
     match stmt:
         case tile.TileOp():
-            said = tuple(r.start[0] if r.buffer in versions else None for r in stmt.regions)
-            return replace(stmt.with_regions(tuple(_region(r, versions) for r in stmt.regions)), versions=_said(said))
+            indices = tuple(r.start[0] if r.buffer in versions else None for r in stmt.regions)
+            return replace(
+                stmt.with_regions(tuple(_region(r, versions) for r in stmt.regions)), versions=_said(indices)
+            )
         case tile.Parallel():
             index = {b.name: named[0] for b in versions if (named := _named(stmt, b))}
             return _naming(replace(stmt, body=_elements(stmt.body, versions)), index) if index else stmt
@@ -85,14 +86,13 @@ def on_versions(stmt: tile.Stmt, versions: Versions) -> tile.Stmt:
 
 
 def carried(op: tile.TileOp, made: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-    """The statements that are made of an operation, each with the versions that this one names of the tiles that it
-    touches too."""
+    """Give the statements made of an operation the versions that it names, of the tiles that they touch."""
     index = {r.buffer: v for r, v in zip(op.regions, op.versions, strict=False) if v is not None}
     return tuple(_with_versions(stmt, index) for stmt in made) if index else made
 
 
 def _said(versions: tuple[tile.Expr | None, ...]) -> tuple[tile.Expr | None, ...]:
-    """As an operation has them: none at all where it names none."""
+    """Return the versions as operations store them: () where all are None."""
     return versions if any(index is not None for index in versions) else ()
 
 
@@ -108,7 +108,7 @@ def _with_versions(stmt: tile.Stmt, index: Mapping[tile.Buffer, tile.Expr]) -> t
 
 
 def _naming(nest: tile.Parallel, index: Mapping[str, tile.Expr]) -> tile.Parallel:
-    """The nest on these versions of tiles, by their names."""
+    """Set the versions of a nest, by names of tiles."""
     return replace(nest, versioned=tuple(index), versions=tuple(index.values()))
 
 
@@ -119,7 +119,7 @@ def _region(region: tile.Region, versions: Versions) -> tile.Region:
 
 
 def _elements(body: tuple[tile.Stmt, ...], versions: Versions) -> tuple[tile.Stmt, ...]:
-    """The statements of a nest."""
+    """Rewrite the statements of a nest."""
 
     def load(part: tile.Expr) -> tile.Expr:
         if not isinstance(part, tile.Load) or part.buffer not in versions:
@@ -136,11 +136,11 @@ def _elements(body: tuple[tile.Stmt, ...], versions: Versions) -> tuple[tile.Stm
 
 
 def named_versions(stmt: tile.Stmt) -> dict[str, tile.Expr]:
-    """The version of each tile that the statement names, by the tile's name."""
+    """Return the version of each tile that the statement names, by the tile's name."""
     match stmt:
         case tile.TileOp():
-            asked = zip(stmt.regions, stmt.versions, strict=False)
-            return {region.buffer.name: index for region, index in asked if index is not None}
+            pairs = zip(stmt.regions, stmt.versions, strict=False)
+            return {region.buffer.name: index for region, index in pairs if index is not None}
         case tile.Parallel():
             return dict(zip(stmt.versioned, stmt.versions, strict=True))
         case _:

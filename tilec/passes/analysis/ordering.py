@@ -1,10 +1,10 @@
-"""The order that a pipelined loop's statements keep without handing anything over: that of explicit synchronisation,
-and of the tiles of one ring, which are waited for together.
+"""Order constraints of a pipelined loop's statements without a data dependence: of explicit synchronisation, and of the
+tiles of one ring, which have one wait.
 
-A barrier or a fence parts what touches memory that threads share. Within an iteration everything keeps to its side of
-it; from one iteration to the next only what has no versions does, since versions of other iterations are other memory.
-Waits and commits keep their places among the asynchronous copies, and what is waited for is touched only behind the
-wait. What a barrier or a wait has itself to wait for is what it reads (`sema.awaits`).
+A barrier or fence separates the touches of memory that threads share. Within an iteration no statement crosses it; from
+one iteration to the next only tiles with versions do. Waits and commits keep their order among asynchronous copies, and
+a tile that is waited for is touched only behind the wait. What a barrier or wait itself waits for is what it reads
+(`sema.awaits`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`dst` issues after `src`, of so many iterations before; `begun`: it is enough that `src` has issued."""
+    """`dst` issues after `src` of `distance` iterations before. `begun`: it is enough that `src` has issued."""
 
     src: int
     dst: int
@@ -30,7 +30,7 @@ class Order:
 
 
 def orders(statements: Sequence[Stmt], rings: Sequence[RingPlan]) -> Iterator[Order]:
-    """`statements` are those that the schedule places, in the order of the text."""
+    """Yield the constraints among `statements`, those that the schedule places, in program order."""
     for ring in rings:
         name = "+".join(b.name for b in ring.buffers)
         for producer in ring.producers:
@@ -55,12 +55,12 @@ def orders(statements: Sequence[Stmt], rings: Sequence[RingPlan]) -> Iterator[Or
 
 
 def is_asynchronous_copy(stmt: Stmt) -> bool:
-    """Whether it is one by the kernel's own word."""
+    """Return True if the kernel itself makes the copy asynchronous."""
     return isinstance(stmt, TileOp) and stmt.is_asynchronous
 
 
 def _shared(stmt: Stmt, written: frozenset[str]) -> frozenset[str]:
-    """What the statement touches that other threads may touch too, and that the loop writes."""
+    """Return what the statement touches that the loop writes and other threads may touch."""
     touched = () if is_explicit(stmt) else (*reads(stmt), *writes(stmt))
     return frozenset(b.name for b in touched if b.scope not in ("fragment", "reducer") and b.name in written)
 
@@ -68,7 +68,7 @@ def _shared(stmt: Stmt, written: frozenset[str]) -> frozenset[str]:
 def _parted(
     place: int, op: Explicit, statements: Sequence[Stmt], touched: Sequence[frozenset[str]], versioned: frozenset[str]
 ) -> Iterator[Order]:
-    """All that touches something stays on its side of the statement at `place`."""
+    """Keep each statement that touches something on its side of the one at `place`."""
     why = f"order {spelled(op)}"
     for other, names in enumerate(touched):
         if not names or other == place:
@@ -81,7 +81,7 @@ def _parted(
 
 
 def _behind(place: int, op: Explicit, statements: Sequence[Stmt], versioned: frozenset[str]) -> Iterator[Order]:
-    """What is waited for is touched only after the wait; so it is in the next iteration, by what stands before it."""
+    """Keep touches of what is waited for behind the wait; those before it are ordered in the next iteration."""
     awaited = {region.buffer.name for region in op.regions}
     for other, stmt in enumerate(statements):
         used = set() if is_explicit(stmt) or other == place else accesses(stmt).all & awaited

@@ -1,10 +1,11 @@
-"""Which shared tiles of a pipelined loop may have several versions, so that filling one overlaps reading another.
+"""Rings: the shared tiles of a pipelined loop that may have several versions, so that filling one overlaps reading
+another.
 
-A version belongs to one iteration. So the first statement of the loop that touches the tile must overwrite it as a
-whole; what comes after it may read the tile, fill a part of it or change it, in the order of the text.
+A version belongs to one iteration. So the first statement of the loop that touches the tile must overwrite it; later
+ones may read it, fill a part of it or change it, in program order.
 
-Several loops may have versions of one tile, one loop after the other: in the same ring, which goes on in the next loop
-where the one before has left it.
+Several consecutive loops may have versions of one tile: in the same ring, which continues in the next loop where the
+one before ended.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RingPlan:
-    """Shared tiles that live and die together: statements `producers` fill them, `consumers` are the others that touch
-    them; some of these may write, too."""
+    """Shared tiles of one lifetime: statements `producers` fill them, `consumers` are all others that touch them; some
+    of these may write, too."""
 
     buffers: tuple[tile.Buffer, ...]
     producers: tuple[int, ...]
@@ -44,21 +45,21 @@ class Accesses:
 
 @by_identity(1 << 14)
 def accesses(stmt: tile.Stmt) -> Accesses:
-    """Everything a statement, with all that is nested in it, reads and writes."""
+    """Return what a statement, with all that is nested in it, reads and writes."""
     return Accesses(frozenset(b.name for b in reads(stmt)), frozenset(b.name for b in writes(stmt)))
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The scheduled statements of a pipelined loop, what each of them touches, and what is touched outside the loop."""
+    """The scheduled statements of a pipelined loop, what each touches, and what is touched outside the loop."""
 
     statements: tuple[tile.Stmt, ...]
     touched: tuple[Accesses, ...]
     outside: frozenset[str]
 
     def users(self, buffer: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The statements that touch the tile: those before the first that reads it, and those from there on. A load by
-        TMA, which a role of its own may issue, is alone with the tile: the second part begins behind it."""
+        """Return the statements that touch the tile: those before the first that reads it, and the others. A TMA load,
+        which a role of its own may issue, is the only one of the first part."""
         using = tuple(i for i, a in enumerate(self.touched) if buffer in a.all)
         if using and _by_tma(self.statements[using[0]]):
             return using[:1], using[1:]
@@ -66,7 +67,7 @@ class Body:
         return tuple(i for i in using if i < first), tuple(i for i in using if i >= first)
 
     def why_not_versioned(self, buffer: tile.Buffer) -> str | None:
-        """Why a tile that the loop writes has one version only, or None."""
+        """Return why a tile that the loop writes has one version only, or None."""
         name = buffer.name
         producers, consumers = self.users(name)
         if name in self.outside:
@@ -81,7 +82,7 @@ class Body:
         return None
 
     def why_not_fed(self, copy: tile.TileOp) -> str | None:
-        """Why the tile that a copy fills could not be filled by a role of its own, or None."""
+        """Return why a role of its own could not fill the copy's tile, or None."""
         buffer = copy.regions[1]
         if not buffer.is_whole:
             return f"it fills a part of {buffer.buffer.name}"
@@ -93,20 +94,20 @@ class Body:
 
 @by_identity(1 << 10)
 def body(kernel: tile.Kernel, loop: tile.For, to_be_fed: bool = False) -> Body:
-    """`to_be_fed`: as if TMA made all copies from tensors."""
+    """Return the loop's statements and touches. `to_be_fed`: as if TMA made all copies from tensors."""
     alone = _alone(loop)
     return replace(alone, outside=touched_outside(kernel, loop) - shared_with(kernel, loop, to_be_fed).keys())
 
 
 @by_identity(1 << 10)
 def _alone(loop: tile.For) -> Body:
-    """The loop as if there was nothing else."""
+    """Return the loop's statements and touches, as if nothing were outside."""
     statements = scheduled(loop)
     return Body(statements, tuple(accesses(s) for s in statements), frozenset())
 
 
 def shared_with(kernel: tile.Kernel, loop: tile.For, to_be_fed: bool = False) -> dict[str, tuple[tile.For, ...]]:
-    """The tiles of which other pipelined loops have versions too, with these loops."""
+    """Return the tiles of which other pipelined loops have versions too, with these loops."""
     users = all_sharing(kernel, to_be_fed).items()
     return {
         buffer: tuple(one for one in of if one is not loop) for buffer, of in users if any(one is loop for one in of)
@@ -115,9 +116,9 @@ def shared_with(kernel: tile.Kernel, loop: tile.For, to_be_fed: bool = False) ->
 
 @by_identity(16)
 def all_sharing(kernel: tile.Kernel, to_be_fed: bool = False) -> dict[str, tuple[tile.For, ...]]:
-    """The tiles of which several pipelined loops have versions, with these loops: tiles that each of them overwrites
-    before it reads them, and that nothing else touches. What TMA fills in one of them, and counts the bytes of, it
-    fills in all."""
+    """Return the tiles of which several pipelined loops have versions, with these loops: each loop overwrites the
+    tile before it reads it, and nothing else touches it. TMA, which counts bytes, fills it in all of the loops or in
+    none."""
     loops = [s for s in pipelined_loops(kernel.body) if not pipelined_loops(s.body)]
     if len(loops) < 2:
         return {}
@@ -134,19 +135,19 @@ def all_sharing(kernel: tile.Kernel, to_be_fed: bool = False) -> dict[str, tuple
 
 
 def _is_by_itself(inside: Body, buffer: tile.Buffer, to_be_fed: bool) -> bool:
-    """Whether TMA fills the tile in this loop."""
+    """Return True if TMA fills the tile in this loop."""
     first = inside.statements[inside.users(buffer.name)[0][0]]
     return _by_tma(first) or (to_be_fed and isinstance(first, tile.TileOp) and is_load(first))
 
 
 def versions_asked(loop: tile.For) -> int | None:
-    """How many versions of each tile a schedule given by hand means; None where there is no such schedule."""
+    """Return the number of versions of each tile in a manual schedule; None without one."""
     return None if loop.stage is None else loop.num_stages or max(loop.stage) + 1
 
 
 def requested_versions(loop: tile.For, plan: RingPlan) -> int:
-    """How many versions of a ring's tiles a schedule given by hand means; 0 where there is no such schedule. What
-    hardware loads may be in flight while the statements of one stage run; what they compute is not."""
+    """Return the number of versions of a ring's tiles in a manual schedule; 0 without one. Hardware loads may be in
+    flight while the statements of one stage run; what threads compute is not."""
     if loop.stage is None:
         return 0
     statements, stages = scheduled(loop), loop.stage
@@ -159,9 +160,9 @@ Group = int | tuple[tuple[int, ...], object]
 
 
 def rings(kernel: tile.Kernel, loop: tile.For) -> tuple[RingPlan, ...]:
-    """The tiles that may have several versions, grouped by who fills and who reads them. Copies from tensors by one
-    mechanism fill one ring, each other producer its own; but producers that the loop puts into one group fill one ring,
-    and nobody else does. Tiles that several loops have versions of are in one ring in all of these, or in none."""
+    """Return the tiles that may have several versions, grouped into rings by who fills and who reads them. Copies from
+    tensors by one mechanism fill one ring, each other producer its own; producers of one group of the loop fill one
+    ring alone. Tiles with versions in several loops are in one ring in all of these, or in none."""
     inside = body(kernel, loop)
     shared = shared_with(kernel, loop)
     order = [b for b in kernel.buffers if b.name in shared]
@@ -191,13 +192,13 @@ def rings(kernel: tile.Kernel, loop: tile.For) -> tuple[RingPlan, ...]:
 
 
 def _group(loop: tile.For, inside: Body, buffer: tile.Buffer) -> Group:
-    """The group that the loop puts the tile's producer into; else by whom the tile is read, and how it is filled. What
-    is prefetched to registers is read for who uses it there: factors of one product are in one ring."""
+    """Return the loop's group of the tile's producer; else its readers, and how it is filled. A prefetch to registers
+    counts as its last use: factors of one product are in one ring."""
     producers, consumers = inside.users(buffer.name)
     statements = inside.statements
-    asked = (loop.scheduling_hints and loop.scheduling_hints.groups) or (-1,) * len(statements)
-    if asked[producers[0]] >= 0:
-        return asked[producers[0]]
+    hint_groups = (loop.scheduling_hints and loop.scheduling_hints.groups) or (-1,) * len(statements)
+    if hint_groups[producers[0]] >= 0:
+        return hint_groups[producers[0]]
     consumers = tuple(last_use_of(statements, i) if is_fragment_prefetch(statements[i]) else i for i in consumers)
     first = inside.statements[producers[0]]
     loaded = isinstance(first, tile.TileOp) and is_load(first) and len(producers) == 1
@@ -205,13 +206,13 @@ def _group(loop: tile.For, inside: Body, buffer: tile.Buffer) -> Group:
 
 
 def is_load(op: tile.TileOp) -> bool:
-    """A copy from a tensor to a shared tile."""
+    """Return True for a copy from a tensor to a shared tile."""
     return op.is_load
 
 
 def is_pipelined(loop: tile.For) -> bool:
-    """`num_stages=0` switches pipelining off. A loop around a pipelined one of which nothing is said is pipelined only
-    if it loads tiles itself: else there is nothing to start ahead."""
+    """Return True if the loop is pipelined. `num_stages=0` switches that off. By default, a loop around a pipelined one
+    is pipelined only if it loads tiles itself: else there is nothing to prefetch."""
     if loop.kind != "pipelined" or loop.num_stages == 0:
         return False
     if loop.stage is not None or loop.num_stages is not None:
@@ -220,7 +221,7 @@ def is_pipelined(loop: tile.For) -> bool:
 
 
 def pipelined_loops(body: tuple[tile.Stmt, ...]) -> tuple[tile.For, ...]:
-    """In program order: a loop before those in it."""
+    """Return the pipelined loops in program order: a loop before those in it."""
     return tuple(s for s in tile.walk(body) if isinstance(s, tile.For) and is_pipelined(s))
 
 
@@ -229,7 +230,7 @@ def _by_tma(stmt: tile.Stmt) -> bool:
 
 
 def why_not_fed(kernel: tile.Kernel, loop: tile.For, copy: tile.TileOp | None = None) -> str | None:
-    """Why this copy of the loop, or some copy of it, could not be left to a producer role, or None."""
+    """Return why a producer role could not issue this copy of the loop, or some copy of it, or None."""
     inside = body(kernel, loop, True)
     for stmt in inside.statements:
         if isinstance(stmt, tile.TileOp) and is_load(stmt) and (copy is None or copy is stmt):
@@ -240,7 +241,7 @@ def why_not_fed(kernel: tile.Kernel, loop: tile.For, copy: tile.TileOp | None = 
 
 
 def used_outside(kernel: tile.Kernel, loop: tile.For, buffer: str) -> tile.Stmt | None:
-    """The first statement outside of the loop that touches the tile: what stands deepest."""
+    """Return the first statement outside of the loop that touches the tile, the innermost one."""
 
     def found(stmts: tuple[tile.Stmt, ...]) -> tile.Stmt | None:
         for stmt in stmts:
@@ -252,8 +253,8 @@ def used_outside(kernel: tile.Kernel, loop: tile.For, buffer: str) -> tile.Stmt 
 
 
 def touched_outside(kernel: tile.Kernel, *loops: tile.For) -> frozenset[str]:
-    """Buffers that are used outside the bodies of these loops: by other statements, and in the bounds and conditions of
-    the loops and of those that they are in."""
+    """Return the buffers that are used outside the bodies of these loops: by other statements, and in bounds and
+    conditions of the loops and of those around them."""
     names: set[str] = set()
     ours = {loop.var for loop in loops}
 

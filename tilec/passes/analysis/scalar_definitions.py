@@ -1,8 +1,8 @@
-"""The binds of a pipelined loop: which are evaluated anew at each use, and which are statements of the schedule.
+"""The scalar definitions of a pipelined loop: those replayed at each use, and those that are scheduled.
 
-A bind that reads nothing the loop writes is only a name: each statement that uses it gets its value in the iteration
-which that statement works on. A bind that reads what the loop writes has its value at one time only, so it is
-scheduled like a copy; but it has no storage, so its users must run in the same stage.
+A bind that reads nothing the loop writes is only a name: each statement that uses it computes its value for its own
+iteration. A bind that reads what the loop writes has its value at one time only, so it is scheduled like a copy; but it
+has no storage, so its users must run in the same stage.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from tilec.passes.analysis.usage import expressions, reads, writes
 
 
 def replayable(body: tuple[tile.Stmt, ...]) -> tuple[bool, ...]:
-    """For each statement of a loop body, whether it is a bind that reads nothing the body writes."""
+    """Return, for each statement of a loop body, True if it is a bind that reads nothing the body writes."""
     written: set[tile.Buffer] = {buffer for stmt in body for buffer in writes(stmt)}
     return tuple(isinstance(stmt, tile.Bind) and written.isdisjoint(reads(stmt)) for stmt in body)
 
 
 def scheduled(loop: tile.For) -> tuple[tile.Stmt, ...]:
-    """The statements that a schedule places."""
+    """Return the statements that a schedule places."""
     return tuple(s for s, again in zip(loop.body, replayable(loop.body), strict=True) if not again)
 
 
 def replayed(loop: tile.For) -> tuple[tile.Bind, ...]:
-    """The binds that are evaluated anew at each use, in program order."""
+    """Return the binds that are evaluated anew at each use, in program order."""
     again = replayable(loop.body)
     return tuple(s for s, r in zip(loop.body, again, strict=True) if r and isinstance(s, tile.Bind))
 
@@ -35,8 +35,8 @@ def scheduled_binds(body: tuple[tile.Stmt, ...]) -> tuple[tile.Bind, ...]:
 
 
 def variables(body: tuple[tile.Stmt, ...]) -> dict[int, frozenset[tile.Var]]:
-    """For each statement of a loop body, by its place, the variables whose values it needs: those of the binds that
-    are replayed for it among them."""
+    """Return the variables that each statement of a loop body needs, by its place; those that its replayed binds need
+    are among them."""
     replays: dict[tile.Var, frozenset[tile.Var]] = {}
     needed = {}
     for place, (stmt, again) in enumerate(zip(body, replayable(body), strict=True)):
@@ -50,7 +50,7 @@ def variables(body: tuple[tile.Stmt, ...]) -> dict[int, frozenset[tile.Var]]:
 
 
 def users_of_binds(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Each scheduled bind with the statements that use its value, as places among the scheduled statements."""
+    """Yield each scheduled bind with the statements that use its value, as indices of scheduled statements."""
     again, needed = replayable(body), variables(body)
     places = [place for place, is_replayed in enumerate(again) if not is_replayed]
     for number, place in enumerate(places):

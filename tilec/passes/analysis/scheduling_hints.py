@@ -1,4 +1,4 @@
-"""What a loop's annotations ask of its statements: to be asynchronous or not, to wait for others, to share a ring; see
+"""Scheduling hints of a loop's statements: asynchronous or not, explicit waits, ring groups; see
 `ir.tile.SchedulingHints`."""
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Entry = TypeVar("Entry")
 
 
 def asynchronous(loop: tile.For) -> Iterator[Label | bool | None]:
-    """For each statement of the body: where somebody asks that it be asynchronous, False where it must not be, None
-    where nothing is said."""
+    """Yield, for each statement of the body, the label of the hint that makes it asynchronous, False where it must not
+    be, None without a hint."""
     flags = iter(
         loop.scheduling_hints.asynchronous
         if loop.scheduling_hints and loop.scheduling_hints.asynchronous is not None
@@ -34,7 +34,7 @@ def asynchronous(loop: tile.For) -> Iterator[Label | bool | None]:
 
 
 def honoured(part: tuple[tile.Stmt, ...], hint: Label | bool | None) -> tuple[tile.Stmt, ...]:
-    """A copy made asynchronous, or not, as it is asked for."""
+    """Apply an asynchronous hint to a copy. Errors: `async-impossible`."""
     copy = part[0]
     if hint is None or not isinstance(copy, Copy | Im2col):
         return part
@@ -57,14 +57,14 @@ def honoured(part: tuple[tile.Stmt, ...], hint: Label | bool | None) -> tuple[ti
 
 
 def data_flow(statements: Sequence[tile.Stmt], number: int) -> tuple[int, ...]:
-    """The statements further up that have written last what statement `number` reads."""
+    """Return the earlier statements that have last written what statement `number` reads."""
     last = {b.name: i for i in range(number) for b in writes(statements[i])}
     return tuple(sorted({last[b.name] for b in reads(statements[number]) if b.name in last}))
 
 
 def awaited(kernel: tile.Kernel, loop: tile.For) -> Iterator[tuple[WaitCopies, ...]]:
-    """For each statement of the body, what it has to wait for besides: what those that `sync` lists write and it does
-    not read."""
+    """Yield, for each statement of the body, the waits that `sync` adds: for what the listed statements write and it
+    does not read."""
     waits = loop.scheduling_hints.sync if loop.scheduling_hints is not None else None
     statements = scheduled(loop)
     numbers = iter(range(len(statements)))
@@ -77,13 +77,13 @@ def awaited(kernel: tile.Kernel, loop: tile.For) -> Iterator[tuple[WaitCopies, .
 
 
 def _results(kernel: tile.Kernel, stmt: tile.Stmt) -> Iterator[tile.Buffer]:
-    """What a statement writes; of a loop, what is not for itself alone, which may have versions there."""
+    """Yield what a statement writes; of a loop, only what is used outside, as the rest may have versions there."""
     used = touched_outside(kernel, stmt) if isinstance(stmt, tile.For) else frozenset()
     return (b for b in writes(stmt) if not isinstance(stmt, tile.For) or b.scope == "global" or b.name in used)
 
 
 def expanded(loop: tile.For, parts: Sequence[tuple[tile.Stmt, ...]]) -> tile.For:
-    """The loop in which each statement has become several, which leaves them in its place of a manual schedule."""
+    """Return the loop with each statement replaced by several, which share its place in a manual schedule."""
     new = replace(loop, body=tuple(s for part in parts for s in part))
     if loop.stage is None or loop.order is None:
         return new
@@ -96,8 +96,7 @@ def expanded(loop: tile.For, parts: Sequence[tuple[tile.Stmt, ...]]) -> tile.For
 
 
 def with_scheduled_bodies(stmt: tile.Stmt, each: Callable[[tile.Stmt], tuple[tile.Stmt, ...]]) -> tile.Stmt:
-    """`rewrite.with_bodies` of what becomes of each statement directly inside, where a loop's may have places in a
-    manual schedule."""
+    """Rewrite the statements directly inside one; those of a loop keep their places in a manual schedule."""
     if not isinstance(stmt, tile.For):
         return with_bodies(stmt, lambda body: map_statements(body, each))
     parts = [each(inner) for inner in stmt.body]
@@ -110,8 +109,8 @@ def repeated(entries: tuple[Entry, ...], counts: list[int]) -> tuple[Entry, ...]
 
 
 def split(scheduling_hints: tile.SchedulingHints | None, counts: list[int]) -> tile.SchedulingHints | None:
-    """The hints for a body in which statement i has become counts[i], the last of them in its group. What `sync` says
-    is there as statements."""
+    """Return the hints for a body in which statement i has become counts[i]; the last of them is in its group. Waits of
+    `sync` are statements by now."""
     if scheduling_hints is None:
         return None
     asynchronous, groups = scheduling_hints.asynchronous, scheduling_hints.groups

@@ -1,4 +1,4 @@
-"""Variables replaced by expressions, and buffers called by other names, in statements."""
+"""Substitute variables and rename buffers in statements."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tilec.ir.rewrite import map_declared, map_expressions, rewrite, rewrite_exp
 
 
 def substitute_stmt(stmt: tile.Stmt, values: Mapping[tile.Var, tile.Expr]) -> tile.Stmt:
-    """The statement with variables replaced in every expression. Those that it declares get another name, where they
-    are replaced by one: a nest over threads stays one where their index is replaced by an expression of it. A statement
-    of its own even where nothing is replaced: who writes one in two places has two."""
+    """Replace variables in every expression of the statement. A variable that it declares is renamed where it is
+    replaced by another variable, else kept: a nest over threads stays one. The result is always a new statement, so
+    that a caller may place it twice."""
 
     def declared(var: tile.Var) -> tile.Var:
         named = values.get(var, var)
@@ -27,7 +27,7 @@ def substitute_stmt(stmt: tile.Stmt, values: Mapping[tile.Var, tile.Expr]) -> ti
 
 
 def renamed(stmt: tile.Stmt, names: Mapping[str, str]) -> tile.Stmt:
-    """The statement on buffers of other names."""
+    """Rename buffers in the statement."""
 
     def buffer(old: tile.Buffer) -> tile.Buffer:
         return replace(old, name=names[old.name]) if old.name in names else old

@@ -1,7 +1,7 @@
-"""Which accesses to a tensor must keep their order, because they may meet in one place.
+"""Tensors whose accesses must keep their order, because two may reach one element.
 
-TMA writes when it likes: a store through it would have to be waited for in full before another one to the same place.
-So it is left to tensors of which every place is written by one statement, once.
+TMA writes are asynchronous: a store would have to be waited for in full before another one to the same element. So TMA
+is left to tensors of which every element is written by one statement, once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class _Iterations:
-    """A variable whose values tell the iterations of a loop apart: `step` from one to the next, `count` of them (None:
-    any number). A `while` has no such variable."""
+    """A variable that distinguishes the iterations of a loop: `step` from one to the next, `count` of them (None:
+    unknown). A `while` has no such variable."""
 
     var: str
     step: int = 1
@@ -26,8 +26,8 @@ class _Iterations:
 
 
 def ordered_tensors(kernel: tile.Kernel) -> frozenset[str]:
-    """Tensors whose accesses must keep their order: written in one place and touched in another, or again and again in
-    what may be the same place."""
+    """Return the tensors whose accesses must keep their order: written by one statement and touched by another, or
+    written repeatedly, perhaps in the same place."""
     places: dict[str, int] = {}
     written: set[str] = set()
     scattered: set[str] = set()
@@ -49,7 +49,7 @@ def ordered_tensors(kernel: tile.Kernel) -> frozenset[str]:
             is_commuting = isinstance(stmt, tile.TileOp) and stmt.commutes
             if is_commuting:  # additions to one place may come in any order
                 touched = tuple(dict.fromkeys(touched))
-            if isinstance(stmt, Scatter4):  # of rows named twice it says no more either
+            if isinstance(stmt, Scatter4):  # rows named twice have no order either
                 is_commuting = True
                 touched = tuple(b for b in touched if b.name not in scattered)
                 scattered.update(b.name for b in writes(stmt))
@@ -84,7 +84,7 @@ def _distinguishing(stmt: tile.For | tile.If | tile.While) -> tuple[_Iterations,
 def _moves(
     stmt: tile.Stmt, tensor: tile.Buffer, loops: tuple[_Iterations, ...], values: Mapping[tile.Var, tile.Expr]
 ) -> bool:
-    """Whether what the statement writes of the tensor is another place in each iteration of these loops."""
+    """Return True if the statement writes another part of the tensor in each iteration of these loops."""
     if not isinstance(stmt, tile.TileOp) or tensor.strides is not None:  # strides may make rows overlap
         return False
     regions = [r for r in stmt.regions if r.buffer == tensor]
@@ -94,10 +94,10 @@ def _moves(
 def _distinguished(
     region: tile.Region, loops: tuple[_Iterations, ...], values: Mapping[tile.Var, tile.Expr]
 ) -> set[str]:
-    """The variables of which no two values give boxes that overlap, whatever the values of the others.
+    """Return the variables of which no two values give boxes that overlap, whatever the values of the others.
 
-    Along one dimension the box starts at a sum of multiples of variables. Taken by the length of their steps, each
-    must step over all that the shorter ones reach, as the digits of a number do.
+    Along one dimension the box starts at a sum of multiples of variables. Sorted by step, each must step over the whole
+    range of the smaller ones, as the digits of a number do.
     """
     found: set[str] = set()
     for start, extent in zip(region.start, region.extent, strict=True):

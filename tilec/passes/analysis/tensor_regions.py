@@ -1,8 +1,8 @@
-"""Which parts of a tensor the statements of a loop touch, and how many iterations apart they may touch the same.
+"""Boxes of tensors that the statements of a loop touch, and the iterations between touches of the same element.
 
-Along each dimension an access is an interval that moves on by so many elements an iteration; what does not change while
-the loop runs, as a block's index, is compared as it is written. Boxes of two accesses are apart if they are in one
-dimension. Whatever is not understood may be anywhere.
+Along each dimension an access is an interval that moves by a constant each iteration; invariants, as a block's index,
+are compared as expressions. Two boxes are disjoint if they are in one dimension. An access that is not understood may
+be anywhere.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Along one dimension: the first and the last place relative to `fixed`, which does not change in the loop, and to
-    `coefficient` times the loop's variable."""
+    """The first and last index along one dimension, relative to `fixed`, a sum of invariants, and to `coefficient`
+    times the loop's variable."""
 
     coefficient: int
     fixed: frozenset[tuple[tile.Expr, int]]
@@ -31,26 +31,24 @@ class Side:
 
 
 Box = tuple[Side, ...]
-"""One access; without any side it may be anywhere."""
+"""One access; without sides it may be anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What a statement reads and writes of each tensor, by name."""
+    """The boxes of each tensor that a statement reads and writes, by name."""
 
     reads: Mapping[str, tuple[Box, ...]]
     writes: Mapping[str, tuple[Box, ...]]
 
 
 class Regions:
-    """Of the statements of a loop, `body` with all that is nested in it."""
+    """Finds the boxes of the statements of a loop, with all that is nested in them."""
 
     def __init__(self, loop: tile.For) -> None:
         self.loop, self.count = loop, static_trip_count(loop)
         self.values: dict[tile.Var, tile.Expr] = {}  # of binds that read nothing
-        self.inner: set[tile.Var] = {
-            tile.THREAD
-        }  # the variables that may have several values in an iteration or in two
+        self.inner: set[tile.Var] = {tile.THREAD}  # variables that are no invariants
         for stmt in tile.walk(loop.body):
             match stmt:
                 case tile.Bind(var=var, value=value):
@@ -79,7 +77,7 @@ class Regions:
         return Touched(reads, writes)
 
     def accesses(self, stmt: tile.Stmt, ranges: dict[tile.Var, Interval]) -> Iterator[tuple[bool, tile.Buffer, Box]]:
-        """Each access to a tensor, and whether it writes."""
+        """Yield each access to a tensor, with True if it writes."""
         for expr in expressions(stmt):
             for part in tile.walk_expr(expr):
                 if isinstance(part, tile.Load) and part.buffer.scope == "global":
@@ -108,7 +106,8 @@ class Regions:
         return self.box(tile.Region(buffer, tuple(indices), (1,) * len(indices)), ranges)
 
     def box(self, region: tile.Region, ranges: Mapping[tile.Var, Interval]) -> Box:
-        """Where strides are given, rows may overlap, and elements of less than a byte share one."""
+        """Return the box of a region; unknown for elements of less than a byte, which share one. Where strides are
+        given, rows may overlap."""
         if region.buffer.dtype.bits < 8 or region.buffer.lanes != 1:
             return ()
         sides = tuple(
@@ -132,7 +131,7 @@ class Regions:
         return Side(coefficient, frozenset(fixed), first, last)
 
     def is_fixed(self, expr: tile.Expr) -> bool:
-        """Whether it has one value while the loop runs."""
+        """Return True if the expression is invariant in the loop."""
         parts = tuple(tile.walk_expr(expr))
         moving = (part == self.loop.var or part in self.inner for part in parts if isinstance(part, tile.Var))
         return not any(moving) and not any(isinstance(part, tile.Load | tile.Call | tile.Ptx) for part in parts)
@@ -140,8 +139,8 @@ class Regions:
     # ---- how far apart ----
 
     def distance(self, one: Sequence[Box], other: Sequence[Box], least: int) -> int | None:
-        """The smallest number of iterations, `least` or more, by which `other` may come later than `one` to the same
-        place; None if there is none."""
+        """Return the smallest number of iterations, `least` or more, after which `other` may reach an element of `one`;
+        None if it never does."""
         found = (self._distance(a, b, least) for a in one for b in other)
         return min((d for d in found if d is not None), default=None)
 
@@ -153,13 +152,13 @@ class Regions:
         return int(first) if first <= last else None
 
     def _iterations(self, a: Side, b: Side) -> Interval:
-        """How many iterations later b may meet a, in this dimension."""
+        """Return the interval of iterations after which b may reach a, in this dimension."""
         if a.fixed != b.fixed:
             return UNKNOWN
         if a.coefficient != b.coefficient:
             a, b = self._folded(a), self._folded(b)
         step = a.coefficient * self.loop.step
-        low, high = a.first - b.last, a.last - b.first  # of the way that b has gone meanwhile
+        low, high = a.first - b.last, a.last - b.first  # of the distance that b moves meanwhile
         if step == 0:
             return UNKNOWN if low <= 0 <= high else (math.inf, -math.inf)
         if step < 0:
@@ -170,7 +169,7 @@ class Regions:
         )
 
     def _folded(self, side: Side) -> Side:
-        """The same, with all that the loop's variable adds as part of the interval."""
+        """Return the side with the loop variable's range added to its interval."""
         low, high = (side.coefficient * bound for bound in self.ranges.get(self.loop.var, UNKNOWN)) if (
             side.coefficient
         ) else (0.0, 0.0)  # fmt: skip
@@ -178,7 +177,7 @@ class Regions:
 
 
 def _in_line(sides: Box, strides: Sequence[object]) -> Box:
-    """A box of a tensor with strides as an interval of its memory."""
+    """Return a box of a tensor with strides as an interval of its memory."""
     if not all(isinstance(stride, int) and stride > 0 for stride in strides):
         return ()
     coefficient, first, last = 0, 0.0, 0.0

@@ -1,4 +1,4 @@
-"""Comparisons solved for a loop's variable: below a threshold they have one value, from there on the other."""
+"""Solve comparisons for a loop's variable: below a threshold they have one value, above it the other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REFUTES: dict[str, tile.BinaryOp] = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "
 
 
 def threshold(var: tile.Var, factor: int, rest: Affine) -> tile.Expr:
-    """factor · var + rest < 0, solved for the variable."""
+    """Solve factor · var + rest < 0 for the variable."""
     if factor == 0:
         return tile.Binary("lt", _sum(rest, 1, 0), tile.integer(0), BOOL)
     by = tile.integer(abs(factor))
@@ -29,15 +29,15 @@ def _sum(form: Affine, factor: int, extra: int) -> tile.Expr:
 
 
 def below_zero(op: str, a: tile.Expr, b: tile.Expr) -> Affine:
-    """The sum that is below 0 where the comparison holds."""
+    """Return the sum that is negative where the comparison holds."""
     left, right = (a, b) if op in ("lt", "le") else (b, a)
     form = affine(tile.Binary("sub", left, right, INT32))
     return form if op in ("lt", "gt") else replace(form, constant=form.constant - 1)
 
 
 def limit(comparison: tile.Binary, var: tile.Var, moving: frozenset[tile.Var]) -> tile.Binary | None:
-    """A comparison that changes its value once as the loop goes on, as `var < …` or `var >= …`. `moving` are variables
-    that other statements of the loop set."""
+    """Return the comparison as `var < …` or `var >= …`, if it changes its value once in the loop, else None. `moving`
+    are variables that other statements of the loop set."""
     if comparison.op not in tile.COMPARISONS[:4] or comparison.a.dtype != INT32:
         return None
     form = below_zero(comparison.op, comparison.a, comparison.b)

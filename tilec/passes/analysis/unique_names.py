@@ -1,4 +1,4 @@
-"""Names in tile IR: each stands for one thing."""
+"""Unique names in tile IR."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tilec.support.records import dataclass
 
 @dataclass(slots=True)
 class UniqueNames:
-    """Hands out each name once: `i`, then `i_1`, `i_2`."""
+    """Gives out each name once: `i`, then `i_1`, `i_2`."""
 
     taken: set[str] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=dict)
-    """The last number behind each name that was handed out: those below stay taken."""
+    """The last number given out behind each name: those below stay taken."""
 
     def take(self, name: str) -> str:
         candidate, count = name, self.counts.get(name, 0)
@@ -30,22 +30,22 @@ class UniqueNames:
 
 
 def with_unique_names(kernel: tile.Kernel) -> tile.Kernel:
-    """The kernel, each of whose variables has a name of its own, so that a pass may write a statement in two places
-    and need not look for names: in the order of the text, what comes first keeps its name. The kernel itself where
-    nothing is declared twice."""
+    """Give each variable of the kernel a name of its own, so that a pass may write a statement in two places. In
+    program order, the first declaration keeps its name. Return the kernel itself where nothing is declared twice."""
     names = UniqueNames({d.name for d in (*kernel.params, *kernel.buffers, *kernel.block_vars)})
     body = _body(kernel.body, names, {})
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
 def _body(body: tuple[tile.Stmt, ...], names: UniqueNames, renamed: dict[str, str]) -> tuple[tile.Stmt, ...]:
-    """A list of statements, itself where nothing in it is renamed. What is goes into `renamed`."""
+    """Rename in a list of statements, and record new names in `renamed`. Return the list itself where nothing
+    changes."""
     made = list(body)
     for at in range(len(made)):
         stmt = made[at] = _stmt(made[at], names, renamed)
         if tile.bodies(stmt):
             continue
-        for declared in tile.declared(stmt):  # what stands behind it sees the variable; its own value does not
+        for declared in tile.declared(stmt):  # visible in later statements, not in its own value
             if (own := _own(declared, names, renamed)) != declared:
                 made[at] = map_declared(stmt, {declared: own}.__getitem__)
                 made[at + 1 :] = (substitute_stmt(s, {declared: own}) for s in made[at + 1 :])
@@ -53,7 +53,7 @@ def _body(body: tuple[tile.Stmt, ...], names: UniqueNames, renamed: dict[str, st
 
 
 def _stmt(stmt: tile.Stmt, names: UniqueNames, renamed: dict[str, str]) -> tile.Stmt:
-    """A statement, with what is declared in it."""
+    """Rename in a statement, with all that is declared in it."""
     if not tile.bodies(stmt):
         return stmt
     own = {var: var if var == tile.THREAD else _own(var, names, renamed) for var in tile.declared(stmt)}
@@ -66,7 +66,7 @@ def _stmt(stmt: tile.Stmt, names: UniqueNames, renamed: dict[str, str]) -> tile.
 
 
 def _own(var: tile.Var, names: UniqueNames, renamed: dict[str, str]) -> tile.Var:
-    """What a variable that is declared here is called."""
+    """Return the variable under its unique name."""
     name = names.take(var.name)
     if name == var.name:
         return var
@@ -75,6 +75,6 @@ def _own(var: tile.Var, names: UniqueNames, renamed: dict[str, str]) -> tile.Var
 
 
 def _within(body: tuple[tile.Stmt, ...], own: Mapping[tile.Var, tile.Var]) -> tuple[tile.Stmt, ...]:
-    """What variables of these names are visible in; another body wherever one has a new name."""
-    moved = {old: new for old, new in own.items() if old != new}
-    return tuple(substitute_stmt(s, dict(moved)) for s in body) if moved else body
+    """Substitute the renamed variables in a body."""
+    renamed_variables = {old: new for old, new in own.items() if old != new}
+    return tuple(substitute_stmt(s, dict(renamed_variables)) for s in body) if renamed_variables else body

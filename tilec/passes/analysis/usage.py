@@ -1,4 +1,4 @@
-"""What statements read and write: per statement as lists of buffers, per kernel as the direction of each tensor."""
+"""Reads and writes of statements, as buffers, and of kernels, as the direction of each tensor."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from tilec.support.memo import by_identity
 Direction = Literal["in", "out", "inout"]
 
 _KEPT = 1 << 14
-"""Statements whose buffers are remembered: every pass asks for them again, and most statements go through unchanged."""
+"""Statements whose buffers are cached: every pass asks for them again, and most statements stay as they are."""
 
 
 def usage(kernel: tile.Kernel) -> dict[str, Direction]:
-    """For each tensor parameter in order: `in` is never written, `out` is never read. An unused tensor is `in`."""
+    """Return the direction of each tensor parameter in order: `in` is never written, `out` is never read. An unused
+    tensor is `in`."""
     body = kernel.body
     read = {b.name for stmt in body for b in reads(stmt)}
     written = {b.name for stmt in body for b in writes(stmt)}
@@ -29,24 +30,24 @@ def usage(kernel: tile.Kernel) -> dict[str, Direction]:
 
 @by_identity(_KEPT)
 def reads(stmt: tile.Stmt) -> tuple[tile.Buffer, ...]:
-    """Every buffer that the statement, or one inside it, may read; each once, in program order."""
+    """Return every buffer that the statement, or one inside it, may read; each once, in program order."""
     return tuple(dict.fromkeys(_reads(stmt)))
 
 
 @by_identity(_KEPT)
 def writes(stmt: tile.Stmt) -> tuple[tile.Buffer, ...]:
-    """Every buffer that the statement, or one inside it, may write; each once, in program order."""
+    """Return every buffer that the statement, or one inside it, may write; each once, in program order."""
     return tuple(dict.fromkeys(_writes(stmt)))
 
 
 def never_read(kernel: tile.Kernel) -> frozenset[str]:
-    """The tiles of which nobody cares what is in them: the order in which they are written does not matter."""
+    """Return the shared tiles and fragments that are never read: the order of writes to them does not matter."""
     read = {buffer for stmt in kernel.body for buffer in reads(stmt)}
     return frozenset(b.name for b in kernel.buffers if b.scope in ("shared", "fragment") and b not in read)
 
 
 def expressions(stmt: tile.Stmt) -> Iterator[tile.Expr]:
-    """The expressions of the statement itself, without those of statements inside it."""
+    """Yield the expressions of the statement itself, without those of statements inside it."""
     match stmt:
         case tile.TileOp(regions=regions):
             for region in regions:

@@ -1,1 +1,2 @@
-"""Where tiles lie and what moves them: mechanisms of copies and products, registers, orders of bytes, tensor memory."""
+"""Mechanisms of copies and products, and layouts of tiles: registers, byte order in shared memory, tensor memory. What
+blocks and schedules need does not belong here."""

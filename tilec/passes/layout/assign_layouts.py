@@ -1,8 +1,8 @@
 """Give every tile a layout: registers for fragments, byte order for shared tiles.
 
-Fragment layouts spread from where they are fixed (accumulators) along elementwise nests, reductions and copies;
-what nothing fixes gets the coalesced layout. A statement that needs another one gets it through shared memory
-(`layout.convert_layouts`).
+Fragment layouts spread from where they are fixed (accumulators) along elementwise nests, reductions and copies. A
+fragment that nothing fixes gets the coalesced layout. A statement that needs another layout gets its fragment through
+shared memory (`layout.convert_layouts`).
 """
 
 from __future__ import annotations
@@ -61,10 +61,9 @@ from tilec.support.source import Span
 
 @dataclass(frozen=True, slots=True)
 class LayoutAssignment:
-    """A layout assignment: a kernel whose tiles all have layouts, by buffer name; `conversions` are those that had to
-    be put in for it. Where the kernel itself shares its work out, `roles` are its own (`explicit_roles.split_roles`),
-    each laid out as a kernel of its own, and `versions` says how many there are of a tile of which statements name
-    one."""
+    """A kernel whose tiles all have layouts, by buffer name. `conversions` are the copies through shared memory that
+    the layouts need. A kernel with explicit roles has one assignment per role in `roles`
+    (`explicit_roles.split_roles`). `versions` counts the versions of each tile whose statements name one."""
 
     kernel: tile.Kernel
     form: Form
@@ -74,29 +73,32 @@ class LayoutAssignment:
     roles: tuple[RoleAssignment, ...] = ()
     versions: tuple[tuple[str, int], ...] = ()
     why_alike: str | None = None
-    """Why no warps have roles (`kernel_form.FormChoice`)."""
+    """The reason why no warps have roles (`kernel_form.FormChoice`)."""
     has_one_loader: bool = False
-    """Whether one of the threads that compute begins the loads of loops by TMA (`select_mechanisms`)."""
+    """True if one of the computing threads issues the TMA loads of loops (`select_mechanisms`)."""
 
     @property
     def kernels(self) -> tuple[LayoutAssignment, ...]:
-        """Those whose statements run: the roles', or this one alone."""
+        """Return the assignments whose statements run: those of the roles, or this one alone."""
         return tuple(part.assignment for part in self.roles) or (self,)
 
     @property
     def block_threads(self) -> int:
-        """Those of a block, with the warpgroup that loads for the others."""
+        """Count the threads of a block, the producer warpgroup included."""
         return self.kernel.threads + (WARPGROUP_THREADS if self.form == "warp_specialised" else 0)
 
     def nest_layout(self, nest: tile.Parallel) -> Fragment:
-        """The layout that a parallel nest sweeps: the one it asks for; that of a fragment it indexes with all its
-        variables; with fragments of fewer dimensions, one in which each thread has what it needs of them, and those
-        that have the same share the rest, unless the nest sets such a fragment; else coalesced."""
+        """Return the layout in which a parallel nest runs: see `find_nest_layout`."""
         return nest_layout(nest, self.kernel.threads, self.fragments)
 
 
 def nest_layout(nest: tile.Parallel, threads: int, fragments: Mapping[str, Fragment]) -> Fragment:
-    """The layout that a parallel nest sweeps, with its fragments in these: see `LayoutAssignment.nest_layout`."""
+    """Return the layout in which a parallel nest runs, given the layouts of its fragments.
+
+    It is the layout that the nest asks for; else that of a fragment indexed by all variables of the nest. With
+    fragments of fewer dimensions, each thread runs the iterations of its elements, and threads with the same elements
+    divide the rest, unless the nest stores to such a fragment. Otherwise it is the coalesced layout.
+    """
     if nest.is_per_thread:
         return per_thread(threads, nest.extents[1:])
     if nest.layout is not None:
@@ -120,7 +122,7 @@ def nest_layout(nest: tile.Parallel, threads: int, fragments: Mapping[str, Fragm
 
 @dataclass(frozen=True, slots=True)
 class RoleAssignment:
-    """A role that the kernel itself makes: its first warp, and its work."""
+    """An explicit role: its first warp, and the layouts of its statements."""
 
     name: str
     first_warp: int
@@ -129,19 +131,19 @@ class RoleAssignment:
 
 
 def assign(selected: Selected, mistakes: Mistakes = AT_ONCE) -> LayoutAssignment:
-    """Where fragments must pass through shared memory, products whose warps may share them out in another way do so if
-    less has to pass then: one product after the other, in the order of the text."""
+    """Assign layouts, and choose the warp partition of open products so that fewer bytes pass through shared memory.
+    Products are tried one after the other, in program order."""
     best = in_registers(selected, mistakes)
     for at, product in enumerate(_open_products(selected.kernel)):
         if not best.conversions or mistakes.met:
             break
         for policy in POLICIES:
-            again = _with_policy(selected, at, policy)
-            if again is None or policy == product.policy:
+            changed = _with_policy(selected, at, policy)
+            if changed is None or policy == product.policy:
                 continue
-            assignment = in_registers(again)
+            assignment = in_registers(changed)
             if _converted(assignment) < _converted(best):
-                best, selected = assignment, again
+                best, selected = assignment, changed
     return replace(best, shared=shared_layouts([best], selected, mistakes))
 
 
@@ -149,13 +151,13 @@ POLICIES: tuple[Policy, ...] = ("full_row", "full_col")
 
 
 def _open_products(kernel: tile.Kernel) -> list[Gemm]:
-    """Those of which the text does not say that whole rows or columns go to each warp."""
+    """Return the products for which the kernel does not ask for whole rows or columns per warp."""
     products = (s for s in tile.walk(kernel.body) if isinstance(s, Gemm) and s.via != "tcgen05")
     return [s for s in products if s.policy == "square" or s.open is not None]
 
 
 def _with_policy(selected: Selected, at: int, policy: Policy) -> Selected | None:
-    """The kernel in which that product shares its accumulator out so; None where its instruction could not."""
+    """Return the kernel with product `at` partitioned by `policy`, or None where the instruction does not allow it."""
     product = _open_products(selected.kernel)[at]
     changed = replace(product, policy=policy, open=True)
     threads = selected.kernel.threads
@@ -171,8 +173,8 @@ def _converted(assignment: LayoutAssignment) -> int:
 
 
 def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> LayoutAssignment:
-    """The kernel with the layouts of its fragments."""
-    # An operation that is written as several nests has the same variables in each.
+    """Assign layouts to fragments, and insert the conversions that they need."""
+    # An operation that became several nests has the same variables in each.
     kernel = with_unique_names(_with_digits(selected.kernel, mistakes))
     conversions: list[Conversion] = []
     known: _Uses = {}
@@ -197,7 +199,7 @@ def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> LayoutAssi
 
 
 def _stored_as_it_lies(kernel: tile.Kernel, fragments: Mapping[str, Fragment]) -> tile.Kernel:
-    """The kernel in which no sum goes by stmatrix that something else, a person or a nest, gave its layout."""
+    """Copy by registers instead of stmatrix where the source does not have an accumulator's layout."""
     for stmt in tile.walk(kernel.body):
         if isinstance(stmt, Copy) and stmt.via == "stmatrix" and not is_accumulator(fragments[stmt.source.buffer.name]):
             kernel = replace(kernel, body=rewritten(kernel.body, stmt, (replace(stmt, via="registers"),)))
@@ -205,8 +207,7 @@ def _stored_as_it_lies(kernel: tile.Kernel, fragments: Mapping[str, Fragment]) -
 
 
 def _with_digits(kernel: tile.Kernel, mistakes: Mistakes) -> tile.Kernel:
-    """The kernel without those layouts that a person gives and that cannot be; nests whose layouts are no digits run
-    over threads and numbers instead."""
+    """Drop given layouts that are impossible, and rewrite nests whose layout is not one of mixed-radix digits."""
     pinned = []
     for given in kernel.layouts:
         with mistakes.caught():
@@ -226,8 +227,8 @@ def _with_digits(kernel: tile.Kernel, mistakes: Mistakes) -> tile.Kernel:
 
 
 def _without_conflict(kernel: tile.Kernel, stmt: tile.Stmt, error: CompileError, mistakes: Mistakes) -> tile.Kernel:
-    """The kernel without a statement that cannot have its operands. Where something wrong was to give these their
-    layouts, nothing is known of them."""
+    """Replace a statement that cannot have its operands. The error is dropped where a refused statement already left an
+    operand without a layout."""
     lost = {r.buffer for s in tile.walk(kernel.body) if isinstance(s, tile.TileOp) and is_refused(s) for r in s.regions}
     if not any(b.scope == "fragment" and b in lost for b in (*reads(stmt), *writes(stmt))):
         mistakes.add(error)
@@ -238,8 +239,8 @@ def _without_conflict(kernel: tile.Kernel, stmt: tile.Stmt, error: CompileError,
 def shared_layouts(
     kernels: list[LayoutAssignment], selected: Selected, mistakes: Mistakes = AT_ONCE
 ) -> dict[str, SharedLayout]:
-    """Each alias group, that is each tile with its versions, by the cheapest layout for all that reaches it, in any of
-    the kernels that have it."""
+    """Choose the cheapest layout of each shared tile for all its accesses, in all kernels that have the tile. Its
+    versions have the same layout."""
     tiles = list(dict.fromkeys(b for assignment in kernels for b in assignment.kernel.buffers if b.scope == "shared"))
     accesses: dict[str, list[Access]] = {b.name: [] for b in tiles}
     for assignment in kernels:
@@ -256,7 +257,7 @@ def shared_layouts(
 
 
 def _asked_for(pinned: tile.Pinned, accesses: list[Access], mistakes: Mistakes) -> SharedLayout:
-    """The layout that a person gives a shared tile, if all that reaches it can."""
+    """Return the layout that the kernel gives a shared tile, and refuse it where an access does not allow it."""
     if isinstance(pinned.layout, tile.Placement):
         layout = placed(pinned.layout, pinned.buffer.dtype.bytes)
     else:
@@ -281,14 +282,14 @@ _WANTED = {
     "tma": f"TMA needs rows, with or without a swizzle of 32, 64 or 128 bytes, of at most {MAX_BOX} elements",
     "matrix": "ldmatrix and stmatrix need 16 bytes of a row together",
 }
-"""By what reaches a tile, what it needs of its layout."""
+"""The layouts that an access pattern needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A use of a fragment in a nest: which loop variable indexes each of its dimensions, and how many of its values
-    share an element there (`x[i, j // 2]`: two). `dims` None: its elements are not those of the loop. `is_reshaped`:
-    they are, in the same order, but in another shape."""
+    """A use of a fragment in a nest. `dims` are the loop variables that index its dimensions, by number; None if the
+    elements are not those of the loop. `by` counts the values of each variable that share an element (`x[i, j // 2]`:
+    two). `is_reshaped`: the elements are those of the loop, in the same order but in another shape."""
 
     buffer: tile.Buffer
     indices: tuple[tile.Expr, ...]
@@ -299,7 +300,7 @@ class Use:
 
 
 def fragment_uses(nest: tile.Parallel) -> Iterator[Use]:
-    """Each use of a fragment, what is stored first."""
+    """Yield each use of a fragment in the nest; in a statement, the stored fragment comes first."""
     place = {var: i for i, var in enumerate(nest.vars)}
 
     def use(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], stored: bool = False) -> Use:
@@ -331,15 +332,15 @@ def fragment_uses(nest: tile.Parallel) -> Iterator[Use]:
 
 
 def _in_order(nest: tile.Parallel, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> bool:
-    """Whether the nest goes through the elements in their order, though it has another shape."""
+    """Return True if the nest visits the elements in their order, though it has another shape."""
     if nest.is_per_thread or math.prod(nest.extents) != math.prod(buffer.shape):
         return False
     return indices == moved(replace(buffer, extents=nest.extents), buffer, nest.vars)
 
 
 def deciding_uses(nest: tile.Parallel) -> list[Use]:
-    """Those that say which thread runs what, of one value per element first. One element that is only read does not:
-    each thread has a copy of it, as of a variable."""
+    """Return the uses that decide which thread runs an iteration, those of one value per element first. A single
+    element that is only read does not decide: each thread has a copy."""
     return _deciding(list(fragment_uses(nest)))
 
 
@@ -351,12 +352,12 @@ def _deciding(all_uses: list[Use]) -> list[Use]:
 
 
 _Uses = dict[Same[tile.Parallel], tuple[list[Use], list[Use]]]
-"""Of each nest, by identity: itself, its uses of fragments, and the deciding ones."""
+"""The uses of fragments of each nest, by identity, and the deciding ones."""
 
 
 class _Fragments:
-    def __init__(self, kernel: tile.Kernel, met: _Uses) -> None:
-        self.kernel, self.met = kernel, met
+    def __init__(self, kernel: tile.Kernel, nest_uses: _Uses) -> None:
+        self.kernel, self.nest_uses = kernel, nest_uses
         self.known: dict[str, tuple[Fragment, Span]] = {}
         self.everywhere = everywhere(kernel)
 
@@ -372,7 +373,7 @@ class _Fragments:
                 self.known[pinned.buffer.name] = (digits(pinned.layout, self.kernel.threads), pinned.span)
         for stmt in stmts:
             if isinstance(stmt, tile.TileOp) and (isinstance(stmt, Gemm) or stmt.via == "tcgen05"):
-                self.spread(stmt)  # what the hardware wants comes before all else
+                self.spread(stmt)  # hardware layouts come first
         while True:
             before = len(self.known)
             for stmt in stmts:
@@ -387,25 +388,25 @@ class _Fragments:
             unknown = [b for b in fragments if b.name not in self.known]
             if not unknown:
                 return {name: layout for name, (layout, _) in self.known.items()}
-            # The tile with the most dimensions fixes those that are its projections, and one of which several elements
-            # come from one of another tile fixes that.
+            # The tile with the most dimensions fixes its projections; of two, the larger fixes the one that shares its
+            # elements.
             first = max(unknown, key=lambda b: (len(b.shape), math.prod(b.shape)))
             vector = widths.of_fragment(first, stmts, self.kernel.threads)
             self.known[first.name] = (row_major(first.shape, self.kernel.threads, vector), first.span)
 
     def fix(self, buffer: tile.Buffer, layout: Fragment, stmt: tile.Stmt) -> None:
-        """The statement needs the buffer in this layout."""
+        """Give the buffer this layout, or raise a conflict."""
         _, origin = self.known.setdefault(buffer.name, (layout, stmt.span))
         if self.differs(buffer, layout):
             raise Conflict(stmt, buffer, origin)
 
     def fix_exactly(self, buffer: tile.Buffer, layout: Fragment, stmt: tile.Stmt) -> None:
-        """The same where an instruction counts on these very digits: a person may have said them in others."""
+        """Give the buffer this layout digit by digit: an equal one that the kernel gives may have other digits."""
         self.fix(buffer, layout, stmt)
         self.known[buffer.name] = layout, self.known[buffer.name][1]
 
     def differs(self, buffer: tile.Buffer, layout: Fragment | None) -> bool:
-        """Whether the buffer is known to lie in another way; None is one that nothing has."""
+        """Return True if the buffer has another layout. `layout` None is one that no buffer has."""
         found = self.get(buffer)
         if found is None or layout is None:
             return layout is None
@@ -452,7 +453,7 @@ class _Fragments:
                 pass
 
     def add(self, nest: tile.Parallel) -> None:
-        """The reducers that a nest adds to, once it is known how the nest runs."""
+        """Fix the layouts of the reducers that a nest adds to, once the layout of the nest is known."""
         stores = list(additions(nest))
         if not stores or any(use.buffer.name not in self.known for use in fragment_uses(nest)):
             return
@@ -484,7 +485,7 @@ class _Fragments:
         return layout
 
     def copy(self, op: tile.TileOp) -> None:
-        """Element by element: what one thread has of one fragment it has of the others."""
+        """Give all fragments of an elementwise operation the same layout."""
         for region in op.regions:
             if region.buffer.scope == "fragment" and not region.is_whole:
                 raise Conflict(op, region.buffer, region.buffer.span)
@@ -494,9 +495,9 @@ class _Fragments:
     def alike(self, op: tile.TileOp, source: tile.Buffer, destination: tile.Buffer) -> None:
         if "tmem" in (source.scope, destination.scope):
             assert isinstance(op, Copy)
-            held = copied_layout(op, self.kernel.threads)
-            assert held is not None, "a tile that no warps can reach"
-            self.fix_exactly(destination if source.scope == "tmem" else source, held, op)
+            tensor_layout = copied_layout(op, self.kernel.threads)
+            assert tensor_layout is not None, "a tile that no warps can reach"
+            self.fix_exactly(destination if source.scope == "tmem" else source, tensor_layout, op)
         if source.scope != "fragment" or destination.scope != "fragment":
             return
         if source.shape != destination.shape:
@@ -525,19 +526,19 @@ class _Fragments:
             self.sweep(nest, [use for use in uses if use.dims is None or use in whole], None)
 
     def uses(self, nest: tile.Parallel) -> tuple[list[Use], list[Use]]:
-        """Its uses of fragments, and those that say which thread runs what: they are asked for again and again."""
-        if Same(nest) not in self.met:
+        """Return the uses of fragments of a nest and the deciding ones, cached."""
+        if Same(nest) not in self.nest_uses:
             uses = list(fragment_uses(nest))
-            self.met[Same(nest)] = uses, _deciding(uses)
-        return self.met[Same(nest)]
+            self.nest_uses[Same(nest)] = uses, _deciding(uses)
+        return self.nest_uses[Same(nest)]
 
     def moved(self, uses: list[Use], whole: Fragment) -> int:
-        """The bytes of the fragments that lie in another way than a nest with this layout needs them."""
+        """Count the bytes of the fragments whose layout is not the one that a nest of layout `whole` needs."""
         conflicting = {use.buffer for use in uses if use.dims is None or self.differs(use.buffer, _needed(use, whole))}
         return sum(buffer.bytes for buffer in conflicting)
 
     def sweep(self, nest: tile.Parallel, uses: list[Use], whole: Fragment | None) -> None:
-        """The nest runs in this layout."""
+        """Run the nest in this layout: fix the layouts of its fragments, or raise a conflict."""
         conflicting: list[Use] = []
         for use in uses:
             if use.dims is None or whole is None:
@@ -554,8 +555,8 @@ class _Fragments:
             raise Conflict(nest, buffer, origin, frozenset(use.indices for use in conflicting if use.buffer == buffer))
 
     def rows(self, nest: tile.Parallel) -> None:
-        """A nest that only has fragments of fewer dimensions than its own: the first that is known decides which
-        thread has which of the others."""
+        """Fix the fragments of a nest that all have fewer dimensions than it: the first known one decides for the
+        others."""
         uses, deciding = self.uses(nest)
         deciding = [use for use in deciding if use.buffer.name in self.known]
         reached = [use for use in deciding if use.dims is not None and not use.is_reshaped]
@@ -567,7 +568,7 @@ class _Fragments:
 
 
 def _needed(use: Use, whole: Fragment) -> Fragment | None:
-    """How the fragment must lie where a nest has the layout `whole`; None where no layout would do."""
+    """Return the layout that the fragment needs in a nest of layout `whole`, or None where there is none."""
     assert use.dims is not None
     if use.is_reshaped:
         return whole.reshaped(use.buffer.shape)
@@ -578,7 +579,7 @@ def _needed(use: Use, whole: Fragment) -> Fragment | None:
 
 
 def _sweeping(use: Use, layout: Fragment, extents: tuple[int, ...]) -> Fragment | None:
-    """The layout of a nest of these extents that indexes a fragment of this one with all its variables."""
+    """Return the layout of a nest of these extents that indexes a fragment of this layout with all its variables."""
     dims = use.dims
     assert dims is not None
     if use.is_reshaped:

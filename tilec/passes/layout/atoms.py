@@ -1,9 +1,8 @@
-"""Choose among the ways to hold and reach a tile, in three layers: enumerate them, drop those that the structure rules
-out, take the cheapest of the rest.
+"""Choose how to hold and reach a tile: enumerate the ways, drop the illegal ones, take the cheapest of the rest.
 
-The cost is additive, since what is compared is known to be legal: shared-memory transactions, tensor-memory cycles and
-live registers, each times its weight (`[layout]` of the target file). Ties go to fewer registers, then to fewer bank
-conflicts, then to the one enumerated first. Tiles are independent: each alias group chooses for itself.
+Costs add up: shared-memory transactions, tensor-memory cycles and live registers, each times its weight (`[layout]` of
+the target file). Ties go to fewer registers, then to fewer bank conflicts, then to the one enumerated first. Each alias
+group chooses for itself.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from tilec.target.table import Weights
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Every element by the thread that has it in a layout, whose dimension `dims[d]` is the tile's dimension d."""
+    """Each thread reaches its elements in `layout`, whose dimension `dims[d]` is the tile's dimension d."""
 
     layout: Fragment
     dims: tuple[int, ...]
 
 
 Pattern = Literal["rows", "columns", "accumulator", "matrix", "tma", "wgmma"] | Sweep
-"""How a statement reaches a tile.
+"""The way in which a statement reaches a tile.
 
 rows         threads along the last dimension, 16 bytes each
 columns      a thread per row
@@ -51,14 +50,14 @@ BANKS, BANK_BYTES, CHUNK = 32, 4, 16
 TRANSACTION = BANKS * BANK_BYTES
 SWIZZLES = (128, 64, 32)
 MAX_BOX = 256  # elements along any dimension of a TMA box
-_RUNS = 8  # of registers, in which every pattern has come up
-_PERIOD = 8  # rows after which the banks of a pattern repeat, as every swizzle does; by columns, a warp has 32
+_RUNS = 8  # of registers: every pattern occurs in so many
+_PERIOD = 8  # rows after which banks and swizzles repeat; by columns, a warp has 32
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a way to hold a tile costs: transactions of 128 bytes of shared memory, cycles of tensor memory, registers
-    of each thread. `bank_conflicts` are the transactions beyond those that the bytes need."""
+    """The cost of holding a tile: shared-memory transactions of 128 bytes, tensor-memory cycles, registers per thread.
+    `bank_conflicts` are the transactions beyond those that the bytes need."""
 
     smem_transactions: int
     tmem_cycles: int
@@ -83,7 +82,7 @@ class Atom:
 
 
 def cheapest(atoms: Iterable[Atom], is_legal: Callable[[Atom], bool], weights: Weights) -> Atom | None:
-    """Layers two and three; None where nothing is legal."""
+    """Return the legal atom of least cost, or None where none is legal."""
     legal = [atom for atom in atoms if is_legal(atom)]
 
     def rank(atom: Atom) -> tuple[float, int, int]:
@@ -97,7 +96,7 @@ def cheapest(atoms: Iterable[Atom], is_legal: Callable[[Atom], bool], weights: W
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How one statement reaches a shared tile."""
+    """A statement's access to a shared tile."""
 
     tile: str
     pattern: Pattern
@@ -107,7 +106,7 @@ class Access:
 def shared_layout(
     buffer: Buffer, accesses: Iterable[Access], weights: Weights, *, always_swizzle: bool
 ) -> SharedLayout:
-    """The cheapest legal layout of a tile, given everything that reaches it."""
+    """Return the cheapest layout of a tile that is legal for all its accesses."""
     patterns = [access.pattern for access in accesses]
     layouts = {str(layout.swizzle): layout for layout in candidates(buffer) if is_legal(layout, patterns)}
     if always_swizzle and len(layouts) > 1:
@@ -122,51 +121,53 @@ def shared_layout(
 
 
 def scores(buffer: Buffer, patterns: Iterable[Pattern], weights: Weights) -> dict[int, tuple[Cost, float]]:
-    """The legal layouts of a tile that is reached so, by their swizzle: what each costs, and its score."""
-    wanted = list(patterns)
-    legal = (layout for layout in candidates(buffer) if is_legal(layout, wanted))
-    costs = {layout.swizzle: cost(layout, wanted) for layout in legal}
+    """Return the cost and score of each legal layout of a tile, by the width of its swizzle."""
+    pattern_list = list(patterns)
+    legal = (layout for layout in candidates(buffer) if is_legal(layout, pattern_list))
+    costs = {layout.swizzle: cost(layout, pattern_list) for layout in legal}
     return {swizzle: (one, one.score(weights)) for swizzle, one in costs.items()}
 
 
 def candidates(buffer: Buffer) -> tuple[SharedLayout, ...]:
-    """Every layout that the tile's rows allow: without a swizzle, then the widest first."""
+    """List the layouts that the tile's rows allow: without a swizzle, then the widest first."""
     size = buffer.dtype.bytes
     swizzled = (SharedLayout(buffer.shape, size, width // size, width) for width in swizzles(buffer))
     return (plain(buffer.shape, size), *swizzled)
 
 
 def with_swizzle(buffer: Buffer, width: int) -> SharedLayout:
-    """The layout with a bank swizzle of so many bytes (0: none), one of those that the tile's rows allow."""
+    """Return the tile's layout with a bank swizzle of `width` bytes (0: none)."""
     return next(layout for layout in candidates(buffer) if layout.swizzle == width)
 
 
 def swizzles(buffer: Buffer) -> tuple[int, ...]:
-    """The widths in bytes of the bank swizzles that the tile's rows are multiples of, the widest first."""
+    """List the widths in bytes of the bank swizzles that divide the tile's rows, the widest first."""
     row = buffer.shape[-1] * buffer.dtype.bytes // buffer.dtype.per_byte
     return tuple(width for width in SWIZZLES if row % width == 0)
 
 
 def holds_boxes(buffer: Buffer) -> bool:
-    """Whether TMA can reach the tile in some layout."""
+    """Return True if TMA can reach the tile in some layout."""
     return any(is_legal(layout, ("tma",)) for layout in candidates(buffer))
 
 
 def is_legal(layout: SharedLayout, patterns: Iterable[Pattern]) -> bool:
-    """wgmma's descriptors are made for swizzled rows only, whose pattern begins anew in each panel; the box of TMA is
-    bounded, and begins at a multiple of `BOX_BYTES`, as each panel does; ldmatrix and stmatrix want 16 bytes of a row
-    together."""
-    wanted = set(patterns)
+    """Return True if the layout allows all patterns. wgmma needs swizzled rows whose pattern begins anew in each panel.
+    A TMA box is bounded, and each panel begins at a multiple of `BOX_BYTES`. ldmatrix and stmatrix need 16 contiguous
+    bytes of a row."""
+    pattern_set = set(patterns)
     if layout.placement is not None:
-        return not wanted & {"wgmma", "tma"} and not ("matrix" in wanted and layout.run * layout.element_bytes < CHUNK)
+        return not pattern_set & {"wgmma", "tma"} and not (
+            "matrix" in pattern_set and layout.run * layout.element_bytes < CHUNK
+        )
     panel_stride = layout.panel_bytes if layout.panels > 1 else 0
-    if "wgmma" in wanted and (not layout.swizzle or panel_stride % layout.repeat_bytes):
+    if "wgmma" in pattern_set and (not layout.swizzle or panel_stride % layout.repeat_bytes):
         return False
-    return not ("tma" in wanted and (layout.panel > MAX_BOX or panel_stride % BOX_BYTES))
+    return not ("tma" in pattern_set and (layout.panel > MAX_BOX or panel_stride % BOX_BYTES))
 
 
 def cost(layout: SharedLayout, patterns: Iterable[Pattern]) -> Cost:
-    """All accesses together. A swizzled address takes threads a register that a plain one does not."""
+    """Return the cost of all accesses together. A swizzled address takes each thread one more register."""
     needed = -(-layout.bytes // TRANSACTION)
     transactions = conflicts = registers = 0
     for pattern in patterns:
@@ -179,17 +180,17 @@ def cost(layout: SharedLayout, patterns: Iterable[Pattern]) -> Cost:
 
 
 def conflicts(layout: SharedLayout, pattern: Pattern) -> float:
-    """How many times longer the pattern takes than the words that it reaches at once need: 1 without bank conflicts."""
+    """Return how many times longer the pattern takes than without bank conflicts."""
     taken, needed = _transactions(layout, pattern)
-    return taken / max(needed, 1)  # nothing of the tile is reached where none is needed
+    return taken / max(needed, 1)  # none is needed where nothing of the tile is reached
 
 
 @lru_cache(maxsize=1024)
 def _transactions(layout: SharedLayout, pattern: Pattern) -> tuple[int, int]:
-    """Those that the pattern takes, and those that it would take if no bank had more to give than another."""
+    """Count the transactions that the pattern takes, and those that it would take without bank conflicts."""
     if pattern == "tma":
         row = -(-layout.panel * layout.element_bytes // TRANSACTION)
-        # Each row of a box is reached by itself; each panel is a box, and an instruction, of its own.
+        # Each row of a box takes its own transactions; each panel is a box, and an instruction.
         boxes = layout.rows * layout.panels * row + layout.panels
         return boxes, boxes
     if isinstance(pattern, Sweep):
@@ -200,7 +201,8 @@ def _transactions(layout: SharedLayout, pattern: Pattern) -> tuple[int, int]:
 
 
 def of_phases(phases: Iterable[list[int]]) -> tuple[int, int]:
-    """Transactions that phases take, each of bytes of words that are reached at once, and those that they need."""
+    """Count the transactions of phases, and those that they would take without bank conflicts. A phase lists the bytes
+    of the words that are reached at once."""
     transactions = [(_busiest_bank(phase), _least_transactions(phase)) for phase in phases]
     return sum(taken for taken, _ in transactions), sum(needed for _, needed in transactions)
 
@@ -211,7 +213,7 @@ def _scaled(sampled: tuple[int, int], whole: int, part: int) -> tuple[int, int]:
 
 
 def _swept(layout: SharedLayout, sweep: Sweep) -> tuple[int, int]:
-    """What the first warp takes for its first runs of registers, for all of them and all warps."""
+    """Count the transactions of the first warp's first runs of registers, scaled to all of them and all warps."""
     spread, size = sweep.layout, layout.element_bytes
     vector = next((a for a in spread.registers if a.size > 1), None)
     is_run = vector is not None and vector.stride == 1 and vector.dim == sweep.dims[-1]
@@ -221,8 +223,8 @@ def _swept(layout: SharedLayout, sweep: Sweep) -> tuple[int, int]:
     runs = range(0, spread.register_count, run)
     phases = []
     for register in runs[:_RUNS]:
-        moved = spread.register_offset(register)
-        places = [tuple(lane[d] + moved[d] for d in sweep.dims) for lane in lanes]
+        shift = spread.register_offset(register)
+        places = [tuple(lane[d] + shift[d] for d in sweep.dims) for lane in lanes]
         inside = [p if all(c < extent for c, extent in zip(p, layout.shape, strict=True)) else None for p in places]
         for first in range(0, BANKS, at_once):
             reached = [_byte(layout, p) for p in inside[first : first + at_once] if p is not None]
@@ -238,7 +240,7 @@ def _byte(layout: SharedLayout, place: tuple[int, ...]) -> int:
 
 
 def _phases(layout: SharedLayout, pattern: Pattern, rows: int) -> Iterator[list[int]]:
-    """The byte offsets that are reached at once, as units of four bytes; a thread's chunk is the first of its units."""
+    """Yield the byte offsets of the words that are reached at once; a thread's chunk is the first of its words."""
     size = layout.element_bytes
     row_bytes = layout.shape[-1] * size
     if pattern == "columns":
@@ -269,12 +271,12 @@ def _phases(layout: SharedLayout, pattern: Pattern, rows: int) -> Iterator[list[
 
 
 def words(offsets: list[int], chunk: int) -> list[int]:
-    """The first bytes of the words in chunks at these offsets."""
+    """List the first bytes of the words in chunks at these offsets."""
     return [offset + byte for offset in offsets for byte in range(0, max(chunk, 1), BANK_BYTES)]
 
 
 def _busiest_bank(offsets: list[int]) -> int:
-    """Transactions of one phase: the most different words that a bank must give."""
+    """Count the transactions of a phase: the most different words in one bank."""
     words = {offset // BANK_BYTES for offset in offsets}
     counts = [0] * BANKS
     for word in words:
@@ -283,18 +285,18 @@ def _busiest_bank(offsets: list[int]) -> int:
 
 
 def _least_transactions(offsets: list[int]) -> int:
-    """Transactions of one phase in which every bank has as much to give as any other."""
+    """Count the transactions of a phase whose words are spread evenly over the banks."""
     return -(-len({offset // BANK_BYTES for offset in offsets}) // BANKS)
 
 
 def offset(layout: SharedLayout, row: int, byte: int) -> int:
-    """Where in the tile a byte of a row lies."""
+    """Return the offset in the tile of a byte of a row."""
     if layout.placement is not None:
-        column, inside = divmod(byte, layout.element_bytes)
-        return places(layout.placement)[row * layout.shape[-1] + column] * layout.element_bytes + inside
+        column, inner = divmod(byte, layout.element_bytes)
+        return places(layout.placement)[row * layout.shape[-1] + column] * layout.element_bytes + inner
     panel_row = layout.panel * layout.element_bytes
-    panel, inside = divmod(byte, panel_row)
-    offset = panel * layout.panel_bytes + row * panel_row + inside
+    panel, inner = divmod(byte, panel_row)
+    offset = panel * layout.panel_bytes + row * panel_row + inner
     return offset ^ (offset >> 3 & layout.swizzle_mask << 4)
 
 
@@ -302,14 +304,14 @@ def offset(layout: SharedLayout, row: int, byte: int) -> int:
 
 _COPIES: dict[str, Pattern] = {"tma": "tma", "tma_store": "tma", "stmatrix": "matrix"}
 ACCUMULATOR_LANES = mma_accumulator((16, 8), 1, 1).threads[:2]
-"""How the lanes of a warp share a block of an accumulator, whatever the instruction."""
+"""The lanes of a warp that share a block of an accumulator, the same for all instructions."""
 
 
 def shared_accesses(
     kernel: Kernel, fragments: Mapping[str, Fragment], nest_layout: Callable[[Parallel], Fragment]
 ) -> Iterator[Access]:
-    """Every access of a shared tile, in program order; `fragments` and `nest_layout` say how registers lie that meet
-    it."""
+    """Yield every access to a shared tile, in program order. `fragments` and `nest_layout` give the layouts of the
+    registers."""
     scattered = frozenset(name for name, fragment in fragments.items() if fragment.threads[:2] == ACCUMULATOR_LANES)
     placed = {given.buffer for given in kernel.layouts if isinstance(given.layout, Placement)}
     for stmt in walk(kernel.body):
@@ -331,7 +333,7 @@ def shared_accesses(
 
 
 def _is_by_matrix(op: TileOp, fragments: Mapping[str, Fragment]) -> bool:
-    """Whether it is a copy to a fragment that ldmatrix makes."""
+    """Return True if ldmatrix makes this copy to a fragment."""
     if not isinstance(op, Copy):
         return False
     source, destination = op.regions
@@ -340,7 +342,8 @@ def _is_by_matrix(op: TileOp, fragments: Mapping[str, Fragment]) -> bool:
 
 
 def _moved(op: TileOp, place: int, fragments: Mapping[str, Fragment], scattered: frozenset[str]) -> Pattern:
-    """How threads reach the tile at this place of a copy or its like: as the fragment lies that they copy."""
+    """Return the pattern in which threads reach the tile at `place` of a copy: the layout of the other side's
+    fragment."""
     by_default: Pattern = "accumulator" if {region.buffer.name for region in op.regions} & scattered else "rows"
     tile, *others = (op.regions[place], *(r for i, r in enumerate(op.regions) if i != place))
     other = fragments.get(others[0].buffer.name) if len(others) == 1 else None
@@ -378,7 +381,8 @@ def _nest_accesses(
 
 
 def _dims(nest: Parallel, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[int, ...] | None:
-    """Which variable of the nest is each index of a tile that it goes through once; None where it is not like that."""
+    """Return the variable of the nest behind each index of a tile, by number; None unless each occurs once and spans
+    its dimension."""
     place = {var: i for i, var in enumerate(nest.vars)}
     dims = tuple(place[i] for i in indices if isinstance(i, Var) and i in place)
     if sorted(dims) != list(range(len(nest.vars))) or len(dims) != len(indices):
@@ -387,6 +391,6 @@ def _dims(nest: Parallel, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[in
 
 
 def _direction(indices: tuple[Expr, ...], fastest: Var, along: Pattern) -> Pattern:
-    """Neighbouring threads differ in the fastest variable: columns where it moves another dimension than the last."""
+    """Return "columns" where the fastest variable indexes another dimension than the last, else `along`."""
     *others, last = (any(part == fastest for part in walk_expr(index)) for index in indices)
     return "columns" if any(others) and not last else along

@@ -1,4 +1,4 @@
-"""Which products and copies with block scales tcgen05 can do."""
+"""Products and copies with block scales that tcgen05 can do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tilec.target.table import Target
 
 
 def why_not_scaled(op: ScaledGemm | ScaleCopy, target: Target) -> str | None:
-    """Why the tensor cores cannot do this product or copy, or None (PTX ISA, tcgen05 "Matrix shape")."""
+    """Return why the tensor cores cannot do this product or copy, or None (PTX ISA, tcgen05 "Matrix shape")."""
     if not target.has("tcgen05"):
         return f"{target.name} has no tensor memory"
     if part := next((r for r in op.regions if not r.is_whole), None):

@@ -1,7 +1,7 @@
-"""Expressions that have given values: a table of integers becomes arithmetic on its indices.
+"""Closed forms: turn a table of integers into arithmetic on its indices.
 
-Tried are mixed-radix digits, exclusive or of bits, and multiples modulo a number; what is none of these is cut into
-halves, down to single values, so that there always is an expression. Places that a table leaves out may have any value.
+Mixed-radix digits, exclusive or of bits, and multiples modulo a number are tried. Any other table is halved, down to
+single values, so that there always is an expression. Indices that a table leaves out may have any value.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ _Combine = Literal["add", "xor"]
 def of_two(
     table: Table, first: tile.Var, second: tile.Var, modulus: int | None, by_cases: bool = False
 ) -> tile.Expr | None:
-    """An expression of two variables: the sum, the sum modulo a number, or the exclusive or of one of each; None where
-    there is none, or, `by_cases`, one for each value of the second. Table: value by (first, second) from 0 on; each
-    value of the first that is there has (value, 0)."""
+    """Return an expression of two variables with the values of the table: a sum, a sum modulo a number, or an exclusive
+    or of an expression of each. Without one return None or, `by_cases`, a case for each value of the second variable.
+
+    The table maps (first, second), both from 0 on, to a value; each first index that it has, it has with second 0.
+    """
     column = {a: v for (a, b), v in table.items() if b == 0}
     longest = max(column, key=lambda a: sum((a, b) in table for b in range(1 + max(b for _, b in table))))
     row = {b: v for (a, b), v in table.items() if a == longest}
@@ -34,8 +36,8 @@ def of_two(
     if all(v == column[a] ^ mixed[b] for (a, b), v in table.items()):
         return _pair("xor", column, mixed, first, second, by_cases)
     if modulus is not None and all(v == (column[a] + added[b]) % modulus for (a, b), v in table.items()):
-        around = {b: v % modulus for b, v in added.items()}
-        total = _pair("add", column, around, first, second, by_cases, modulus)
+        reduced = {b: v % modulus for b, v in added.items()}
+        total = _pair("add", column, reduced, first, second, by_cases, modulus)
         return None if total is None else tile.Binary("floormod", total, tile.integer(modulus), INT32)
     if not by_cases:
         return None
@@ -60,7 +62,7 @@ def _pair(
 
 
 def of_one(values: dict[int, int], var: tile.Var, modulus: int | None = None) -> tile.Expr:
-    """An expression of one variable that has these values."""
+    """Return an expression of one variable that has these values."""
     found = closed(values, var, modulus)
     if found is not None:
         return found
@@ -80,7 +82,7 @@ def _cases(expressions: list[tile.Expr], var: tile.Var, start: int) -> tile.Expr
 
 
 def closed(values: dict[int, int], var: tile.Var, modulus: int | None = None) -> tile.Expr | None:
-    """An expression without cases that has these values, or None."""
+    """Return an expression without cases that has these values, or None."""
     if len(set(values.values())) == 1:
         return tile.integer(next(iter(values.values())))
     for found in (_digits(values, var), _bits(values, var), _multiple(values, var, modulus)):
@@ -90,7 +92,7 @@ def closed(values: dict[int, int], var: tile.Var, modulus: int | None = None) ->
 
 
 def _digits(values: dict[int, int], var: tile.Var) -> tile.Expr | None:
-    """A sum of digits of the variable, each times a number."""
+    """Return a sum of mixed-radix digits of the variable, each times a factor, or None."""
     count = 1 + max(values)
     if any(n not in values for n in range(count)):
         return None
@@ -122,7 +124,7 @@ def _digits(values: dict[int, int], var: tile.Var) -> tile.Expr | None:
 
 
 def _bits(values: dict[int, int], var: tile.Var) -> tile.Expr | None:
-    """The exclusive or of a number for each bit of the variable that is set."""
+    """Return the exclusive or of a mask for each set bit of the variable, or None."""
     if 0 not in values or min(values.values()) < 0:
         return None
     width = max(values).bit_length()
@@ -146,7 +148,7 @@ def _bits(values: dict[int, int], var: tile.Var) -> tile.Expr | None:
 
 
 def _runs(masks: list[int]) -> Iterator[tuple[int, int]]:
-    """Bits that go together, as first and number: each mask the double of the one before, with a single bit."""
+    """Yield runs of bits, as first and length: single-bit masks each of which doubles the one before."""
     starts = [0]
     starts += [b for b, (m, n) in enumerate(pairwise(masks), 1) if n != 2 * m or m.bit_count() != 1]
     for low, high in pairwise((*starts, len(masks))):
@@ -155,7 +157,7 @@ def _runs(masks: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _multiple(values: dict[int, int], var: tile.Var, modulus: int | None) -> tile.Expr | None:
-    """The variable times a number, plus another, modulo a third."""
+    """Return the variable times a factor, plus an offset, modulo `modulus`, or None."""
     if modulus is None or not {0, 1} <= values.keys() or min(values.values()) < 0:
         return None
     start, factor = values[0], (values[1] - values[0]) % modulus

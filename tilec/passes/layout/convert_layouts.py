@@ -1,8 +1,8 @@
-"""Carry fragments through shared memory where statements need them in other registers than they lie in.
+"""Carry fragments through shared memory where a statement needs another layout.
 
-A fragment has one layout. Where a statement needs another one (a product that shares its rows out differently, a sum
-along the other dimension, elements of other threads), what it reads is copied to a shared tile in front of it, and what
-it writes is copied back behind it. Conversions of one shape and type share a tile.
+A fragment has one layout. Where a statement needs another one (a product partitioned in another way, a sum along the
+other dimension, elements of other threads), its operand is copied to a shared tile before it, and its result copied
+back behind it. Conversions of one shape and type share a tile.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tilec.support.source import Span
 Indices = tuple[tile.Expr, ...]
 
 CONVERSION = "conversion."
-"""How the names of the tiles begin that fragments pass through: none of a kernel's own does."""
+"""The first part of the names of conversion tiles; no tile of a kernel has it."""
 
 
 class Conflict(Exception):
-    """A statement needs `buffer` in other registers than `origin`, a place of the text, puts it in. In a nest, only
-    where it is used with these `indices`."""
+    """A statement needs `buffer` in another layout than the text at `origin` gives it. In a nest, only for its uses
+    with these `indices`."""
 
     def __init__(
         self, stmt: tile.Stmt, buffer: tile.Buffer, origin: Span, indices: frozenset[Indices] = frozenset()
@@ -39,8 +39,8 @@ class Conflict(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """`buffer` got its layout at `origin`; the statement at `span` needs another, and so it passes through the shared
-    tile `staging`, in and out of the statement `passes` times."""
+    """A conversion at the statement at `span`: `buffer` got its layout at `origin`, and passes through the shared tile
+    `staging`. `passes` counts the copies to it."""
 
     buffer: tile.Buffer
     staging: tile.Buffer
@@ -50,12 +50,12 @@ class Conversion:
 
     @property
     def bytes(self) -> int:
-        """What is written to shared memory, and read again, each time that the statement runs."""
+        """Return the bytes written to shared memory each time that the statement runs."""
         return self.staging.bytes * self.passes
 
 
 def resolve(kernel: tile.Kernel, conflict: Conflict) -> tuple[tile.Kernel, Conversion]:
-    """The kernel in which that statement gets the buffer through shared memory."""
+    """Give the conflicting statement its buffer through shared memory."""
     stmt, buffer = conflict.stmt, conflict.buffer
     staging = _staging(kernel, stmt, _carried(stmt, buffer))
     match stmt:
@@ -75,7 +75,7 @@ def resolve(kernel: tile.Kernel, conflict: Conflict) -> tuple[tile.Kernel, Conve
 
 
 def _carried(stmt: tile.Stmt, buffer: tile.Buffer) -> tile.Buffer:
-    """What passes through shared memory: of a copy that converts, the smaller elements."""
+    """Return the buffer that passes through shared memory: of a converting copy, the narrower elements."""
     if isinstance(stmt, Copy) and stmt.regions[0].buffer == buffer:
         dtype = stmt.regions[1].buffer.dtype
         return replace(buffer, dtype=dtype) if dtype.bits < buffer.dtype.bits else buffer
@@ -83,7 +83,7 @@ def _carried(stmt: tile.Stmt, buffer: tile.Buffer) -> tile.Buffer:
 
 
 def _staging(kernel: tile.Kernel, stmt: tile.Stmt, carried: tile.Buffer) -> tile.Buffer:
-    """A shared tile that the statement does not use: one that is there, or a new one."""
+    """Return a conversion tile that the statement does not use, existing or new."""
     made = [b for b in kernel.buffers if b.name.startswith(CONVERSION)]
     fitting = (b for b in made if (b.extents, b.dtype) == (carried.extents, carried.dtype))
     used = {*reads(stmt), *writes(stmt)}
@@ -95,7 +95,7 @@ def _staging(kernel: tile.Kernel, stmt: tile.Stmt, carried: tile.Buffer) -> tile
 
 
 def _move(op: tile.TileOp, buffer: tile.Buffer, staging: tile.Buffer) -> tuple[tile.Stmt, ...]:
-    """A copy, or an atomic one, from the fragment or into it."""
+    """Convert for a copy or an atomic one, from the fragment or into it."""
     source, destination = op.regions
     if source.buffer == buffer:
         return _copy(buffer, staging, op), op.with_regions((replace(source, buffer=staging), destination))
@@ -107,7 +107,7 @@ def _move(op: tile.TileOp, buffer: tile.Buffer, staging: tile.Buffer) -> tuple[t
 def _operation(
     op: tile.TileOp, buffer: tile.Buffer, staging: tile.Buffer, kernel: tile.Kernel
 ) -> tuple[tile.Stmt, ...]:
-    """What works on registers alone gets a fragment of its own."""
+    """Give an operation on registers a fragment of its own, copied in and out."""
     taken = sum(b.name.startswith(f"{buffer.name}.again") for b in kernel.buffers)
     own = replace(buffer, name=f"{buffer.name}.again{taken}", span=op.span)
     regions = tuple(replace(r, buffer=own) if r.buffer == buffer else r for r in op.regions)
@@ -117,7 +117,7 @@ def _operation(
 
 
 def _nest(nest: tile.Parallel, conflict: Conflict, staging: tile.Buffer) -> tuple[tile.Stmt, ...]:
-    """The elements come from the shared tile, and go there."""
+    """Let the nest load and store elements of the shared tile instead."""
     buffer, indices = conflict.buffer, conflict.indices
     stores = [s for s in tile.walk(nest.body) if isinstance(s, tile.Store) and s.buffer == buffer]
     loaded = {e.indices for e in _loads(nest) if e.buffer == buffer}
@@ -132,7 +132,7 @@ def _nest(nest: tile.Parallel, conflict: Conflict, staging: tile.Buffer) -> tupl
                 secondary=(Label(buffer.span, "a fragment lives in registers"),),
                 help="put the results in another fragment, or use a tile made by T.alloc_shared",
             )
-        # A single store reads what was there before the nest: that is kept apart from what it sets.
+        # A single store reads the old elements in shared memory, and sets the new ones in the fragment.
         written = set() if read else written
 
     def rename(used: tile.Buffer, at: Indices, stored: bool) -> tile.Buffer:
@@ -156,7 +156,7 @@ def _copy(source: tile.Buffer, destination: tile.Buffer, at: tile.Stmt) -> tile.
 # ---- rewriting -------------------------------------------------------------------------------------------------------
 
 Rename = Callable[[tile.Buffer, Indices, bool], tile.Buffer]
-"""The buffer to use instead at these indices, in a store or else in a load."""
+"""Choose the buffer to use instead at these indices, in a store (True) or a load."""
 
 
 def _loads(nest: tile.Parallel) -> Iterator[tile.Load]:
@@ -180,7 +180,7 @@ def _renamed(nest: tile.Parallel, rename: Rename) -> tile.Parallel:
 
 
 def rewritten(body: tuple[tile.Stmt, ...], old: tile.Stmt, new: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-    """The statements with `old` become `new`, wherever it stands."""
+    """Replace the statement `old` by `new`, at any depth."""
 
     def one(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
         return new if stmt is old else (with_scheduled_bodies(stmt, one),)

@@ -1,5 +1,4 @@
-"""Layouts of fragments seen through the dimensions of those that a nest uses together: extended by some, spread over
-others, with and without those of one element."""
+"""Fragment layouts in other dimensions: extended, embedded in more, with and without those of extent 1."""
 
 from __future__ import annotations
 
@@ -9,16 +8,16 @@ from tilec.ir.layout import Axis, Fragment
 
 
 def extended(layout: Fragment, dims: tuple[int, ...], extents: tuple[int, ...]) -> Fragment:
-    """A layout of `extents` whose dimensions `dims` lie as in this one; each thread has all of the others."""
+    """Return a layout of `extents` whose dimensions `dims` have this layout; each thread has all of the others."""
     wide = spread(without_unit_dims(layout, len(dims)), extents, dims)
     more = tuple(Axis(extents[d], d, 1) for d in reversed(range(len(extents))) if d not in dims)
     return Fragment(extents, wide.threads, more + wide.registers)
 
 
 def shared_out(dims: tuple[int, ...], layout: Fragment, extents: tuple[int, ...], vector: int) -> Fragment | None:
-    """A layout of `extents` whose dimensions `dims` lie as in this one, and whose last is shared out among the threads
-    that repeat each other: in runs of at most `vector`, neighbouring threads next to each other. None where their
-    number does not divide it."""
+    """Return a layout of `extents` whose dimensions `dims` have this layout, and whose last one is divided among the
+    threads with copies: in runs of at most `vector` elements, neighbouring threads side by side. None where it does not
+    divide."""
     last = len(extents) - 1
     known = without_unit_dims(layout, len(dims))
     repeating = math.prod(a.size for a in known.threads if a.dim < 0)
@@ -35,19 +34,19 @@ def shared_out(dims: tuple[int, ...], layout: Fragment, extents: tuple[int, ...]
 
 
 def holds(whole: Fragment, dims: tuple[int, ...], layout: Fragment) -> bool:
-    """Whether a tile of this layout, indexed with the dimensions `dims` of the other, lies in the same threads."""
+    """Return True if `whole`, projected to its dimensions `dims`, is this layout."""
     return whole.project(dims).canonical() == without_unit_dims(layout, len(dims)).canonical()
 
 
 def without_unit_dims(layout: Fragment, count: int) -> Fragment:
-    """Drop dimensions of extent 1 that the indices skip, where there are more than `count`."""
+    """Drop the dimensions of extent 1 where the layout has more than `count`."""
     if len(layout.shape) == count:
         return layout
     return layout.project(tuple(d for d, extent in enumerate(layout.shape) if extent != 1))
 
 
 def with_unit_dims(layout: Fragment, shape: tuple[int, ...]) -> Fragment:
-    """Put back dimensions of extent 1 that the indices skip."""
+    """Put back dimensions of extent 1 that indices skip."""
     if len(layout.shape) == len(shape):
         return layout
     kept = [d for d, extent in enumerate(shape) if extent != 1]
@@ -56,7 +55,7 @@ def with_unit_dims(layout: Fragment, shape: tuple[int, ...]) -> Fragment:
 
 
 def spread(layout: Fragment, shape: tuple[int, ...], dims: tuple[int, ...]) -> Fragment:
-    """The layout with its dimensions at the places `dims` of a larger shape."""
+    """Return the layout with its dimensions as dimensions `dims` of a larger shape."""
 
     def moved(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(Axis(a.size, dims[a.dim] if a.dim >= 0 else -1, a.stride) for a in axes)

@@ -1,4 +1,4 @@
-"""Whether T.tma_gather4 and T.tma_scatter4 can be carried out: there is one instruction for each, and no other way."""
+"""Refuse T.tma_gather4 and T.tma_scatter4 that cannot be done: each has one instruction and no fallback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilec.support.diagnostics import Label, fail
 from tilec.target.table import Target
 
 _ALIGNED = 128
-"""Bytes of the place in shared memory where TMA begins (PTX ISA, cp.async.bulk.tensor)."""
+"""Alignment in bytes of a TMA box in shared memory (PTX ISA, cp.async.bulk.tensor)."""
 
 
 def check_four_rows(
@@ -25,8 +25,8 @@ def check_four_rows(
     ordered: Collection[str],
     coordinates: Coordinates,
 ) -> None:
-    """`placed` are tiles whose layout TMA does not know, `ordered` the tensors whose accesses by threads have an order.
-    Errors: `unsupported-operand`."""
+    """Refuse an operation that TMA cannot do. `placed` are tiles whose layout TMA does not know, `ordered` the tensors
+    whose accesses by threads have an order. Errors: `unsupported-operand`."""
     if reason := _why_not(op, target, placed, ordered, coordinates):
         fail(
             "unsupported-operand",

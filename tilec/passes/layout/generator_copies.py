@@ -9,7 +9,7 @@ from tilec.support.diagnostics import AT_ONCE, Mistakes, fail
 
 
 def check_generator_copies(assignment: LayoutAssignment, mistakes: Mistakes = AT_ONCE) -> None:
-    """Refuse the loops of a kernel that draw numbers for fragments of which several threads have copies."""
+    """Refuse the loops of a kernel that draw numbers for fragments with copies in several threads."""
     for one in assignment.kernels:
         for nest in (s for s in tile.walk(one.kernel.body) if isinstance(s, tile.Parallel)):
             with mistakes.caught():
@@ -17,7 +17,7 @@ def check_generator_copies(assignment: LayoutAssignment, mistakes: Mistakes = AT
 
 
 def check_nest(nest: tile.Parallel, layout: Fragment, groups: int = 1) -> None:
-    """Refuse a loop that draws numbers, where several threads of one of the `groups` have a copy of an element."""
+    """Refuse a loop that draws numbers where several threads of one of the `groups` have a copy of an element."""
     stored = {s.buffer.scope: s.buffer for s in tile.walk(nest.body) if isinstance(s, tile.Store)}
     if {"local", "fragment"} <= stored.keys() and layout.replica(groups) is not None:
         name = stored["fragment"].name

@@ -1,9 +1,8 @@
-"""Nests whose given layout is none of mixed-radix digits, rewritten so that it is one.
+"""Nests whose given layout is not one of mixed-radix digits, rewritten so that it is.
 
-Such a layout is a table: which iteration each thread has under each of its numbers. The nest then runs over threads and
-numbers, which is a layout of digits, and the loop variables are put in as expressions of the two that give the table
-(`closed_form`). Threads and numbers that have no iteration are left out: the last threads by
-running past the end, the others and numbers by a condition.
+Such a layout is a table from (thread, number) to an iteration. The nest then runs over threads and numbers, a layout of
+digits, and its variables become expressions of the two that give the table (`closed_form`). The last threads, if they
+have no iteration, run past the end; other pairs without one are masked by a condition.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ Element = tuple[int, ...]
 
 
 def regular(nest: tile.Parallel, threads: int) -> tile.Parallel:
-    """The same iterations in the same threads, in a layout of digits. Of an iteration that several threads have, the
-    first one runs it. Errors: `loop-layout`."""
+    """Return the nest with the same iterations in the same threads, in a layout of digits. An iteration of several
+    threads is run by the first. Errors: `loop-layout`."""
     layout = nest.layout
     assert layout is not None
     found: dict[Element, tuple[int, int]] = {}
@@ -46,11 +45,11 @@ def regular(nest: tile.Parallel, threads: int) -> tile.Parallel:
     if least < len(numbers):
         count = of_one({t: counts.get(t, 0) for t in range(used)}, thread)
         exists = tile.Binary("lt", number, count, BOOL)
-        # Elsewhere a thread that reads something in vain reads what it has anyway: others may write the rest.
+        # A masked thread still reads: let it read its own last element, as others may be written meanwhile.
         last = tile.Binary("min", number, tile.Binary("sub", count, tile.integer(1), INT32), INT32)
         own = tile.Select(tile.Binary("lt", number, tile.integer(least), BOOL), number, last, INT32)
         coordinates = tuple(tile.substitute(c, {number: own}) for c in coordinates)
-        if least == 0:  # a thread that has nothing is outside of everything
+        if least == 0:  # a thread without iterations is out of bounds everywhere
             empty = tile.Binary("lt", count, tile.integer(1), BOOL)
             coordinates = tuple(
                 tile.Select(empty, tile.integer(e), c, INT32) for c, e in zip(coordinates, layout.shape, strict=True)
@@ -66,13 +65,13 @@ def regular(nest: tile.Parallel, threads: int) -> tile.Parallel:
 def _coordinates(
     table: dict[tuple[int, int], Element], shape: tuple[int, ...], thread: tile.Var, number: tile.Var
 ) -> tuple[tile.Expr, ...]:
-    """The coordinates of each thread's iterations: each by itself, or else from the iteration's place in some order of
-    the dimensions, or else by cases."""
+    """Return the coordinates of each thread's iterations: each by itself, else as digits of the iteration's index in
+    some order of the dimensions, else by cases."""
     rank = len(shape)
     each: list[Table] = [{place: element[d] for place, element in table.items()} for d in range(rank)]
-    alone = [of_two(one, thread, number, shape[d]) for d, one in enumerate(each)]
-    if all(one is not None for one in alone):
-        return tuple(one for one in alone if one is not None)
+    separate = [of_two(one, thread, number, shape[d]) for d, one in enumerate(each)]
+    if all(one is not None for one in separate):
+        return tuple(one for one in separate if one is not None)
     for order in itertools.permutations(range(rank)) if rank <= 4 else (tuple(range(rank)),):
         flat: Table = {}
         for place, element in table.items():
@@ -85,7 +84,7 @@ def _coordinates(
             return _unflattened(whole, shape, order)
     return tuple(
         one if one is not None else of_two(each[d], thread, number, shape[d], by_cases=True) or tile.integer(0)
-        for d, one in enumerate(alone)
+        for d, one in enumerate(separate)
     )
 
 

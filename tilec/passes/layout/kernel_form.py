@@ -1,4 +1,4 @@
-"""The form of a kernel: serial, its pipelined loops run by all warps alike, or shared out between warp roles."""
+"""Choose the form of a kernel: serial, pipelined loops run by all warps, or divided among warp roles."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tilec.target.table import Target
 Form = Literal["serial", "unspecialised", "warp_specialised"]
 
 NO_WARPS = "the strategy leaves no warps for that"
-"""Why nobody feeds a loop where roles have only not been asked for."""
+"""The reason why no role loads for a loop where roles were not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormChoice:
-    """`why_alike`: why no warps have roles, where that follows from the kernel and the machine; None where some have,
-    or where the strategy that is asked for leaves none."""
+    """The form, and the reason why no warps have roles: None where some have, or where the strategy that is asked for
+    leaves none."""
 
     form: Form
     why_alike: str | None = None
@@ -70,9 +70,8 @@ def _why_shared(loops: tuple[tile.For, ...]) -> str | None:
 
 
 def _fills_a_multiprocessor(loops: tuple[tile.For, ...]) -> bool:
-    """Whether one block at a time is enough. Roles share out all of a multiprocessor's registers, which products of
-    tiles want, and stores that a role of their own may begin. Whatever else computes on the way from memory to memory
-    hides its latencies behind those of other blocks, each of which loads for itself."""
+    """Return True if one block is enough for a multiprocessor. Roles take all of its registers, which products need,
+    and stores that a role of their own may issue. Other kernels hide their latencies behind other blocks."""
     stmts = [s for loop in loops for s in tile.walk(loop.body) if isinstance(s, tile.TileOp)]
     return any(isinstance(s, Gemm) or _leaves_shared(s) for s in stmts)
 
@@ -82,11 +81,11 @@ def _leaves_shared(op: tile.TileOp) -> bool:
 
 
 def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str | None:
-    """A producer warp can feed a loop only by TMA, and only unconditionally. What it cannot load of a loop around a
-    pipelined one, the consumers load themselves: little of the time goes there."""
+    """Return why a producer warp cannot feed the loops, or None: it needs unconditional TMA loads. Tiles that it cannot
+    load in a loop around a pipelined one, the consumers load themselves: little time is spent there."""
     if kernel.threads % WARPGROUP_THREADS or kernel.threads > 3 * WARPGROUP_THREADS:
         return f"{kernel.threads} threads are not one to three warpgroups of {WARPGROUP_THREADS}"
-    fed = 0
+    load_count = 0
     ordered, placed, coordinates = ordered_tensors(kernel), placed_tiles(kernel), coordinates_of(kernel)
     tiles = {b.name for b in kernel.buffers} - kept_by_every_role(kernel)
     if control_reads := scalar_reads(kernel.body) & (ordered | tiles):
@@ -94,8 +93,8 @@ def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str
     if own := next((s for s in tile.walk(kernel.body) if isinstance(s, tile.Bind) and is_per_thread(s.value)), None):
         return f"in {own.span.place}, each thread reads for itself"
     for loop in loops:
-        if met := next((s for s in tile.walk(loop.body) if is_for_every_role(s)), None):
-            return f"in line {met.span.line}, {spelled(met)} stands in the loop"
+        if barrier := next((s for s in tile.walk(loop.body) if is_for_every_role(s)), None):
+            return f"in line {barrier.span.line}, {spelled(barrier)} stands in the loop"
         if pipelined_loops(loop.body):
             continue
         for stmt, hint, waits in zip(loop.body, asynchronous(loop), awaited(kernel, loop), strict=True):
@@ -112,16 +111,16 @@ def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str
                     reason = f"the kernel also writes {copy.regions[0].buffer.name}"
                 if reason:
                     return f"the copy in {copy.span.place} cannot use TMA, {reason}"
-                fed += 1
+                load_count += 1
         reason = why_not_fed(kernel, loop)
         if reason:
             return reason
-    return None if fed else "no copy from global to shared memory in a pipelined loop"
+    return None if load_count else "no copy from global to shared memory in a pipelined loop"
 
 
 def placed_tiles(kernel: tile.Kernel) -> frozenset[tile.Buffer]:
-    """The shared tiles to which a person gives a layout that TMA does not know: a placement that is no hardware
-    swizzle, or one whose panels are no boxes."""
+    """Return the shared tiles with a given layout that TMA does not know: no hardware swizzle, or panels that are no
+    boxes."""
     return frozenset(
         p.buffer
         for p in kernel.layouts

@@ -1,7 +1,7 @@
-"""What the lanes of a warp reach at once of a shared tile in a parallel nest: the addresses that are emitted, from the
-layout that the nest sweeps and the indices that it writes.
+"""Bank conflicts of parallel nests: the addresses that the lanes of a warp reach at once, from the layout of the nest
+and its indices.
 
-`atoms` chooses layouts by the kind of an access, before nests have theirs; this is for what is said afterwards.
+`atoms` chooses layouts by the kind of an access, before nests have theirs; reports and lints use this module.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tilec.passes.layout.atoms import BANK_BYTES, BANKS, CHUNK, TRANSACTION, of_
 from tilec.support.records import dataclass
 
 _RUNS = 8
-"""Accesses of a thread that are looked at: in so many, every pattern of banks has come up."""
+"""Accesses of a thread that are sampled: every pattern of banks occurs in so many."""
 
 
 def conflicts(nest: tile.Parallel, assignment: LayoutAssignment) -> dict[str, float]:
-    """By tile, how many times longer the nest's accesses take than their words need: the worst of each; 1 without bank
-    conflicts. A tile that is reached where only data say is left out."""
+    """Return, by tile, how many times longer the nest's worst access takes than without bank conflicts. Tiles with
+    indices that depend on data are left out."""
     layout = assignment.nest_layout(nest)
     bound = {s.var: s.value for s in tile.walk(nest.body) if isinstance(s, tile.Bind)}
     places = {var: place for place, var in enumerate(nest.vars)}
@@ -41,9 +41,8 @@ def conflicts(nest: tile.Parallel, assignment: LayoutAssignment) -> dict[str, fl
 def _ways(
     shared: SharedLayout, size: int, layout: Fragment, extents: tuple[int, ...], forms: tuple[_Form, ...]
 ) -> float | None:
-    """How many times longer one access takes, to a tile of elements of `size` bytes by indices of these forms; None
-    where only data say. Nests that an operation becomes hundreds of times are told apart by nothing that this asks for:
-    one answer does for all of them."""
+    """Return how many times longer an access takes than without bank conflicts, for elements of `size` bytes; None
+    where indices depend on data. Cached: an operation may become hundreds of nests of the same forms."""
     lanes = [layout.thread_offset(lane) for lane in range(min(BANKS, layout.thread_count))]
     count = min(layout.register_count, _RUNS * max(CHUNK // size, 1))
     reached = []
@@ -70,7 +69,7 @@ def _accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Exp
 
 
 def _byte(layout: SharedLayout, forms: Sequence[_Form], point: tuple[int, ...]) -> int | None:
-    """The byte of the tile that is reached at a point of the nest; None where only data say."""
+    """Return the byte of the tile that is reached at a point of the nest; None where it depends on data."""
     place = [_value(form, point) for form in forms]
     row = 0
     for index, extent in zip(place[:-1], layout.shape[:-1], strict=True):
@@ -81,48 +80,48 @@ def _byte(layout: SharedLayout, forms: Sequence[_Form], point: tuple[int, ...]) 
 
 
 @dataclass(frozen=True, slots=True)
-class _Along:
-    """The nest's variable of this place."""
+class _NestVariable:
+    """A variable of the nest, by number."""
 
     place: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Applied:
+class _BinaryForm:
     op: str
     a: _Form
     b: _Form
 
 
-_Form: TypeAlias = "int | _Along | _Applied | None"
-"""An index without the names in it; None where only data say."""
+_Form: TypeAlias = "int | _NestVariable | _BinaryForm | None"
+"""An index without names; None where it depends on data."""
 
 
 def _form(expr: tile.Expr, places: Mapping[tile.Var, int], bound: Mapping[tile.Var, tile.Expr]) -> _Form:
-    """Of an index. What does not change from lane to lane, variables of loops and blocks, counts as 0."""
+    """Return the form of an index. Variables that are the same for all lanes count as 0."""
     match expr:
         case tile.Const(value=int(value)):
             return int(value)
         case tile.Var():
             if expr in places:
-                return _Along(places[expr])
+                return _NestVariable(places[expr])
             return _form(bound[expr], places, bound) if expr in bound else 0
         case tile.Cast(a=inner):
             return _form(inner, places, bound)
         case tile.Binary(op=op, a=first, b=second) if op in _ARITHMETIC:
-            return _Applied(op, _form(first, places, bound), _form(second, places, bound))
+            return _BinaryForm(op, _form(first, places, bound), _form(second, places, bound))
         case _:
             return None
 
 
 def _value(form: _Form, point: tuple[int, ...]) -> int | None:
-    """Of an index, at a point of the nest."""
+    """Evaluate a form at a point of the nest."""
     match form:
         case None | int():
             return form
-        case _Along(place):
+        case _NestVariable(place):
             return point[place]
-        case _Applied(op, first, second):
+        case _BinaryForm(op, first, second):
             a, b = _value(first, point), _value(second, point)
             return None if a is None or b is None or (op in _DIVIDES and not b) else _ARITHMETIC[op](a, b)
     assert_never(form)
@@ -146,8 +145,8 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
 
 
 def _transactions(reached: list[list[int]], size: int) -> tuple[int, int]:
-    """Those that a warp takes for the bytes of its lanes, register by register, and those that the words need. Bytes of
-    registers that follow one another are one access of a lane, of up to 16 bytes."""
+    """Count the transactions of a warp, register by register, and those that the words need. Contiguous registers are
+    one access of a lane, of up to 16 bytes."""
     run = CHUNK // size
     while run > 1 and not _are_together(reached, run, size):
         run //= 2
@@ -158,7 +157,7 @@ def _transactions(reached: list[list[int]], size: int) -> tuple[int, int]:
 
 
 def _are_together(reached: list[list[int]], run: int, size: int) -> bool:
-    """Whether each `run` registers of a thread hold neighbours, the first of them aligned to all of them."""
+    """Return True if each `run` registers of a thread are contiguous, and aligned to their size."""
     if len(reached) % run:
         return False
     for place, row in enumerate(reached):

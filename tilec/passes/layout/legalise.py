@@ -1,4 +1,4 @@
-"""What a target can compute: functions of float64, products of parts of tiles."""
+"""Refuse what the target cannot compute: functions of float64, products of parts of tiles."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ FLOAT64_FUNCTIONS = frozenset(
 )  # the others have no instruction
 
 ROW_BYTES = 16
-"""Of a row of a shared tile tensor cores take so many together (PTX ISA, "ldmatrix"; "Matrix descriptor format")."""
+"""Contiguous bytes of a row that tensor cores take from shared memory (PTX ISA, "ldmatrix"; "Matrix descriptor
+format")."""
 
 
 def check_arithmetic(body: tuple[tile.Stmt, ...], target: Target, mistakes: Mistakes = AT_ONCE) -> None:
-    """Refuse functions for which there are no instructions, one in each statement."""
+    """Refuse functions without instructions, the first in each statement."""
     for stmt in tile.walk(body):
         with mistakes.caught():
             _check(stmt, target)
@@ -48,20 +49,20 @@ def _check(stmt: tile.Stmt, target: Target) -> None:
 
 
 def _check_ptx(expr: tile.Ptx, target: Target, span: Span) -> None:
-    """Refuse text that the assembler would: of the target, or by the types of its registers."""
-    said = snippet.complaint(snippet.read(expr.text, len(expr.args)), target.ptx_target, target.ptx_version)
-    if said is None:
+    """Refuse T.ptx text that the assembler would refuse, for the target or the types of its registers."""
+    complaint = snippet.complaint(snippet.read(expr.text, len(expr.args)), target.ptx_target, target.ptx_version)
+    if complaint is None:
         types = tuple(a.dtype for a in expr.args)
-        said = refusal(
+        complaint = refusal(
             evaluating(expr.text, types, expr.dtype, target.ptx_target, target.ptx_version), target.ptx_target
         )
-    if said is not None:
+    if complaint is not None:
         registers = "a value is in a register of its type: .f32 for float32, .b32 for int32, .pred for bool"
-        fail("bad-ptx", f"T.ptx: {said}", span, "in this statement", help=registers)
+        fail("bad-ptx", f"T.ptx: {complaint}", span, "in this statement", help=registers)
 
 
 def check_parts(op: Gemm) -> None:
-    """Refuse a product of such parts of tiles as no instruction can reach."""
+    """Refuse a product of parts of tiles that no instruction can reach."""
     whole = len(op.regions) > 3 or op.nibbles is not None
     for region in op.regions:
         buffer = region.buffer
@@ -83,7 +84,7 @@ def check_parts(op: Gemm) -> None:
 
 
 def check_narrow_sum(op: Gemm) -> None:
-    """Refuse a sum that mma.sync has not."""
+    """Refuse an accumulator type that mma.sync does not have."""
     a, _, c, *_ = (r.buffer for r in op.regions)
     if a.dtype in SMALL_FLOATS and c.dtype == FLOAT16:
         fail(
@@ -96,7 +97,7 @@ def check_narrow_sum(op: Gemm) -> None:
 
 
 def no_fill(op: tile.TileOp) -> NoReturn:
-    """Refuse a T.clear of what only products write."""
+    """Refuse a T.clear of a tile in tensor memory."""
     fail(
         "wrong-scope",
         "T.clear of a tile in tensor memory",
@@ -108,13 +109,13 @@ def no_fill(op: tile.TileOp) -> NoReturn:
 
 
 def no_barrier(op: tile.TileOp) -> NoReturn:
-    """Refuse a T.gemm into tensor memory that nobody waits for, in a kernel that orders its threads itself."""
+    """Refuse a T.gemm into tensor memory without a barrier, in a kernel that orders its threads itself."""
     title = "T.gemm into tensor memory needs `mbar` in a kernel with barriers or roles of its own"
     _unawaited(op, title, help="pass mbar= what T.alloc_barrier made, and wait for it")
 
 
 def no_roles(op: tile.TileOp) -> NoReturn:
-    """Refuse a T.tcgen05_gemm that nobody waits for."""
+    """Refuse a T.tcgen05_gemm in a kernel without barriers."""
     title = "T.tcgen05_gemm is for kernels that order their threads by barriers of their own"
     _unawaited(op, title, help="write T.gemm, also into tensor memory: tilec waits for it")
 
@@ -125,7 +126,7 @@ def _unawaited(op: tile.TileOp, title: str, help: str) -> NoReturn:
 
 
 def no_wgmma(op: tile.TileOp, target: Target) -> NoReturn:
-    """Refuse a T.wgmma_gemm that is none."""
+    """Refuse a T.wgmma_gemm that wgmma cannot do."""
     why = "wgmma takes whole warpgroups and blocks of 64 rows, and float16 and bfloat16 alone transposed"
     if any(not r.is_whole for r in op.regions):
         why = "wgmma takes parts of tiles from every eighth row and 32 bytes on, across K whole panels of 128 bytes"

@@ -1,8 +1,8 @@
-"""Types that no instruction knows: their elements are stored as bytes, and computed with as int32 or float32.
+"""Types without instructions: elements are stored as bytes, and computed as int32 or float32.
 
-Afterwards a tensor or shared tile of int4, uint4 or float4_e2m1fn is one of uint8 with half as many columns, the first
-of two neighbours in the lower half of a byte. A fragment has one element in each byte, as does every tile of
-float8_e8m0fnu. Copies that convert, and copies that change between the two, become elementwise nests.
+A tensor or shared tile of int4, uint4 or float4_e2m1fn becomes one of uint8 with half as many columns, the first of two
+neighbours in the lower half of a byte. A fragment has one element in each byte, as does every tile of float8_e8m0fnu.
+Copies that convert, and copies between packed and unpacked tiles, become elementwise nests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tilec.support.source import Span
 
 
 def legalised(kernel: tile.Kernel, mistakes: Mistakes = AT_ONCE) -> tile.Kernel:
-    """The kernel without such types; itself where it has none."""
+    """Replace these types in a kernel; return the kernel itself where it has none."""
     buffers = [p for p in (*kernel.params, *kernel.buffers) if isinstance(p, tile.Buffer)]
     named = {e.dtype for s in tile.walk(kernel.body) for x in expressions(s) for e in tile.walk_expr(x)}
     if not any(dtype in NARROW for dtype in (*named, *(b.dtype for b in buffers))):
@@ -50,12 +50,12 @@ def legalised(kernel: tile.Kernel, mistakes: Mistakes = AT_ONCE) -> tile.Kernel:
 
 
 def _is_packed(buffer: tile.Buffer) -> bool:
-    """Whether two of its elements share a byte."""
+    """Return True if two elements of the buffer share a byte."""
     return buffer.dtype.per_byte == 2 and buffer.scope != "fragment"
 
 
 def _stored(buffer: tile.Buffer) -> tile.Buffer:
-    """The buffer of bytes that holds this one."""
+    """Return the buffer of bytes that holds this one."""
     if buffer.dtype not in NARROW:
         return buffer
     if not _is_packed(buffer):
@@ -82,7 +82,7 @@ def _check_rows(buffer: tile.Buffer) -> None:
 
 
 def _computed(dtype: DType) -> DType:
-    """The type that stands for it."""
+    """Return the type in which values of this one are computed."""
     if dtype not in NARROW:
         return dtype
     return FLOAT32 if dtype.is_float else INT32
@@ -93,7 +93,7 @@ def _int(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr | int) -> tile.Expr:
 
 
 def _bits(value: tile.Expr) -> tile.Expr:
-    """Of a float32."""
+    """Reinterpret a float32 as int32."""
     return tile.Call("reinterpret", (value,), INT32)
 
 
@@ -102,7 +102,7 @@ def _float(bits: tile.Expr) -> tile.Expr:
 
 
 def _decoded(code: tile.Expr, dtype: DType) -> tile.Expr:
-    """The value of bits, which are an int32 below 16 or 256."""
+    """Return the value of a bit pattern, an int32 below 16 or 256."""
     if dtype == INT4:
         return _int("shr", _int("shl", code, 28), 28)
     if dtype == FLOAT4_E2M1:
@@ -119,7 +119,7 @@ def _decoded(code: tile.Expr, dtype: DType) -> tile.Expr:
 
 @dataclass(slots=True)
 class _Values:
-    """Expressions without the types. In a nest, `before` are the binds that have to stand in front of a statement."""
+    """Rewrites expressions. In a nest, `before` collects the binds to put before a statement."""
 
     before: list[tile.Stmt] | None = None
     named: int = 0
@@ -133,7 +133,7 @@ class _Values:
         return var
 
     def encoded(self, value: tile.Expr, dtype: DType) -> tile.Expr:
-        """The bits, as an int32, of a value that stands for one of the type, rounded to it."""
+        """Round a value to the type, and return its bits as an int32."""
         if not dtype.is_float:
             return _int("bitand", value, 15)
         signed = self.once(_bits(value))
@@ -153,7 +153,7 @@ class _Values:
         return tile.Select(number, _int("bitor", code, sign), tile.integer(7), INT32)
 
     def rounded(self, value: tile.Expr, dtype: DType) -> tile.Expr:
-        """A value that stands for one of the type, made one that the type has."""
+        """Round a value to the type."""
         return _decoded(self.encoded(value, dtype), dtype)
 
     def expr(self, expr: tile.Expr) -> tile.Expr:
@@ -173,7 +173,7 @@ class _Values:
         return whole if isinstance(expr, tile.Const | tile.Var | tile.Select) else self.rounded(whole, expr.dtype)
 
     def code(self, expr: tile.Expr) -> tile.Expr:
-        """The bits of a value of such a type."""
+        """Return the bits of a value of such a type."""
         match expr:
             case tile.Load(buffer=buffer, indices=indices):
                 return _code(buffer, tuple(self.expr(i) for i in indices))
@@ -183,7 +183,7 @@ class _Values:
                 return self.encoded(self.expr(expr), expr.dtype)
 
     def converted(self, value: tile.Expr, dtype: DType) -> tile.Expr:
-        """A value of another type as one that stands for this type."""
+        """Convert a value to the type."""
         if dtype.is_float:
             return self.rounded(_as_float32(value), dtype)
         if not value.dtype.is_float:
@@ -192,7 +192,7 @@ class _Values:
         return _int("max", _int("min", tile.Cast(value, INT32), high), low)
 
     def reinterpreted(self, expr: tile.Expr, dtype: DType) -> tile.Expr:
-        """The same bits as another type."""
+        """Reinterpret the bits as another type."""
         if expr.dtype in NARROW:
             code = self.code(expr)
         else:
@@ -213,7 +213,7 @@ def _retyped(expr: Any, dtype: DType) -> tile.Expr:
 
 
 def _code(buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr:
-    """The bits of an element."""
+    """Load the bits of an element."""
     stored = _stored(buffer)
     if not _is_packed(buffer):
         return tile.Cast(tile.Load(stored, indices), INT32)
@@ -255,7 +255,7 @@ def _stmt(stmt: tile.Stmt, mistakes: Mistakes) -> tile.Stmt:
 
 
 def _on_values(stmt: tile.Stmt, values: _Values) -> tile.Stmt:
-    """The statement, without those inside it, on values of the types that stand for such."""
+    """Rewrite the expressions of a statement, without those of statements inside it."""
     return map_expressions(map_declared(stmt, _variable), values.expr)
 
 
@@ -264,7 +264,8 @@ def _variable(var: tile.Var) -> tile.Var:
 
 
 def _nest(nest: tile.Parallel) -> tile.Parallel:
-    """Where it sets elements that share bytes, each iteration of the new nest is two of the old one."""
+    """Rewrite a nest. Where it stores elements that share bytes, each iteration of the new nest is two of the old
+    one."""
     pairs = [s for s in tile.walk(nest.body) if isinstance(s, tile.Store) and _is_packed(s.buffer)]
     if not pairs:
         return replace(nest, body=tuple(_inside(nest.body, _Values())))
@@ -290,7 +291,7 @@ def _nest(nest: tile.Parallel) -> tile.Parallel:
 
 
 def _inside(body: tuple[tile.Stmt, ...], values: _Values) -> Iterator[tile.Stmt]:
-    """The statements of a nest."""
+    """Yield the rewritten statements of a nest."""
     for stmt in body:
         before: list[tile.Stmt] = []
         values.before = before
@@ -306,7 +307,7 @@ def _inside(body: tuple[tile.Stmt, ...], values: _Values) -> Iterator[tile.Stmt]
 
 
 def _store(store: tile.Store, values: _Values) -> tile.Store:
-    """One element: of bytes that hold one each."""
+    """Rewrite a store of an element that has a byte of its own."""
     indices = tuple(values.expr(i) for i in store.indices)
     if store.buffer.dtype not in NARROW:
         return replace(store, indices=indices, value=values.expr(store.value))
@@ -318,7 +319,7 @@ def _store(store: tile.Store, values: _Values) -> tile.Store:
 
 
 def _advances(store: tile.Store, var: tile.Var) -> bool:
-    """Whether the store goes through its rows in steps of one element as `var` goes through even and odd numbers."""
+    """Return True if each even value of `var` and the odd one after it store to the same byte."""
     form = affine(store.indices[-1])
     rest = [coefficient for atom, coefficient in form.terms if atom != var]
     elsewhere = any(e == var for i in store.indices[:-1] for e in tile.walk_expr(i))
@@ -345,7 +346,7 @@ def _paired(body: tuple[tile.Stmt, ...], var: tile.Var, values: _Values) -> Iter
 
 
 def _halved(index: tile.Expr) -> tile.Expr:
-    """Half of an index that is even."""
+    """Return half of an even index."""
     form = affine(_int("floordiv", index, 2))
     total = form.symbolic()
     return fold_expr(_int("add", total, form.constant))
@@ -370,7 +371,7 @@ def _tile_op(op: tile.TileOp) -> tile.Stmt:
 
 
 def _gemm(op: Gemm, narrow: tile.Buffer) -> tile.TileOp:
-    """Tensor cores take integers of four bits as they are packed."""
+    """Rewrite a product: tensor cores take packed integers of four bits."""
     regions = tuple(_in_bytes(r) for r in op.regions)
     if narrow.dtype.is_float or None in regions:
         _refuse(f"T.gemm of {narrow.dtype}", op.span, narrow)
@@ -396,7 +397,7 @@ def _rewritten(op: tile.TileOp, region_of: Callable[[tile.Region], tile.Region])
 
 
 def _in_bytes(region: tile.Region) -> tile.Region | None:
-    """The bytes of a region of packed elements; None where it begins or ends inside one."""
+    """Return the bytes of a region of packed elements; None where it begins or ends inside a byte."""
     if not _is_packed(region.buffer):
         return replace(region, buffer=_stored(region.buffer))
     start = region.start[-1]
@@ -409,10 +410,10 @@ def _in_bytes(region: tile.Region) -> tile.Region | None:
 
 def _copy(op: Copy) -> tile.Stmt:
     source, destination = op.regions
-    alike = source.buffer.dtype == destination.buffer.dtype and _is_packed(source.buffer) == _is_packed(
+    is_unconverted = source.buffer.dtype == destination.buffer.dtype and _is_packed(source.buffer) == _is_packed(
         destination.buffer
     )
-    if alike and all(_in_bytes(r) is not None for r in op.regions) and _rows_agree(source, destination):
+    if is_unconverted and all(_in_bytes(r) is not None for r in op.regions) and _rows_agree(source, destination):
         return _rewritten(op, lambda region: _in_bytes(region) or region)
     if "tmem" in (source.buffer.scope, destination.buffer.scope):  # whose elements no nest reaches
         refuse_tensor_copy(op)
@@ -426,7 +427,7 @@ def _copy(op: Copy) -> tile.Stmt:
 
 
 def _rows_agree(source: tile.Region, destination: tile.Region) -> bool:
-    """Whether the two halve the same dimension."""
+    """Return True if the two regions halve the same dimension."""
     return not _is_packed(source.buffer) or source.extent[-1] == destination.extent[-1] > 1
 
 

@@ -1,4 +1,4 @@
-"""The layout that a person gives a nest, as digits of threads and registers."""
+"""Given layouts of nests, as digits of threads and registers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tilec.support.diagnostics import fail
 
 @lru_cache(maxsize=64)
 def digits(layout: LoopLayout, threads: int) -> Fragment:
-    """The same layout as mixed-radix digits. Each iteration belongs to one thread, under a number of its own; threads
-    that the layout does not mention repeat what others do."""
+    """Return the layout as mixed-radix digits. Each iteration has one thread and a number there; threads without
+    iterations repeat those of others. Errors: `loop-layout`."""
     try:
         return _digits(layout, threads)
     except _Irregular as irregular:
@@ -26,12 +26,12 @@ def digits(layout: LoopLayout, threads: int) -> Fragment:
 
 
 def why_irregular(layout: LoopLayout) -> str | None:
-    """Why a layout that is no mistake is none of digits, or None."""
+    """Return why a valid layout is not one of digits, or None."""
     return _reason(layout, None)
 
 
 def is_regular(layout: LoopLayout, threads: int) -> bool:
-    """Whether `digits` has it. Errors: `loop-layout`."""
+    """Return True if the layout is one of digits. Errors: `loop-layout`."""
     return _reason(layout, threads) is None
 
 
@@ -44,7 +44,7 @@ def _reason(layout: LoopLayout, threads: int | None) -> str | None:
 
 
 class _Irregular(Exception):
-    """The layout is one, but not of digits."""
+    """A valid layout that is not one of digits."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -53,14 +53,14 @@ class _Irregular(Exception):
 
 @lru_cache(maxsize=64)
 def places(layout: LoopLayout) -> dict[tuple[int, int], tuple[int, ...]]:
-    """Each iteration, by its thread and its number there; one of which there are several copies, by each of them. Where
-    no numbers are given, they are in the iterations' order. Errors: `loop-layout`."""
+    """Map (thread, number) to its iteration; an iteration with copies occurs once for each. Without given numbers, a
+    thread's iterations are numbered in order. Errors: `loop-layout`."""
     found: dict[tuple[int, int], tuple[int, ...]] = {}
     counts: dict[int, int] = {}
     for element in itertools.product(*(range(e) for e in layout.shape)):
         copies: set[int] = set()
         for copy in range(layout.copies):
-            # A layout of several copies has a variable more, their number.
+            # A layout of several copies has one variable more: the number of the copy.
             at = (*element, copy) if layout.copies > 1 else element
             values = dict(zip(layout.vars, at, strict=True))
             thread = _evaluate(layout.thread, values, layout)
@@ -78,7 +78,7 @@ def places(layout: LoopLayout) -> dict[tuple[int, int], tuple[int, ...]]:
 
 
 def fitting(layout: LoopLayout, threads: int) -> dict[tuple[int, int], tuple[int, ...]]:
-    """The same, of a block of so many threads. Errors: `loop-layout`."""
+    """Return this table, checked against a block of `threads`. Errors: `loop-layout`."""
     found = places(layout)
     used = 1 + max(thread for thread, _ in found)
     if used > threads:
@@ -98,16 +98,16 @@ def _digits(layout: LoopLayout, threads: int | None) -> Fragment:
     if any(axis.dim < 0 for axis in registers):
         raise _Irregular("a thread has an iteration twice")
     made = _over_all(Fragment(layout.shape, thread_axes, registers), used, threads)
-    alone = [_sum(thread_axes, t, len(layout.shape)) for t in range(used)]
+    thread_elements = [_sum(thread_axes, t, len(layout.shape)) for t in range(used)]
     for (thread, number), element in found.items():
-        if tuple(a + b for a, b in zip(alone[thread], made.register_offset(number), strict=True)) != element:
+        if tuple(a + b for a, b in zip(thread_elements[thread], made.register_offset(number), strict=True)) != element:
             raise _Irregular(f"iteration {element} breaks the pattern of the others")
     return made
 
 
 def _over_all(layout: Fragment, used: int, threads: int) -> Fragment:
-    """The layout of so many threads, of which `used` have iterations: the others repeat those, or run past the end of
-    a dimension, where there is nothing."""
+    """Extend the layout from `used` threads to all: the others repeat their iterations, or run past the end of a
+    dimension."""
     if threads % used == 0:
         return replace(layout, threads=(*layout.threads, Axis(threads // used, -1, 0)))
     *axes, last = layout.threads
@@ -121,13 +121,13 @@ def _over_all(layout: Fragment, used: int, threads: int) -> Fragment:
 
 
 def _axes(elements: list[tuple[int, ...]]) -> tuple[Axis, ...]:
-    """The digits of a number, least significant first, from the element that each of its values means."""
+    """Return the digits of a number, least significant first, from the element of each of its values."""
     axes: list[Axis] = []
     base = 1
     while base < len(elements):
         step = elements[base]
-        moved = [d for d, s in enumerate(step) if s]
-        if len(moved) > 1 or (moved and step[moved[0]] < 0):
+        changed_dims = [d for d, s in enumerate(step) if s]
+        if len(changed_dims) > 1 or (changed_dims and step[changed_dims[0]] < 0):
             raise _Irregular(f"a step from {elements[0]} to {step} goes along no dimension")
         size = 2
         while size * base < len(elements) and elements[size * base] == tuple(size * s for s in step):
@@ -136,7 +136,7 @@ def _axes(elements: list[tuple[int, ...]]) -> tuple[Axis, ...]:
             size -= 1
         if size == 1:
             raise _Irregular("its steps are no digits")
-        axes.append(Axis(size, moved[0], step[moved[0]]) if moved else Axis(size, -1, 0))
+        axes.append(Axis(size, changed_dims[0], step[changed_dims[0]]) if changed_dims else Axis(size, -1, 0))
         base *= size
     return tuple(axes)
 

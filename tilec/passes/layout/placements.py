@@ -1,5 +1,5 @@
-"""Where a T.Layout puts elements: those of a shared tile in the order of a hardware swizzle, or of its own; those of a
-tensor at other indices, which is all that becomes of it."""
+"""T.Layout maps: the order of a shared tile's elements, as a hardware swizzle or any other, or new indices for a
+tensor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tilec.support.source import Span
 
 
 def placement_of(buffer: tile.Buffer, given: IndexMap, span: Span) -> tile.Placement | int:
-    """The width of the swizzle that puts every element where the map does, or else the map."""
+    """Return the width of the swizzle with the map's order of elements, or else the map."""
     places, extents = _linear(buffer, given, span)
     for layout in candidates(buffer):
         if math.prod(extents) == len(places) and _puts(layout, places):
@@ -39,8 +39,8 @@ def placement_of(buffer: tile.Buffer, given: IndexMap, span: Span) -> tile.Place
 def _linear(
     buffer: tile.Buffer, given: IndexMap, span: Span, among: tuple[int, ...] = ()
 ) -> tuple[list[int], list[int]]:
-    """The place of each element, in row-major order, and the extents of the map's results, by default those that these
-    elements reach."""
+    """Return the linear index of each element, in row-major order, and the extents of the map's results: `among`, or
+    those that the elements reach."""
     try:
         found = [evaluated(index, given.shape, given.vars) for index in given.indices]
     except NoValue:
@@ -62,12 +62,12 @@ def _linear(
     return places, extents
 
 
-MOST_TRIED = 1 << 16  # elements of a tensor whose places are looked at one by one
+MOST_TRIED = 1 << 16  # elements of a tensor whose places are checked one by one
 
 
 def tensor_places(tensor: tile.Buffer, given: IndexMap, span: Span) -> IndexMap:
-    """The map, if it moves the elements of the tensor among themselves. Of a large tensor only the extents are known to
-    fit, and the places of a corner to differ."""
+    """Return the map if it permutes the elements of the tensor. For a large tensor only the extents and a corner are
+    checked."""
     ranges = {var: (0, extent - 1) for var, extent in zip(given.vars, given.shape, strict=True)}
     reached = [interval(index, ranges) for index in given.indices]
     if any(low < 0 or high == math.inf for low, high in reached):
@@ -83,7 +83,7 @@ def tensor_places(tensor: tile.Buffer, given: IndexMap, span: Span) -> IndexMap:
 
 
 def placed_at(tensor: tile.Buffer, given: IndexMap, indices: tuple[tile.Expr, ...]) -> tuple[tile.Expr, ...]:
-    """The indices at which the element really lies."""
+    """Return the mapped indices of an element."""
     ranges = {var: (0, extent - 1) for var, extent in zip(given.vars, given.shape, strict=True)}
     extents = tuple(int(interval(index, ranges)[1]) + 1 for index in given.indices)
     values = dict(zip(given.vars, (cast(i, INT32) for i in indices), strict=True))
@@ -92,7 +92,7 @@ def placed_at(tensor: tile.Buffer, given: IndexMap, indices: tuple[tile.Expr, ..
 
 
 def inside_tensor(tensor: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr | None:
-    """The condition under which there is such an element; None: always."""
+    """Return the condition under which the element exists; None if always."""
     total: tile.Expr | None = None
     for index, extent in zip(indices, tensor.shape, strict=True):
         if isinstance(index, tile.Const) and 0 <= index.value < extent:
@@ -108,7 +108,7 @@ def inside_tensor(tensor: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.E
 
 
 def _puts(layout: SharedLayout, places: list[int]) -> bool:
-    """Whether the layout has every element at its place."""
+    """Return True if the layout has every element at its index in `places`."""
     size, columns = layout.element_bytes, layout.shape[-1]
     return all(
         offset(layout, number // columns, number % columns * size) == place * size

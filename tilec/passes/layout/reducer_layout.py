@@ -1,9 +1,9 @@
-"""How the parts of a reducer lie: as the nests that add to them run.
+"""Layouts of the parts of a reducer: they follow the nests that add to them.
 
-Where every addition is to the element that some variables of its nest name, the parts lie as these variables do, and
-the threads that share out the others have a part each. Anything else, and every reducer with replication="all", gets a
-part of every element in each thread. A nest that would have the parts lie in another way than an earlier one gets parts
-of its own, which are put together with the others at the end.
+Where every addition is to the element that some variables of its nest name, the parts have the layout of these
+variables, and the threads that divide the other variables have a part each. Any other reducer, and every one with
+replication="all", has a part of every element in each thread. A nest that needs another layout than an earlier one gets
+parts of its own, which are added to the others at the end.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from tilec.ops.reducer import ATOMICS, FinalizeReducer, ReducerInit
 
 
 def additions(nest: tile.Parallel) -> Iterator[tile.Store]:
-    """The stores of a nest that add to parts."""
+    """Yield the stores of a nest that add to parts."""
     return (s for s in tile.walk(nest.body) if isinstance(s, tile.Store) and s.buffer.scope == "reducer")
 
 
 def everywhere(kernel: tile.Kernel) -> dict[str, Fragment]:
-    """The layouts of the reducers of which each thread has parts of all elements."""
+    """Return the layouts of the reducers with parts of all elements in each thread."""
     found: dict[str, Fragment] = {}
     scattered: set[str] = set()
-    asked: set[str] = set()
+    replicated: set[str] = set()
     for stmt in tile.walk(kernel.body):
         if isinstance(stmt, ReducerInit) and stmt.everywhere:
-            asked.add(stmt.regions[0].buffer.name)
+            replicated.add(stmt.regions[0].buffer.name)
         if isinstance(stmt, tile.Parallel):
             for store in additions(stmt):
                 scattered.add(store.buffer.name)
                 if _dims(stmt, store) is None:
-                    asked.add(store.buffer.name)
+                    replicated.add(store.buffer.name)
     for buffer in kernel.buffers:
-        if buffer.scope == "reducer" and (buffer.name in asked or buffer.name not in scattered):
+        if buffer.scope == "reducer" and (buffer.name in replicated or buffer.name not in scattered):
             found[buffer.name] = local(kernel.threads, buffer.shape)
     return found
 
 
 def parts_layout(nest: tile.Parallel, store: tile.Store, whole: Fragment) -> Fragment:
-    """How the parts lie that this addition wants in a nest of the layout `whole`."""
+    """Return the layout of the parts that this addition needs in a nest of layout `whole`."""
     dims = _dims(nest, store)
     assert dims is not None, "these parts are everywhere"
     layout = whole.project(tuple(d for d in dims if d is not None))
@@ -55,7 +55,8 @@ def parts_layout(nest: tile.Parallel, store: tile.Store, whole: Fragment) -> Fra
 
 
 def _dims(nest: tile.Parallel, store: tile.Store) -> tuple[int | None, ...] | None:
-    """Which variable of the nest goes through each dimension of the reducer; None in it: of extent 1. None: not so."""
+    """Return the variable of the nest for each dimension of the reducer (None: of extent 1); None where an index is no
+    variable."""
     place = {var: i for i, var in enumerate(nest.vars)}
     found: list[int | None] = []
     for index, size in zip(store.indices, store.buffer.shape, strict=True):
@@ -70,7 +71,7 @@ def _dims(nest: tile.Parallel, store: tile.Store) -> tuple[int | None, ...] | No
 
 
 def with_parts_of_its_own(kernel: tile.Kernel, nest: tile.Parallel, parts: tile.Buffer) -> tile.Kernel:
-    """The kernel in which the nest adds to parts of its own, put together with the others where these are."""
+    """Give the nest parts of its own, and add these to the others where those are finalised."""
     taken = sum(b.name.startswith(f"{parts.name}.again") for b in kernel.buffers)
     own = replace(parts, name=f"{parts.name}.again{taken}")
     result = tile.Buffer(f"{own.name}.result", parts.extents, parts.dtype, "fragment", parts.span)
@@ -89,8 +90,8 @@ def with_parts_of_its_own(kernel: tile.Kernel, nest: tile.Parallel, parts: tile.
             case ReducerInit(regions=(region,)) if region.buffer == parts:
                 return stmt, replace(stmt, parts=whole(own, region), value=None)
             case FinalizeReducer(regions=(region, into)) if region.buffer == parts:
-                mine = replace(stmt, parts=whole(own, region), destination=whole(result, region))
-                return mine, stmt, together(into.buffer, stmt)
+                own_finalise = replace(stmt, parts=whole(own, region), destination=whole(result, region))
+                return own_finalise, stmt, together(into.buffer, stmt)
             case _:
                 return with_bodies(stmt, body)
 

@@ -1,4 +1,4 @@
-"""How many registers of a thread its fragments take, and how many elements of a nest it computes: both are unrolled."""
+"""Limits of fragments and nests, both of which are unrolled: registers and elements of a thread."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
 
 MAX_REGISTERS = 1024
-"""Four times what a thread has. What the assembler then needs grows with the registers that are live times the
-instructions: with so many of both as there may be, half a minute and more than a gigabyte."""
+"""Four times the registers of a thread. The assembler's time and memory grow with live registers times instructions: at
+the limits of both, half a minute and more than a gigabyte."""
 
 MAX_ELEMENTS = 65_536
-"""Of a nest, for each thread. No program that the assembler takes has an instruction for each of more
-(too-many-instructions says how many there may be), and who prices nests looks at each."""
+"""Elements of a nest for each thread: more become more instructions than the assembler takes (too-many-instructions),
+and the cost model visits each."""
 
 MAX_WORK = 1 << 24
-"""Of registers that fragments take times instructions, where the assembler has to keep some in local memory: three
-quarters of this took ptxas 13.0 42 seconds and 375 MB."""
+"""Registers of fragments times instructions, where the assembler has to spill: three quarters of this took ptxas 13.0
+42 seconds and 375 MB."""
 
 _THREAD = 255
-"""Registers of a thread."""
 
 _SHOWN = 3
 
 
 def check_registers(assignment: LayoutAssignment, mistakes: Mistakes = AT_ONCE) -> None:
-    """Whether the assembler can be asked to keep the fragments of a kernel at all. Those that are only a little too
-    large lie in local memory, which is slow, and said (register-spill)."""
+    """Refuse fragments that the assembler cannot be asked to keep. Those a little too large are spilled, with a warning
+    (register-spill)."""
     for one in assignment.kernels:
         with mistakes.caught():
             _check(one)
@@ -46,7 +45,7 @@ def check_registers(assignment: LayoutAssignment, mistakes: Mistakes = AT_ONCE) 
 
 
 def check_work(assignment: LayoutAssignment, instructions: int) -> None:
-    """The same of a kernel that is written out, for what so many instructions make of it."""
+    """Refuse fragments that make this many instructions too much work for the assembler."""
     for one in assignment.kernels:
         registers = sum(_taken(one).values())
         if registers > _THREAD and registers * instructions > MAX_WORK:
@@ -54,7 +53,7 @@ def check_work(assignment: LayoutAssignment, instructions: int) -> None:
 
 
 def _taken(assignment: LayoutAssignment) -> dict[str, int]:
-    """Registers of a thread for each fragment."""
+    """Count the registers of a thread for each fragment."""
     known = {buffer.name: buffer for buffer in assignment.kernel.buffers}
     bits = {
         name: f.register_count * known[name].dtype.bits for name, f in assignment.fragments.items() if name in known

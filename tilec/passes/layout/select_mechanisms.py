@@ -54,8 +54,8 @@ from tilec.support.records import dataclass
 from tilec.support.source import Span
 from tilec.target.table import Target, Weights
 
-CP_ASYNC_BYTES = 4  # the least that cp.async moves
-CHUNK_BYTES = 128  # of a row that go at a time in a staged store: as the widest bank swizzle has
+CP_ASYNC_BYTES = 4  # of the smallest cp.async
+CHUNK_BYTES = 128  # of a row per chunk of a staged store: the widest bank swizzle
 Op = TypeVar("Op", bound=tile.TileOp)
 StoredByTma = Copy | AtomicTile | Scatter4
 TMA_REDUCTIONS = {
@@ -63,13 +63,13 @@ TMA_REDUCTIONS = {
     "min": (INT32, UINT32, INT64, UINT64),
     "max": (INT32, UINT32, INT64, UINT64),
 }
-"""What cp.reduce.async.bulk.tensor combines (PTX ISA)."""
+"""The types that cp.reduce.async.bulk.tensor combines (PTX ISA)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The kernel with mechanisms chosen, and what its layouts are to be chosen by. `has_one_loader`: one of the threads
-    that compute begins loads by TMA."""
+    """A kernel with its mechanisms, and the settings for its layouts. `has_one_loader`: one of the computing threads
+    loads by TMA."""
 
     kernel: tile.Kernel
     form: FormChoice
@@ -86,7 +86,7 @@ def select(
     mistakes: Mistakes = AT_ONCE,
     tma_loads: bool = True,
 ) -> Selected:
-    """`tma_loads`: loops of kernels without a producer role may load by TMA too."""
+    """Select a mechanism for each copy and product. `tma_loads`: loops without a producer role may load by TMA too."""
     check_arithmetic(kernel.body, target, mistakes)
     form = FormChoice("unspecialised")
     with mistakes.caught():
@@ -104,7 +104,7 @@ def select(
                     check_narrow_sum(op)
     with mistakes.caught():
         check_sums(kernel, target, None if selector.has_tensor_memory else form.why_alike or NO_WARPS)
-    has_one_loader = form.form != "warp_specialised" and bool(selector.fed)
+    has_one_loader = form.form != "warp_specialised" and bool(selector.fed_copies)
     return Selected(kernel, form, target.weights, switches.always_swizzle, has_one_loader)
 
 
@@ -113,20 +113,19 @@ def _loads(loop: tile.For) -> tuple[tile.TileOp, ...]:
 
 
 def _is_alone(copy: tile.TileOp, loop: tile.For) -> bool:
-    """Whether nothing else in the loop fills the tile, and no element of a tensor or a tile says what is copied."""
+    """Return True if nothing else in the loop fills the tile, and no loaded element decides what is copied."""
     source, buffer = copy.regions[0], copy.regions[1].buffer
     by_data = any(isinstance(e, tile.Load) for index in source.start for e in tile.walk_expr(index))
     return not by_data and sum(buffer in writes(s) for s in loop.body) == 1
 
 
 def _through_registers(source: tile.Region, destination: tile.Region, span: Span) -> Copy:
-    """A copy of a tile to or from a fragment."""
     return Copy(source, destination, via="registers", span=span)
 
 
 def _becoming_a(kernel: tile.Kernel) -> frozenset[str]:
-    """Fragments that a T.gemm takes as A, and those from which they are computed element by element: whole rows of them
-    should lie in one warp, as A's must."""
+    """Return the fragments that a T.gemm takes as A, and those from which they are computed elementwise: whole rows of
+    them should be in one warp, as A's must."""
     statements = list(tile.walk(kernel.body))
     found = {s.regions[0].buffer for s in statements if isinstance(s, Gemm)}
     found = {b for b in found if b.scope == "fragment"}
@@ -145,8 +144,8 @@ def _becoming_a(kernel: tile.Kernel) -> frozenset[str]:
 
 
 def _from_accumulators(kernel: tile.Kernel) -> dict[str, frozenset[str]]:
-    """The fragments that lie as accumulators of T.gemm do, as they are computed from them element by element, and from
-    which; the accumulators themselves are among them."""
+    """Map each fragment that is computed elementwise from accumulators of T.gemm, and so has their layout, to these
+    accumulators. They map to themselves."""
     statements = list(tile.walk(kernel.body))
     found: dict[tile.Buffer, frozenset[str]] = {}
     for gemm in (s for s in statements if isinstance(s, Gemm)):
@@ -177,18 +176,18 @@ class _Selector:
         self.kernel, self.target, self.form, self.switches, self.mistakes = kernel, target, form, switches, mistakes
         self.tma_loads = tma_loads
         self.staging: list[tile.Buffer] = []
-        self.values: dict[tile.Var, tile.Expr] = {}  # of the integer binds that have been met
-        self.fed: set[Same[tile.Stmt]] = set()  # the copies that are left to a producer role
+        self.values: dict[tile.Var, tile.Expr] = {}  # of the integer binds so far
+        self.fed_copies: set[Same[tile.Stmt]] = set()  # the copies of a producer role or loading thread
         self.in_pipeline = False
-        self.whole_rows: set[str] = set()  # the accumulators of which each warpgroup has such
+        self.row_accumulators: set[str] = set()  # accumulators of which each warpgroup has whole rows
         self.ordered, self.placed = ordered_tensors(kernel), placed_tiles(kernel)
         self.coordinates = coordinates_of(kernel)
-        self.becoming_a = _becoming_a(kernel)
+        self.sources_of_a = _becoming_a(kernel)
         self.origins = _from_accumulators(kernel)
         self.accumulators = frozenset().union(*self.origins.values())
         self.has_tensor_memory = form == "warp_specialised" and target.has("tcgen05")
         if form != "warp_specialised":
-            self.fed |= {Same(copy) for copy in self.begun_by_one()}
+            self.fed_copies |= {Same(copy) for copy in self.begun_by_one()}
 
     def body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return tuple(new for stmt in stmts for new in self.stmt(stmt))
@@ -212,12 +211,12 @@ class _Selector:
                     self.values[var] = tile.substitute(value, self.values)
                 return (stmt,)
             case Copy():
-                return self.copy(stmt, is_fed=Same(stmt) in self.fed)
+                return self.copy(stmt, is_fed=Same(stmt) in self.fed_copies)
             case Im2col():
                 is_scattered = self.is_scattered(stmt.regions[1].buffer)
                 by_threads = self.target.has("cp.async") and not is_scattered and im2col.cp_async_width(stmt)
                 chosen = replace(stmt, via="cp_async" if by_threads else "registers")
-                return (replace(stmt, via="tma") if Same(stmt) in self.fed else chosen,)
+                return (replace(stmt, via="tma") if Same(stmt) in self.fed_copies else chosen,)
             case Gather4():
                 check_four_rows(stmt, self.target, self.placed, self.ordered, self.coordinates)
                 return (stmt,)
@@ -233,7 +232,7 @@ class _Selector:
                 return (stmt,)
             case Gemm():
                 stmt = self.resolved(stmt)
-                if stmt.policy == "square" and stmt.regions[2].buffer.name in self.becoming_a:
+                if stmt.policy == "square" and stmt.regions[2].buffer.name in self.sources_of_a:
                     stmt = replace(stmt, policy="full_row")
                 before, product = (
                     transposed(stmt, self.fits_wgmma, self.room) if self.target.has("wgmma") else ((), stmt)
@@ -252,14 +251,14 @@ class _Selector:
             case Fence() if not self.target.has("tma"):
                 return (replace(stmt, via="nothing"),)  # there is no asynchronous proxy
             case WaitWgmma() | SetRegisters() if not stmt.via is not None:
-                return (replace(stmt, via="nothing"),)  # the schedule says
+                return (replace(stmt, via="nothing"),)  # the schedule decides
             case _:
                 return (stmt,)
 
     def loop(self, loop: tile.For) -> tile.For:
-        """A statement that becomes two leaves both in its place of a manual schedule."""
+        """Select for the statements of a loop. Statements made of one keep its place in a manual schedule."""
         if self.form == "warp_specialised" and is_pipelined(loop):
-            self.fed |= {Same(s) for s in self.for_a_producer(loop)}
+            self.fed_copies |= {Same(s) for s in self.for_a_producer(loop)}
         was_in_pipeline, self.in_pipeline = self.in_pipeline, self.in_pipeline or is_pipelined(loop)
         parts = [self.stmt(s) for s in loop.body]
         self.in_pipeline = was_in_pipeline
@@ -269,7 +268,7 @@ class _Selector:
         return expanded(loop, parts)
 
     def honoured(self, part: tuple[tile.Stmt, ...], hint: Label | bool | None) -> tuple[tile.Stmt, ...]:
-        """A hint that cannot be granted is a mistake, and goes no further."""
+        """Apply an asynchronous hint; report one that cannot be granted."""
         try:
             return honoured(part, hint)
         except CompileError as error:
@@ -277,7 +276,7 @@ class _Selector:
             return part
 
     def begun_by_one(self) -> Iterator[tile.TileOp]:
-        """The copies that one of the threads that compute begins by TMA: all those of a loop, and of those that fill
+        """Yield the copies that one of the computing threads issues by TMA: all those of a loop, and of loops that fill
         the same tiles, or none."""
         loads = {loop.var: _loads(loop) for loop in pipelined_loops(self.kernel.body)}
         supported = {loop.var for loop in pipelined_loops(self.kernel.body) if self.loads_by_tma(loop)}
@@ -290,9 +289,9 @@ class _Selector:
         yield from (copy for loop in loads if loop in supported for copy in loads[loop])
 
     def loads_by_tma(self, loop: tile.For) -> bool:
-        """Whether one thread of those that compute begins the loop's copies by TMA, as it pays where wgmma takes what
-        they bring: nobody else spends instructions on them, nor needs the others' threads to have waited for theirs.
-        What threads read themselves they load themselves, each its part."""
+        """Return True if one computing thread issues all loads of the loop by TMA. That pays where wgmma reads the
+        tiles: no other thread spends instructions on them, or waits for other threads' loads. Tiles that threads read,
+        they load themselves."""
         products = (s for s in tile.walk(loop.body) if isinstance(s, Gemm))
         return (
             self.tma_loads
@@ -306,7 +305,7 @@ class _Selector:
         )
 
     def for_a_producer(self, loop: tile.For) -> Iterator[tile.TileOp]:
-        """The copies of a pipelined loop by which a producer role can feed it."""
+        """Yield the copies of a pipelined loop that a producer role can issue."""
         for stmt, hint, waits in zip(loop.body, asynchronous(loop), awaited(self.kernel, loop), strict=True):
             if not isinstance(stmt, tile.TileOp) or not is_load(stmt) or hint is False or waits:
                 continue
@@ -319,7 +318,7 @@ class _Selector:
                 yield stmt
 
     def copy(self, op: Copy, is_fed: bool) -> tuple[tile.Stmt, ...]:
-        # What an index is aligned to shows only when the names in it are looked through.
+        # The alignment of an index shows only when its names are substituted.
         op = self.resolved(op)
         source, destination = op.regions
         scopes = (source.buffer.scope, destination.buffer.scope)
@@ -354,21 +353,22 @@ class _Selector:
         return (replace(op, via="registers"),)
 
     def is_scattered(self, buffer: tile.Buffer) -> bool:
-        """Whether a person gives the tile a placement in which a cp.async would not find its bytes together."""
+        """Return True if the tile has a placement in which cp.async would not find its bytes contiguous."""
         return buffer in self.placed and self.together(buffer) < CP_ASYNC_BYTES
 
     def together(self, buffer: tile.Buffer) -> int:
-        """How many bytes of a row lie together in the layout that a person gives the tile: a swizzle moves 16."""
+        """Count the contiguous bytes of a row in the given layout of the tile; a swizzle moves 16."""
         given = (p.layout for p in self.kernel.layouts if p.buffer == buffer and isinstance(p.layout, tile.Placement))
         return next((run(placement) * buffer.dtype.bytes for placement in given), CHUNK)
 
     def tma_store(self, op: StoredByTma) -> StoredByTma:
-        """Its wait stands where something needs the tile again, unless the environment wants it right behind."""
+        """Store by TMA. The wait stands where the tile is needed again, or right behind if the environment asks for
+        it."""
         stored = replace(op, via="tma_store")
         return stored if self.switches.delay_tma_store_wait else replace(stored, wait="at once")
 
     def atomic(self, op: AtomicTile) -> tuple[tile.Stmt, ...]:
-        """By TMA where the hardware combines so and a store could go that way; else by the threads."""
+        """Select TMA where the hardware has the reduction and a store could use TMA; else the threads."""
         source = op.regions[0]
         reason = self.why_no_tma_reduction(op)
         if reason is None and source.buffer.scope == "shared":
@@ -410,18 +410,19 @@ class _Selector:
         return op.with_regions(tuple(regions))
 
     def staged_store(self, op: Copy | AtomicTile) -> tuple[tile.Stmt, ...] | None:
-        """An accumulator lies scattered over lanes: through shared memory it leaves as whole rows, by TMA."""
+        """Store an accumulator, whose rows are scattered over lanes, through shared memory by TMA; None where that is
+        impossible."""
         source, destination = op.regions
         is_scattered = source.buffer.name in (self.accumulators if self.in_pipeline else self.origins)
         if not is_scattered and not self.switches.prefer_tma:
             return None
         name = f"{source.buffer.name}.staging"
         taken = sum(s.name.startswith(name) for s in self.staging)
-        # No dot before the number: such names have the chunks that `memory.staged_stores` cuts a tile into.
+        # No dot before the number: chunks of `memory.staged_stores` have names with a dot.
         buffer = tile.Buffer(f"{name}{taken or ''}", source.buffer.shape, destination.buffer.dtype, "shared", op.span)
         if why_not_stored(destination, buffer, self.coordinates) is not None:
             return None
-        # Not what is turned: each warpgroup may have that for itself.
+        # Transposed operands are not reused: each warpgroup may have a copy.
         others = (s for s in self.staging if not is_transposed(s))
         reuse = next((s for s in others if replace(s, name=name) == replace(buffer, name=name)), None)
         if reuse is None and not self.fits_memory(self.least_of(buffer, source.buffer)):
@@ -434,16 +435,16 @@ class _Selector:
         return into, self.tma_store(replace(op, source=whole, staged=True))
 
     def least_of(self, buffer: tile.Buffer, source: tile.Buffer) -> tile.Buffer:
-        """What is needed at least of a tile through which an accumulator is stored: a chunk where it can go so, as
-        `memory.staged_stores` decides when it is known where all lies."""
+        """Return the smallest staging tile of an accumulator: one chunk where it can be stored in chunks, as
+        `memory.staged_stores` decides once layouts are known."""
         columns = CHUNK_BYTES // buffer.dtype.bytes
         origins = self.origins.get(source.name, frozenset({""}))
-        if self.in_pipeline or not origins <= self.whole_rows or buffer.shape[-1] % columns:
+        if self.in_pipeline or not origins <= self.row_accumulators or buffer.shape[-1] % columns:
             return buffer
         return replace(buffer, extents=(*buffer.extents[:-1], columns))
 
     def reduce(self, op: Reduce) -> tuple[tile.Stmt, ...]:
-        """In registers; shared tiles pass through fragments of their own."""
+        """Reduce in registers; shared tiles pass through fragments."""
         before: list[tile.Stmt] = []
         after: list[tile.Stmt] = []
         regions = []
@@ -462,9 +463,9 @@ class _Selector:
                 continue
             name = f"{region.buffer.name}.{'result' if i else 'values'}{len(self.staging)}"
             extents = kept_extents(region)
-            held = tile.Buffer(name, extents, region.buffer.dtype, "fragment", op.span)
-            self.staging.append(held)
-            whole = tile.Region(held, tuple(tile.integer(0) for _ in extents), extents, op.span)
+            fragment = tile.Buffer(name, extents, region.buffer.dtype, "fragment", op.span)
+            self.staging.append(fragment)
+            whole = tile.Region(fragment, tuple(tile.integer(0) for _ in extents), extents, op.span)
             regions.append(whole)
             if i == 0 or not op.clear:
                 before.append(_through_registers(region, whole, op.span))
@@ -472,18 +473,19 @@ class _Selector:
                 after.append(_through_registers(whole, region, op.span))
         return *before, op.with_regions(tuple(regions)), *after
 
-    def scan_tile(self, wanted: tile.Buffer) -> tile.Buffer:
-        """A shared tile for a scan, the same one for all scans of a shape and type."""
-        return self.room(replace(wanted, name=f"{wanted.name}.{wanted.dtype}.{'x'.join(map(str, wanted.shape))}"))
+    def scan_tile(self, buffer: tile.Buffer) -> tile.Buffer:
+        """Return a shared tile for a scan, the same for all scans of a shape and type."""
+        return self.room(replace(buffer, name=f"{buffer.name}.{buffer.dtype}.{'x'.join(map(str, buffer.shape))}"))
 
     def room(self, buffer: tile.Buffer) -> tile.Buffer:
-        """The shared tile that is wanted, once."""
+        """Add the shared tile, unless it is there."""
         if buffer not in self.staging:
             self.staging.append(buffer)
         return buffer
 
     def fits_memory(self, buffer: tile.Buffer) -> bool:
-        """Whether there is shared memory for one more tile beside two versions of those that a pipeline fills."""
+        """Return True if shared memory has room for one more tile, beside two versions of those that a pipeline
+        fills."""
         tiles = {b.name: b for b in (*self.kernel.buffers, *self.staging, buffer) if b.scope == "shared"}
         filled = {b.name for loop in pipelined_loops(self.kernel.body) for s in loop.body for b in writes(s)}
         needed = sum(b.bytes * (2 if name in filled else 1) for name, b in tiles.items())
@@ -516,7 +518,7 @@ class _Selector:
                 help="use float16 operands, or a target that has them: sm_89, sm_90a and later",
             )
         if self.target.has("wgmma") and (groups := wgmma_groups(op, self.kernel.threads)):
-            self.whole_rows |= {c.name} if groups[1] == 1 else set()
+            self.row_accumulators |= {c.name} if groups[1] == 1 else set()
             return "wgmma"
         if op.wait == "wgmma":
             no_wgmma(op, self.target)
@@ -535,9 +537,8 @@ class _Selector:
 
 
 def cp_async_width(op: Copy, target: Target) -> int | None:
-    """The largest chunk, in bytes, by which cp.async can make this copy: both sides aligned, never across the tensor's
-    edge.
-    """
+    """Return the largest chunk, in bytes, by which cp.async can make this copy, or None: both sides aligned, never
+    across the tensor's edge."""
     source, destination = op.regions
     if not target.has("cp.async") or source.buffer.dtype != destination.buffer.dtype:
         return None

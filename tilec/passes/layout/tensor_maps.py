@@ -1,4 +1,4 @@
-"""Which copies TMA can do: there must be a tensor map for them (cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col)."""
+"""Copies that TMA can do: they need a tensor map (cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def without_tma(op: TileOp) -> bool:
 def why_no_tensor_map(
     global_region: Region, tile: Buffer, coordinates: Coordinates, least_dimensions: int = 2
 ) -> str | None:
-    """Why TMA cannot, or should not, move between this region of a tensor and the tile, or None."""
+    """Return why TMA cannot, or should not, copy between this region of a tensor and the tile, or None."""
     tensor = global_region.buffer
     if tensor.dtype != tile.dtype:
         return f"it converts {tensor.dtype} to {tile.dtype}"

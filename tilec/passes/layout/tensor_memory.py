@@ -1,15 +1,15 @@
-"""Accumulators in tensor memory: which products of a kernel tcgen05.mma does, and where their sums lie.
+"""Accumulators in tensor memory: the products that tcgen05.mma does, and the columns of their sums.
 
-A fragment that is cleared, summed up in a pipelined loop by products alone, and read behind it need not lie in
-registers meanwhile. The products of such a loop add to a tile in tensor memory instead, the first one of each sum
-overwriting it, and behind the loop the sum is loaded:
+A fragment that is cleared, summed up in a pipelined loop by products alone, and read behind it, need not be in
+registers meanwhile. The products of the loop add to a tile in tensor memory instead, the first of each sum overwrites
+it, and behind the loop the sum is loaded:
 
     T.clear(C)                              C_tmem = 0 in the first iteration
     for k in T.Pipelined(…):                for k in T.Pipelined(…):
         T.gemm(A, B, C)                         T.gemm(A, B, C_tmem)
     …                                       T.copy(C_tmem, C)
 
-All other statements stay as they are. Products that go another way keep the instruction that was selected for them.
+All other statements stay as they are. Other products keep their instruction.
 """
 
 from __future__ import annotations
@@ -36,39 +36,38 @@ from tilec.support.source import Span
 from tilec.target.table import Target
 
 SUFFIX = ".tmem"
-_K_BYTES = 32  # along k, of one tcgen05.mma of any kind
+_K_BYTES = 32  # along K, of a tcgen05.mma of any kind
 
 
 def columns(tensor: tile.Buffer, is_factor: bool = False) -> int:
-    """The columns that a tile takes: 128 rows share one, and each element of a sum has 32 bits of its own, however many
-    it needs; those of a factor share them (PTX ISA, tcgen05 "Data Path Layout Organization"). Leading dimensions number
-    versions of it."""
+    """Count the columns of a tile. A column holds 128 rows; an element of a sum takes 32 bits of any type, elements of
+    a factor are packed (PTX ISA, tcgen05 "Data Path Layout Organization"). Leading dimensions number versions."""
     *versions, rows, width = tensor.shape
     return math.prod(versions) * -(-rows // TENSOR_LANES) * width // (factor_run(tensor) if is_factor else 1)
 
 
 def factor_run(tensor: tile.Buffer) -> int:
-    """How many elements of a factor in tensor memory share a column."""
+    """Count the elements of a factor in tensor memory that share a column."""
     return 32 // tensor.dtype.bits
 
 
 def factors(kernel: tile.Kernel) -> frozenset[tile.Buffer]:
-    """The tiles in tensor memory that are multiplied, not summed up."""
+    """Return the tiles in tensor memory that are factors of products, not sums."""
     products = (s for s in tile.walk(kernel.body) if isinstance(s, Gemm))
     return frozenset(p.regions[0].buffer for p in products if p.regions[0].buffer.scope == "tmem")
 
 
 def with_sums_in_tensor_memory(kernel: tile.Kernel, target: Target) -> tile.Kernel:
-    """The kernel, mechanisms selected and loads left to a producer, with the sums in tensor memory that can be there
-    and that there are columns for, in the order of the text."""
+    """Move the sums to tensor memory that can be there, in program order, as long as there are columns. The kernel has
+    its mechanisms selected, and a producer for its loads."""
     return _with_sums(kernel, target, target.limit("tmem_columns"))[0]
 
 
 def _with_sums(
     kernel: tile.Kernel, target: Target, room: int | None
 ) -> tuple[tile.Kernel, list[tile.Buffer], set[Span]]:
-    """Return the kernel with sums in tensor memory, these, and the loops that keep theirs in registers since other
-    loops, whose products threads do, load the same tiles."""
+    """Return the kernel with sums in tensor memory, these sums, and the loops that keep theirs in registers since other
+    loops load the same tiles for products by threads."""
     kept: set[Span] = set()
     while True:
         rewriter = _Rewriter(kernel, target, room, kept)
@@ -83,7 +82,7 @@ def _with_sums(
 
 
 def _unevenly_read(kernel: tile.Kernel) -> Iterator[Span]:
-    """The loops that have tiles in one ring with other loops where others release them: a ring counts its arrivals."""
+    """Yield the loops that share a ring with loops where others release its tiles: a ring has one count of arrivals."""
     for loop in pipelined_loops(kernel.body):
         for name, others in shared_with(kernel, loop).items():
             if any(_releases(loop, name) != _releases(other, name) for other in others):
@@ -91,44 +90,46 @@ def _unevenly_read(kernel: tile.Kernel) -> Iterator[Span]:
 
 
 def _releases(loop: tile.For, tensor: str) -> set[bool]:
-    """Whether the tensor cores read a tile of the loop by themselves, or threads, or both."""
+    """Return whether the loop's readers of a tile are tensor cores (True), threads (False) or both."""
     readers = (s for s in loop.body if any(b.name == tensor for b in reads(s)))
     return {isinstance(s, tile.TileOp) and s.via == "tcgen05" for s in readers}
 
 
 def crowded_out(kernel: tile.Kernel, target: Target) -> tuple[tile.Buffer, ...]:
-    """The sums of a kernel with sums in tensor memory that lie elsewhere only since there is no room."""
+    """Return the sums that are not in tensor memory only for lack of columns."""
     _, tiles, _ = _with_sums(kernel, target, None)
     return tuple(replace(t, name=t.name.removesuffix(SUFFIX)) for t in tiles)
 
 
 def loops_sharing_tiles(kernel: tile.Kernel, target: Target) -> set[Span]:
-    """Return the loops whose sums lie in registers only since other loops load the same tiles for threads."""
+    """Return the loops whose sums are in registers only since other loops load the same tiles for threads."""
     _, _, kept = _with_sums(kernel, target, None)
     return kept
 
 
 def tensor_tiles(kernel: tile.Kernel, target: Target, versions: Mapping[str, int]) -> tuple[warp.TensorTile, ...]:
-    """The tiles in tensor memory, one behind the other, with as many versions as a kernel says itself. Other sums that
-    a block makes again and again have two, so that the next one begins while this one is read, if there are columns for
-    that."""
+    """Allocate columns to the tiles in tensor memory, one behind the other, with the versions that the kernel names.
+    Other sums that a loop around makes again have two where the columns suffice, so that one is read while the next
+    begins."""
     tiles = [b for b in kernel.buffers if b.scope == "tmem"]
     if not tiles:
         return ()
     multiplied = factors(kernel)
-    again = {b.name for s in tile.walk(kernel.body) if isinstance(s, tile.For | tile.While) for b in _summed_within(s)}
+    repeated = {
+        b.name for s in tile.walk(kernel.body) if isinstance(s, tile.For | tile.While) for b in _summed_within(s)
+    }
     needed = {t: columns(t, t in multiplied) for t in tiles}
-    twice = sum(needed[t] * (2 if t.name in again else 1) for t in tiles) <= target.limit("tmem_columns")
+    twice = sum(needed[t] * (2 if t.name in repeated else 1) for t in tiles) <= target.limit("tmem_columns")
     placed, offset = [], 0
     for tensor in tiles:
-        depth = versions.get(tensor.name, 2 if twice and tensor.name in again else 1)
+        depth = versions.get(tensor.name, 2 if twice and tensor.name in repeated else 1)
         placed.append(warp.TensorTile(tensor, needed[tensor], depth, offset))
         offset += placed[-1].columns * placed[-1].depth
     return tuple(placed)
 
 
 def summed(loop: tile.Stmt) -> tuple[tile.Buffer, ...]:
-    """The tiles in tensor memory that the products of a pipelined loop add to."""
+    """Return the tiles in tensor memory that the products of a pipelined loop add to."""
     if not isinstance(loop, tile.For) or not is_pipelined(loop):
         return ()
     products = (s for s in loop.body if isinstance(s, Gemm))
@@ -136,19 +137,20 @@ def summed(loop: tile.Stmt) -> tuple[tile.Buffer, ...]:
 
 
 def _summed_within(stmt: tile.For | tile.While) -> Iterator[tile.Buffer]:
-    """Those of the loops inside."""
+    """Yield the sums of the loops inside."""
     for inner in tile.walk(stmt.body):
         yield from summed(inner)
 
 
 class _Rewriter:
-    """`room` is for so many columns, or None for any number. The loops in `kept` stay as they are."""
+    """Moves sums to tensor memory. `room` counts the free columns, None for any number. Loops in `kept` stay as they
+    are."""
 
     def __init__(self, kernel: tile.Kernel, target: Target, room: int | None, kept: Collection[Span] = ()) -> None:
         self.kernel, self.target, self.room, self.kept = kernel, target, room, kept
         self.tiles: list[tile.Buffer] = []
         self.loops: set[Span] = set()
-        """Those whose sums lie in tensor memory."""
+        """The loops whose sums are in tensor memory."""
 
     def body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         new: list[tile.Stmt] = []
@@ -163,8 +165,8 @@ class _Rewriter:
     # ---- what can be there ----
 
     def sums(self, loop: tile.For, before: list[tile.Stmt]) -> dict[tile.Buffer, int]:
-        """The accumulators of a loop that can lie in tensor memory, each with the place before the loop where it is
-        cleared."""
+        """Return the accumulators of a loop that can be in tensor memory, each with the index in `before` of its
+        clearing."""
         if (
             not is_pipelined(loop)
             or pipelined_loops(loop.body)
@@ -194,7 +196,7 @@ class _Rewriter:
         return found
 
     def fits(self, op: tile.TileOp, tensor: tile.Buffer, fed: set[tile.Buffer]) -> bool:
-        """Whether the statement is a product that tcgen05.mma can add to the tile, of operands that are handed over."""
+        """Return True if tcgen05.mma can do this product, and it adds to the tile, of operands in rings."""
         if (
             not isinstance(op, Gemm)
             or op.regions[2].buffer != tensor
@@ -208,34 +210,37 @@ class _Rewriter:
     # ---- and how ----
 
     def moved(self, loop: tile.For, sums: dict[tile.Buffer, int], before: list[tile.Stmt]) -> list[tile.Stmt]:
-        """What stands before the loop, the loop and the loads behind it."""
-        tiles = {held: tile.Buffer(held.name + SUFFIX, held.extents, held.dtype, "tmem", held.span) for held in sums}
+        """Return the statements before the loop, the loop, and the loads of its sums."""
+        tiles = {
+            fragment: tile.Buffer(fragment.name + SUFFIX, fragment.extents, fragment.dtype, "tmem", fragment.span)
+            for fragment in sums
+        }
         taken = {b.name for b in (*self.kernel.buffers, *self.tiles)}
-        for number, (held, tensor) in enumerate(tiles.items()):
+        for number, (fragment, tensor) in enumerate(tiles.items()):
             if tensor.name in taken:  # another loop has one of this name
-                tiles[held] = replace(tensor, name=f"{tensor.name}.{len(self.tiles) + number}")
+                tiles[fragment] = replace(tensor, name=f"{tensor.name}.{len(self.tiles) + number}")
         self.tiles += tiles.values()
         self.loops.add(loop.span)
         first = tile.Binary("eq", loop.var, loop.start, BOOL)
         begun: set[tile.Buffer] = set()
         body: list[tile.Stmt] = []
         for stmt in loop.body:
-            if isinstance(stmt, Gemm) and (held := stmt.regions[2].buffer) in tiles:
-                initialises = tile.Const(False, BOOL) if held in begun else first
-                stmt = replace(stmt, c=replace(stmt.c, buffer=tiles[held]), via="tcgen05", clear_when=initialises)
-                begun.add(held)
+            if isinstance(stmt, Gemm) and (fragment := stmt.regions[2].buffer) in tiles:
+                initialises = tile.Const(False, BOOL) if fragment in begun else first
+                stmt = replace(stmt, c=replace(stmt.c, buffer=tiles[fragment]), via="tcgen05", clear_when=initialises)
+                begun.add(fragment)
             body.append(stmt)
-        loads = tuple(_load(tensor, held, loop) for held, tensor in tiles.items())
-        inside: tuple[tile.Stmt, ...] = (replace(loop, body=tuple(body)), *loads)
+        loads = tuple(_load(tensor, fragment, loop) for fragment, tensor in tiles.items())
+        summed_loop: tuple[tile.Stmt, ...] = (replace(loop, body=tuple(body)), *loads)
         if static_trip_count(loop):
             kept = [s for i, s in enumerate(before) if i not in sums.values()]
-            return [*kept, *inside]
+            return [*kept, *summed_loop]
         some = tile.Binary("lt", loop.start, loop.stop, BOOL)
-        return [*before, tile.If(some, inside, (), loop.span)]
+        return [*before, tile.If(some, summed_loop, (), loop.span)]
 
 
 def _cleared_at(tensor: tile.Buffer, before: list[tile.Stmt]) -> int | None:
-    """Where the last statement that touches the tile stands, if that clears it."""
+    """Return the index of the last statement that touches the tile, if it clears it."""
     for place in reversed(range(len(before))):
         stmt = before[place]
         if tensor in writes(stmt) or tensor in reads(stmt):
@@ -253,7 +258,8 @@ def _load(tensor: tile.Buffer, fragment: tile.Buffer, loop: tile.For) -> Copy:
 
 
 def copied_layout(op: Copy, threads: int) -> Fragment | None:
-    """How the fragment lies that a copy to or from tensor memory is about, or None where no warps can."""
+    """Return the layout of the fragment that a copy to or from tensor memory needs, or None where no warps can reach
+    it."""
     tensor, fragment = sorted((r.buffer for r in op.regions), key=lambda buffer: buffer.scope != "tmem")
     rows, width = fragment.shape
     return tensor_accumulator((rows, width), threads, max(factor_run(tensor), 2) if op.factor is not None else 2)
@@ -268,8 +274,8 @@ def refuse_tensor_copy(op: Copy) -> NoReturn:
 
 
 def check_tensor_copy(op: Copy, threads: int) -> None:
-    """What a kernel copies between tensor memory and registers is all rows of a tile, and columns from one on by which
-    a block of columns can start; and a fragment, of whole warpgroups, as a whole."""
+    """Refuse a copy between tensor memory and registers unless it is a whole fragment, of whole warpgroups, and all
+    rows of a tile, from a column where a block of columns can start."""
     registers, part = op.regions if op.regions[1].buffer.scope == "tmem" else op.regions[::-1]
     fragment, tensor = registers.buffer, part.buffer
     is_block = part.extent[0] == tensor.shape[0] and affine(part.start[-1]).divisor % (2 * factor_run(tensor)) == 0
@@ -290,7 +296,7 @@ def check_tensor_copy(op: Copy, threads: int) -> None:
 
 
 def check_columns(kernel: tile.Kernel, target: Target) -> None:
-    """The tiles that a kernel itself allocates must fit."""
+    """Refuse tiles of the kernel in tensor memory that do not fit. Errors: `tensor-memory-overflow`."""
     multiplied = factors(kernel)
     needed = {b: columns(b, b in multiplied) for b in kernel.buffers if b.scope == "tmem"}
     total, limit = sum(needed.values()), target.limit("tmem_columns") if needed else 0
@@ -307,13 +313,13 @@ def check_columns(kernel: tile.Kernel, target: Target) -> None:
 
 
 def is_tensor_product(op: Gemm, threads: int, target: Target) -> bool:
-    """Whether tcgen05.mma does this product of tiles in shared memory, and the warps of the block can read its sum."""
+    """Return True if tcgen05.mma does this product of shared tiles, and the warps of the block can read its sum."""
     rows, width = op.regions[2].buffer.shape
     return why_no_tensor_product(op, target) is None and tensor_accumulator((rows, width), threads) is not None
 
 
 def why_no_tensor_product(op: Gemm, target: Target) -> str | None:
-    """Why tcgen05.mma cannot do this product of tiles, or None (PTX ISA, tcgen05 "Matrix shape")."""
+    """Return why tcgen05.mma cannot do this product of tiles, or None (PTX ISA, tcgen05 "Matrix shape")."""
     if len(op.regions) > 3 or op.nibbles is not None:
         return "it takes dense operands of 8, 16 or 32 bits"
     if part := next((r for r in op.regions if not r.is_whole), None):
@@ -348,13 +354,13 @@ def why_no_tensor_product(op: Gemm, target: Target) -> str | None:
 
 
 def products_held(body: tuple[tile.Stmt, ...]) -> Iterator[Gemm]:
-    """Those whose sums are to be in tensor memory."""
+    """Yield the products whose sums the kernel puts in tensor memory."""
     return (s for s in tile.walk(body) if isinstance(s, Gemm) and s.held is not None)
 
 
 def check_sums(kernel: tile.Kernel, target: Target, unfed: str | None) -> None:
-    """What was asked for is so, in a kernel with mechanisms selected. `unfed` is why no role of its own loads the tiles
-    of the kernel's loops. Errors: `unsupported-operand`."""
+    """Refuse sums that the kernel puts in tensor memory and that are not there. `unfed` is the reason why no role loads
+    the tiles of the kernel's loops. Errors: `unsupported-operand`."""
     for op in products_held(kernel.body):
         tensor = op.regions[2].buffer
         if tensor.scope == "fragment":

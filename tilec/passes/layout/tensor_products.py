@@ -1,6 +1,6 @@
-"""Products that tcgen05.mma does not do, on a machine that has it: why, and what to change.
+"""Products that tcgen05.mma does not do on a machine that has it: the reason, and the remedy.
 
-mma.sync does them then, by the threads themselves and at a fraction of the speed.
+The threads do them by mma.sync, at a fraction of the speed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from tilec.target.table import Target
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A product that is left to mma.sync. `is_supported`: the machine could do it by tcgen05, if the text around it
-    were another."""
+    """A product left to mma.sync. `is_supported`: tcgen05 could do it if the text around it were another."""
 
     op: Gemm
     why: str
@@ -32,7 +31,7 @@ class Left:
 
 
 def left_to_threads(assignment: LayoutAssignment, target: Target) -> Iterator[Left]:
-    """In the order of the text, each once."""
+    """Yield the products left to mma.sync, in program order."""
     if not target.has("tcgen05"):
         return
     for role in assignment.kernels:
@@ -58,7 +57,7 @@ def _left(op: Gemm, kernel: tile.Kernel, assignment: LayoutAssignment, target: T
 
 
 def _is_for_each_iteration(op: Gemm, kernel: tile.Kernel) -> bool:
-    """Whether the sum is one of each iteration, as attention's scores are, which its loop is for."""
+    """Return True if each iteration has a sum of its own, as attention's scores are, and its loop uses it."""
     loop, sums = _around(op, kernel), op.regions[2].buffer
     used = loop is not None and any(sums in reads(s) for s in loop.body if not isinstance(s, Gemm))
     return used or op.clear_accum
@@ -68,17 +67,19 @@ _OTHER_TILES = "use whole tiles in shared memory of 64 rows or a multiple of 128
 
 
 def _around(op: Gemm, kernel: tile.Kernel) -> tile.For | None:
-    """The pipelined loop in whose body the product stands, under no condition and in no other loop."""
+    """Return the pipelined loop whose body has the product, under no condition and in no other loop."""
     return next((loop for loop in pipelined_loops(kernel.body) if any(s is op for s in loop.body)), None)
 
 
 def _about_loop(op: Gemm, kernel: tile.Kernel, target: Target) -> tuple[str, str]:
-    """What keeps a product's sum out of tensor memory though the machine could have it there, and the remedy."""
+    """Return what in the text keeps a product's sum out of tensor memory, and the remedy."""
     sums = op.regions[2].buffer
     loop = _around(op, kernel)
     if loop is None:
-        inside = any(op is s for other in pipelined_loops(kernel.body) for s in tile.walk(other.body))
-        what = "a condition or another loop stands between it and its T.Pipelined loop" if inside else "it is in none"
+        is_nested = any(op is s for other in pipelined_loops(kernel.body) for s in tile.walk(other.body))
+        what = (
+            "a condition or another loop stands between it and its T.Pipelined loop" if is_nested else "it is in none"
+        )
         return f"its sum must be made in a T.Pipelined loop, and {what}", "let it stand in such a loop's body"
     if any(is_pipelined(s) for s in tile.walk(loop.body) if isinstance(s, tile.For)):
         return "another pipelined loop stands in its loop", "make the outer loop a serial one"

@@ -1,6 +1,6 @@
-"""Operands that wgmma cannot take as they lie: of types other than 16-bit ones it takes those that are stored along K.
+"""Transpose operands for wgmma: it takes types that are not of 16 bits only stored along K.
 
-All threads together turn the others in shared memory, which costs less than that each warp gathers its part.
+All threads transpose the others in shared memory, which costs less than each warp gathering its part.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from tilec.ops.gemm import Gemm
 from tilec.ops.transpose import AccumulatedOrder, Transpose
 
 OPERANDS = ((0, False), (1, True))
-"""Which region of a T.gemm, and whether it is transposed where it is stored along K."""
+"""Index of the region of a T.gemm, and the value of its transpose flag where it is stored along K."""
 
 
 _NAME = ".turned"
 
 
 def is_turning(stmt: tile.Stmt) -> bool:
-    """Whether the statement is one of these transpositions, and nobody's own."""
+    """Return True if the statement transposes an operand, and is no T.transpose of the kernel."""
     return isinstance(stmt, Transpose) and is_transposed(stmt.regions[1].buffer)
 
 
 def is_transposed(buffer: tile.Buffer) -> bool:
-    """Whether the tile was made for one of them."""
+    """Return True if the tile holds a transposed operand."""
     return buffer.name.endswith(_NAME)
 
 
 def transposed(
     op: Gemm, fits: Callable[[Gemm], bool], buffer: Callable[[tile.Buffer], tile.Buffer]
 ) -> tuple[tuple[Transpose, ...], Gemm]:
-    """The transpositions before a T.gemm after which it `fits`, and what it is then; none where it does already, or
-    never. `tile` makes room."""
+    """Return the transpositions before a T.gemm after which it `fits`, and the new T.gemm; none where it fits already,
+    or never. `buffer` adds a shared tile."""
     kind = op.regions[0].buffer.dtype
     if fits(op) or kind.bits not in (8, 32) or not all(r.is_whole for r in op.regions):
         return (), op
@@ -47,8 +47,10 @@ def transposed(
             or len(region.extent) != 2
         ):
             continue
-        wanted = replace(region.buffer, name=region.buffer.name + _NAME, extents=region.extent[::-1])
-        whole = tile.Region(wanted, tuple(tile.integer(0) for _ in wanted.shape), wanted.shape, region.span)
+        transposed_tile = replace(region.buffer, name=region.buffer.name + _NAME, extents=region.extent[::-1])
+        whole = tile.Region(
+            transposed_tile, tuple(tile.integer(0) for _ in transposed_tile.shape), transposed_tile.shape, region.span
+        )
         steps.append((region, whole))
         new = replace(new, b=whole, transpose_B=along_k) if place else replace(new, a=whole, transpose_A=along_k)
     if not fits(new):
@@ -57,7 +59,7 @@ def transposed(
         buffer(whole.buffer)
     order: AccumulatedOrder | None = None
     if kind.bits == 8 and new.regions[0].buffer.scope == "fragment":
-        # Most such factors were accumulated by another product, and would else change threads.
+        # Most such factors are accumulators of another product, and would else change threads.
         order = "as accumulated"
         new = replace(new, order=order)
     return tuple(Transpose(*step, order=order, span=op.span) for step in steps), new

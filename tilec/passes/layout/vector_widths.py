@@ -1,10 +1,9 @@
-"""How many neighbours along its last dimension a thread should hold of a tile, so that what it moves between memory and
-registers is wide.
+"""Choose how many neighbours along the last dimension a thread holds, so that its memory accesses are wide.
 
 A thread that holds 16 bytes of the narrowest tensor reaches all of them with accesses of 16 bytes: wider elements with
-several. In shared memory such neighbours of wider elements would share banks with those of other threads: there the
-widest element says how many. Where a nest reaches elements of shared memory one by one, those of neighbouring threads
-are to lie in neighbouring banks: then a thread has no more than a bank's worth.
+several. In shared memory, runs of wider elements would share banks with those of other threads: there the widest
+element decides. Where a nest reaches elements of shared memory one by one, those of neighbouring threads should be in
+neighbouring banks: then a thread holds no more than a bank's word.
 """
 
 from __future__ import annotations
@@ -19,39 +18,40 @@ from tilec.ops.lowering import VECTOR_BYTES
 from tilec.passes.analysis.usage import expressions
 
 BANK_BYTES = 4
-"""Of shared memory (CUDA programming guide, shared memory)."""
+"""Width of a bank of shared memory (CUDA programming guide, shared memory)."""
 
 
 def of_nest(nest: tile.Parallel, threads: int) -> int:
-    """Elements that a thread should have of a nest in which no fragment says it."""
+    """Return the elements per thread of a nest that no fragment decides."""
     least = VECTOR_BYTES // max(_sizes(nest), default=1)
     run = _run(streams(nest), least, nest.extents, threads)
-    alone = [buffer.dtype.bytes for buffer, index in _shared_rows(nest) if _is_unaligned(index, nest.vars[-1], run)]
-    return min(run, max(1, BANK_BYTES // max(alone))) if alone else run
+    unaligned_sizes = [
+        buffer.dtype.bytes for buffer, index in _shared_rows(nest) if _is_unaligned(index, nest.vars[-1], run)
+    ]
+    return min(run, max(1, BANK_BYTES // max(unaligned_sizes))) if unaligned_sizes else run
 
 
 def of_fragment(fragment: tile.Buffer, stmts: Iterable[tile.Stmt], threads: int) -> int:
-    """Elements that a thread should have of a fragment that nothing else gives a layout, and with it of those of its
-    shape."""
+    """Return the elements per thread of a fragment whose layout nothing else decides, and of others of its shape."""
 
     def is_alike(buffer: tile.Buffer) -> bool:
         return buffer.scope == "fragment" and buffer.shape == fragment.shape
 
-    met: list[tile.Buffer] = []
+    buffers: list[tile.Buffer] = []
     for stmt in stmts:
         match stmt:
             case tile.TileOp(fragments_lie="alike", regions=regions) if any(is_alike(r.buffer) for r in regions):
-                met += [r.buffer for r in regions if not r.buffer.in_registers]
+                buffers += [r.buffer for r in regions if not r.buffer.in_registers]
             case tile.Parallel(extents=fragment.shape) if any(is_alike(b) for b, _ in _accesses(stmt)):
-                met += streams(stmt)
+                buffers += streams(stmt)
             case _:
                 pass
-    least = VECTOR_BYTES // max((b.dtype.bytes for b in met), default=fragment.dtype.bytes)
-    return _run(met, least, fragment.shape, threads)
+    least = VECTOR_BYTES // max((b.dtype.bytes for b in buffers), default=fragment.dtype.bytes)
+    return _run(buffers, least, fragment.shape, threads)
 
 
 def streams(nest: tile.Parallel) -> list[tile.Buffer]:
-    """The tensors and shared tiles of which neighbours in the nest are neighbours."""
+    """Return the tensors and shared tiles whose neighbours are neighbours in the nest."""
     last = nest.vars[-1]
 
     def moves(indices: tuple[tile.Expr, ...]) -> bool:
@@ -61,7 +61,7 @@ def streams(nest: tile.Parallel) -> list[tile.Buffer]:
 
 
 def _shared_rows(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tile.Expr]]:
-    """The shared tiles that the nest goes through along their rows, with where."""
+    """Yield the shared tiles that the nest visits along their rows, each with its column index."""
     last = nest.vars[-1]
     for buffer, (*rows, index) in _accesses(nest):
         if buffer.scope == "shared" and not any(last in tile.walk_expr(i) for i in rows):
@@ -69,8 +69,8 @@ def _shared_rows(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tile.Expr]]
 
 
 def _is_unaligned(index: tile.Expr, last: tile.Var, run: int) -> bool:
-    """Whether neighbours in the nest are neighbours of the tile that no wide access reaches: they begin anywhere, or
-    come round at an end."""
+    """Return True if neighbours in the nest are neighbours of the tile, but no wide access reaches them: they begin
+    anywhere, or wrap around."""
     form = affine(index)
     is_whole = form.constant % run == 0 and all(
         atom == last or (by % run == 0 and last not in tile.walk_expr(atom)) for atom, by in form.terms
@@ -79,31 +79,31 @@ def _is_unaligned(index: tile.Expr, last: tile.Var, run: int) -> bool:
 
 
 def _pace(index: tile.Expr, last: tile.Var) -> int:
-    """By how much one more of `last` moves it, but for where it comes round."""
-    moved = 0
+    """Return by how much the index grows with `last`, wrap-around aside."""
+    stride = 0
     for atom, by in affine(index).terms:
         match atom:
             case tile.Binary(op="floormod" | "xor", a=inner):
-                moved += by * _pace(inner, last)
+                stride += by * _pace(inner, last)
             case _:
-                moved += by if atom == last else 0
-    return moved
+                stride += by if atom == last else 0
+    return stride
 
 
-def _run(met: list[tile.Buffer], least: int, shape: tuple[int, ...], threads: int) -> int:
-    """`least`, or more where that makes accesses of tensors wider and leaves no thread without work."""
-    sizes = [b.dtype.bytes for b in met if b.scope == "global"]
+def _run(buffers: list[tile.Buffer], least: int, shape: tuple[int, ...], threads: int) -> int:
+    """Return `least`, or more where that makes accesses to tensors wider and leaves no thread without work."""
+    sizes = [b.dtype.bytes for b in buffers if b.scope == "global"]
     if not sizes:
         return least
-    widest = max((b.dtype.bytes for b in met if b.scope == "shared"), default=1)
-    wanted = VECTOR_BYTES // max(min(sizes), widest)
-    while wanted > least and wanted * threads > math.prod(shape):
-        wanted //= 2
-    return max(wanted, least)
+    widest = max((b.dtype.bytes for b in buffers if b.scope == "shared"), default=1)
+    width = VECTOR_BYTES // max(min(sizes), widest)
+    while width > least and width * threads > math.prod(shape):
+        width //= 2
+    return max(width, least)
 
 
 def _accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Expr, ...]]]:
-    """What the nest reads and writes, its names replaced by what they stand for."""
+    """Yield the buffers that the nest reads and writes, with indices in which names are replaced by their values."""
     values: dict[tile.Var, tile.Expr] = {}
     for stmt in tile.walk(nest.body):
         if isinstance(stmt, tile.Bind):

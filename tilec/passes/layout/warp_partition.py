@@ -1,4 +1,4 @@
-"""How the warps of a block share the accumulator of a T.gemm, by wgmma or by mma.sync."""
+"""Partition the accumulator of a T.gemm among the warps of a block, for wgmma or mma.sync."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilec.ops.gemm import Gemm, gemm_shape
 
 
 def wgmma_groups(op: Gemm, threads: int) -> tuple[int, int] | None:
-    """How the warpgroups share the accumulator, (along M, along N), or None where wgmma cannot do this gemm."""
+    """Return the number of warpgroups along M and along N, or None where wgmma cannot do this gemm."""
     a, b, *_ = (r.buffer for r in op.regions)
     m, n, k = gemm_shape(op)
     if (
@@ -45,9 +45,9 @@ def wgmma_groups(op: Gemm, threads: int) -> tuple[int, int] | None:
 
 
 def _is_described(part: Region, along_k: bool) -> bool:
-    """Whether a descriptor can say where the part begins: where the swizzle's pattern of 8 rows does (PTX ISA, "Matrix
-    descriptor format": else it needs a base offset), and in them where a step along k does, or, of what lies along the
-    other dimension, a panel."""
+    """Return True if a descriptor can address the part. It begins where the swizzle's pattern of 8 rows does (PTX ISA,
+    "Matrix descriptor format": else it needs a base offset), and in these rows where a step along k does, or, stored
+    along the other dimension, a panel."""
     tile = part.buffer
     if tile.scope != "shared" or part.is_whole:
         return True
@@ -58,14 +58,13 @@ def _is_described(part: Region, along_k: bool) -> bool:
     panel = math.gcd(tile.shape[-1] * tile.dtype.bytes, 128)
     columns = part.extent[-1] * tile.dtype.bytes
     if math.prod(tile.shape[:-1]) % 8 and tile.shape[-1] * tile.dtype.bytes > panel:
-        return False  # the panels behind the first do not
+        return False  # panels behind the first begin inside the pattern
     return affine(row).divisor % 8 == 0 and not (first % 32 if along_k else first % panel or columns % panel)
 
 
 def mma_warps(op: Gemm, threads: int) -> tuple[int, int] | None:
-    """How the warps share the accumulator, (along M, along N): as square as the policy allows, blocks of 16 × 16 at
-    least.
-    """
+    """Return the number of warps along M and along N: as square as the policy allows, blocks of at least 16 × 16. None
+    where mma.sync cannot do this gemm."""
     a, b, *_ = (r.buffer for r in op.regions)
     m, n, k = gemm_shape(op)
     if threads % 32 or m % 16 or n % 8 or k * a.dtype.bytes % 32:
@@ -75,8 +74,8 @@ def mma_warps(op: Gemm, threads: int) -> tuple[int, int] | None:
     fitting = [(i, j) for i, j in splits if m % (16 * i) == 0 and n % (8 * j) == 0]
     policy = op.policy
     if policy == "full_row" or (a.scope == "fragment" and b.scope == "shared" and policy == "square"):
-        # A in registers is best not held twice: then a product's accumulator can be the next one's A as it lies. With
-        # both factors in registers one of them is.
+        # Warps along M hold A in registers once: then an accumulator can be the next product's A as it is. With both
+        # factors in registers, one of them is held twice.
         fitting = [s for s in fitting if s[1] == 1] or fitting
     elif policy == "full_col":
         fitting = [s for s in fitting if s[0] == 1] or fitting

@@ -1,1 +1,2 @@
-"""From verified schedules to warp IR: prologue, steady state, epilogue; waits and fences; places in shared memory."""
+"""From verified schedules to warp IR: prologue, steady state, epilogue; offsets in shared memory; waits and fences.
+Nothing is decided here."""

@@ -1,5 +1,5 @@
-"""Products that begin a sum: an accumulator that is cleared only to be added to is not cleared, but set by the first
-product. So the tensor cores need not wait for the threads, where a tile begins, nor the threads write zeros."""
+"""Let the first product of a sum initialise its accumulator (scale-d = 0), instead of threads that clear it. So tensor
+cores need not wait for the threads where a tile begins, and threads write no zeros."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilec.passes.lower.touches import touches
 
 
 def set_by_products(program: warp.Program) -> warp.Program:
-    """`program` is not synchronised yet."""
+    """Mark the first products, and drop the clearings. The program has no waits yet."""
     return replace(program, roles=tuple(replace(role, body=_set(role.body)) for role in program.roles))
 
 
@@ -31,7 +31,7 @@ def _set(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
 
 
 def _cleared(op: warp.Operation) -> str:
-    """The fragment that the operation fills with zeros and does nothing else, if there is one."""
+    """Return the fragment that the operation fills with zeros, if that is all it does; else ""."""
     match op:
         case warp.Elementwise(nest=nest, block=None):
             match nest.body:
@@ -42,7 +42,8 @@ def _cleared(op: warp.Operation) -> str:
 
 
 def _first_to_touch(fragment: str, following: Sequence[warp.Operation]) -> int | None:
-    """The product that is the first to touch the fragment, and adds to it, on every path."""
+    """Return the index of the product that is the first to touch the fragment on every path, and adds to it; None
+    without one."""
     for at, op in enumerate(following):
         if warp.nested(op) or isinstance(op, warp.Break):
             return None

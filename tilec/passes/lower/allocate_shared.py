@@ -1,4 +1,4 @@
-"""Give every shared tile its place in dynamic shared memory, and the mbarriers of the rings theirs."""
+"""Allocate dynamic shared memory: an offset for every shared tile and for the mbarriers of the rings."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tilec.target.table import Target
 
 
 def place(program: Program, target: Target, *, unlimited: bool = False) -> Program:
-    """Tiles one after another in program order, the rings' behind the others, and what may lie over these from where
-    they begin; barriers behind all. `unlimited` accepts what no block could hold."""
+    """Lay tiles one after another in program order, those of rings last; tiles that reuse the rings' memory begin where
+    these do, and barriers come last. `unlimited` accepts what no block could hold. Errors: `shared-memory-overflow`."""
     in_rings = {name for ring in program.rings for name in ring.buffers}
     kept = [t for t in program.shared if not t.over_rings and t.buffer.name not in in_rings]
     placed, begin = _stacked(kept, 0)
@@ -42,7 +42,7 @@ def place(program: Program, target: Target, *, unlimited: bool = False) -> Progr
 
 
 def _stacked(tiles: Sequence[SharedTile], begin: int) -> tuple[dict[str, int], int]:
-    """The offset of each, by name, one behind the other from `begin` on; and where the last one ends."""
+    """Return the offset of each tile by name, one behind the other from `begin` on, and the end of the last."""
     offsets = {}
     for tile in tiles:
         begin = -(-begin // SWIZZLE_BYTES) * SWIZZLE_BYTES

@@ -1,8 +1,8 @@
-"""Which part of a tensor an access reaches, as far as placing waits is concerned: a box whose sides move with a loop.
+"""The part of a tensor that an access reaches, for placing waits: a box whose sides move with a loop.
 
-Two accesses that reach other parts need no wait and no barrier between them. How far apart they are depends on how many
-iterations lie between them: each record of an access counts those (`scoreboard.Record.age`), up to `LONG_AGO`, which
-means so many or more. What is nested in two loops and what is not understood may be anywhere.
+Accesses to disjoint parts need no wait and no barrier between them. Their distance depends on the iterations between
+them: each access record counts those (`AccessRecord.age`), up to `MAX_AGE`, which means at least as many. An access
+inside two loops, or one that is not understood, may be anywhere.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tilec.passes.analysis.usage import expressions
 from tilec.support.records import dataclass
 
 ANYWHERE = -1
-"""The age of an access of which nothing is known but its tensor."""
+"""The age of an access of which only the tensor is known."""
 
 LONG_AGO = 8
-"""Iterations that are not counted further. Pipelines have mostly met since."""
+"""The last age that is counted. Pipelines mostly have had a barrier by then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A loop that stands in no other one: its variable, the first value and the last one where they are known."""
+    """A loop inside no other one: its variable, and its first and last value where known."""
 
     var: tile.Var
     start: int | None
@@ -35,7 +35,8 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """From `first` to `last`, beside `coefficient` times the loop's variable and `fixed`, which never changes."""
+    """The range from `first` to `last`, plus `coefficient` times the loop's variable, plus `fixed`, a sum of
+    invariants."""
 
     coefficient: int
     fixed: frozenset[tuple[tile.Expr, int]]
@@ -45,14 +46,14 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """A side for each dimension, in terms of the variable of `loop`, if it stands in one."""
+    """A side for each dimension, in terms of the variable of `loop`, if the access is in one."""
 
     loop: tile.Var | None
     sides: tuple[Side, ...]
 
 
 def frame_of(loop: warp.Loop) -> Frame | None:
-    """None for a loop whose iterations are not simply one after the other."""
+    """Return the frame of a loop; None if its iterations are not simply consecutive."""
     if loop.following is not None or loop.phases:
         return None
     is_left = any(isinstance(op, warp.Break) for op in warp.walk(loop.body))
@@ -63,14 +64,14 @@ def frame_of(loop: warp.Loop) -> Frame | None:
 
 
 def area(op: warp.Operation, tensor: str, write: bool, frame: Frame | None, fixed: frozenset[tile.Var]) -> Area | None:
-    """What the operation reaches of a tensor by reading or by writing."""
+    """Return the part of a tensor that the operation reads or writes; None if unknown."""
     if tensor in warp.scalar_reads(op):
         return None
     found = list(_accesses(op, tensor, write))
     if isinstance(op, warp.Elementwise) and any(
         isinstance(s, tile.Store) and s.buffer.name == tensor and s.atomic is not None for s in tile.walk(op.nest.body)
     ):
-        return None  # what combines several neighbours at once says only where the first one is
+        return None  # an atomic of several neighbours has the index of the first only
     if not found or any(buffer.dtype.bits < 8 or buffer.lanes != 1 or buffer.strides for buffer, _, _, _ in found):
         return None
     var = None if frame is None else frame.var
@@ -127,7 +128,7 @@ def _side(
 
 
 def _around(sides: Sequence[Side]) -> Side:
-    """What holds all of them."""
+    """Return a side that contains all of them."""
     one = sides[0]
     if any((s.coefficient, s.fixed) != (one.coefficient, one.fixed) for s in sides):
         return replace(one, first=UNKNOWN[0], last=UNKNOWN[1])
@@ -135,8 +136,8 @@ def _around(sides: Sequence[Side]) -> Side:
 
 
 def are_disjoint(earlier: Area, age: int, later: Area, frame: Frame | None) -> bool:
-    """Whether they share no element, where the earlier access was made so many iterations of the loop ago; one from
-    before the loop, as many iterations as have begun."""
+    """Return True if the two areas share no element, where the earlier access was made `age` iterations of the loop
+    ago. For an access before the loop, `age` counts the iterations begun since."""
     if len(earlier.sides) != len(later.sides):
         return False
     least, most = _iterations(age)
@@ -156,8 +157,8 @@ def are_disjoint(earlier: Area, age: int, later: Area, frame: Frame | None) -> b
 
 
 def behind(found: Area, age: int, frame: Frame) -> Area | None:
-    """The area of an access that was made in the loop so many iterations before its last one, told without its
-    variable; None if the last one is not known."""
+    """Return the area of an access made `age` iterations before the loop's last, without its variable; None if the last
+    iteration is unknown."""
     if found.loop != frame.var:
         return found
     if frame.last is None:
@@ -172,7 +173,7 @@ def _iterations(age: int) -> tuple[int, float]:
 
 
 def _swept(side: Side, least: float, most: float) -> Side:
-    """Where the side may be when the loop's variable has grown by something between these."""
+    """Return the range of the side when the loop's variable has grown by `least` to `most`."""
     if not side.coefficient:
         return side
     ends = side.coefficient * least, side.coefficient * most

@@ -1,4 +1,4 @@
-"""Which of a role's accesses that are not done with a later one must not overtake, so that something stands between."""
+"""Find the pending accesses of a role that a later access must not overtake, so that a wait or barrier is needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tilec.passes.lower.scoreboard import Key, Record, State, Touch
 
 
 class Conflicts:
-    """Of a role of so many warps. By name: the rings of tiles, and `fragments`, all that lies in registers."""
+    """Finds the conflicts of a role of `warps` warps. `rings` are those of the tiles, by name; `fragments` are all
+    names of registers."""
 
     def __init__(
         self, rings: Mapping[str, warp.Ring], fragments: Collection[str], warps: int, handover: Handover
@@ -20,14 +21,14 @@ class Conflicts:
         self.rings, self.fragments, self.warps, self.handover = rings, fragments, warps, handover
 
     def key(self, state: State, node: Node, touch: Touch) -> Key:
-        """The buffer and its version: which one, by counting how far the cursor has moved."""
+        """Return the buffer and the version that a touch reaches, by how far the cursor has moved."""
         ring = self.rings.get(touch.buffer)
         if ring is None or ring.depth == 1 or node.cursors[ring.name] not in state.positions:
-            return (touch.buffer, 0)  # where the kernel says which version it means, they are not told apart
+            return (touch.buffer, 0)  # versions that the kernel names are not distinguished
         return (touch.buffer, state.positions[node.cursors[ring.name]] % ring.depth)
 
     def found(self, state: State, node: Node, touch: Touch, key: Key) -> Iterator[Record]:
-        """The accesses to that version that the operation's one must not overtake."""
+        """Yield the accesses to this version that the operation's touch must not overtake."""
         for record in state.records.get(key, ()):
             commute = record.touch.atomic == touch.atomic != "" or self.by_same_warp(record.touch, touch)
             if commute or not (record.touch.write or touch.write):
@@ -45,14 +46,14 @@ class Conflicts:
                 yield record
 
     def by_same_warp(self, one: Touch, other: Touch) -> bool:
-        """Whether threads reach tensor memory both times, in a role where each warp has lanes of its own."""
+        """Return True if both are threads' accesses to tensor memory, in a role whose warps have lanes of their own."""
         return self.warps == WARPGROUP_WARPS and one.proxy == other.proxy == "tensor" and not one.atomic + other.atomic
 
     def unfenced(self, record: Record, touch: Touch) -> bool:
-        """Whether a proxy fence is missing between the two."""
+        """Return True if a proxy fence is missing between the two."""
         return touch.proxy == "async" and self.handover.is_to_be_fenced(record)
 
 
 def has_met(record: Record, touch: Touch) -> bool:
-    """Whether who has met since the access is enough for this one."""
+    """Return True if the barriers since the recorded access are enough for this touch."""
     return record.met == "role" or (record.touch.per_warpgroup and touch.per_warpgroup and record.met == "warpgroup")

@@ -1,6 +1,5 @@
-"""Turn a kernel and the verified schedules of its loops into warp IR: roles, rings, and for each role its part of the
-statements. Its part of a pipelined loop is made by `role_pipeline`.
-"""
+"""Expand a kernel and the verified schedules of its loops into warp IR: roles, rings, and each role's part of the
+statements. `role_pipeline` expands its part of a pipelined loop."""
 
 from __future__ import annotations
 
@@ -51,7 +50,8 @@ from tilec.target.table import Target
 def expand(
     assignment: LayoutAssignment, scheduled: Sequence[Scheduled], target: Target, arrivals: Arrivals = "warp"
 ) -> warp.Program:
-    """`arrivals`: who arrives at the barriers of rings that a block has to itself."""
+    """Expand a kernel into a warp program. `arrivals`: the threads that arrive at the barriers of a block's own
+    rings."""
     program = (
         _explicit_roles(assignment, target)
         if assignment.roles
@@ -61,7 +61,7 @@ def expand(
 
 
 def _explicit_roles(assignment: LayoutAssignment, target: Target) -> warp.Program:
-    """The program of a kernel that shares its work out itself: each role runs what its own kernel says."""
+    """Expand a kernel with explicit roles: each role runs the statements of its own kernel."""
     whole = Expander(assignment, (), target)
     for name, depth in assignment.versions:
         whole.ring_of[name] = whole.rings[name] = warp.Ring(name, depth, (name,))
@@ -71,7 +71,7 @@ def _explicit_roles(assignment: LayoutAssignment, target: Target) -> warp.Progra
         expander.share(whole)
         threads = part.assignment.kernel.threads
         body = expander.body(part.assignment.kernel.body, "all")
-        if part.is_common:  # each role finds what all have done
+        if part.is_common:  # each role sees the common work complete
             body = (*body, warp.NamedBarrier(0, threads, True))
         roles.append(warp.Role(part.name, part.first_warp, threads // 32, body))
     common = [role for role, part in zip(roles, assignment.roles, strict=True) if part.is_common]
@@ -98,10 +98,10 @@ class Expander:
         self.passes: dict[str, Passing] = {}
         self.renamed = 0
         self.tensor = tensor_tiles(assignment.kernel, target, dict(assignment.versions))
-        self.links: dict[tile.Var, dict[str, Link]] = {}  # of each loop, by their names
-        self.changed: set[str] = set()  # the rings whose versions roles change in turns
-        for held in self.tensor if self.specialised else ():  # else the kernel itself hands them over
-            self.add_tensor_ring(held)
+        self.links: dict[tile.Var, dict[str, Link]] = {}  # of each loop, by name
+        self.changed: set[str] = set()  # the rings whose versions several roles change in turn
+        for tensor_tile in self.tensor if self.specialised else ():  # else the kernel itself orders their readers
+            self.add_tensor_ring(tensor_tile)
         for s in scheduled:
             self.add_rings(s)
         for tile_name, versions in versions_of(self.kernel).items():
@@ -122,13 +122,13 @@ class Expander:
 
     def add_rings(self, s: Scheduled) -> None:
         for plan, ring, depth in zip(s.loop.rings, s.loop.problem.rings, s.schedule.depth, strict=True):
-            who = self.passes[ring.name] = passing(plan, s.roles, s.loop.statements)
-            size = sum(self.assignment.shared[b.name].bytes for b in plan.buffers) if who.filler in BY_TMA else 0
+            ring_roles = self.passes[ring.name] = passing(plan, s.roles, s.loop.statements)
+            size = sum(self.assignment.shared[b.name].bytes for b in plan.buffers) if ring_roles.filler in BY_TMA else 0
             shared = tuple(dict.fromkeys(a for p in plan.producers if (a := shared_axes(s.loop.statements[p]))))
             blocks = len(mates_by_any(self.kernel.cluster.extents, shared))
             by = "warp" if shared else self.arriving  # a warp has a lane for each block
-            arrivals = sum(self.arrivals(reader, by) for reader in who.readers) * blocks
-            fills = self.arrivals(who.filler, by)
+            arrivals = sum(self.arrivals(reader, by) for reader in ring_roles.readers) * blocks
+            fills = self.arrivals(ring_roles.filler, by)
             paired = any(is_paired(s.loop.statements[reader]) for reader in plan.consumers)
             size *= 2 if paired else 1
             if ring.name in self.rings:  # another loop has begun it, with at least as many versions
@@ -142,7 +142,7 @@ class Expander:
                 self.add_link(s.loop.loop, depth, link)
 
     def add_link(self, loop: tile.For, depth: int, link: Link) -> None:
-        """A ring without tiles."""
+        """Add a ring without tiles, for a link between roles."""
         name, by = f"{link.ring}.for_{link.hearer}", self.arriving
         while name in self.rings:
             name += "_again"
@@ -152,7 +152,7 @@ class Expander:
         self.changed.add(link.ring)
 
     def add_tensor_ring(self, tile_name: warp.TensorTile) -> None:
-        """A sum in tensor memory is a ring: the tensor cores fill it, the consumers read it."""
+        """Add the ring of a sum in tensor memory: the tensor cores fill it, the consumers read it."""
         name, by = tile_name.buffer.name, self.arriving
         arrivals, fills = self.arrivals("consumer", by), self.arrivals(MMA, by)
         paired = any(is_paired(s) and tile_name.buffer in writes(s) for s in tile.walk(self.kernel.body))
@@ -161,7 +161,7 @@ class Expander:
         self.ring_of[name] = self.rings[name] = made
 
     def arrivals(self, role: str, by: Arrivals) -> int:
-        """How often a role arrives at a barrier to say one thing."""
+        """Count the arrivals of a role at a barrier for one signal."""
         return 1 if role in (*BY_TMA, STORE, MMA) else warp.arrivals_of(self.kernel.threads // 32, by)
 
     # ---- the program ----
@@ -170,24 +170,31 @@ class Expander:
         kernel = self.kernel
         warps = kernel.threads // 32
         if self.specialised:
-            few, many = shared_out(self.assignment, self.target)
-            taken = any(s.tensor_core_runs for s in self.loops.values())
-            first_barrier = warp.FIRST_PING_PONG if taken else None
+            producer_registers, consumer_registers = shared_out(self.assignment, self.target)
+            has_ping_pong = any(s.tensor_core_runs for s in self.loops.values())
+            first_barrier = warp.FIRST_PING_PONG if has_ping_pong else None
             consumer = warp.Role(
-                "consumer", 0, warps, self.body(kernel.body, "consumer"), many, ping_pong_barrier=first_barrier
+                "consumer",
+                0,
+                warps,
+                self.body(kernel.body, "consumer"),
+                consumer_registers,
+                ping_pong_barrier=first_barrier,
             )
             loads = _drained(self.body(kernel.body, "producer"), self.rings)
-            producer = warp.Role("producer", warps, WARPGROUP_WARPS, loads, few, True)
-            # The others that are one thread have another warp of the producer's warpgroup each.
-            more = [MMA] if self.tensor else []
-            more += [STORE] if any(STORE in s.roles for s in self.loops.values()) else []
-            alone = [producer]
-            for name in more:
-                alone[-1] = replace(alone[-1], warps=1)
-                rest = WARPGROUP_WARPS - len(alone)
+            producer = warp.Role("producer", warps, WARPGROUP_WARPS, loads, producer_registers, True)
+            # Other roles of one thread get a warp of the producer's warpgroup each.
+            names = [MMA] if self.tensor else []
+            names += [STORE] if any(STORE in s.roles for s in self.loops.values()) else []
+            single_roles = [producer]
+            for name in names:
+                single_roles[-1] = replace(single_roles[-1], warps=1)
+                warps_left = WARPGROUP_WARPS - len(single_roles)
                 work = _drained(self.body(kernel.body, name), self.rings)
-                alone.append(warp.Role(name, warps + len(alone), rest, work, few, True))
-            roles: tuple[warp.Role, ...] = (consumer, *alone)
+                single_roles.append(
+                    warp.Role(name, warps + len(single_roles), warps_left, work, producer_registers, True)
+                )
+            roles: tuple[warp.Role, ...] = (consumer, *single_roles)
         else:
             roles = (warp.Role("all", 0, warps, self.body(kernel.body, "all")),)
         return self.program_of(roles)
@@ -216,7 +223,7 @@ class Expander:
         )
 
     def share(self, other: Expander) -> None:
-        """Roles of one program have its maps, tiles and versions in common."""
+        """Share the tensor maps, tiles and rings of another expander: roles of one program have them in common."""
         self.maps, self.scratch_tiles = other.maps, other.scratch_tiles
         self.kept_fragments = other.kept_fragments
         self.ring_of, self.rings = other.ring_of, other.rings
@@ -252,7 +259,8 @@ class Expander:
     def kept_tile(
         self, nest: tile.Parallel, layout: Fragment, name: str, dtype: DType, scope: Literal["fragment", "shared"]
     ) -> tile.Buffer:
-        """A tile with an element for each iteration of a nest, which keeps what one part of it hands to the next."""
+        """Add a tile with an element for each iteration of a nest, to carry values from one part of the nest to the
+        next."""
         number = len(self.kept_fragments) + len(self.scratch_tiles)
         made = tile.Buffer(f"kept.{name}.{number}", nest.extents, dtype, scope, nest.span)
         if scope == "shared":
@@ -262,7 +270,7 @@ class Expander:
         return made
 
     def fresh(self, var: tile.Var) -> tile.Var:
-        """Another variable for the same bind, which is evaluated in several places."""
+        """Return another variable for a bind that is evaluated in several places."""
         self.renamed += 1
         return tile.Var(f"{var.name}.{self.renamed}", var.dtype)
 
@@ -275,7 +283,7 @@ class Expander:
     def among(
         self, stmts: Sequence[tile.Stmt], at: int, role: str, cursors: Cursors, prefetched: Sequence[Fetch]
     ) -> Iterator[warp.Operation]:
-        """A statement of a list, with what hands over the tiles that the producer fetches for it."""
+        """Yield a statement of a list, with the synchronisation of the tiles that the producer prefetches for it."""
         stmt = stmts[at]
         filled = [fetch for fetch in prefetched if role in ("producer", "all") and fetch.copy == at]
         read = [fetch for fetch in prefetched if role in ("consumer", "all") and fetch.tile in reads(stmt)]
@@ -294,7 +302,7 @@ class Expander:
             yield warp.Advance(own[fetch], span=stmt.span)
 
     def stmt(self, stmt: tile.Stmt, role: str, cursors: Cursors = ()) -> tuple[warp.Operation, ...]:
-        """The role's part of a statement, on the versions that `cursors` point at."""
+        """Return the role's part of a statement, on the versions that `cursors` point at."""
         match stmt:
             case tile.For() if stmt.var in self.loops:
                 sums = tuple(self.sum_cursor(tile_name.name, role) for tile_name in summed(stmt)) if role == MMA else ()
@@ -335,7 +343,7 @@ class Expander:
                 return self.lower(stmt, cursors) if role_of(stmt, self.assignment) in (role, EVERY) else ()
 
     def is_handed_sum(self, tile_name: tile.Buffer) -> bool:
-        """Whether the tensor cores hand it on as a ring; else the kernel itself orders who reads it."""
+        """Return True if the tensor cores fill the tile as a ring; otherwise the kernel itself orders its readers."""
         return (
             tile_name.scope == "tmem" and tile_name.name in self.ring_of and self.ring_of[tile_name.name].has_barriers
         )
@@ -344,7 +352,7 @@ class Expander:
         return warp.Cursor(f"{tile_name}.{role}", tile_name)
 
     def handed_on(self, op: warp.RingFill | warp.RingRelease) -> tuple[warp.Operation, ...]:
-        """A version in tensor memory passes to the other role, and this one goes on to the next."""
+        """Pass a version in tensor memory to the other role, and advance to the next."""
         return op, warp.Advance(op.cursor, span=op.span)
 
     def loop(
@@ -359,8 +367,8 @@ class Expander:
         return warp.Loop(loop.var, start, stop, step, body, cursors=cursors, span=loop.span)
 
     def unrolled(self, loop: tile.For, role: str, cursors: Cursors) -> Iterator[warp.Operation]:
-        """As many iterations written out as `factor` says, in a loop of their own if there are more; the rest after
-        it."""
+        """Unroll a loop `factor` times: a loop of the unrolled iterations if there are more, then the remaining
+        ones."""
         iterations = static_trip_count(loop)
         factor = loop.factor
         if factor is None:
@@ -385,14 +393,15 @@ class Expander:
             yield self.loop(loop, middle, loop.stop, loop.step, rest, cursors)
 
     def forever(self, loop: tile.While, body: tuple[warp.Operation, ...], cursors: Cursors) -> warp.Forever:
-        """The condition is a branch at the start of each iteration, so that what it reads is waited for there."""
+        """Return an endless loop. Its condition is a branch at the start of each iteration, so that its reads are
+        waited for there."""
         leave = (warp.Break(span=loop.span),)
         return warp.Forever(
             (warp.Branch(loop.condition, body, leave, cursors=cursors, span=loop.span),), span=loop.span
         )
 
     def at(self, loop: tile.For, value: tile.Expr) -> tuple[tile.Stmt, ...]:
-        """The loop's body in one iteration."""
+        """Return the loop's body for one value of its variable."""
         values: dict[tile.Var, tile.Expr] = {loop.var: value}
         for stmt in tile.walk(loop.body):
             if isinstance(stmt, tile.Bind):  # each copy has its own
@@ -400,16 +409,15 @@ class Expander:
         return tuple(substitute_stmt(s, values) for s in loop.body)
 
     def schedule_of(self, loop: tile.For) -> Scheduled:
-        """The loop as it stands here with the schedule that was made for it. In loops that are written out there are
-        several of it, with the same variable: they have one schedule, and one answer whether their iterations are
-        counted at run time."""
+        """Return the loop with its schedule. Unrolled outer loops have several copies of it, with the same variable:
+        they share one schedule, and one answer whether the trip count is known."""
         known = self.loops[loop.var]
         if known.loop.loop is loop:
             return known
         return replace(known, loop=replace(known.loop, loop=loop, statements=scheduled(loop)))
 
     def lower(self, stmt: tile.Stmt, cursors: Cursors) -> tuple[warp.Operation, ...]:
-        """One statement as operations of the role that runs it."""
+        """Lower a statement to operations of the role that runs it."""
         named = named_versions(stmt).items()
         own = (warp.Cursor(f"{name}[{show_expr(index)}]", name, index) for name, index in named)
         cursors = (*cursors, *own)
@@ -434,6 +442,6 @@ class Expander:
 
 
 def _drained(body: tuple[warp.Operation, ...], rings: Mapping[str, warp.Ring]) -> tuple[warp.Operation, ...]:
-    """A role's operations, and at their end a wait for the other blocks that still signal its barriers."""
+    """Append waits for the other blocks that still signal the role's barriers."""
     acquired = {op.cursor.ring: op for op in warp.walk(body) if isinstance(op, warp.RingAcquire)}
     return *body, *(warp.RingDrain(op.cursor, span=op.span) for n, op in acquired.items() if rings[n].crosses_blocks)

@@ -1,4 +1,4 @@
-"""Nests that are to be asynchronous copies, as cp.async of chunks that are gathered."""
+"""Lower asynchronous nests to cp.async of gathered chunks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilec.passes.layout.assign_layouts import LayoutAssignment
 
 
 def asynchronous(nest: Parallel, assignment: LayoutAssignment, cursors: tuple[warp.Cursor, ...]) -> warp.CpAsync | None:
-    """The copy that the nest is; None where the tile's layout leaves no chunks of 4 bytes."""
+    """Return the copy that the nest makes; None where the tile's layout leaves no chunks of 4 bytes."""
     found = gathered(nest)
     if isinstance(found, str):
         return None

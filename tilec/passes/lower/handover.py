@@ -1,9 +1,9 @@
-"""What a role hands on at a barrier that the kernel itself arrives at, and what it takes over behind a wait.
+"""Handover between explicit roles: what must be complete before a role arrives at a barrier, and visible after a wait.
 
-A thread that arrives says that what it has done so far is complete. What it has begun itself it waits for, but for the
-products of which the kernel says when they are (T.wgmma_gemm). Of these, whoever releases a stage of a pipeline waits
-for those that read that stage: the kernel has said that it is done with it. What a thread has written and the
-asynchronous proxy reads in some role, it fences; and where some threads arrive for others, these have come so far too.
+An arrival says that all earlier work of the thread is complete. The thread waits for what it has begun itself, but for
+products whose wait the kernel writes (T.wgmma_gemm). Whoever releases a stage waits for the products that read that
+stage: the kernel has said that it is done with it. Writes by threads that the asynchronous proxy reads in some role are
+fenced. Where some threads arrive for others, a barrier of the role comes first.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """By place in the role: products that the kernel waits for, with the versions that they read as the kernel names
-    them, and the barriers that a copy, or the tensor cores when
-    they are done with a product, signal. `by_async` are the tiles that TMA or the tensor cores reach, in any role, and
-    `answers` those that requests for other blocks' work do; `fragments` are nobody else's."""
+    """Facts about a role's operations, by place. `waited_later`: products that the kernel waits for, with the index
+    expressions of the versions that they read. `signals`: the barriers that a copy or a completed product signals.
+    `by_async` are the tiles that TMA or tensor cores reach in any role, `answers` those of cluster-launch-control
+    answers, `fragments` the registers of the role."""
 
     waited_later: Mapping[int, frozenset[Expr]]
     signals: dict[int, tuple[str, ...]]
@@ -36,8 +36,8 @@ class Handover:
     def demands(
         self, state: State, together: bool, released: Expr | None
     ) -> Iterator[tuple[Record, Literal["wait", "fence", "barrier"]]]:
-        """What must stand in front of an arrival, one after the other: each is looked for once those before it are
-        there. `together`: some threads arrive for all. `released` is the stage that they give back, if any."""
+        """Yield what must precede an arrival, one after the other: each is looked for once those before it are placed.
+        `together`: some threads arrive for all. `released` is the stage that they release, if any."""
         for key, record in _records(state):
             if key[0] in self.fragments:
                 continue
@@ -50,20 +50,20 @@ class Handover:
                 yield record, "barrier"
 
     def is_to_be_fenced(self, record: Record) -> bool:
-        """Whether the asynchronous proxy does not know of the access: threads have written, or have read an answer that
-        the next one comes over (PTX ISA, clusterlaunchcontrol.try_cancel, example)."""
+        """Return True if the asynchronous proxy may not see the access yet: threads have written, or have read an
+        answer that the next one overwrites (PTX ISA, clusterlaunchcontrol.try_cancel, example)."""
         matters = record.touch.write or record.touch.buffer in self.answers
         return matters and record.touch.proxy == "generic" and not record.fenced
 
     def take_over(self, state: State, barrier: str) -> None:
-        """Behind the wait all threads see what TMA has copied that signals this barrier, and all that the tensor cores
-        have done."""
+        """Drop the records that a wait for this barrier completes: TMA copies that signal it, and all work of the
+        tensor cores."""
         for kept in state.records.values():
             kept[:] = [r for r in kept if barrier not in self.signals.get(r.place, ())]
 
 
 def forget_copies(state: State) -> None:
-    """Copies by cp.async that arrive by themselves: whoever waits for them has waited for the barrier."""
+    """Drop the records of cp.async copies that arrive by themselves: whoever needs them waits for the barrier."""
     for kept in state.records.values():
         kept[:] = [r for r in kept if not (r.queue == "cp_async" and r.group and r.touch.write)]
 
@@ -75,8 +75,8 @@ def _records(state: State) -> Iterator[tuple[Key, Record]]:
 
 
 def prepared(program: warp.Program, by_async: frozenset[str]) -> warp.Program:
-    """Arrivals for copies by cp.async, where a role has such copies: else threads have stored what they hand on, and
-    arrive as ever. Threads cannot fence copies that arrive by themselves: who waits for them does."""
+    """Keep arrivals of cp.async copies only in roles with such copies: elsewhere threads arrive. Threads cannot fence
+    copies that arrive by themselves, so whoever waits for them does."""
     roles = tuple(replace(role, body=_by_threads(role.body)) for role in program.roles)
     every = (op for role in roles for op in warp.walk(role.body))
     copied = frozenset(op.barrier.name for op in every if isinstance(op, warp.CopiesArrive))
@@ -106,7 +106,7 @@ def _fenced(body: tuple[warp.Operation, ...], copied: frozenset[str]) -> tuple[w
 
 
 def _versions_read(product: warp.Wgmma) -> frozenset[Expr]:
-    """By which expressions the kernel names the versions of its factors."""
+    """Return the index expressions of the versions of a product's factors."""
     named = (cursor.index for cursor in product.cursors if cursor.index is not None)
     return frozenset((*named, *product.a.start, *product.b.start))
 
@@ -114,7 +114,7 @@ def _versions_read(product: warp.Wgmma) -> frozenset[Expr]:
 def handover_of(
     nodes: tuple[Node, ...], by_async: frozenset[str], answers: frozenset[str], fragments: frozenset[str]
 ) -> Handover:
-    """What is known of the operations of a role before anything is placed: see `Handover`."""
+    """Collect the facts about a role's operations before anything is placed: see `Handover`."""
     every = [(node.place, node.op) for node in flat(nodes)] if by_async else []
     later = {p: _versions_read(op) for p, op in every if isinstance(op, warp.Wgmma) and op.waits_later}
     signals: dict[int, tuple[str, ...]] = {}

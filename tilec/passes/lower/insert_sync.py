@@ -1,22 +1,20 @@
-"""Place every wait, fence and barrier inside each role, from what its operations touch and how they complete.
+"""Insert every wait, fence and barrier inside each role, from what its operations touch and how they complete.
 
 The role is executed abstractly, with a record of each access to a tile or a tensor: who made it, whether it has
-completed, whether a barrier has passed since (`lower.scoreboard`). When an operation conflicts with an earlier one,
-what is missing between them is placed in front of it: the wait of the mechanism that the earlier one uses (counted in
-that mechanism's own groups), a proxy fence where ordinary writes meet the asynchronous proxy, a barrier where other
-threads are concerned: all of the role, or those of the same warpgroup where each has a part of the tile. Placements
-belong to operations of the program text, so that they hold in every iteration of a loop; the walk repeats until nothing
-is missing.
+completed, whether a barrier has passed since (`lower.scoreboard`). When an operation conflicts with an earlier one, the
+missing synchronisation is placed before it: a wait in the earlier one's mechanism (counted in its own groups), a proxy
+fence where ordinary writes meet the asynchronous proxy, a barrier where other threads are concerned: all of the role,
+or those of the same warpgroup where each has a part of the tile. Placements belong to operations of the program text,
+so that they hold in every iteration of a loop; the execution repeats until nothing is missing.
 
-Every path is covered. A loop is run until what is under way at its end has come up before; where its trip count is not
-known, all that may hold after any number of iterations is carried on. A pipeline of unknown trip count is run for each
-count up to its stages, and on from there until nothing new comes up; where paths meet, so do their records, which lose
-nothing by it: what a record demands depends on no other one. A loop that is entered again as it was before, nothing
-having been placed since, ends as it did then: each is run once for each state that it is entered in, so that what loops
-in loops take does not double with each of them.
+Every path is covered. A loop is run until its state has occurred before; if its trip count is unknown, the states after
+any number of iterations are joined. A pipeline of unknown trip count is run for each count up to its stages, and on
+from there until no new state occurs. Where paths join, so do their records: a record's demands depend on no other
+record. A loop that is entered in a known state, with nothing placed since, ends as it did then: so nested loops are run
+once per state, and not twice as often for each level.
 
-A barrier is dear and an early wait is cheap, so a barrier placed in a run of operations also waits for what the
-operations after it in that run will need.
+A barrier is expensive and an early wait is cheap, so a barrier in a run of operations also waits for what the later
+operations of that run need.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ def synchronise(program: warp.Program) -> warp.Program:
     def synchronised(role: warp.Role, number: int) -> warp.Role:
         execution = _Role(role, facts, reached_per_warpgroup(role, program))
         placed, barrier = execution.place(), warp.BarSync(number, role.threads)
-        return replace(role, body=inserted(role.body, placed, execution.emptied, barrier, Counter()))
+        return replace(role, body=inserted(role.body, placed, execution.drained_loops, barrier, Counter()))
 
     roles = tuple(synchronised(role, program.named_barrier(number)) for number, role in enumerate(program.roles))
     common = None if program.common is None else synchronised(program.common, 0)
@@ -65,9 +63,9 @@ def synchronise(program: warp.Program) -> warp.Program:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What is the same for all roles. By name: `rings` are those of the tiles in them, `fragments` all that lies in
-    registers, `by_async` what the asynchronous proxy reaches where the kernel orders its roles itself, `answers` what
-    requests of the machine write, `over` the tiles whose memory others have."""
+    """Facts for all roles, by name: `rings` of the tiles in them, `fragments` all registers, `by_async` the tiles that
+    the asynchronous proxy reaches where the kernel has explicit roles, `answers` the tiles of cluster-launch-control
+    answers, `over` the tiles whose memory others reuse."""
 
     rings: Mapping[str, warp.Ring]
     fragments: frozenset[str]
@@ -94,7 +92,7 @@ class _Facts:
 
 
 class _Missing(Exception):
-    """Something must be placed that is not."""
+    """Synchronisation is missing in the final check."""
 
 
 _CONTROL = (
@@ -103,7 +101,7 @@ _CONTROL = (
     warp.Await, warp.BarSync, warp.ProxyFence, warp.WgmmaWait, warp.ClusterWait, warp.GridSync,
     warp.Arrive, warp.CopiesArrive, warp.TensorArrive, warp.BarrierWait, warp.NamedBarrier,
 )  # fmt: skip
-"""What is more, or less, than an access in its place."""
+"""Operations that are executed in another way than an access in program order."""
 
 
 class _Role:
@@ -111,35 +109,33 @@ class _Role:
         self.rings, self.fragments = facts.rings, facts.fragments
         self.nodes = numbered(role.body, Counter(), per_warpgroup, facts.over, facts.fixed)
         self.spans = {node.place: node.op.span for node in flat(self.nodes)}
-        # Of these tensors nobody hands anything on: where the role only reads one, nothing has to be known of it.
+        # Without explicit roles, tensors that the role only reads need no records.
         written = {t.buffer for node in flat(self.nodes) for t in node.touches if t.write}
-        self.only_read: frozenset[str] = frozenset() if facts.has_explicit_roles else facts.tensors - written
+        self.read_only_tensors: frozenset[str] = frozenset() if facts.has_explicit_roles else facts.tensors - written
         self.registers = accumulators(self.nodes, facts.fragments)
-        self.mixed: frozenset[str] = (
-            frozenset()
-        )  # registers of wgmma in flight between iterations, which others use too
-        self.here = range(0)  # the places of the run of operations being executed, up to where it is
+        self.mixed_registers: frozenset[str] = frozenset()  # of wgmma in flight between iterations, and used by threads
+        self.run_places = range(0)  # the places executed so far in the current run of operations
         self.uses = tuple(_uses(role, facts.rings))
         self.fenced = None if facts.has_explicit_roles else self.in_need_of_fences(role) | facts.answers
         self.handover = handover_of(self.nodes, facts.by_async, facts.answers, facts.fragments)
         self.conflicts = Conflicts(facts.rings, facts.fragments, role.warps, self.handover)
         self.needs: dict[int, Needs] = {}
-        self.emptied: set[int] = set()  # the loops that wait for all wgmma at the end of each iteration
+        self.drained_loops: set[int] = set()  # loops that wait for all wgmma at the end of each iteration
         self.changed = False
-        self.is_final = False  # whether what is missing is an error
+        self.is_final = False  # missing synchronisation is an error
         self.state = State(self.uses, self.fenced)
         self.trip_count = 0
-        self.steady: tuple[Node, ...] = ()  # the operations of an iteration of the pipeline that is being executed
+        self.steady: tuple[Node, ...] = ()  # one iteration of the current pipeline
         self.read_by_loops: dict[int, tuple[tuple[Node, Touch], ...]] = {}
-        self.outcomes: dict[object, State] = {}  # how loops end, with what is placed now, by how they are entered
+        self.outcomes: dict[object, State] = {}  # end states of loops, by entry state
 
     def in_need_of_fences(self, role: warp.Role) -> frozenset[str]:
-        """The tiles that the asynchronous proxy reaches in this role, or may reach in another one to which it passes
-        them on."""
-        mine = {t.buffer for node in flat(self.nodes) for t in node.touches if t.proxy == "async"}
+        """Return the tiles that the asynchronous proxy reaches in this role, or may reach in a role that they are
+        passed to."""
+        async_tiles = {t.buffer for node in flat(self.nodes) for t in node.touches if t.proxy == "async"}
         hand_overs = [op for op in warp.walk(role.body) if isinstance(op, warp.RingRelease | warp.RingFill)]
         passed = {cursor.ring for op in hand_overs for cursor in (op.cursor, *op.cursors)}
-        return frozenset(mine | {name for name, ring in self.rings.items() if ring.name in passed})
+        return frozenset(async_tiles | {name for name, ring in self.rings.items() if ring.name in passed})
 
     def place(self) -> dict[int, Needs]:
         while self.sweep():
@@ -148,7 +144,7 @@ class _Role:
         return self.needs
 
     def sweep(self) -> bool:
-        """Execute the role, and say whether something was missing; the needs hold it now."""
+        """Execute the role, add what is missing to the needs, and return True if something was."""
         self.changed = False
         self.state = State(self.uses, self.fenced)
         self.run(self.nodes)
@@ -156,8 +152,8 @@ class _Role:
         return self.changed
 
     def prune(self) -> None:
-        """What was placed early may since be served by what was placed later: drop what nothing misses, the last in
-        the text first, so that each trial starts where the text before it has led."""
+        """Drop needs that later ones have made redundant, the last in the text first, so that each trial can start from
+        the recorded state before it."""
         self.is_final = True
         self.outcomes = {}
         self.state = State(self.uses, self.fenced)
@@ -183,8 +179,8 @@ class _Role:
                     self.needs[place], self.outcomes = whole, {}
 
     def run_on(self, first: int, standing: list[object]) -> None:
-        """To the end, or to where the state is the same as with all that was placed: what follows misses nothing then,
-        as it has been tried from there."""
+        """Run to the end, or until the state equals the one with all needs: nothing is missing from there on, as
+        recorded."""
         for at in range(first, len(self.nodes)):
             if at > first and self.state.standing() == standing[at]:
                 return
@@ -194,9 +190,9 @@ class _Role:
     # ---- abstract execution ------------------------------------------------------------------------------------------
 
     def run(self, nodes: tuple[Node, ...], behind: tuple[Node, ...] = ()) -> None:
-        """What is `behind` these operations is executed by others."""
+        """Run operations in order; those in `behind` follow, but are run by the caller."""
         for i, node in enumerate(nodes):
-            self.here = range(nodes[0].place, node.place)
+            self.run_places = range(nodes[0].place, node.place)
             following = nodes[i + 1 :] + behind
             if not isinstance(node.op, _CONTROL):
                 self.execute(node, following)
@@ -257,7 +253,7 @@ class _Role:
                     pass
 
     def repeated(self, node: Node, op: warp.Pipeline | warp.Loop | warp.Forever) -> None:
-        """Execute a loop, or be where it ended when it was entered in this state before."""
+        """Execute a loop, or restore its end state where it was entered in this state before."""
         outcomes, entered = self.outcomes, (node.place, self.trip_count, self.state.standing())
         if entered in outcomes:
             self.state = outcomes[entered].copy()
@@ -272,10 +268,12 @@ class _Role:
                 if not says_what_to_wait_for(node):
                     self.before_loop(node)
                 self.until_stable(node.bodies[0])
-        outcomes[entered] = self.state.copy()  # in vain where something was placed meanwhile: nobody has these any more
+        outcomes[entered] = (
+            self.state.copy()
+        )  # lost if something was placed meanwhile: `self.outcomes` is another one then
 
     def before_ping_pong(self, node: Node, following: tuple[Node, ...]) -> None:
-        """A warpgroup that has its turn waits for no other one: barriers that its turn needs stand before it."""
+        """Place the barriers of a warpgroup's ping-pong turn before the turn: in it, a warpgroup waits for no other."""
         self.apply(node.place)
         within = itertools.takewhile(lambda inner: not isinstance(inner.op, warp.PingPongPass), following)
         touched = [(inner, t) for inner in within for t in inner.touches if t.buffer not in self.fragments]
@@ -285,9 +283,9 @@ class _Role:
             self.apply(node.place)
 
     def before_branch(self, node: Node, others: tuple[Node, ...]) -> None:
-        """Products whose registers are used in the branch and behind it, which may be in the next iteration of a
-        pipeline, are waited for in front of it: in the branch that would be for all that is in flight (see `add_wait`),
-        and the assembler does not follow such a wait to the next iteration."""
+        """Wait before a branch for products whose registers are used in it and behind it, perhaps in the next iteration
+        of a pipeline. In the branch, the wait would be for all groups (see `add_wait`), and the assembler does not
+        follow it to the next iteration."""
         shared = {t.buffer for other in others if other.queue is None for t in other.touches} & self.fragments
         touched = [(inner, t) for inner in flat((node,)) for t in inner.touches if t.buffer in shared]
         for inner, touch in touched:
@@ -296,7 +294,7 @@ class _Role:
                 self.apply(node.place)
 
     def loop(self, node: Node, op: warp.Loop) -> None:
-        """As often as it runs, or, where that is not known, until no further iteration adds anything."""
+        """Execute a loop as often as it runs; without a known trip count, until another iteration adds nothing."""
         if op.part == "steady" or not says_what_to_wait_for(node):
             self.before_loop(node)
         trip_count = warp.static_trip_count(op)
@@ -310,26 +308,26 @@ class _Role:
             self.state.leave()
 
     def iteration(self, node: Node) -> None:
-        """The assembler lets no wgmma be in flight from one iteration of a loop to the next where threads use its
-        accumulator: at the border registers may have to be moved. A loop that has to keep it has dearer waits, which
-        are then all placed anew."""
+        """Execute an iteration. The assembler allows no wgmma in flight at its end where threads use the accumulator:
+        registers may have to be moved there. A loop that must keep one in flight has dearer waits, which are then all
+        placed anew."""
         if node.frame is not None:
             self.state.next_iteration()
         self.run(node.bodies[0])
-        crossing = frozenset() if self.is_final or node.place in self.emptied else self.crossing(node)
+        crossing = frozenset() if self.is_final or node.place in self.drained_loops else self.crossing(node)
         if crossing and isinstance(node.op, warp.Loop) and can_be_emptied(node.op):
-            self.emptied.add(node.place)
+            self.drained_loops.add(node.place)
             self.changed, self.outcomes = True, {}
-        elif not crossing <= self.mixed:
-            self.mixed |= crossing
-            self.needs, self.emptied = {}, set()
+        elif not crossing <= self.mixed_registers:
+            self.mixed_registers |= crossing
+            self.needs, self.drained_loops = {}, set()
             self.changed, self.outcomes = True, {}
-        if node.place in self.emptied:
+        if node.place in self.drained_loops:
             self.state.wait("wgmma", 0)
 
     def crossing(self, loop: Node) -> frozenset[str]:
-        """The registers that wgmma and others use in the loop, if a wgmma is in flight with any as an iteration ends.
-        The operands of products it does follow over that border, where iterations begin with a product."""
+        """Return the registers that wgmma and others use in the loop, if a wgmma with one of them is in flight when an
+        iteration ends. Operands may cross the border where iterations begin with a product."""
         inner = [n for body in loop.bodies for n in flat(body)]
         multiplied = {name for n in inner for name in self.registers.get(n.place, ())}
         if begins_with_product(loop):
@@ -339,12 +337,12 @@ class _Role:
         return frozenset(mixed) if any(names & mixed for names in flying) else frozenset()
 
     def until_stable(self, body: tuple[Node, ...], loop: Node | None = None) -> None:
-        """Any number of iterations. What a `Break` leaves in flight is among what its iteration's end does: it stands
-        last in its branch, and what would follow is in the other one (`sema.jumps`), so that the two join at the
-        end."""
+        """Execute any number of iterations. What is in flight at a `Break` is in flight at the end of its iteration:
+        it is the last in its branch, what would follow is in the other branch (`sema.jumps`), and the two join at
+        the end."""
         self.state.settle_cursors()
         seen: set[object] = set()
-        # Where rings move on in the loop the shapes go round: one that has come up before demands nothing new.
+        # Where rings advance in the loop, shapes recur: a known one demands nothing new.
         while (shape := self.state.shape()) not in seen:
             seen.add(shape)
             before = self.state.copy()
@@ -352,20 +350,20 @@ class _Role:
             self.state.join(before)
 
     def repeat(self, node: Node, trip_count: int) -> None:
-        """Run the loop's body so many times, but not again through shapes that have come up before."""
+        """Execute `trip_count` iterations, skipping whole periods once the state has occurred before."""
         iteration = 0
         seen = {self.state.shape(): iteration}
         while iteration < trip_count:
             self.iteration(node)
             iteration += 1
             first = seen.setdefault(self.state.shape(), iteration)
-            if first < iteration:  # from here on it goes round
+            if first < iteration:  # periodic from here on
                 for _ in range((trip_count - iteration) % (iteration - first)):
                     self.iteration(node)
                 return
 
     def pipeline(self, node: Node, op: warp.Pipeline) -> None:
-        """Every trip count that makes a difference."""
+        """Execute a pipeline for every trip count that makes a difference."""
         body = node.bodies[0]
         at = next(i for i, inner in enumerate(body) if isinstance(inner.op, warp.Loop) and inner.op.part == "steady")
         before, after = body[:at], body[at + 1 :]
@@ -404,8 +402,8 @@ class _Role:
         self.trip_count, self.steady = outer
 
     def before_loop(self, loop: Node) -> None:
-        """What the loop reads and nothing in it writes is waited for once, in front of it. Where its iterations wait
-        anyway, that is found to be too much in the end (`prune`), but for a steady state, whose waits are many."""
+        """Wait before the loop for what it only reads. Where its iterations wait anyway, `prune_needs` drops this, but
+        not before a steady state, which would wait many times."""
         self.apply(loop.place)
         if self.is_final and getattr(loop.op, "part", "") != "steady":
             return
@@ -417,7 +415,7 @@ class _Role:
             self.apply(loop.place)
 
     def only_read_in(self, loop: Node) -> tuple[tuple[Node, Touch], ...]:
-        """What the loop reads in memory and nothing in it writes, as in every iteration at once."""
+        """Return the touches of memory that the loop only reads, as in all iterations at once."""
         known = self.read_by_loops.get(loop.place)
         if known is None:
             inner = tuple(flat(loop.bodies[0]))
@@ -431,7 +429,9 @@ class _Role:
         if not node.touches:
             return
         state = self.state
-        touched = [(t, self.conflicts.key(state, node, t)) for t in node.touches if t.buffer not in self.only_read]
+        touched = [
+            (t, self.conflicts.key(state, node, t)) for t in node.touches if t.buffer not in self.read_only_tensors
+        ]
         records, found = state.records, self.conflicts.found
         while conflicts := [(r, t) for t, key in touched if key in records for r in found(state, node, t, key)]:
             self.demand(node, conflicts, following)
@@ -440,8 +440,8 @@ class _Role:
         for touch, key in touched:
             kept = state.records.setdefault(key, [])
             if touch.write and node.queue is None:
-                # Whoever conflicts with what came before conflicts with this one first, unless this one is elsewhere,
-                # or other threads read in this operation than write.
+                # What conflicts with earlier accesses conflicts with this write, unless that reaches another area, or
+                # other threads read in this operation than write.
                 kept[:] = [
                     r
                     for r in kept
@@ -449,7 +449,7 @@ class _Role:
                     or (r.place == node.place and r.touch.owner != touch.owner)
                 ]
             self.record(kept, node, touch, group)
-        for touch in node.early:  # of whatever version: they may only conflict with the tile whose memory it becomes
+        for touch in node.early:  # any version: it only conflicts with the tile that reuses the memory
             self.record(state.records.setdefault((touch.buffer, 0), []), node, touch, group)
 
     def record(self, kept: list[Record], node: Node, touch: Touch, group: int) -> None:
@@ -479,7 +479,7 @@ class _Role:
         assert before != (needs.waits, needs.fence, needs.barrier), f"{node.op} still conflicts after its waits"
 
     def needed(self, place: int) -> Needs:
-        """What stands in front of an operation, to be added to."""
+        """Return the needs of a place, to be added to."""
         if self.is_final:
             raise _Missing
         self.changed, self.outcomes = True, {}
@@ -487,15 +487,16 @@ class _Role:
 
     def add_wait(self, needs: Needs, record: Record) -> None:
         if record.group and record.queue:
-            # Where threads use an accumulator, the assembler understands no wait for it but for all, unless the wgmma
-            # stands in the same run of operations.
-            whole = record.place not in self.here and self.mixed & self.registers.get(record.place, frozenset())
+            # Where threads use an accumulator, the assembler needs a wait for all groups, unless the wgmma is in the
+            # same run of operations.
+            whole = record.place not in self.run_places and self.mixed_registers & self.registers.get(
+                record.place, frozenset()
+            )
             pending = 0 if whole else self.state.pending(record)
             needs.waits[record.queue] = min(needs.waits.get(record.queue, pending), pending)
 
     def look_ahead(self, needs: Needs, following: tuple[Node, ...]) -> None:
-        """Let this barrier also serve what the next operations of the run will read, up to where a person has said
-        what is to be waited for."""
+        """Let this barrier also serve the reads of the next operations of the run, up to explicit synchronisation."""
         for node in following:
             if node.bodies or isinstance(node.op, warp.Advance | warp.Await | warp.BarSync | warp.ProxyFence):
                 return
@@ -519,7 +520,7 @@ class _Role:
             self.state.after_barrier(needs.barrier)
 
     def wait_here(self, node: Node, op: warp.Await, following: tuple[Node, ...]) -> None:
-        """As an access would wait, which leaves no record: nothing has to wait for this one."""
+        """Wait as an access would; no record is left, as nothing has to wait for this one."""
         self.apply(node.place)
         touched = [Touch(name, op.readers) for name in op.tiles]
         conflicts = [(r, t) for t in touched for r in self.conflicting(node, t)]
@@ -532,7 +533,7 @@ class _Role:
                 self.apply(node.place)
 
     def signal_ring(self, node: Node, together: bool, released: Expr | None = None) -> None:
-        """What an arrival at a barrier of the kernel's own needs in front of it."""
+        """Place what an arrival at a barrier of the kernel needs before it."""
         self.execute(node, ())
         for record, what in self.handover.demands(self.state, together, released):
             needs = self.needed(node.place)
@@ -545,17 +546,17 @@ class _Role:
             self.apply(node.place)
 
     def come_together(self, node: Node) -> None:
-        """One thread speaks for all here, at a barrier that others wait for who will then go on: none of the threads
-        may be left waiting for a phase that has gone by."""
+        """Place a barrier of the role before one thread arrives for all: no thread may still wait for a phase that has
+        passed."""
         self.execute(node, ())
         if not self.needs.get(node.place, Needs()).barrier:
             self.needed(node.place).barrier = "role"
             self.apply(node.place)
 
     def pass_on(self, node: Node, cursor: warp.Cursor, keeps: bool = False) -> None:
-        """A version may pass to another role, for the asynchronous proxy to fill or to read, when nothing of this role
-        is still under way in it. Whoever touches it next has waited for that, and so for all that is done with it;
-        unless it is this role, which `keeps` the version, and may have waited for less."""
+        """Complete the role's accesses to a version before another role, or the asynchronous proxy, gets it. Whoever
+        touches it next has waited for that, so its records are dropped; unless this role `keeps` it, and may have
+        waited for less."""
         ring = next((r for r in self.rings.values() if r.name == cursor.ring), None)
         if ring is None:
             return  # it has no tiles
@@ -573,7 +574,7 @@ class _Role:
                 self.state.records.pop((buffer, version), None)
 
     def finish(self) -> None:
-        """Before the role ends, shared memory must not be read by stores, nor accumulators be in flight."""
+        """Place waits at the end of the role: no store may still read shared memory, no wgmma be in flight."""
         self.apply(END)
         for record in self.state.all():
             if record.group and record.queue in ("bulk", "wgmma"):
@@ -581,9 +582,9 @@ class _Role:
 
 
 def _uses(role: warp.Role, rings: Mapping[str, warp.Ring]) -> Iterator[RingUse]:
-    """The rings that this role moves through."""
-    moved = dict.fromkeys(op.cursor for op in warp.walk(role.body) if isinstance(op, warp.Advance))
+    """Yield the rings of several versions that this role moves through."""
+    advanced = dict.fromkeys(op.cursor for op in warp.walk(role.body) if isinstance(op, warp.Advance))
     for ring in dict.fromkeys(rings.values()):
-        cursors = tuple(c.name for c in moved if c.ring == ring.name)
+        cursors = tuple(c.name for c in advanced if c.ring == ring.name)
         if ring.depth > 1 and cursors:
             yield RingUse(ring.depth, ring.buffers, cursors)

@@ -1,5 +1,4 @@
-"""The operations of a role's text, numbered in its order, each with what it touches: what `lower.insert_sync` walks
-over."""
+"""Number the operations of a role in program order, each with its touches: the input of `lower.insert_sync`."""
 
 from __future__ import annotations
 
@@ -15,15 +14,14 @@ from tilec.passes.lower.touches import Over, touched_early, touches
 from tilec.support.records import dataclass
 
 MOST_PARTS = 16
-"""Accesses of a role to one tensor whose parts are told apart: each is looked at with each other one, and with how many
-iterations lie between them. Where there are more, the tensor is one thing."""
+"""Accesses of a role to one tensor whose areas are compared, each with each other and for each age. With more, the
+tensor is one area."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An operation of the text with its number, what it touches and, for structured ones, its numbered bodies. `early`
-    are its touches of the memory that other tiles have later, as touches of these; `frame` is that of a loop that
-    stands in no other one."""
+    """A numbered operation with its touches and, if structured, its numbered bodies. `early` are touches of memory that
+    other tiles reuse later, as touches of these; `frame` is that of an outermost loop."""
 
     place: int
     op: warp.Operation
@@ -43,8 +41,8 @@ def numbered(
     fixed: frozenset[tile.Var],
 ) -> tuple[Node, ...]:
     nodes = _numbered(body, counter, per_warpgroup, over, fixed)
-    parted = _shared_by_threads(nodes)
-    return _with_areas(nodes, parted, None, fixed) if parted else nodes
+    contended = _shared_by_threads(nodes)
+    return _with_areas(nodes, contended, None, fixed) if contended else nodes
 
 
 def _numbered(
@@ -57,21 +55,22 @@ def _numbered(
     nodes = []
     for op in body:
         place = counter.next()
-        mine, queue = touches(op, per_warpgroup)
+        own_touches, queue = touches(op, per_warpgroup)
         known = owners(op, fixed)
-        mine = tuple(replace(t, owner=known.get((t.buffer, t.write))) for t in mine)
+        own_touches = tuple(replace(t, owner=known.get((t.buffer, t.write))) for t in own_touches)
         cursors = {c.ring: c.name for c in op.cursors}
         early = tuple(
-            dict.fromkeys(touched_early(op, touch, later) for touch in mine for later in over.get(touch.buffer, ()))
+            dict.fromkeys(
+                touched_early(op, touch, later) for touch in own_touches for later in over.get(touch.buffer, ())
+            )
         )
         inner = tuple(_numbered(b, counter, per_warpgroup, over, fixed) for b in warp.nested(op))
-        nodes.append(Node(place, op, mine, early, queue, cursors, inner))
+        nodes.append(Node(place, op, own_touches, early, queue, cursors, inner))
     return tuple(nodes)
 
 
 def _shared_by_threads(nodes: tuple[Node, ...]) -> frozenset[str]:
-    """The tensors that threads write of which another thread may reach the same elements: of others no parts need be
-    told apart."""
+    """Return the tensors of whose elements one thread may write and another reach the same: only these need areas."""
     reached: dict[str, list[Touch]] = {}
     for node in flat(nodes):
         for touch in node.touches:
@@ -87,7 +86,7 @@ def _shared_by_threads(nodes: tuple[Node, ...]) -> frozenset[str]:
 
 
 def _tensors(op: warp.Operation) -> Iterator[tile.Buffer]:
-    """Those that an operation reaches by threads, whose parts can be told."""
+    """Yield the tensors that threads reach in an operation, in areas that can be known."""
     match op:
         case warp.CpAsync(source=source):
             yield source.buffer
@@ -100,21 +99,22 @@ def _tensors(op: warp.Operation) -> Iterator[tile.Buffer]:
 
 
 def _with_areas(
-    nodes: tuple[Node, ...], parted: frozenset[str], frame: Frame | None, fixed: frozenset[tile.Var], depth: int = 0
+    nodes: tuple[Node, ...], contended: frozenset[str], frame: Frame | None, fixed: frozenset[tile.Var], depth: int = 0
 ) -> tuple[Node, ...]:
-    """In one loop at most: how many iterations of two lie between two accesses, nobody counts."""
+    """Add areas to touches, inside at most one loop: the iterations of two loops between two accesses are not
+    counted."""
     found = []
     for node in nodes:
         touches = node.touches
-        if depth < 2 and any(t.buffer in parted for t in touches):
+        if depth < 2 and any(t.buffer in contended for t in touches):
             touches = tuple(
-                replace(t, area=area(node.op, t.buffer, t.write, frame, fixed)) if t.buffer in parted else t
+                replace(t, area=area(node.op, t.buffer, t.write, frame, fixed)) if t.buffer in contended else t
                 for t in touches
             )
         is_loop = isinstance(node.op, warp.Loop | warp.Forever)
         own = frame_of(node.op) if isinstance(node.op, warp.Loop) and not depth else None
         deeper = 2 if is_loop and own is None else depth + is_loop
-        bodies = tuple(_with_areas(b, parted, own or frame, fixed, deeper) for b in node.bodies)
+        bodies = tuple(_with_areas(b, contended, own or frame, fixed, deeper) for b in node.bodies)
         found.append(replace(node, touches=touches, bodies=bodies, frame=own))
     return tuple(found)
 
@@ -127,6 +127,6 @@ def flat(nodes: tuple[Node, ...]) -> Iterator[Node]:
 
 
 def accumulators(nodes: tuple[Node, ...], fragments: frozenset[str]) -> dict[int, frozenset[str]]:
-    """The accumulator of each wgmma, and its operand in registers, by the place of the wgmma."""
+    """Return the accumulator of each wgmma, and its operand in registers, by place."""
     found = ((n.place, n.op) for n in flat(nodes))
     return {at: frozenset({op.a.buffer.name, op.c.name} & fragments) for at, op in found if isinstance(op, warp.Wgmma)}

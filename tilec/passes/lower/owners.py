@@ -1,8 +1,9 @@
-"""Which thread reaches each element of a tensor: where two accesses say the same, no thread meets another one's
-element, and no barrier need stand between them.
+"""The thread that reaches each element of a tensor: accesses with equal owners never meet in different threads, and
+need no barrier.
 
-An index that is a loop variable of the nest, times a number, plus what is the same throughout the block, tells the
-variable from the element. Where the variables that threads share out are all told so, the element tells the thread.
+An index that is a loop variable of the nest, times a number, plus what is the same throughout the block, determines the
+variable from the element. Where that holds for all variables that are divided among threads, the element determines the
+thread.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """How threads lie, of each dimension of theirs in the tensor the index, and for each digit of theirs which
-    dimension that is."""
+    """The distribution of threads. `indices` has the index behind each of their dimensions, `threads` the dimension of
+    each of their digits."""
 
     threads: tuple[tuple[int, int, int], ...]  # size, stride, dimension of the tensor, or −1
     indices: tuple[tuple[int, int, int, frozenset[tuple[tile.Expr, int]]], ...]
 
 
 def owners(op: warp.Operation, fixed: frozenset[tile.Var]) -> dict[tuple[str, bool], Owner]:
-    """Return who reaches the elements of each tensor in this operation, by reading (False) and by writing (True). What
-    is not there does not follow from the elements. `fixed` are the variables that are the same throughout the block's
-    work."""
+    """Return the owner of each tensor's elements in this operation, by name and by reading (False) or writing (True).
+    Tensors whose elements do not determine the thread are left out. `fixed` are the variables that are constant in a
+    block."""
     if not isinstance(op, warp.Elementwise) or op.block is not None:
         return {}
     stores = [s for s in tile.walk(op.nest.body) if isinstance(s, tile.Store)]
@@ -39,7 +40,7 @@ def owners(op: warp.Operation, fixed: frozenset[tile.Var]) -> dict[tuple[str, bo
     ]
     groups: list[tuple[bool, list[tile.Store] | list[tile.Load]]] = [(False, loads), (True, stores)]
     if any(axis.dim < 0 and axis.size > 1 for axis in op.layout.threads):
-        # Of several threads that have a copy one writes; the others read too where registers have copies.
+        # Of threads with copies of an element one writes; the others read too where registers have copies.
         if any(s.buffer.scope == "shared" for s in stores):
             return {}
         if any(buffer.in_registers for buffer in (*(s.buffer for s in stores), *(e.buffer for e in loads))):
@@ -56,7 +57,7 @@ def owners(op: warp.Operation, fixed: frozenset[tile.Var]) -> dict[tuple[str, bo
 
 def _owner(op: warp.Elementwise, indices: tuple[tile.Expr, ...], fixed: frozenset[tile.Var]) -> Owner | None:
     place = {var: dim for dim, var in enumerate(op.nest.vars)}
-    told: dict[int, tuple[int, int, int, frozenset[tuple[tile.Expr, int]]]] = {}
+    by_dimension: dict[int, tuple[int, int, int, frozenset[tuple[tile.Expr, int]]]] = {}
     for dim, index in enumerate(indices):
         form = affine(index)
         moving = [(atom, factor) for atom, factor in form.terms if atom not in fixed]
@@ -64,14 +65,15 @@ def _owner(op: warp.Elementwise, indices: tuple[tile.Expr, ...], fixed: frozense
             var, factor = moving[0]
             assert isinstance(var, tile.Var)
             rest = frozenset(term for term in form.terms if term[0] in fixed)
-            told.setdefault(place[var], (dim, factor, form.constant, rest))
+            by_dimension.setdefault(place[var], (dim, factor, form.constant, rest))
     needed = {axis.dim for axis in op.layout.threads if axis.dim >= 0 and axis.size > 1}
-    if not needed <= told.keys():
+    if not needed <= by_dimension.keys():
         return None
 
     def digit(axis: Axis) -> tuple[int, int, int]:
-        return (axis.size, axis.stride, told[axis.dim][0]) if axis.dim in needed else (axis.size, 0, -1)
+        return (axis.size, axis.stride, by_dimension[axis.dim][0]) if axis.dim in needed else (axis.size, 0, -1)
 
     return Owner(
-        tuple(digit(axis) for axis in op.layout.threads if axis.size > 1), tuple(told[dim] for dim in sorted(needed))
+        tuple(digit(axis) for axis in op.layout.threads if axis.size > 1),
+        tuple(by_dimension[dim] for dim in sorted(needed)),
     )

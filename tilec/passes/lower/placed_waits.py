@@ -1,4 +1,4 @@
-"""What must stand in front of an operation, waits, fences and barriers, and a role's text with all that in place."""
+"""The synchronisation needed before an operation, and its insertion into a role's operations."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ END = -1  # the place after the role's last operation
 
 @dataclass(slots=True)
 class Needs:
-    """What must stand in front of one operation of the text. `over` is the buffer because of which there is a barrier,
-    and `after` where it has been touched before."""
+    """The synchronisation needed before one operation. `over` is the buffer that needs the barrier, and `after` the
+    place of its earlier access."""
 
     waits: dict[Queue, int] = field(default_factory=dict)
     fence: bool = False
@@ -44,7 +44,7 @@ def without(needs: Needs, part: Part) -> Needs:
 
 
 class Counter:
-    """A running number, the same in the walk and in the rewriting."""
+    """A running number: the same in numbering and in insertion."""
 
     def __init__(self) -> None:
         self.value = -1
@@ -55,9 +55,9 @@ class Counter:
 
 
 def is_drained(op: warp.Operation) -> bool:
-    """Whether no wgmma may be in flight at its end: after the steady state of a pipeline, and in the guards that follow
-    it. The assembler does not see that a wait in a guard is skipped only where there is nothing to wait for, and would
-    serialise them all."""
+    """Return True if no wgmma may be in flight at the end: of a pipeline's steady state, and of the guards that
+    follow it. The assembler does not see that a guard skips its wait only where nothing is in flight, and would
+    serialise all."""
     match op:
         case warp.Loop(part="steady") | warp.Branch(part="guard", moment=warp.Moment(part="epilogue")):
             return any(isinstance(inner, warp.Wgmma) for inner in warp.walk((op,)))
@@ -68,7 +68,7 @@ def is_drained(op: warp.Operation) -> bool:
 def inserted(
     body: tuple[warp.Operation, ...],
     placed: dict[int, Needs],
-    emptied: set[int],
+    drained_loops: set[int],
     barrier: warp.BarSync,
     counter: Counter,
     outer: bool = True,
@@ -77,9 +77,9 @@ def inserted(
     for op in body:
         place = counter.next()
         new += (replace(n, moment=op.moment) for n in _before(placed.get(place), barrier, op))
-        op = with_bodies(op, lambda inside: inserted(inside, placed, emptied, barrier, counter, False))
+        op = with_bodies(op, lambda inside: inserted(inside, placed, drained_loops, barrier, counter, False))
         match op:
-            case warp.Loop() | warp.Forever() | warp.Pipeline() if place in emptied:
+            case warp.Loop() | warp.Forever() | warp.Pipeline() if place in drained_loops:
                 op = replace(op, body=(*op.body, warp.WgmmaWait(0, span=op.span, moment=op.moment)))
             case warp.BarSync():
                 op = replace(barrier, moment=op.moment, span=op.span)
@@ -94,7 +94,7 @@ def inserted(
 
 
 def _drained(piece: warp.Operation) -> tuple[warp.Operation, ...]:
-    """A piece of a pipeline, and the wait that `is_drained` asks for."""
+    """Return a piece of a pipeline, with the wait that `needs_drain` asks for."""
     if not is_drained(piece):
         return (piece,)
     wait = warp.WgmmaWait(0, span=piece.span)

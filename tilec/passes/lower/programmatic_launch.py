@@ -1,15 +1,15 @@
-"""Programmatic dependent launch, of kernels that say nothing about it.
+"""Programmatic dependent launch, for kernels that have none of their own.
 
-Where the launch asks for it, a kernel begins while the one before it in the stream ends. Until it waits for that one it
-may do whatever reaches no tensor: initialise its barriers, fetch its tensor maps, share out its registers. And it lets
-the next kernel begin, as far as that one's own wait, when its blocks have begun the last of what they do in memory.
+Where the launch asks for it, a kernel begins while the one before it in the stream ends. Before it waits for that one
+it may do whatever reaches no tensor: initialise barriers, prefetch tensor maps, reallocate registers. And it lets the
+next kernel begin, as far as that one's own wait, when its blocks have begun their last accesses to memory.
 
-Every thread that reaches a tensor waits, just before it does so for the first time: writes too, since the kernel before
-may still read what they overwrite. A kernel that began early and waited for nobody would end before the one before it,
-and let the next one read what that has not written; so one that reaches no tensor waits at its end.
+Every thread that reaches a tensor waits before it first does: also to write, since the kernel before may still read. A
+kernel that began early and never waited would end before the one before it, and let the next one read too soon; so one
+that reaches no tensor waits at its end.
 
-A wait pays where there is something to do before it. Kernels that have no barriers, which begin with their loads, do
-not wait, and so must not begin early; they only let the next one.
+A wait pays where there is work before it. Kernels without barriers begin with their loads: they do not wait, and so
+must not begin early; they only let the next one begin.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tilec.support.source import NOWHERE, Span
 
 
 def with_programmatic_launch(program: Program) -> Program:
-    """The program with its wait and its word to the next kernel; as it is where it has some of its own, and where all
-    blocks of its grid must run at the same time, which blocks of the next one could be in the way of."""
+    """Insert the wait, and the signal to the next kernel. A program with its own stays as it is, and so does one with
+    grid barriers: blocks of the next kernel could take the place of blocks that must run at the same time."""
     operations = [op for role in _roles(program) for op in warp.walk(role.body)]
     if any(isinstance(op, GridControl | warp.GridSync) for op in operations):
         return program
@@ -49,7 +49,7 @@ def _roles(program: Program) -> tuple[Role, ...]:
 
 
 def _waiting(role: Role, tensors: frozenset[str]) -> Role:
-    """The role with a wait in front of the first operation that reaches a tensor, wherever inside it that does."""
+    """Insert a wait before the role's first operation that reaches a tensor, at any depth."""
     first = next((at for at, op in enumerate(role.body) if _reaches(op, tensors)), None)
     if first is None:
         return role
@@ -58,8 +58,8 @@ def _waiting(role: Role, tensors: frozenset[str]) -> Role:
 
 
 def _last(roles: Sequence[Role], tensors: frozenset[str]) -> tuple[int, int]:
-    """Which role tells the next kernel, and before which of its operations: a producer when it has begun all its loads,
-    any other one in front of the last that reaches a tensor."""
+    """Return the role that signals the next kernel, and the index of its operation: a producer behind its last loads,
+    any other before its last operation that reaches a tensor."""
     for number, role in enumerate(roles):
         if role.name == "producer":
             return number, 1 + max((at for at, op in enumerate(role.body) if _reaches(op, tensors)), default=-1)
@@ -68,7 +68,7 @@ def _last(roles: Sequence[Role], tensors: frozenset[str]) -> tuple[int, int]:
 
 
 def _reaches(op: Operation, tensors: frozenset[str]) -> bool:
-    """Whether the operation, or one inside it, reads or writes a tensor."""
+    """Return True if the operation, or one inside it, reads or writes a tensor."""
     return any(
         isinstance(inner, warp.TmaLoad | warp.TmaStore)
         or any(touch.buffer in tensors for touch in touches(inner, frozenset())[0])

@@ -1,13 +1,13 @@
-"""When a role gives back what it has read: as soon as its schedule says that it is done with it, or right behind the
-next product.
+"""The cycle in which a role releases a version of a ring: when its schedule is done with it, or right behind the next
+product.
 
-A product of wgmma is complete some cycles after the tensor cores have gone on. A warpgroup that waits for one before it
-issues the next lets them idle for that long in every iteration, also where memory is faster than the schedule reckons
+A product of wgmma completes some cycles after the tensor cores are free again. A warpgroup that waits for it before it
+issues the next leaves them idle for that long in every iteration, also where memory is faster than the schedule assumes
 and the next tiles are there. Where the next product is due in less than that, it goes first: one is always in flight.
 
-Where threads compute between products, as what makes operands of packed weights does, the next product goes first
-wherever no load has to wait for it: how long such work takes is what a schedule knows least, and a wait amid it that
-turns out too early stops threads and tensor cores both.
+Where threads compute between products, as for packed weights, the next product goes first wherever no load has to wait
+for it. The time of such work is what a schedule knows least, and a wait in it that turns out too early stops threads
+and tensor cores.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from tilec.sched.problem import Op, Problem
 from tilec.sched.schedule import Schedule
 
 
-def adding(statements: Sequence[Stmt], mine: Sequence[int]) -> frozenset[int]:
-    """The products of wgmma among `mine` whose registers nothing else in the loop touches: none waits for another."""
-    products = [i for i in mine if accumulator(statements[i]) is not None]
+def adding(statements: Sequence[Stmt], candidates: Sequence[int]) -> frozenset[int]:
+    """Return the products of wgmma in `candidates` whose registers nothing else in the loop touches: none waits for
+    another."""
+    products = [i for i in candidates if accumulator(statements[i]) is not None]
     return frozenset(i for i in products if not others_registers(statements[i], statements))
 
 
@@ -32,18 +33,18 @@ def given_back(
     schedule: Schedule,
     ring: RingPlan,
     readers: Sequence[int],
-    adding: frozenset[int],
+    independent: frozenset[int],
     depth: int,
     computes: bool = False,
 ) -> int:
-    """The cycle in which a role is done with a version of a ring of `depth` that its statements `readers` use.
-    `computes`: it does other work than products."""
+    """Return the cycle in which a role releases a version of a ring of `depth` that its statements `readers` use.
+    `computes`: it has other work than products."""
     ii, start, ops = schedule.ii, schedule.start, problem.ops
     done = max(start[reader] + ops[reader].latency for reader in readers)
     last = [reader for reader in readers if start[reader] + ops[reader].latency == done]
-    if not adding.issuperset(last):
+    if not independent.issuperset(last):
         return done
-    following = min(start[product] + -(-(done - start[product]) // ii) * ii for product in adding)
+    following = min(start[product] + -(-(done - start[product]) // ii) * ii for product in independent)
     versions = following // ii - min(start[reader] for reader in readers) // ii + 1
     is_soon = following - done <= min(_drain(ops[reader]) for reader in last)
     filled_again = min(start[fills] for fills in ring.producers) + depth * ii
@@ -52,5 +53,5 @@ def given_back(
 
 
 def _drain(op: Op) -> int:
-    """The cycles from when another one may use what the op uses to when it is complete."""
+    """Count the cycles from when the op's resources are free until it is complete."""
     return op.latency - max((use.offset + use.cycles for use in op.uses), default=0)

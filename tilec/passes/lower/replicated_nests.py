@@ -1,7 +1,7 @@
-"""Nests of which several threads have a copy of each element, split where one copy would overwrite what others read.
+"""Split nests with copies of elements in several threads, where one copy would overwrite what others read.
 
-Of such threads one stores to memory, and each sets registers of its own. Where a nest does both, the one may store
-before another has read there what it sets its registers to. In nests one after the other a barrier is between the two.
+Of such threads one stores to memory, and each sets registers of its own. In a nest that does both, that thread may
+store before another has read. Split nests have a barrier between them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tilec.passes.analysis.usage import reads
 from tilec.support.identity import Same
 
 MakeTile = Callable[[str, DType, Literal["fragment", "shared"]], tile.Buffer]
-"""Makes a tile with an element for each iteration of the nest, a fragment in the layout of the nest."""
+"""Make a tile with an element for each iteration of the nest; a fragment has the layout of the nest."""
 
 
 def separated(nest: tile.Parallel, layout: Fragment, make_tile: MakeTile) -> tuple[tile.Parallel, ...]:
-    """Return the nest, or nests that do the same, in which no thread stores what another one with a copy of its element
-    reads. A name or a condition that a store of the nest would change is kept in a tile of its own."""
+    """Return the nest, or nests that do the same, in which no thread stores what a copy of its element still reads. A
+    name or condition that a store of the nest would change is kept in a tile of its own."""
     stores = [s for s in tile.walk(nest.body) if isinstance(s, tile.Store)]
     stored = {s.buffer for s in stores if not s.buffer.in_registers}
     is_mixed = any(s.buffer.in_registers for s in stores) and not stored.isdisjoint(reads(nest))
@@ -34,13 +34,14 @@ def separated(nest: tile.Parallel, layout: Fragment, make_tile: MakeTile) -> tup
 
 
 class _Keeping:
-    """Replaces names and conditions that read what the nest stores by elements of tiles, set where those stand."""
+    """Replaces names and conditions that read what the nest stores by elements of tiles, which are set in their
+    place."""
 
     def __init__(self, nest: tile.Parallel, stored: set[tile.Buffer], make_tile: MakeTile) -> None:
         self.nest, self.stored, self.make_tile = nest, stored, make_tile
 
     def body(self, body: tuple[tile.Stmt, ...], values: dict[tile.Var, tile.Expr]) -> tuple[tile.Stmt, ...]:
-        """Return a list of statements with elements of tiles in place of the names that are kept so far."""
+        """Return the statements, with elements of tiles instead of the names kept so far."""
         values = dict(values)
 
         def one(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
@@ -49,7 +50,7 @@ class _Keeping:
                 case tile.Bind(var=var, value=value) if self.is_changed(value) or var.name.startswith(tile.ONCE):
                     store, values[var] = self.keep(var.name, value, stmt)
                     return store
-                case tile.Store(previous=tile.Var() as var):  # one thread knows it, and tells the others
+                case tile.Store(previous=tile.Var() as var):  # one thread has it: pass it on through shared memory
                     store, values[var] = self.keep(var.name, var, stmt, "shared")
                     return (stmt, store)
                 case tile.If(condition=condition) if self.is_changed(condition):
@@ -63,13 +64,13 @@ class _Keeping:
         return map_statements(body, one)
 
     def is_changed(self, value: tile.Expr) -> bool:
-        """Return whether a store of the nest may change the value."""
+        """Return True if a store of the nest may change the value."""
         return any(isinstance(e, tile.Load) and e.buffer in self.stored for e in tile.walk_expr(value))
 
     def keep(
         self, name: str, value: tile.Expr, at: tile.Stmt, scope: Literal["fragment", "shared"] = "fragment"
     ) -> tuple[tile.Store, tile.Expr]:
-        """Return a statement that puts the value into a tile, and the expression that reads it there."""
+        """Return a store of the value to a new tile, and the expression that loads it."""
         dtype = value.dtype
         wide = _held_as(dtype)
         kept = self.make_tile(name, wide, scope)
@@ -84,14 +85,14 @@ class _Keeping:
 
 
 def _held_as(dtype: DType) -> DType:
-    """Return a type of at least 32 bits, of which registers hold one element each, with all values of this one."""
+    """Return a type of at least 32 bits that has all values of this one: registers hold one such element each."""
     if dtype.bits >= 32:
         return dtype
     return FLOAT32 if dtype.is_float else UINT32 if dtype.kind == "uint" else INT32
 
 
 def _parts(body: tuple[tile.Stmt, ...]) -> list[list[tile.Store | tile.Print]]:
-    """Return the stores in the order of the program, in groups that all set registers, or all set memory."""
+    """Group the stores, in program order, into runs that all set registers or all set memory."""
     parts: list[list[tile.Store | tile.Print]] = []
     is_of_registers: bool | None = None
     for stmt in tile.walk(body):
@@ -105,7 +106,7 @@ def _parts(body: tuple[tile.Stmt, ...]) -> list[list[tile.Store | tile.Print]]:
 
 
 def _only(body: tuple[tile.Stmt, ...], chosen: set[Same[tile.Stmt]]) -> tuple[tile.Stmt, ...]:
-    """Return the statements without others that store or print, and without conditions of nothing."""
+    """Keep only the chosen stores and prints, and no empty conditions."""
 
     def one(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
         if isinstance(stmt, tile.Store | tile.Print):

@@ -39,28 +39,28 @@ if TYPE_CHECKING:
     from tilec.passes.loop.ring_links import Link
 
 BY_TMA = ("producer", LOADS)
-"""Who fills rings with copies that complete by themselves."""
+"""Roles that fill rings with copies that complete by themselves."""
 
 Cursors = tuple[warp.Cursor, ...]
 
 
 class Expansion(Protocol):
-    """What the pipeline of a role asks of the program that it is a part of, and has done there: an `Expander` of
-    `lower.expand`. Loops are known by their variable, rings by name."""
+    """The program that a role's pipeline is a part of: an `Expander` of `lower.expand`. Loops are known by their
+    variable, rings by name."""
 
     assignment: LayoutAssignment
     trip_count: dict[tile.Var, int | None]
     rings: dict[str, warp.Ring]
     ring_of: dict[str, warp.Ring]
-    """By the name of a tile."""
+    """By name of a tile."""
     passes: dict[str, Passing]
     links: dict[tile.Var, dict[str, Link]]
     shared: frozenset[str]
     """The rings that several loops use."""
     changed: set[str]
-    """The rings whose versions roles change in turns."""
+    """The rings whose versions several roles change in turn."""
     most_cursors: dict[tuple[str, str], int]
-    """Of the shared rings, by ring and side: in how many stages any loop uses it."""
+    """The most stages in which any loop uses a shared ring, by ring and side."""
 
     def fresh(self, var: tile.Var) -> tile.Var: ...
 
@@ -71,29 +71,29 @@ class Expansion(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A statement of the role, or the release of a ring, at its place in the pipeline."""
+    """A statement of the role, or a release of a ring, at its place in the pipeline."""
 
     stage: int
     phase: int
     position: int
     statement: tile.Stmt | None
     rings: tuple[str, ...]  # whose versions it uses
-    side: str  # in whose name it does: the role's, or `LOADS`
+    side: str  # the role of the ring cursors: its own, or `LOADS`
     acquires: tuple[str, ...] = ()
     waits: tuple[str, ...] = ()
-    hands_on: tuple[str, ...] = ()
+    passed_rings: tuple[str, ...] = ()
     releases: str = ""
-    says: tuple[tuple[str, str], ...] = ()  # links, each with the ring that it is about
-    gives_back: tuple[str, ...] = ()  # links whose message has been heard
-    keeps: bool = False  # what it hands on
+    sent_links: tuple[tuple[str, str], ...] = ()  # each with the ring that it signals about
+    returned_links: tuple[str, ...] = ()  # links whose signal has been received
+    keeps: bool = False  # the versions that it passes on
     group: int = -1  # of copies that are committed together
-    tensor_core_run: tuple[int, int] | None = None  # at the tensor cores: which of the role's, and its place in that
+    tensor_core_run: tuple[int, int] | None = None  # number of a ping-pong turn, and its place there
     completes: tuple[str, ...] = ()  # registers of a product that is waited for at the end of the iteration
-    place: int | None = None  # of the statement in the text of the loop
+    place: int | None = None  # of the statement in the loop body
 
 
 class RolePipeline:
-    """One role's part of one pipelined loop. `around` are the cursors of the loops that it is in."""
+    """A role's part of a pipelined loop. `around` are the cursors of the enclosing loops."""
 
     def __init__(self, expansion: Expansion, scheduled: Scheduled, role: str, around: Cursors) -> None:
         self.expansion, self.role, self.around = expansion, role, around
@@ -109,7 +109,7 @@ class RolePipeline:
         self.stages_of = self.cursor_stages()
 
     def cursor_stages(self) -> dict[tuple[str, str], tuple[int, ...]]:
-        """The stages in which each ring is used that other loops use too, by side."""
+        """Return the stages in which each shared ring is used, by ring and side."""
         found: dict[tuple[str, str], set[int]] = {}
         for step in self.steps_in_order:
             for name in step.rings:
@@ -125,18 +125,18 @@ class RolePipeline:
         place = {op: k for k, op in enumerate(schedule.order)}
         roles = self.scheduled.roles
         runs = [self.runs(i, role) for i, role in enumerate(roles)]
-        mine = [i for i in self.scheduled.loop.own if runs[i]]
+        own = [i for i in self.scheduled.loop.own if runs[i]]
         groups = (self.loop.scheduling_hints and self.loop.scheduling_hints.groups) or (-1,) * len(roles)
-        # The rings that one role fills for others: there is something to wait for, and something to give back.
+        # Rings that one role fills for others: they have waits and releases.
         fed = {name: ring for name, ring in rings.items() if self.expansion.rings[name].has_barriers}
-        begins = LOADS if self.role == "all" else self.role
-        filled = {name: ring for name, ring in fed.items() if self.expansion.passes[name].filler == begins}
+        filling_role = LOADS if self.role == "all" else self.role
+        filled = {name: ring for name, ring in fed.items() if self.expansion.passes[name].filler == filling_role}
         read = {name: ring for name, ring in fed.items() if self.role in self.expansion.passes[name].readers}
         linked = self.expansion.links.get(self.scheduled.loop.loop.var, {})
-        mine_to_say = {name: link for name, link in linked.items() if link.teller == self.role}
-        heard = {name: link for name, link in linked.items() if link.hearer == self.role}
+        sent = {name: link for name, link in linked.items() if link.teller == self.role}
+        received = {name: link for name, link in linked.items() if link.hearer == self.role}
         tensor_core_runs = self.scheduled.tensor_core_runs if self.role == "consumer" else ()
-        for i in mine:
+        for i in own:
             used = accesses(self.scheduled.loop.statements[i]).all
             touched = tuple(
                 n
@@ -145,66 +145,68 @@ class RolePipeline:
             )
             acquires = tuple(n for n, r in filled.items() if self.first(r.producers) == i)
             waits = tuple(n for n, r in read.items() if self.first([c for c in r.consumers if runs[c]]) == i)
-            waits += tuple(n for n, link in heard.items() if self.first(link.awaiting) == i)
-            # What TMA copies completes by itself.
-            handing = {} if begins in BY_TMA else {n: self.handed_on(n, r, runs) for n, r in filled.items()}
-            hands_on = tuple(n for n, users in handing.items() if self.last(users) == i)
-            says = tuple((n, link.ring) for n, link in mine_to_say.items() if self.last(link.told) == i)
-            gives_back = tuple(n for n, link in heard.items() if self.last(link.awaiting) == i)
-            touched += tuple(dict.fromkeys((*(n for n in waits if n in heard), *(n for n, _ in says), *gives_back)))
+            waits += tuple(n for n, link in received.items() if self.first(link.awaiting) == i)
+            # TMA copies complete by themselves.
+            handing = {} if filling_role in BY_TMA else {n: self.handed_on(n, r, runs) for n, r in filled.items()}
+            passed_rings = tuple(n for n, users in handing.items() if self.last(users) == i)
+            sent_links = tuple((n, link.ring) for n, link in sent.items() if self.last(link.told) == i)
+            returned_links = tuple(n for n, link in received.items() if self.last(link.awaiting) == i)
+            touched += tuple(
+                dict.fromkeys((*(n for n in waits if n in received), *(n for n, _ in sent_links), *returned_links))
+            )
             yield _Step(
                 schedule.start[i] // schedule.ii,
                 schedule.start[i] % schedule.ii,
                 place[i],
                 self.scheduled.loop.statements[i],
                 touched,
-                begins if is_bulk_load(self.scheduled.loop.statements[i]) else self.role,
+                filling_role if is_bulk_load(self.scheduled.loop.statements[i]) else self.role,
                 acquires,
                 waits,
-                hands_on,
+                passed_rings,
                 group=groups[i],
                 tensor_core_run=next(
                     ((number, run.index(i)) for number, run in enumerate(tensor_core_runs) if i in run), None
                 ),
                 place=i,
-                says=says,
-                gives_back=gives_back,
-                keeps=any(n in self.expansion.changed for n in hands_on),
+                sent_links=sent_links,
+                returned_links=returned_links,
+                keeps=any(n in self.expansion.changed for n in passed_rings),
             )
-        # Nothing that the filling role waits for may stand behind a statement that waits for that role.
+        # A release that the filling role waits for must not be behind a statement that waits for that role.
         is_shared = EVERY in roles
-        freely = adding(self.scheduled.loop.statements, () if is_shared or tensor_core_runs else mine)
-        computes = any(i not in freely for i in mine)
+        independent = adding(self.scheduled.loop.statements, () if is_shared or tensor_core_runs else own)
+        computes = any(i not in independent for i in own)
         for name, ring in read.items():
-            readers = [c for c in ring.consumers if c in mine]
+            readers = [c for c in ring.consumers if c in own]
             depth = self.expansion.rings[name].depth
-            if self.role == MMA:  # The tensor cores give back themselves what they have read: they are asked at once.
+            if self.role == MMA:  # tensor cores release after their reads (commit)
                 done = max(schedule.start[reader] for reader in readers)
             else:
-                done = given_back(problem, schedule, ring, readers, freely, depth, computes)
-            if name in filled:  # who waits for it here is who gives it back
+                done = given_back(problem, schedule, ring, readers, independent, depth, computes)
+            if name in filled:  # the role waits for its own release
                 done = min(done, schedule.start[self.first(ring.producers)] + depth * schedule.ii)
             position = -1 if is_shared or name in filled else len(problem.ops)
             yield _Step(done // schedule.ii, done % schedule.ii, position, None, (name,), self.role, releases=name)
 
     def handed_on(self, name: str, ring: RingPlan, runs: Sequence[bool]) -> list[int]:
-        """The statements of this role that a version of a ring which it fills goes through before others have it: all
-        of them, unless these change it in turns."""
+        """Return the role's statements that a version passes through before other roles get it: all that touch it,
+        unless roles change it in turn."""
         if name in self.expansion.changed:
             return list(begun(ring, self.scheduled.roles, self.scheduled.loop.statements))
         return [u for u in (*ring.producers, *ring.consumers) if runs[u]]
 
     def runs(self, statement: int, role: str) -> bool:
-        """Whether a statement, which is given to `role`, has a part for this one."""
+        """Return True if this role runs a part of the statement, which is assigned to `role`."""
         if role != EVERY:
             return role == self.role
         return self.role in runners(self.scheduled.loop.statements[statement], self.expansion.assignment)
 
     def from_the_first(self, steps: list[_Step]) -> list[_Step]:
-        """The steps in the order of an iteration that no turn, and if possible no product, goes on beyond. Products
-        that have completed there, though nothing has waited for them, are waited for. Where registers have stages, an
-        iteration ends with what uses the last of them, or begins with a product by wgmma: the first beside which they
-        are loaded, or the next one behind that use."""
+        """Rotate the steps so that no ping-pong turn, and if possible no product, crosses the end of an iteration.
+        Products that have completed there, though nothing waited for them, are waited for. With register stages, an
+        iteration ends behind the last use of a carried stage, or begins with a wgmma product: the first that loads run
+        beside, or the next behind that use."""
         if not steps:
             return steps
         statements = [s.statement for s in steps]
@@ -224,7 +226,8 @@ class RolePipeline:
         return [*steps[at:], *(replace(s, stage=s.stage - 1) for s in steps[:at])]
 
     def beside_loads(self, statements: Sequence[tile.Stmt | None]) -> Iterator[int]:
-        """Where an iteration should begin for loads of fragments to run beside products, the best first."""
+        """Yield the steps that an iteration should begin with, for fragment loads to run beside products, the best
+        first."""
         if (first := first_product(self.scheduled.loop.statements)) is not None:
             yield from (k for k, s in enumerate(statements) if s is first)
         if (last := last_use(self.scheduled.loop.statements)) is not None:
@@ -239,7 +242,7 @@ class RolePipeline:
         return next(found, 0)
 
     def first(self, statements: Sequence[int]) -> int:
-        """The one that issues first."""
+        """Return the statement that issues first."""
         return min(statements, key=self.issued)
 
     def last(self, statements: Sequence[int]) -> int:
@@ -292,7 +295,7 @@ class RolePipeline:
                 yield from self.guarded_epilogue(e, live)
 
     def guarded_epilogue(self, e: int, live: list[int]) -> Iterator[warp.Operation]:
-        """With fewer iterations than stages, some of these never began."""
+        """Yield a step of the epilogue, guarded: with fewer iterations than stages, some of them never began."""
         end = add(self.loop.start, scale(trip_count(self.loop), self.loop.step))
         moment = warp.Moment("epilogue", e, self.loop.var)
         for stage in reversed(live):
@@ -302,11 +305,12 @@ class RolePipeline:
             yield warp.Branch(begun, body, part="guard", least=stage - e, moment=moment, span=self.loop.span)
 
     def iteration(self, k: int) -> tile.Expr:
-        """The loop variable's value in iteration k."""
+        """Return the loop variable's value in iteration k."""
         return add(self.loop.start, tile.integer(k * self.loop.step))
 
     def time_step(self, values: Mapping[int, tile.Expr], moment: warp.Moment) -> Iterator[warp.Operation]:
-        """The steps of the stages in `values`, each with that value of the loop variable; then the cursors move on."""
+        """Yield the steps of the stages in `values`, each with its value of the loop variable, then the advances of the
+        cursors."""
         stamps = {stage: replace(moment, iteration=value) for stage, value in values.items()}
         for step, operation in _committed_together(list(self.operations_of(values))):
             yield _stamped(operation, moment if step is None else replace(stamps[step.stage], place=step.place))
@@ -315,11 +319,11 @@ class RolePipeline:
         cursors: dict[tuple[str, str, int], warp.Cursor] = {}
         live = [step for step in self.steps_in_order if step.stage in values]
         begins, ends = _ends_of_runs(live)
-        bound: dict[tile.Var, tile.Expr] = {}  # what the scheduled binds of this step are called
+        bound: dict[tile.Var, tile.Expr] = {}  # the scheduled binds' variables in this step
         for step in live:
-            mine = tuple(c for name in step.rings if (c := self.cursor(name, step.side, step.stage)) is not None)
-            cursors |= {(c.ring, step.side, step.stage): c for c in mine}
-            by_ring = {c.ring: c for c in mine}
+            own_cursors = tuple(c for name in step.rings if (c := self.cursor(name, step.side, step.stage)) is not None)
+            cursors |= {(c.ring, step.side, step.stage): c for c in own_cursors}
+            by_ring = {c.ring: c for c in own_cursors}
             for name in step.acquires:
                 yield step, warp.RingAcquire(by_ring[name], span=self.loop.span)
             for name in step.waits:
@@ -331,28 +335,28 @@ class RolePipeline:
                 if isinstance(stmt, tile.Bind) and isinstance(step.statement, tile.Bind):
                     stmt = replace(stmt, var=self.expansion.fresh(stmt.var))
                     bound[step.statement.var] = stmt.var
-                here = (*mine, *self.reached(stmt))
-                # What it is given by choice, it would not run by rule.
+                here = (*own_cursors, *self.reached(stmt))
+                # A store role runs statements that the rules give to another role.
                 is_chosen = self.role == STORE
                 run = self.expansion.lower(stmt, here) if is_chosen else self.expansion.stmt(stmt, self.role, here)
                 for operation in run:
                     yield step, operation
             if step in ends:
                 yield step, warp.PingPongPass(span=step.statement.span if step.statement else self.loop.span)
-            for name, about in step.says:
+            for name, about in step.sent_links:
                 yield step, warp.RingAcquire(by_ring[name], span=self.loop.span)
                 meant = (by_ring[about],)
                 yield step, warp.RingFill(by_ring[name], self.role == MMA, True, cursors=meant, span=self.loop.span)
-            for name in step.gives_back:
+            for name in step.returned_links:
                 yield step, warp.RingRelease(by_ring[name], self.role == MMA, span=self.loop.span)
-            for name in step.hands_on:
+            for name in step.passed_rings:
                 yield step, warp.RingFill(by_ring[name], self.role == MMA, step.keeps, span=self.loop.span)
             if step.releases:
                 yield step, warp.RingRelease(by_ring[step.releases], self.role == MMA, span=self.loop.span)
         for step in live:
             if step.completes:
                 yield step, warp.Await(step.completes, readers=True, span=self.loop.span)
-        # Before who is ahead has moved on.
+        # Later stages first, before the cursors of earlier ones advance.
         for (ring, side, stage), cursor in sorted(cursors.items(), key=lambda c: -c[0][2]):
             behind = cursors.get((ring, side, stage - 1))
             yield None, warp.Advance(cursor, behind, span=self.loop.span)
@@ -360,7 +364,8 @@ class RolePipeline:
                 yield None, warp.Advance(spare, span=self.loop.span)
 
     def cursor(self, ring: str, side: str, stage: int) -> warp.Cursor | None:
-        """A ring of one version without barriers needs no position."""
+        """Return the cursor of a stage in a ring; None for a ring of one version without barriers, which needs no
+        position."""
         made = self.expansion.rings[ring]
         if made.depth == 1 and not made.has_barriers:
             return None
@@ -368,21 +373,21 @@ class RolePipeline:
         return warp.Cursor(f"{ring}.{side}.{number}", ring)
 
     def spare_cursors(self, ring: str, side: str, stage: int) -> tuple[warp.Cursor, ...]:
-        """Those that only other loops use: they go along with the last of this one's, so that all stand together at its
-        end."""
-        mine = self.stages_of.get((ring, side), ())
-        if not mine or stage != mine[-1]:
+        """Return the cursors that only other loops use: they move with the last one of this loop, so that all are equal
+        at its end."""
+        own_stages = self.stages_of.get((ring, side), ())
+        if not own_stages or stage != own_stages[-1]:
             return ()
         most = self.expansion.most_cursors[ring, side]
-        return tuple(warp.Cursor(f"{ring}.{side}.{n}", ring) for n in range(len(mine), most))
+        return tuple(warp.Cursor(f"{ring}.{side}.{n}", ring) for n in range(len(own_stages), most))
 
     def reached(self, stmt: tile.Stmt) -> Cursors:
-        """The cursors of the loops around through which the statement, binds replayed, reaches its tiles."""
+        """Return the enclosing loops' cursors through which the statement, binds replayed, reaches its tiles."""
         used = accesses(stmt).all if self.around else frozenset()
         return tuple(c for c in self.around if used & set(self.expansion.rings[c.ring].buffers))
 
     def shifted(self, stmt: tile.Stmt, values: dict[tile.Var, tile.Expr]) -> tile.Stmt:
-        """The statement in the iteration in which the loop variable has its value there, binds replayed."""
+        """Return the statement with these values of variables, binds replayed."""
         for bind in self.binds:
             values[bind.var] = tile.substitute(bind.value, values)
         return substitute_stmt(stmt, values)
@@ -391,7 +396,7 @@ class RolePipeline:
 def _committed_together(
     operations: list[tuple[_Step | None, warp.Operation]],
 ) -> Iterator[tuple[_Step | None, warp.Operation]]:
-    """One commit for the copies of a group, behind the last of them."""
+    """Keep one commit per group of copies, behind the last of them."""
     commits = {
         step.group: at
         for at, (step, op) in enumerate(operations)
@@ -404,7 +409,7 @@ def _committed_together(
 
 
 def _ends_of_runs(steps: Sequence[_Step]) -> tuple[list[_Step], list[_Step]]:
-    """The first and the last step of each turn."""
+    """Return the first and the last step of each ping-pong turn."""
     of: dict[int, list[_Step]] = {}
     for step in steps:
         if step.tensor_core_run is not None:
@@ -413,13 +418,13 @@ def _ends_of_runs(steps: Sequence[_Step]) -> tuple[list[_Step], list[_Step]]:
 
 
 def _stamped(op: warp.Operation, moment: warp.Moment) -> warp.Operation:
-    """The operation, with all that is inside it, at this moment; what has one in a loop inside is at both."""
+    """Give the operation, and all inside it, this moment; those that have one in an inner loop are at both."""
     op = with_bodies(op, lambda body: tuple(_stamped(inner, moment) for inner in body))
     return replace(op, moment=moment if op.moment is None else op.moment.within(moment))
 
 
 def _fixed_bounds(loop: tile.For, cursors: Cursors) -> tuple[tile.For, tuple[warp.Let, ...]]:
-    """The loop with bounds that its own statements cannot change, and what to define for it before."""
+    """Return the loop with bounds that its own statements cannot change, and the definitions of these."""
     lets: list[warp.Let] = []
 
     def fixed(bound: tile.Expr, name: str) -> tile.Expr:

@@ -1,9 +1,9 @@
-"""What a role has under way at one place of its program: which accesses to its tiles may still meet a later one.
+"""The scoreboard of a role: its accesses to tiles that a later access may still conflict with.
 
-A `State` is where an abstract execution stands. What matters of it is relative: how many groups a queue has begun since
-an access, whether a barrier has passed, how far the versions of a ring lie from the cursors. `State.shape` is just
-that, so that two states of the same shape have the same future, and a loop need not be run longer than until its
-state's shape returns.
+A `RoleState` is a state of the abstract execution. Its future depends on relative facts: how many groups a queue has
+begun since an access, whether a barrier has passed, how far the versions of a ring are from the cursors.
+`RoleState.shape` is just these, so states of equal shape have the same future, and a loop is run only until its state's
+shape recurs.
 """
 
 from __future__ import annotations
@@ -18,31 +18,30 @@ from tilec.support import records
 from tilec.support.records import dataclass
 
 BarrierScope = Literal["", "warpgroup", "role"]
-"""Who has met at a barrier: nobody, the threads of each warpgroup, or all threads of the role."""
+"""The threads that had a barrier: none, those of each warpgroup, or all of the role."""
 
 Queue = Literal["cp_async", "wgmma", "bulk"]
 QUEUES: tuple[Queue, ...] = ("cp_async", "wgmma", "bulk")
 
 Key = tuple[str, int]
-"""A tile and which version of it."""
+"""A tile and the number of its version."""
 
 BY_TMA = "tma"
-"""How copies that signal a barrier combine: their order among themselves is for the kernel to say."""
+"""Combination of copies that signal a barrier: the kernel orders them."""
 BY_TENSOR_CORES = "tensor cores"
-"""How products into tensor memory combine: one after the other, as they were asked for."""
+"""Combination of products into tensor memory: they complete in order of issue."""
 
-COMPLETE, UNCOMMITTED = -1, -2  # in place of how many groups are newer
+COMPLETE, UNCOMMITTED = -1, -2  # instead of the number of newer groups
 
-MOST_PENDING = 32  # groups: more are not counted apart, and waited for as if they were as many
+MOST_PENDING = 32  # groups: more are waited for as if they were as many
 
 
 @records.dataclass(frozen=True, slots=True)
 class Touch:
-    """One access: a shared tile, a fragment or a tensor, by name. `atomic` is the combination that it makes, whose
-    accesses need no order among themselves. What lies in tensor memory ("tensor") no proxy fence orders.
-    `per_warpgroup`: each warpgroup reaches a part of its own, so that it need only meet itself. `owner` says which
-    thread reaches each element: accesses of one owner are each thread's own. `area` is the part of a tensor, where that
-    matters."""
+    """An access to a shared tile, a fragment or a tensor, by name. Accesses with the same `atomic` combination need no
+    order among themselves. No proxy fence orders tensor memory ("tensor"). `per_warpgroup`: each warpgroup reaches its
+    own part, and needs barriers only of its own. `owner` gives the thread of each element: accesses of equal owners are
+    each thread's own. `area` is the part of a tensor, where that matters."""
 
     buffer: str
     write: bool
@@ -55,9 +54,9 @@ class Touch:
 
 @dataclass(slots=True)
 class Record:
-    """An access that a later operation may conflict with. `group` is its place in its queue until it has completed,
-    then 0; `met` says who has met since it began, or since it completed if that was later. `age` counts the iterations
-    since, where its touch has an area and it may matter."""
+    """An access that a later operation may conflict with. `group` is its number in its queue until it has completed,
+    then 0. `met` is the barrier since it began, or since it completed if that was later. `age` counts the iterations
+    since, where its touch has an area."""
 
     place: int
     touch: Touch
@@ -72,15 +71,15 @@ class Record:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is complete, and all threads have met since."""
+        """Return True if the access is complete, and the role had a barrier since."""
         return not self.group and self.met == "role"
 
     def is_same(self, touch: Touch) -> bool:
-        """Whether it reached just what the touch does now."""
+        """Return True if the access reached just what the touch does now."""
         return self.touch == touch and (touch.area is None or self.age == 0)
 
     def is_elsewhere(self, touch: Touch, frame: Frame | None) -> bool:
-        """Whether it reached another part of the tensor than the touch does now."""
+        """Return True if the access reached another part of the tensor than the touch does now."""
         if self.age == ANYWHERE or self.touch.area is None or touch.area is None:
             return False
         return are_disjoint(self.touch.area, self.age, touch.area, frame)
@@ -88,7 +87,7 @@ class Record:
 
 @records.dataclass(frozen=True, slots=True)
 class RingUse:
-    """A ring as one role sees it: how many versions there are, of which tiles, and the role's cursors in it."""
+    """A ring as one role uses it: the number of versions, their tiles, and the role's cursors."""
 
     depth: int
     buffers: tuple[str, ...]
@@ -96,14 +95,14 @@ class RingUse:
 
 
 def _unlike(kept: Iterable[Record]) -> list[Record]:
-    """Without those that have become like another one since they were told apart."""
+    """Drop records that have become equal to another."""
     return list({(r.place, r.touch, r.queue, r.group, r.met, r.fenced, r.age): r for r in kept}.values())
 
 
 class State:
-    """See the module. `uses` are the rings of more than one version, `positions` how far each cursor has moved.
-    `fenced` are the tiles for which proxy fences matter: of all others, and of these once they are fenced, accesses
-    that are settled are forgotten; None where everything is kept."""
+    """The state of an abstract execution. `uses` are the rings of more than one version, `positions` how far each
+    cursor has moved. `fenced` are the tiles for which proxy fences matter: settled accesses to all others are
+    forgotten, and to these once they are fenced. None: nothing is forgotten."""
 
     def __init__(self, uses: tuple[RingUse, ...], fenced: frozenset[str] | None = None) -> None:
         self.uses, self.fenced = uses, fenced
@@ -111,7 +110,7 @@ class State:
         self.records: dict[Key, list[Record]] = {}
         self.issued: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
         self.positions = {c: 0 for use in uses for c in use.cursors}
-        self.frame: Frame | None = None  # the loop that the role is in
+        self.frame: Frame | None = None  # the current loop
 
     def copy(self) -> State:
         new = State.__new__(State)
@@ -123,8 +122,8 @@ class State:
     # ---- what happens ------------------------------------------------------------------------------------------------
 
     def begin(self, queue: Queue | None) -> int:
-        """The group that an operation of this queue belongs to; 0 for one that completes at once. Copies by cp.async
-        gather in a group until it is committed; others are each a group of their own."""
+        """Return the group of a new operation in this queue; 0 for one that completes at once. cp.async copies share a
+        group until it is committed; others are each a group of their own."""
         if queue is None:
             return 0
         if queue == "cp_async":
@@ -136,13 +135,13 @@ class State:
         self.issued["cp_async"] += 1
 
     def pending(self, record: Record) -> int:
-        """How many groups of the record's queue may be left in flight by a wait that covers it."""
+        """Count the groups that a wait for this record may leave in flight."""
         assert record.queue is not None
         assert record.group <= self.issued[record.queue], "what is waited for is in a group that is still open"
         return min(self.issued[record.queue] - record.group, MOST_PENDING)
 
     def is_open(self, record: Record) -> bool:
-        """Whether its group is not committed yet."""
+        """Return True if the record's group is not committed yet."""
         return record.queue is not None and record.group > self.issued[record.queue]
 
     def wait(self, queue: Queue, pending: int) -> None:
@@ -165,7 +164,7 @@ class State:
         self.forget()
 
     def forget(self) -> None:
-        """The accesses that no later one can conflict with."""
+        """Drop the accesses that no later one can conflict with."""
         if self.fenced is None:
             return
         for key, kept in self.records.items():
@@ -188,7 +187,7 @@ class State:
             self.records[key] = _unlike(kept)
 
     def leave(self) -> None:
-        """Where what the loop has reached is from now on does not depend on it."""
+        """Make the areas of the loop's accesses independent of its variable."""
         assert self.frame is not None, "a loop is left that was not entered"
         for record in self.all():
             if record.age != ANYWHERE and record.touch.area is not None:
@@ -203,58 +202,60 @@ class State:
     # ---- comparing and joining ---------------------------------------------------------------------------------------
 
     def shape(self) -> object:
-        """What decides the future: equal for two states that will demand the same."""
-        moved = {use: self.positions[use.cursors[0]] for use in self.uses}
+        """Return the relative facts that decide the future: equal for states with the same demands."""
+        first_positions = {use: self.positions[use.cursors[0]] for use in self.uses}
         found = set()
         for (buffer, version), kept in self.records.items():
             use = self.use_of.get(buffer)
-            away = version if use is None else (version - moved[use]) % use.depth
+            away = version if use is None else (version - first_positions[use]) % use.depth
             for r in kept:
                 distance = COMPLETE if not r.group else UNCOMMITTED if self.is_open(r) else self.pending(r)
                 found.add((buffer, away, r.place, r.touch, distance, "" if r.group else r.met, r.fenced, r.age))
-        distances = tuple((self.positions[c] - moved[use]) % use.depth for use in self.uses for c in use.cursors)
+        distances = tuple(
+            (self.positions[c] - first_positions[use]) % use.depth for use in self.uses for c in use.cursors
+        )
         return frozenset(found), distances
 
     def standing(self) -> object:
-        """Equal for two states of which one may take the other's place, as none of their versions has another name."""
+        """Return a key that is equal for interchangeable states: equal shapes, with the same version numbers."""
         positions = tuple(self.positions[c] % use.depth for use in self.uses for c in use.cursors)
         return self.shape(), positions
 
     def settle_cursors(self) -> None:
-        """Count versions from the cursors, wherever those of a ring stand together: as at the ends of its pipeline."""
+        """Count versions from the cursors, wherever those of a ring are equal, as at the ends of its pipeline."""
         for use in self.uses:
-            moved = self.positions[use.cursors[0]] % use.depth
-            if not moved or any(self.positions[c] % use.depth != moved for c in use.cursors):
+            shift = self.positions[use.cursors[0]] % use.depth
+            if not shift or any(self.positions[c] % use.depth != shift for c in use.cursors):
                 continue
             for buffer in use.buffers:
-                kept = [self.records.pop((buffer, (v + moved) % use.depth), []) for v in range(use.depth)]
+                kept = [self.records.pop((buffer, (v + shift) % use.depth), []) for v in range(use.depth)]
                 self.records |= {(buffer, v): found for v, found in enumerate(kept) if found}
             self.positions |= dict.fromkeys(use.cursors, 0)
 
     def join(self, other: State) -> None:
-        """What may hold where two paths meet: the accesses of both, each as far from its path's end as it is."""
+        """Add the accesses of another path that ends here, each as far from its path's end as it is."""
         self.settle_cursors()
         other.settle_cursors()
         for queue in QUEUES:
-            # Counted on from the path that began more, no group in flight gets a number that means it is done.
+            # Renumbered from the larger count, no group in flight gets number 0, which means complete.
             self._renumber(queue, max(0, other.issued[queue] - self.issued[queue]))
         for key, kept in other.records.items():
-            mine = self.records[key] = _unlike(self.records.get(key, ()))
+            own_records = self.records[key] = _unlike(self.records.get(key, ()))
             of_place: dict[int, list[Record]] = {}
-            for record in mine:
+            for record in own_records:
                 of_place.setdefault(record.place, []).append(record)
             for record in kept:
-                moved = record.copy()
+                shifted = record.copy()
                 if record.group and record.queue:
-                    moved.group += self.issued[record.queue] - other.issued[record.queue]
+                    shifted.group += self.issued[record.queue] - other.issued[record.queue]
                 same = of_place.setdefault(record.place, [])
-                if not self._covers(same, moved):
-                    same.append(moved)
-                    mine.append(moved)
+                if not self._covers(same, shifted):
+                    same.append(shifted)
+                    own_records.append(shifted)
 
     def _covers(self, kept: list[Record], new: Record) -> bool:
-        """Whether one of these records of the same place stands for the new one: of two records of one access, the one
-        later in its queue asks for more."""
+        """Return True if a record of the same place covers the new one. Of two records of one access, the one later in
+        its queue demands more, and is kept."""
         for old in kept:
             if old.fenced != new.fenced or old.age != new.age or old.touch != new.touch:
                 continue
@@ -266,7 +267,7 @@ class State:
         return False
 
     def _renumber(self, queue: Queue, count: int) -> None:
-        """Number the groups of this path as if `count` more had been begun before them."""
+        """Number the groups of this path as if `count` more had begun before them."""
         if count:
             self.issued[queue] += count
             for record in self.all():

@@ -1,9 +1,8 @@
-"""Steady states in pieces: what a condition on the loop's variable comes to is known in all iterations below a
-threshold, and known to be the opposite from there on, so that neither piece tests it.
+"""Split steady states at thresholds: below one a condition on the loop's variable has one value, above it the other, so
+that neither piece tests it.
 
-The program is synchronised, and every piece has all the waits of the whole: loads and products go on from one to the
-next as if there was one loop, through the same rings and with the same schedule. An iteration more or less in either
-piece is no matter, nor is a piece without any.
+The program has its waits, and every piece has all of them: loads and products continue from one piece to the next as in
+one loop, through the same rings and with the same schedule. A piece may have any number of iterations, or none.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from tilec.ir.types import BOOL
 from tilec.passes.analysis.thresholds import limit
 
 MOST_THRESHOLDS = 2
-"""A window has two: where its first block of keys ends, and where its last one begins."""
+"""A window has two: the end of its first block of keys, and the start of its last one."""
 
 
 def split(program: warp.Program) -> warp.Program:
-    """Where loads have a role of their own. One that does all has no registers to spare for what the assembler keeps
-    from one piece to the next: kernels that just fit spill."""
+    """Split loops where loads have a role of their own. A single role has no registers to spare for what the assembler
+    keeps from one piece to the next: kernels that just fit spill."""
     if len(program.roles) == 1:
         return program
     return replace(program, roles=tuple(replace(role, body=_body(role.body)) for role in program.roles))
@@ -34,7 +33,7 @@ def _body(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
 
 
 def _pieces(loop: warp.Loop) -> Iterator[warp.Operation]:
-    """The loop, and before it the thresholds that are no constants."""
+    """Yield the split loop, and before it definitions of the thresholds that are no constants."""
     moving = frozenset({loop.var, *(op.var for op in warp.walk(loop.body) if isinstance(op, warp.Let))})
     branches = [op for op in loop.body if isinstance(op, warp.Branch) and not op.part]
     found = (each for op in branches for each in _limits(op.condition, loop.var, moving))
@@ -51,16 +50,16 @@ def _pieces(loop: warp.Loop) -> Iterator[warp.Operation]:
     phases = []
     for n, bound in enumerate(bounds):
         if not isinstance(bound, tile.Const | tile.Var):
-            held = tile.Var(f"{loop.var.name}.until.{n}")
-            yield warp.Let(held, bound, moment=loop.moment, span=loop.span)
-            bound = held
+            bound_var = tile.Var(f"{loop.var.name}.until.{n}")
+            yield warp.Let(bound_var, bound, moment=loop.moment, span=loop.span)
+            bound = bound_var
         phases.append(warp.Phase(bound, pieces[n]))
     yield replace(loop, body=pieces[-1], phases=tuple(phases)) if phases else loop
 
 
 def _ascending(bounds: list[tile.Expr]) -> tuple[list[tile.Expr], bool]:
-    """Thresholds in their order, and whether that is known, as it is where they differ by a constant: then below one is
-    below those after it. In any order each iteration does what it should."""
+    """Return the thresholds sorted, and True, if they differ by constants: then a value below one is below those after
+    it. Else return them as they are, and False: iterations are right in any order."""
     forms = [_numerator(bound) for bound in bounds]
     if len({(divisor, form.terms) for divisor, form in forms}) > 1:
         return bounds, False
@@ -68,7 +67,7 @@ def _ascending(bounds: list[tile.Expr]) -> tuple[list[tile.Expr], bool]:
 
 
 def _numerator(bound: tile.Expr) -> tuple[int, Affine]:
-    """d and the sum of which the bound is the d-th part, rounded down."""
+    """Return d and a sum so that the bound is ⌊sum / d⌋."""
     form = affine(bound)
     match form.terms:
         case ((tile.Binary(op="floordiv", a=a, b=tile.Const(value=divisor)), 1),):
@@ -79,7 +78,7 @@ def _numerator(bound: tile.Expr) -> tuple[int, Affine]:
 
 
 def _is_within(bound: tile.Expr, loop: warp.Loop) -> bool:
-    """Whether there may be iterations on both sides of it."""
+    """Return True if there may be iterations on both sides of the bound."""
     below = (
         isinstance(bound, tile.Const)
         and isinstance(loop.start, tile.Const)
@@ -92,7 +91,7 @@ def _is_within(bound: tile.Expr, loop: warp.Loop) -> bool:
 
 
 def _limits(condition: tile.Expr, var: tile.Var, moving: frozenset[tile.Var]) -> Iterator[tile.Binary]:
-    """The comparisons in a condition that change their value once as the loop goes on, as `var < …` or `var >= …`."""
+    """Yield the comparisons in a condition that change their value once in the loop, as `var < …` or `var >= …`."""
     match condition:
         case tile.Unary(op="not", a=a):
             yield from _limits(a, var, moving)
@@ -105,7 +104,7 @@ def _limits(condition: tile.Expr, var: tile.Var, moving: frozenset[tile.Var]) ->
 
 
 def _under(loop: warp.Loop, moving: frozenset[tile.Var], below: dict[tile.Expr, bool]) -> tuple[warp.Operation, ...]:
-    """The body, in iterations whose variable is below these bounds, or is not."""
+    """Return the body for iterations whose variable is below these bounds (True), or is not (False)."""
 
     def known(condition: tile.Expr) -> bool | None:
         match condition:

@@ -1,9 +1,9 @@
-"""The waits and fences of tensor memory, which no other wait stands for (PTX ISA, tcgen05 "Memory Consistency Model").
+"""Insert the waits and fences of tensor memory, which no other wait replaces (PTX ISA, tcgen05 "Memory Consistency
+Model").
 
-What a thread moves between tensor memory and its registers is complete when it has waited for that. Others come after
-what threads have done to tensor memory by two fences: one in front of the barrier at which the first hand it on, one
-behind that at which the others wait. For what the tensor cores have done, whose completion they say themselves
-(tcgen05.commit), the second one is enough.
+A thread's copy between tensor memory and registers is complete when the thread has waited for it. Other threads are
+ordered behind it by two fences: one before the barrier of the first, one behind the barrier of the others. For the work
+of tensor cores, which signal completion themselves (tcgen05.commit), the second fence is enough.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _ARRIVALS = (warp.Arrive, warp.NamedBarrier, *_RENDEZVOUS)
 
 
 def with_tensor_fences(program: warp.Program) -> warp.Program:
-    """The program with all of them: where the tensor cores' rings are handed on; where roles are the kernel's own at
-    every barrier of theirs, since they do not say which tiles a barrier is for."""
+    """Insert them around the operations of the tensor cores' rings; with explicit roles around every barrier, since
+    these do not say which tiles they are for."""
     if not program.tensor:
         return program
     in_tensor = {tile.buffer.name for tile in program.tensor}

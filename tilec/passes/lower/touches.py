@@ -1,6 +1,5 @@
-"""What each operation of a warp program touches, as the placing of waits needs to know it: which tiles, by which proxy,
-in which queue it completes; and what comes to lie in the memory of the tiles that it touches.
-"""
+"""Touches of each operation of a warp program, for placing waits: tiles, proxies, the queue in which it completes, and
+the tiles that reuse their memory."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ from tilec.support.records import dataclass
 
 
 def touches(op: warp.Operation, per_warpgroup: frozenset[str] = frozenset()) -> tuple[tuple[Touch, ...], Queue | None]:
-    """What an operation accesses, and the queue in which it completes (None: in program order). Of the tiles
+    """Return an operation's touches, and the queue in which it completes (None: in program order). Of the tiles in
     `per_warpgroup` each warpgroup has a part."""
-    mine, queue = _touches(op)
+    own_touches, queue = _touches(op)
     if per_warpgroup:
-        mine = tuple(replace(t, per_warpgroup=True) if t.buffer in per_warpgroup else t for t in mine)
-    return mine + tuple(Touch(name, False) for name in warp.scalar_reads(op)), queue
+        own_touches = tuple(replace(t, per_warpgroup=True) if t.buffer in per_warpgroup else t for t in own_touches)
+    return own_touches + tuple(Touch(name, False) for name in warp.scalar_reads(op)), queue
 
 
 def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
@@ -60,7 +59,7 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
             places = () if e is None else (Touch(e.name, False),)
             return (Touch(a.buffer.name, False), Touch(b.buffer.name, False), Touch(c.name, True), *places), None
         case warp.Wgmma(a=a, b=b, c=c, metadata=e):
-            # From a fragment, registers of their own are filled anew each time: one group at a time may read them.
+            # A from a fragment is packed into registers anew each time: one group at a time may read them.
             packs = a.buffer.scope == "fragment"
             return (
                 Touch(a.buffer.name, packs, "registers" if packs else "async"),
@@ -96,28 +95,27 @@ TOUCH_NOTHING = (
     warp.Arrive, warp.CopiesArrive, warp.TensorArrive, warp.ExpectBytes, warp.BarrierWait, warp.NamedBarrier,
     warp.SetRegisters, warp.TensorFence, warp.TensorWait,
 )  # fmt: skip
-"""Operations of which waits and barriers are not to be placed for what they touch, but for what they read by
-`warp.scalar_reads`."""
+"""Operations whose accesses need no waits placed, but for what they read by `warp.scalar_reads`."""
 
 
 def in_registers(metadata: Buffer) -> str:
-    """The registers that the metadata of a sparse operand passes through, filled anew for each group of wgmma."""
+    """Name the registers that a sparse operand's metadata passes through, filled anew for each group of wgmma."""
     return f"{metadata.name} in registers"
 
 
 def _commuting(atomic: str | None) -> str:
-    """Additions may come in any order, but not an addition and a maximum; of two stores the last one counts."""
+    """Return the atomic if it commutes with itself: additions do, in any order; of two stores the last one counts."""
     return "" if atomic in (None, "store") else atomic
 
 
 def reached_per_warpgroup(role: warp.Role, program: warp.Program) -> frozenset[str]:
-    """The tiles of which each warpgroup reaches a part alone, or a copy: it stores that by itself, or has its own."""
+    """Return the tiles of which each warpgroup reaches a part alone: it stores that by itself, or has its own copy."""
     stored = {op.source.name for op in warp.walk(role.body) if isinstance(op, warp.TmaStore) and op.parts > 1}
     return frozenset(stored | {tile.buffer.name for tile in program.shared if tile.layout.copies > 1})
 
 
 def reached_by_async(program: warp.Program) -> Iterator[str]:
-    """The tiles that TMA or the tensor cores reach by themselves."""
+    """Yield the tiles that TMA or tensor cores reach."""
     common = () if program.common is None else (program.common,)
     for role in (*program.roles, *common):
         for op in warp.walk(role.body):
@@ -125,7 +123,7 @@ def reached_by_async(program: warp.Program) -> Iterator[str]:
 
 
 def reached_by_requests(program: warp.Program) -> Iterator[str]:
-    """The tiles that answers of cluster launch control come into."""
+    """Yield the tiles of cluster-launch-control answers."""
     common = () if program.common is None else (program.common,)
     for role in (*program.roles, *common):
         yield from (op.answer.name for op in warp.walk(role.body) if isinstance(op, warp.TryCancel))
@@ -133,40 +131,41 @@ def reached_by_requests(program: warp.Program) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """What comes to lie in the memory of a tile. `by_rows` are the sums of products for which each warpgroup reads that
-    memory's rows of its own part alone; empty where the two do not share their rows out alike."""
+    """A tile that reuses the memory of another one. `by_rows` are the sums whose products read that memory, each
+    warpgroup the rows of its own part alone; empty where the two divide their rows in different ways."""
 
     tile: str
     by_rows: frozenset[str]
 
 
 def lying_over(program: warp.Program) -> dict[str, tuple[Over, ...]]:
-    """That of each tile in a ring."""
+    """Return the tiles that reuse the memory of each tile in a ring."""
     late = [tile for tile in program.shared if tile.over_rings]
     if not late:
         return {}
     assert program.smem_bytes, "what lies over what is known when the tiles have been placed"
     layouts = {buffer.name: layout for buffer, layout in program.fragments}
-    # Where warpgroups take turns, one may be done with the rings when another is not.
+    # With ping-pong, one warpgroup may be done with the rings while another is not.
     together = [role for role in program.roles if role.ping_pong_barrier is None]
     sums = dict.fromkeys(op.c.name for role in together for op in warp.walk(role.body) if isinstance(op, warp.Wgmma))
     parts = {name: row_parts(layouts[name], layouts[name].thread_count) for name in sums}
     found: dict[str, tuple[Over, ...]] = {}
-    for beneath in (tile for tile in program.shared if not tile.over_rings):
-        for tile in (tile for tile in late if tile.meets(beneath)):
-            by_rows = frozenset(n for n, k in parts.items() if k > 1 and _alike(tile, beneath, k))
-            found[beneath.buffer.name] = (*found.get(beneath.buffer.name, ()), Over(tile.buffer.name, by_rows))
+    for ring_tile in (tile for tile in program.shared if not tile.over_rings):
+        for tile in (tile for tile in late if tile.meets(ring_tile)):
+            by_rows = frozenset(n for n, k in parts.items() if k > 1 and _alike(tile, ring_tile, k))
+            found[ring_tile.buffer.name] = (*found.get(ring_tile.buffer.name, ()), Over(tile.buffer.name, by_rows))
     return found
 
 
 def _alike(tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
-    """Whether a byte that both have is of rows of the same part, where parts have `PART_ROWS` each in turn."""
+    """Return True if each byte that both tiles have is in rows of the same part, where parts have `PART_ROWS` each in
+    turn."""
     row, period = tile.layout.row_bytes, tile.layout.row_bytes * warp.PART_ROWS * parts
     sizes = (tile.offset - other.offset, other.stride, tile.layout.panel_bytes, other.layout.panel_bytes)
     return other.layout.row_bytes == row and not any(size % period for size in sizes)
 
 
 def touched_early(op: warp.Operation, touch: Touch, later: Over) -> Touch:
-    """The same touch, of what lies there later."""
+    """Return the touch as one of the tile that reuses the memory later."""
     per_warpgroup = isinstance(op, warp.Wgmma) and op.c.name in later.by_rows and touch.buffer in warp.own_rows(op)
     return replace(touch, buffer=later.tile, per_warpgroup=per_warpgroup)
