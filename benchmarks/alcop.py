@@ -28,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tilec.driver import build as driver, engine
-from tilec.ir.tile import Buffer, TileOp, walk
+from tilec.ir.tile import Buffer, TileOp, walk_statements
 from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.passes.cost.estimate import OTHER_REGISTERS, REGISTERS_FOR_PREFETCH, step_registers
 from tilec.passes.cost.kernel import Nest, Walk, innermost, machine, nest, occupancy_limits, tensor_bytes
@@ -38,7 +38,7 @@ from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import Scheduled
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
-from tilec.target.table import Target, load
+from tilec.target.table import Target, load_target
 
 FOLDER = Path(__file__).parents[1] / "samples" / "alcop"
 MOST_STAGES = 6  # of shared memory, as in ALCOP's own space
@@ -96,7 +96,9 @@ def shape(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> Sh
               and s.regions[0].buffer.scope == "global"}  # fmt: skip
     sizes = {name: layout.bytes for name, layout in assignment.shared.items()}
     sums = sum(b.bytes for b in kernel.buffers if b.scope == "fragment") // 4 // kernel.threads
-    fragments = max(step_registers(s, assignment, target) for s in walk(kernel.body) if isinstance(s, TileOp))
+    fragments = max(
+        step_registers(s, assignment, target) for s in walk_statements(kernel.body) if isinstance(s, TileOp)
+    )
     return Shape(
         levels,
         block.around,
@@ -181,7 +183,7 @@ def predicted(name: str, row: Mapping[str, Any], target: Target) -> Row:
     plan = driver.plan(source, options, driver.Observer())
     (planned,) = plan.loops
     depth = versions(Scheduled(planned.loop, planned.solution.schedule))
-    ahead = any(map(is_fragment_prefetch, walk(plan.assignment.kernel.body)))
+    ahead = any(map(is_fragment_prefetch, walk_statements(plan.assignment.kernel.body)))
     solved = cycles(one, depth, ahead, target)
     assert solved is not None, "what the scheduler chooses fits"
     return Row(name, {**best, "solved": solved}, chosen, depth, 2 if ahead else 1)
@@ -226,7 +228,7 @@ def write(file: Path | None, rows: Sequence[Any]) -> None:
 
 def main() -> None:
     given = arguments(__doc__)
-    target = load(given.target)
+    target = load_target(given.target)
     kernels = tomllib.loads((FOLDER / "kernels.toml").read_text(encoding="utf-8"))
     rows = [predicted(name, row, target) for name, row in kernels.items() if fnmatch.fnmatch(name, given.only)]
     write(given.json, rows)

@@ -44,11 +44,11 @@ from test_every_sample import OTHER_SIZES, arguments_of, numbers
 from tilec.cli.kernel_options import compile_options, kernel_options
 from tilec.driver import build as driver
 from tilec.ir.tile import Buffer
-from tilec.ptx.assemble import assemble
+from tilec.ptx.assemble import assemble_module
 from tilec.support.diagnostics import CompileError
-from tilec.support.options import CompileOptions, Switches
+from tilec.support.options import CompileOptions, EnvironmentSwitches
 from tilec.support.source import SourceFile
-from tilec.target.table import load
+from tilec.target.table import load_target
 
 TARGET = "sm_90a"
 OTHER_TARGETS = ("sm_80", "sm_89")
@@ -92,12 +92,12 @@ class Rung:
 _NARROW = {"block_N": 128}
 _PLAIN: dict[str, Any] = {
     "persistent": False, "cluster": (1, 1, 1), "rasterisation": 0, "pdl": False, "stmatrix": False,
-    "arrivals": "thread", "switches": Switches(delay_tma_store_wait=False),
+    "arrivals": "thread", "switches": EnvironmentSwitches(delay_tma_store_wait=False),
 }  # fmt: skip
 _WALKING = {**_PLAIN, "persistent": True}
 _ELECTING = {**_WALKING, "arrivals": "warp"}
 _PAIRS = {**_ELECTING, "cluster": (1, 2, 1)}
-_STORING = {**_PAIRS, "switches": Switches()}
+_STORING = {**_PAIRS, "switches": EnvironmentSwitches()}
 LADDER = (
     Rung(
         "wgmma and TMA, serial loop",
@@ -283,7 +283,7 @@ def _memory() -> Iterator[Plan]:
 def samples(target: str = TARGET) -> Iterator[tuple[str, Sample, Mapping[str, Any]]]:
     """Every sample that the target runs, with each set of constants that the tests run it with."""
     for known in SAMPLES:
-        if known.feature is not None and not load(target).has(known.feature):
+        if known.feature is not None and not load_target(target).has(known.feature):
             continue
         for more in ({}, *known.also):
             kind = "sample" if target == TARGET else f"sample for {target}"
@@ -331,7 +331,7 @@ def size_of(arrays: Mapping[str, Any]) -> int:
 def with_arrays(folder: Path, case: Case, file: str, built: driver.Build, arrays: Mapping[str, Any]) -> Case:
     """The case, with its cubin and its arrays in the folder."""
     is_ours = built.work.options.target == TARGET
-    case = written(folder, case, [(file, built.cubin if is_ours else assemble(built.ptx, TARGET).cubin)])
+    case = written(folder, case, [(file, built.cubin if is_ours else assemble_module(built.ptx, TARGET).cubin)])
     held = {name: narrowed(name, np.asarray(array)) for name, array in arrays.items()}
     digest = hashlib.sha256()
     for name, array in sorted(held.items()):

@@ -24,10 +24,10 @@ from gpu_workloads import WORKLOADS, Tensors, Workload
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tilec.host import runtime
-from tilec.ir.elements import values_of
+from tilec.ir.elements import decode_values
 from tilec.ir.manifest import TensorInfo
-from tilec.ir.types import BY_NAME, DType
-from tilec.support.sizes import shape_of
+from tilec.ir.types import TYPES_BY_NAME, DType
+from tilec.support.sizes import evaluate_shape
 
 # Relative to a value, one rounding of its type.
 STEP = {"float8_e4m3fn": 2.0**-3, "float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-21}
@@ -57,8 +57,8 @@ def sample_fault(folder: Path, case: Case) -> str:
         if changed := different(tensors[name], before, 0):
             told.append(f"{name}: {changed} of {before.size} were written")
     for name, wanted in expected.items():
-        dtype = BY_NAME[case.dtypes[name]]
-        found = values_of(tensors[name], dtype).reshape(wanted.shape)
+        dtype = TYPES_BY_NAME[case.dtypes[name]]
+        found = decode_values(tensors[name], dtype).reshape(wanted.shape)
         slack = _slack(case, dtype, wanted) if name not in allowed else allowed[name] * 1.001
         wrong = different(found, wanted, slack)
         if wrong:
@@ -122,7 +122,7 @@ class Contest:
         yield _Kept(kernel.bound(addresses, scalars), known)
 
     def workspace(self, tensor: TensorInfo) -> Any:
-        size = int(np.prod(shape_of(tensor.shape, {}))) * BY_NAME[tensor.dtype].bytes
+        size = int(np.prod(evaluate_shape(tensor.shape, {}))) * TYPES_BY_NAME[tensor.dtype].bytes
         return self.torch.empty(max(size, runtime.EMPTY_BYTES), dtype=self.torch.uint8, device="cuda")
 
     def run_ours(self, i: int) -> None:
@@ -223,7 +223,7 @@ def result(
 def is_lost() -> bool:
     """Whether an error took the context with it, in which every later call fails too."""
     try:
-        runtime.synchronize()
+        runtime.wait_for_gpu()
     except runtime.GpuError:
         return True
     return False
@@ -270,7 +270,7 @@ def once(folder: Path, name: str) -> None:
 
 def main() -> None:
     if sys.argv[1:2] == ["--once"]:
-        with runtime.context():
+        with runtime.hold_primary_context():
             once(Path(sys.argv[2]), sys.argv[3])
         return
 
@@ -279,8 +279,8 @@ def main() -> None:
         sys.stdout.write(f"\n{MARK}{json.dumps(what)}\n")
         sys.stdout.flush()
 
-    with runtime.context():
-        say({"gpu": asdict(runtime.description())})
+    with runtime.hold_primary_context():
+        say({"gpu": asdict(runtime.describe_gpu())})
         code = run(json.load(sys.stdin), say)
         # Not through the interpreter's end: what is left of a lost context only complains.
         sys.stdout.flush()

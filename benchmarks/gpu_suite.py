@@ -36,7 +36,7 @@ from gpu_case import Case, cubins, read_cases
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tilec.ir.manifest import extract
+from tilec.ir.manifest import extract_from_cubin
 
 ROOT = Path(__file__).parents[1]
 SECONDS = {"samples": 60, "drawn": 90, "workloads": 230, "libraries": 150, "calibration": 110, "profiles": 80}
@@ -117,7 +117,7 @@ def run_profiles(folder: Path, out: Path, chosen: Sequence[str], deadline: float
 
 def profile(ncu: str, folder: Path, case: Case, file: Path, seconds: float) -> str:
     """Write what Nsight Compute says of a case's launches, for `tilec compare`; return why there is nothing."""
-    entries = [entry.entry for cubin in own_cubins(folder, case) for entry in extract(cubin)]
+    entries = [entry.entry for cubin in own_cubins(folder, case) for entry in extract_from_cubin(cubin)]
     command = [ncu, "--csv", "--page", "raw", "--set", "full", "--clock-control", "none", "--target-processes", "all"]
     command += ["--kernel-name", f"regex:^({'|'.join(map(re.escape, entries))})$", "--launch-count", str(len(entries))]
     command += [sys.executable, str(gpu.CHILD), "--once", str(folder.resolve()), case.name]
@@ -273,7 +273,9 @@ def dry(folder: Path, stages: Sequence[str], pattern: str, note: Callable[[str],
     for stage in stages:
         if stage in OF_CASES:
             cases = [case for case in cases_of(folder, stage) if fnmatch.fnmatch(case.name, pattern)]
-            kernels = [entry for case in cases for cubin in cubins(folder / stage, case) for entry in extract(cubin)]
+            kernels = [
+                entry for case in cases for cubin in cubins(folder / stage, case) for entry in extract_from_cubin(cubin)
+            ]
             for case in cases:
                 if case.arrays and not (folder / stage / case.arrays).exists():
                     raise FileNotFoundError(f"{case.name} has no arrays in {folder / stage}")

@@ -19,9 +19,9 @@ from gpu_case import Case, cubins, summary
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tilec.host import runtime
-from tilec.ir.manifest import Manifest, TensorInfo, extract
-from tilec.ir.types import BY_NAME
-from tilec.support.sizes import shape_of
+from tilec.ir.manifest import Manifest, TensorInfo, extract_from_cubin
+from tilec.ir.types import TYPES_BY_NAME
+from tilec.support.sizes import evaluate_shape
 
 L2_BYTES = 64 << 20
 MOST_BYTES = 6 << 30
@@ -95,7 +95,7 @@ class Operands:
         self.before = {t.name: first[t.name].clone() for t in self.tensors if t.role == "inout"}
 
     def shape(self, tensor: TensorInfo) -> tuple[int, ...]:
-        return tuple(shape_of(tensor.shape, self.scalars))
+        return tuple(evaluate_shape(tensor.shape, self.scalars))
 
     def outputs(self) -> dict[str, Any]:
         return {t.name: self.sets[0][t.name] for t in self.tensors if t.role in ("out", "inout")}
@@ -119,7 +119,7 @@ class Variant:
             known, calls = dict(held), []
             for tensor in self.kernel.manifest.tensors:
                 if tensor.role in ("workspace", "zeroed"):
-                    size = math.prod(operands.shape(tensor)) * BY_NAME[tensor.dtype].bytes
+                    size = math.prod(operands.shape(tensor)) * TYPES_BY_NAME[tensor.dtype].bytes
                     known[tensor.name] = torch.zeros(
                         max(int(size), runtime.EMPTY_BYTES), dtype=torch.uint8, device="cuda"
                     )
@@ -177,7 +177,7 @@ def result(
     base = labels[0]
     if base in skipped:
         return {"fault": skipped[base], "work": case.parameters["work"], "unit": case.parameters["unit"]}
-    (manifest,) = extract(data[0])
+    (manifest,) = extract_from_cubin(data[0])
     operands = Operands(torch, case, manifest)
     dtypes = {tensor.name: tensor.dtype for tensor in operands.tensors}
     stream = torch.cuda.current_stream().cuda_stream
@@ -203,7 +203,7 @@ def result(
                 variants[label] = {"fault": why}
                 ready.pop(label, None)
                 try:
-                    runtime.synchronize()
+                    runtime.wait_for_gpu()
                 except runtime.GpuError:
                     raise ContextLost(why) from error
             if label == base and variants[base]["fault"]:
@@ -248,7 +248,7 @@ def once(folder: Path, case: Case) -> None:
 
     torch.manual_seed(1)
     cubin = cubins(folder, case)[0]
-    (manifest,) = extract(cubin)
+    (manifest,) = extract_from_cubin(cubin)
     variant = Variant(torch, cubin, Operands(torch, case, manifest))
     variant.run(0, torch.cuda.current_stream().cuda_stream)
     torch.cuda.synchronize()

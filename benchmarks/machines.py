@@ -30,7 +30,7 @@ from tilec.driver import build as driver
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
-from tilec.target.table import load
+from tilec.target.table import load_target
 
 MACHINES = tuple(sorted((*TARGETS, *ALIKE), key=lambda name: (len(name.rstrip("a")), name)))
 READ = {"gemm": {"M": 4096, "N": 4096, "K": 4096}, "flash_attention": {}}
@@ -61,7 +61,7 @@ class Cell:
 
 def of(known: Sample, target: str, has_agreed: bool = False) -> Cell:
     """Build a sample, run it in the emulator unless that `has_agreed` already, and predict its time."""
-    if known.feature is not None and not load(target).has(known.feature):
+    if known.feature is not None and not load_target(target).has(known.feature):
         return Cell(known.path, target, refused=f"needs {known.feature}")
     other = tiles(known.path, target) if target in ALIKE else OTHER_SIZES.get((known.path, target), {})
     said = " ".join(f"-D {name}={value}" for name, value in other.items())

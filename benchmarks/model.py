@@ -34,7 +34,7 @@ from tilec.passes.cost.report import Report
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
-from tilec.target.table import load
+from tilec.target.table import load_target
 
 FITTED: Mapping[str, Sequence[str]] = {}
 """The constants of the compiler that were fitted to rows, each with the names of those rows. None was: every number of
@@ -169,7 +169,7 @@ def cases(pattern: str, results: Mapping[str, Any]) -> Iterator[Judged]:
 def gpu_of(results: Mapping[str, Any]) -> str | None:
     """What the target's file calls the GPU that was measured: the name that has the same words."""
     name = results.get("machine", {}).get("name", "").replace("-", " ").split()
-    known = (gpu.name for gpu in load(gpu_cases.TARGET).gpus)
+    known = (gpu.name for gpu in load_target(gpu_cases.TARGET).gpus)
     return next((gpu for gpu in known if gpu.split("-")[0] in name), None)
 
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from alcop import WAYS, arguments, predicted, write
 
 from tilec.passes.cost.kernel import machine
-from tilec.target.table import Target, load
+from tilec.target.table import Target, load_target
 
 FOLDER = Path(__file__).parent / "networks"
 
@@ -81,7 +81,7 @@ def shown(networks: Sequence[Network], target: Target) -> list[str]:
 
 def main() -> None:
     given = arguments(__doc__)
-    target = load(given.target)
+    target = load_target(given.target)
     networks = [summed(name, table, target) for name, table in tables(given.only).items()]
     write(given.json, networks)
     print("\n".join(shown(networks, target)))

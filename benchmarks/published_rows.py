@@ -18,17 +18,17 @@ from typing import Annotated, Any, Literal
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tilec.ir.types import BY_NAME
+from tilec.ir.types import TYPES_BY_NAME
 from tilec.support import resources, schema
-from tilec.target.table import evaluate, load
+from tilec.target.table import evaluate_formula, load_target
 
 FOLDER = Path(__file__).parent / "published"
 SOURCES = "sources"
 Unit = Literal["TFLOP/s", "GB/s", "ms", "us"]
 Constant = int | float | bool | str
 
-Said = Annotated[str, schema.Where(bool, "a string that is not empty")]
-Positive = Annotated[float, schema.Where(lambda figure: figure > 0, "a number above 0")]
+Said = Annotated[str, schema.Constraint(bool, "a string that is not empty")]
+Positive = Annotated[float, schema.Constraint(lambda figure: figure > 0, "a number above 0")]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Source:
     """A document that says what was measured."""
 
     document: Said
-    address: Annotated[str, schema.Where(lambda text: text.startswith("https://"), "an address")]
+    address: Annotated[str, schema.Constraint(lambda text: text.startswith("https://"), "an address")]
 
 
 @dataclass(frozen=True)
@@ -101,22 +101,22 @@ class Group:
         if row.unit in ("us", "ms"):
             return row.figure * (1000 if row.unit == "ms" else 1)
         ours = self.ours[row.ours]
-        values = {**row.shape, "size": BY_NAME[row.dtype].bits / 8}
-        amount = evaluate(ours.flop if row.unit == "TFLOP/s" else ours.bytes, values)
+        values = {**row.shape, "size": TYPES_BY_NAME[row.dtype].bits / 8}
+        amount = evaluate_formula(ours.flop if row.unit == "TFLOP/s" else ours.bytes, values)
         return amount / row.figure / (1e6 if row.unit == "TFLOP/s" else 1e3)
 
 
 def read(folder: Path = FOLDER) -> tuple[Mapping[str, Source], Mapping[str, Group]]:
     """The sources, and the groups by the names of their files. A `schema.SchemaError` names the place that is wrong."""
     files = {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.toml"))}
-    sources = {key: schema.record(Source, value, f"{SOURCES}.{key}") for key, value in files.pop(SOURCES).items()}
-    return sources, {name: schema.record(Group, table, name) for name, table in files.items()}
+    sources = {key: schema.read_record(Source, value, f"{SOURCES}.{key}") for key, value in files.pop(SOURCES).items()}
+    return sources, {name: schema.read_record(Group, table, name) for name, table in files.items()}
 
 
 @cache
 def target_of(gpu: str) -> str:
     """The target whose code it runs."""
     for name in resources.target_names():
-        if any(one.name == gpu for one in load(name).gpus):
+        if any(one.name == gpu for one in load_target(name).gpus):
             return name
     raise ValueError(f"no target has a GPU '{gpu}'")

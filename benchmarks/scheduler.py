@@ -21,12 +21,12 @@ from pathlib import Path
 
 from tilec.driver import build as driver
 from tilec.sched.bounds import Unschedulable
-from tilec.sched.explain import explained
+from tilec.sched.explain import explain_solution
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
-from tilec.sched.solve import solve
+from tilec.sched.solve import solve_problem
 from tilec.sched.text import problems_from_json
-from tilec.sched.verify import violations
+from tilec.sched.verify import find_violations
 from tilec.support import files
 from tilec.support.options import CompileOptions
 
@@ -39,7 +39,7 @@ def timed(problem: Problem) -> tuple[Solution, float, float]:
     wall = processor = float("inf")
     for _ in range(RUNS):
         start, busy = time.perf_counter(), time.process_time()
-        solution = solve(problem)
+        solution = solve_problem(problem)
         wall, processor = min(wall, time.perf_counter() - start), min(processor, time.process_time() - busy)
     return solution, wall, processor
 
@@ -53,10 +53,10 @@ def report(problem: Problem, known: int | None) -> bool:
         print(f"{title} unschedulable: {error.reason}")
         return False
     ii, status = solution.schedule.ii, solution.schedule.status
-    by_heuristics = explained(problem, solve(problem, scheduler="heuristic"))
+    by_heuristics = explain_solution(problem, solve_problem(problem, scheduler="heuristic"))
     modulo = next((trial.ii for trial in by_heuristics.trials if trial.arm == "modulo"), None)
     best = by_heuristics.schedule.ii
-    broken = [*violations(problem, solution.schedule), *violations(problem, by_heuristics.schedule)]
+    broken = [*find_violations(problem, solution.schedule), *find_violations(problem, by_heuristics.schedule)]
     if best < ii and status == "optimal":
         broken.append(f"a heuristic reaches {best}, below what was proven")
     is_worse = known is not None and (ii > known or status != "optimal")
@@ -77,7 +77,7 @@ def sampled() -> list[tuple[Problem, int | None]]:
 
 def main(folder: Path | None, pattern: str) -> int:
     # Once, so that no problem is charged for loading the solver.
-    solve(Problem("warm-up", (), (), ()))
+    solve_problem(Problem("warm-up", (), (), ()))
     heads = f"{'MII':>6} {'II':>6} {'known':>6}  {'proof':9} {'modulo':>6} {'arms':>6} {'seconds':>8} {'cpu':>8}"
     print(f"{'problem':44} {'ops':>4} {heads}")
     paths = [] if folder is None else sorted(folder.glob(pattern))

@@ -18,7 +18,7 @@ import sass
 from compile_time import Compiler, caches, peers, run, tilec
 from static_report import report
 
-from tilec.ir.manifest import extract
+from tilec.ir.manifest import extract_from_cubin
 
 WIDTHS = (128, 256)
 K_STEP = 64
@@ -90,7 +90,7 @@ def described(compiler: Compiler, width: int, cubin: Path, seconds: float) -> Ro
 def at_launch(compiler: Compiler, cubin: Path) -> int:
     """The bytes of shared memory that the launch gives a block: in tilec's manifest, or beside the cubin, if any."""
     if compiler.name == "tilec":
-        return extract(cubin.read_bytes())[0].dynamic_smem
+        return extract_from_cubin(cubin.read_bytes())[0].dynamic_smem
     said = cubin.with_name(f"{cubin.name}.shared")
     return int(said.read_text()) if said.exists() else 0
 

@@ -31,7 +31,7 @@ from typing import Any
 from tilelang_values import Script
 
 from tilec.driver import build as driver
-from tilec.frontend.syntax.parse import parse
+from tilec.frontend.syntax.parse import parse_file
 from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions
@@ -109,7 +109,7 @@ def main() -> int:
                 else:
                     left_out[target] += 1
     with suppress(CompileError):  # what says what is wrong with a text is made once, for all processes
-        parse(SourceFile("k.tl", "x = = 1"))
+        parse_file(SourceFile("k.tl", "x = = 1"))
     with ThreadPoolExecutor(given.jobs) as pool:
         found = list(pool.map(lambda each: compiled(*each, given.until), asked))
     report(found, given.target, given.show, left_out)

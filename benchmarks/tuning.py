@@ -27,18 +27,18 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tilec.frontend.syntax.parse import parse
+from tilec.frontend.syntax.parse import parse_file
 from tilec.support import options
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 from tilec.tune import trial
-from tilec.tune.auto import auto
-from tilec.tune.engines import Local, Lost
+from tilec.tune.auto import build_auto_space
+from tilec.tune.engines import LocalEngine, LostTask
 from tilec.tune.journal import Journal
-from tilec.tune.knobs import applied
+from tilec.tune.knobs import apply_point
 from tilec.tune.outcome import Outcome
-from tilec.tune.rank import Ranking, rank
-from tilec.tune.search import Propose, by_model, by_surrogate, next_batch
+from tilec.tune.rank import Ranking, rank_predictions
+from tilec.tune.search import Proposer, choose_next_batch, propose_by_model, propose_by_surrogate
 from tilec.tune.space import Point
 
 FOLDER = Path(__file__).parents[1] / "samples" / "alcop"
@@ -66,12 +66,12 @@ def first_good(order: Sequence[Point], good: set[Point]) -> int:
     return next(number for number, point in enumerate(order, 1) if point in good)
 
 
-def guided(ranking: Ranking, propose: Propose, costs: Mapping[Point, float | None]) -> list[Point]:
+def guided(ranking: Ranking, propose: Proposer, costs: Mapping[Point, float | None]) -> list[Point]:
     """The order in which a search tries all that the model does not refuse."""
     left, tried = list(ranking.best), list[Point]()
     while left:
         known = {point: cost for point in tried if (cost := costs[point]) is not None}
-        tried += next_batch(left, known, propose)
+        tried += choose_next_batch(left, known, propose)
         done = set(tried)
         left = [candidate for candidate in left if candidate.point not in done]
     return tried
@@ -84,9 +84,9 @@ def counted(name: str, predictions: Mapping[Point, int | str], outcomes: Mapping
     best = min(built, key=lambda point: (built[point].rank(""), points.index(point)))
     least = built[best].rank("")
     good = {p for p, one in built.items() if (one.rank("")[0], NEAR * one.cycles) <= least}
-    ranking = rank(predictions.items(), stages=("num_stages",))
+    ranking = rank_predictions(predictions.items(), stages=("num_stages",))
     costs = {point: outcomes[point].cost("") for point in points}
-    proposers: dict[str, Callable[[Ranking], Propose]] = {"model": by_model, "surrogate": by_surrogate}
+    proposers: dict[str, Callable[[Ranking], Proposer]] = {"model": propose_by_model, "surrogate": propose_by_surrogate}
     trials: dict[str, float] = {"grid": first_good(points, good), "random": (len(points) + 1) / (len(good) + 1)}
     for way, proposer in proposers.items():
         trials[way] = first_good(guided(ranking, proposer(ranking), costs), good)
@@ -101,25 +101,25 @@ def tried(
     text = path.read_text(encoding="utf-8")
     sizes = tuple((key, value) for key, value in row.items() if key != "sample")
     base = CompileOptions(target=target, defines=sizes, cache_dir=options.cache_folder())
-    space = auto(parse(SourceFile(path.name, text), None), path.name)
+    space = build_auto_space(parse_file(SourceFile(path.name, text), None), path.name)
     points = [tuple(sorted(point)) for point in space.points()]
-    engine = Local(jobs)
+    engine = LocalEngine(jobs)
 
     def task(point: Point) -> trial.Variant:
-        return trial.Variant(path.name, text, applied(point, base))
+        return trial.Variant(path.name, text, apply_point(point, base))
 
     try:
-        predictions = journal.predictions()
+        predictions = journal.read_predictions()
         new = [point for point in points if point not in predictions]
-        for number, predicted in engine.run(trial.predicted, [task(point) for point in new]):
-            assert not isinstance(predicted, Lost), predicted
+        for number, predicted in engine.run(trial.predict_variant, [task(point) for point in new]):
+            assert not isinstance(predicted, LostTask), predicted
             predictions[new[number]] = predicted
         journal.predict((point, predictions[point]) for point in new)
         journal.propose(points)
         known = journal.outcomes()
         new = [point for point in points if point not in known]
-        for number, outcome in engine.run(trial.carried_out, [task(point) for point in new]):
-            known[new[number]] = Outcome(refusal=str(outcome)) if isinstance(outcome, Lost) else outcome
+        for number, outcome in engine.run(trial.try_variant, [task(point) for point in new]):
+            known[new[number]] = Outcome(refusal=str(outcome)) if isinstance(outcome, LostTask) else outcome
             journal.note(new[number], known[new[number]])
     finally:
         engine.close()

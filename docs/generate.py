@@ -28,15 +28,15 @@ from tilelang_page import tilelang_names
 
 import tilec.ops
 from tilec.driver.explanations import EXPLANATIONS
-from tilec.frontend.examples.read import Kernel, kernels, values
+from tilec.frontend.examples.read import ExampleKernel, read_kernels, read_values
 from tilec.frontend.language import (
     ALLOCATION,
     BREAK,
     DOT,
+    DTYPE_KIND_NAMES,
     EVALUATE,
     EXPRESSIONS,
     INLINE_PTX,
-    KINDS,
     LOOPS,
     PIPELINES,
     PRINT,
@@ -49,14 +49,14 @@ from tilec.frontend.language import (
     VECTOR_TYPES,
     WARPGROUPS,
     WIDE,
-    Name,
-    written,
+    LanguageEntry,
+    format_signature,
 )
-from tilec.frontend.prelude.read import NAMES as PRELUDE, Definition, definition
+from tilec.frontend.prelude.read import FILE_BY_NAME as PRELUDE, Definition, find_definition
 from tilec.frontend.sema import prelude
 from tilec.frontend.sema.hints import HINTS
 from tilec.frontend.syntax import ast
-from tilec.ir.types import BY_NAME
+from tilec.ir.types import TYPES_BY_NAME
 from tilec.ops import arithmetic, python, registry, scalar, signature
 from tilec.ops.signature import Signature
 from tilec.ops.warp_functions import WARP_FUNCTIONS
@@ -141,10 +141,10 @@ def _functions(check: Any) -> Iterator[types.FunctionType]:
 # ---- entries -------------------------------------------------------------------------------------------------------
 
 
-def _entry(name: Name, example: str) -> Iterator[str]:
+def _entry(name: LanguageEntry, example: str) -> Iterator[str]:
     spelled = name.signature
     yield f"### {', '.join(f'`{n}`' for n in name.names)}\n"
-    yield f"```\n{spelled if isinstance(spelled, str) else written(spelled)}\n```\n"
+    yield f"```\n{spelled if isinstance(spelled, str) else format_signature(spelled)}\n```\n"
     yield cleandoc(name.meaning) + "\n"
     if isinstance(spelled, Signature):
         ignored = [f"`{p.name}`" for p in spelled.parameters if not p.supported]
@@ -156,11 +156,11 @@ def _entry(name: Name, example: str) -> Iterator[str]:
         yield f"Errors: {', '.join(f'`{code}`' for code in codes)}.\n"
 
 
-def _entries(page: str, names: tuple[Name, ...]) -> Iterator[str]:
+def _entries(page: str, names: tuple[LanguageEntry, ...]) -> Iterator[str]:
     """The entries of a page, each with its example; one that several names share stands under the first of them."""
-    first: dict[Kernel, Name] = {}
+    first: dict[ExampleKernel, LanguageEntry] = {}
     for name in names:
-        kernel = next((k for k in kernels(page) if set(k.names) & set(name.names)), None)
+        kernel = next((k for k in read_kernels(page) if set(k.names) & set(name.names)), None)
         if kernel is None:
             example = "No example yet.\n"  # which tests/docs/test_reference_examples.py refuses
         elif (other := first.setdefault(kernel, name)) is name:
@@ -170,31 +170,33 @@ def _entries(page: str, names: tuple[Name, ...]) -> Iterator[str]:
         yield from _entry(name, example)
 
 
-def _fenced(kernel: Kernel) -> str:
+def _fenced(kernel: ExampleKernel) -> str:
     return f"```python\n{kernel.text}```\n"
 
 
 def _examples(page: str, rows: Collection[str]) -> str:
     """The kernels that show rows of a table, or what stands under a heading."""
     return "".join(
-        f"\nExample{_of(kernel)}:\n\n{_fenced(kernel)}" for kernel in kernels(page) if set(kernel.names) <= set(rows)
+        f"\nExample{_of(kernel)}:\n\n{_fenced(kernel)}"
+        for kernel in read_kernels(page)
+        if set(kernel.names) <= set(rows)
     )
 
 
-def _of(kernel: Kernel) -> str:
+def _of(kernel: ExampleKernel) -> str:
     names = [f"`{name}`" for name in kernel.names if "." in name]
     return f" of {', '.join(names)}" if names else ""
 
 
-def operations(group: str | None = None) -> Iterator[Name]:
+def operations(group: str | None = None) -> Iterator[LanguageEntry]:
     """What works on whole tiles, by name, all or of one group; spellings of one operation stand together."""
     assert tilec.ops, "importing it fills the registry"
-    for operation in registry.operations():
+    for operation in registry.list_operations():
         if group not in (None, GROUPS.get(operation.effects.__module__, "tiles")):
             continue
         for spelling in operation.spellings:
             checks = tuple(c for c in (spelling.check, spelling.element) if c is not None)
-            yield Name((spelling.signature.name,), spelling.signature, spelling.doc, checks)
+            yield LanguageEntry((spelling.signature.name,), spelling.signature, spelling.doc, checks)
 
 
 def _functions_table() -> Iterator[str]:
@@ -204,7 +206,7 @@ def _functions_table() -> Iterator[str]:
         codes = [code for code in errors((function.build,)) if code != "integer-division"]
         yield _function(function.signature, function.doc, codes)
     for name in PRELUDE:
-        defined = definition(name)
+        defined = find_definition(name)
         codes = [code for code in errors(_spelled(defined)) if code != "integer-division"]
         yield _function(defined.signature, defined.doc, codes)
     yield _examples("scalars", {*scalar.FUNCTIONS, *PRELUDE})
@@ -212,31 +214,33 @@ def _functions_table() -> Iterator[str]:
 
 def _function(spelled: Signature, doc: str, codes: list[str]) -> str:
     listed = ", ".join(f"`{code}`" for code in codes)
-    return f"| `{written(spelled)}` | {doc.replace('|', chr(92) + '|')} | {_value(spelled.name)} | {listed} |\n"
+    return (
+        f"| `{format_signature(spelled)}` | {doc.replace('|', chr(92) + '|')} | {_value(spelled.name)} | {listed} |\n"
+    )
 
 
 def _value(name: str) -> str:
     """A call and its value; of what needs a kernel around it, where that stands."""
-    if name not in values():
+    if name not in read_values():
         return "below"
-    call, value = values()[name].split("  # ")
+    call, value = read_values()[name].split("  # ")
     return f"`{call}` is {value}"
 
 
 def _spelled(defined: Definition) -> tuple[Callable[..., Any], ...]:
     """What carries out the operators and calls that a definition of the prelude is made of."""
     found: list[Callable[..., Any]] = []
-    for node in (node for statement in defined.body for node in ast.walk(statement)):
+    for node in (node for statement in defined.body for node in ast.walk_nodes(statement)):
         match node:
             case ast.Binary() | ast.Compare(ops=("<" | ">" | "!=",)):
-                found.append(arithmetic.binary)
+                found.append(arithmetic.apply_binary)
             case ast.Unary(op="~"):
-                found.append(arithmetic.invert)
+                found.append(arithmetic.apply_inversion)
             case ast.Call(function=ast.Attribute(value=ast.Name(id="T"), name=name)):
-                found += _spelled(definition(f"T.{name}")) if f"T.{name}" in PRELUDE else ()
+                found += _spelled(find_definition(f"T.{name}")) if f"T.{name}" in PRELUDE else ()
                 found += (scalar.FUNCTIONS[f"T.{name}"].build,) if f"T.{name}" in scalar.FUNCTIONS else ()
             case ast.Call(function=ast.Name(id="refuse")):
-                found.append(prelude.refuse)
+                found.append(prelude.refuse_argument)
             case _:
                 pass
     return tuple(found)
@@ -251,15 +255,16 @@ def _warp_functions() -> Iterator[str]:
     yield "| | | errors |\n| --- | --- | --- |\n"
     for function in WARP_FUNCTIONS.values():
         codes = ", ".join(f"`{code}`" for code in errors((function.build,)))
-        yield f"| `{written(function.signature)}` | {function.doc} | {codes} |\n"
+        yield f"| `{format_signature(function.signature)}` | {function.doc} | {codes} |\n"
     yield _examples("threads", WARP_FUNCTIONS)
 
 
 def _dtypes() -> Iterator[str]:
     yield "| name | also | bits | kind | example |\n| --- | --- | --- | --- | --- |\n"
-    for dtype in dict.fromkeys(BY_NAME.values()):
-        others = ", ".join(f"`{name}`" for name, t in BY_NAME.items() if t == dtype and name != dtype.name)
-        yield f"| `{dtype.name}` | {others} | {dtype.bits} | {KINDS[dtype.kind]} | {_value(f'T.{dtype.name}')} |\n"
+    for dtype in dict.fromkeys(TYPES_BY_NAME.values()):
+        others = ", ".join(f"`{name}`" for name, t in TYPES_BY_NAME.items() if t == dtype and name != dtype.name)
+        kind, example = DTYPE_KIND_NAMES[dtype.kind], _value(f"T.{dtype.name}")
+        yield f"| `{dtype.name}` | {others} | {dtype.bits} | {kind} | {example} |\n"
 
 
 def _table(rows: dict[str, str], union: Any) -> Iterator[str]:
@@ -268,9 +273,9 @@ def _table(rows: dict[str, str], union: Any) -> Iterator[str]:
         yield f"* {rows[node.__name__]}\n"
 
 
-def hints() -> Iterator[Name]:
+def hints() -> Iterator[LanguageEntry]:
     for name, hint in HINTS.items():
-        yield Name((name,), hint.signature, hint.doc, (hint.keep,))
+        yield LanguageEntry((name,), hint.signature, hint.doc, (hint.keep,))
 
 
 # ---- pages -----------------------------------------------------------------------------------------------------------
@@ -311,11 +316,11 @@ PYTHON = "Python's own functions"
 
 def _python() -> str:
     constants = ", ".join(f"`{name}`" for name in python.MATH_CONSTANTS)
-    names = ", ".join(f"`{name}`" for name in python.NAMES)
+    names = ", ".join(f"`{name}`" for name in python.BUILTIN_NAMES)
     return (
         f"On values known at compile time: {names}; and {constants}. "
         "`driver.get_num_sms()` is the number of multiprocessors of the target.\n\n"
-        f"Errors: {', '.join(f'`{c}`' for c in errors((python.call,)))}.\n" + _examples("scalars", [PYTHON])
+        f"Errors: {', '.join(f'`{c}`' for c in errors((python.call_builtin,)))}.\n" + _examples("scalars", [PYTHON])
     )
 
 
@@ -326,7 +331,7 @@ class Section:
     file: str
     title: str
     text: str
-    names: tuple[Name, ...] = ()
+    names: tuple[LanguageEntry, ...] = ()
     rest: str = ""
 
     def page(self) -> str:

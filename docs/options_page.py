@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilec.support.option_fields import Option, said, without, word_for
-from tilec.support.options import DECIDED, MAY_DECIDE, OPTIONS, CompileOptions
+from tilec.support.option_fields import Option, find_word, format_value, spell_undecided
+from tilec.support.options import DECIDING_LEVEL, DECISION_OPTIONS, OPTIONS, CompileOptions
 
 INTRODUCTION = """# Options
 
@@ -24,10 +24,10 @@ def options() -> str:
 def _entry(field: str, stated: Option) -> str:
     default = getattr(CompileOptions(), field)
     lines = [f"## {stated.switch}", "", _spelled(stated, default), ""]
-    lines += [stated.help.format(decides="; ".join(of.decides for of in DECIDED.values())), ""]
+    lines += [stated.help.format(decides="; ".join(of.decides for of in DECISION_OPTIONS.values())), ""]
     lines += ["| | |", "| --- | --- |", f"| field | `{field}` |", f"| default | {_default(stated, default)} |"]
     if stated.decides:
-        lines.append(f"| from -O{MAY_DECIDE} on | {stated.decides}; not with `{without(stated)}` |")
+        lines.append(f"| from -O{DECIDING_LEVEL} on | {stated.decides}; not with `{spell_undecided(stated)}` |")
     if stated.tuned:
         lines.append(f"| a search may turn it | {_tuned(stated, default)} |")
     if stated.former:
@@ -37,7 +37,7 @@ def _entry(field: str, stated: Option) -> str:
 
 def _spelled(stated: Option, default: object) -> str:
     if isinstance(default, bool):
-        return f"`{stated.switch}`" + (f", `{stated.off}`" if default else "")
+        return f"`{stated.switch}`" + (f", `{stated.negated_switch}`" if default else "")
     value = f"[{'|'.join(stated.words)}]" if stated.is_closed else (stated.metavar or "N")
     return ", ".join(f"`{one} {value}`" for one in (stated.switch, *stated.short))
 
@@ -49,8 +49,8 @@ def _default(stated: Option, default: object) -> str:
         return "yes" if default else "no"
     return (
         "none"
-        if default in (None, ()) and word_for(stated, default) is None
-        else word_for(stated, default) or said(default)
+        if default in (None, ()) and find_word(stated, default) is None
+        else find_word(stated, default) or format_value(default)
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from tilec.simulate.text import BUSY
+from tilec.simulate.text import UNIT_NAMES
 
 _WIDTH, _LEFT, _ROW, _TOP = 960, 176, 20, 44
 _STEADY_INTERVALS = 2
@@ -25,7 +25,7 @@ _MOST_LOADS = 4
 """So many have rows of their own."""
 _WIDTH_OF_A_LETTER = 6.5
 
-_NAMES = {**BUSY, "tc_and_mma": "tensor cores"}
+_NAMES = {**UNIT_NAMES, "tc_and_mma": "tensor cores"}
 
 _STYLE = (
     "svg{font:11px system-ui,sans-serif}text{fill:#1b1f24}.d{fill:#59616a}.m{stroke:#c3cad2}"

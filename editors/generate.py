@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from tilec.frontend import language
-from tilec.frontend.language import Name, documented
-from tilec.ir.types import BY_NAME
+from tilec.frontend.language import LanguageEntry, list_documented_names
+from tilec.ir.types import TYPES_BY_NAME
 from tilec.ops.names import REFUSED
 
 GRAMMAR = Path(__file__).parent / "vscode" / "syntaxes" / "tilec.tmLanguage.json"
 
 # The scopes that themes know, by what a name is for; a name has the first one that it is in.
 ALLOCATIONS = "storage.type.allocation"
-GROUPS: dict[str, Iterable[Name]] = {
+GROUPS: dict[str, Iterable[LanguageEntry]] = {
     "keyword.control.loop": (*language.LOOPS, language.BREAK),
     ALLOCATIONS: language.ALLOCATION,
     "storage.modifier.structure": (*language.STRUCTURE, language.WARPGROUPS, *language.PIPELINES),
@@ -38,9 +38,9 @@ def groups() -> dict[str, list[str]]:
     scopes = {name: scope for scope, entries in GROUPS.items() for entry in entries for name in entry.names}
     found: dict[str, list[str]] = {scope: [] for scope in (*GROUPS, DTYPES, OPERATIONS)}
     vectors = set(language.VECTOR_TYPES.names)
-    for name in documented():
+    for name in list_documented_names():
         if name.startswith("T."):
-            is_type = name.removeprefix("T.") in BY_NAME or name in vectors
+            is_type = name.removeprefix("T.") in TYPES_BY_NAME or name in vectors
             other = ALLOCATIONS if name.startswith("T.alloc_") else DTYPES if is_type else OPERATIONS
             found[scopes.get(name, other)].append(name.removeprefix("T."))
     found[REFUSED_NAMES] = list(REFUSED)
@@ -60,7 +60,7 @@ def grammar() -> dict[str, Any]:
         }
         for scope, members in groups().items()
     ]
-    dtypes = {"match": rf"(?<=[\"'])({_one_of(BY_NAME)})(?=[\"'])", "name": f"{DTYPES}.tilec"}
+    dtypes = {"match": rf"(?<=[\"'])({_one_of(TYPES_BY_NAME)})(?=[\"'])", "name": f"{DTYPES}.tilec"}
     return {
         "$schema": "https://raw.githubusercontent.com/martinring/tmlanguage/master/tmlanguage.json",
         "comment": "Made by `python editors/generate.py` from the front end of tilec.",

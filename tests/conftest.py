@@ -113,16 +113,16 @@ def _once_in_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     says itself where schedules are kept. What is taken from the folder is verified anew."""
     run = tmp_path_factory.getbasetemp()
     shared = run.parent if "PYTEST_XDIST_WORKER" in os.environ else run
-    solve_cached, assemble = cache.solve_cached, assembler.assemble
+    solve_cached, assemble = cache.solve_cached, assembler.assemble_module
 
     def solve(problem: Problem, folder: Path | None, *args: Any, **asked: Any) -> Solution:
         return solve_cached(problem, folder or shared / "solved", *args, **asked)
 
-    def assemble_once(ptx: str, target: str, **asked: Any) -> assembler.Assembled:
+    def assemble_once(ptx: str, target: str, **asked: Any) -> assembler.AssemblerResult:
         told = repr((ptx, target, sorted(asked.items())))
         path = shared / "assembled" / hashlib.sha256(told.encode()).hexdigest()
         if path.exists():
-            known: assembler.Assembled = pickle.loads(zlib.decompress(path.read_bytes()))
+            known: assembler.AssemblerResult = pickle.loads(zlib.decompress(path.read_bytes()))
             return known
         made = assemble(ptx, target, **asked)
         path.parent.mkdir(exist_ok=True)
@@ -133,7 +133,7 @@ def _once_in_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(cache, "solve_cached", solve)
-        patched.setattr(assembler, "assemble", assemble_once)
+        patched.setattr(assembler, "assemble_module", assemble_once)
         yield
 
 

@@ -17,7 +17,7 @@ from tilec.ir.warp import Program
 from tilec.passes.loop.build_problem import LoopProblem, Scheduled
 from tilec.ptx.module import Module
 from tilec.sched.schedule import Schedule
-from tilec.sched.solve import given
+from tilec.sched.solve import record_given_schedule
 from tilec.support.options import CompileOptions, Strategy
 from tilec.support.source import SourceFile
 
@@ -48,7 +48,7 @@ def problems(kernel: Kernel, target: str = "sm_90a", strategy: Strategy = "auto"
 
 def planned(loop: LoopProblem, schedule: Schedule) -> Planned:
     """A loop with the schedule that a test has for it."""
-    return Planned(loop, given(loop.problem, schedule))
+    return Planned(loop, record_given_schedule(loop.problem, schedule))
 
 
 def scheduled(work: Work) -> list[Scheduled]:

@@ -149,7 +149,7 @@ def test_types_that_numpy_has_from_others() -> None:
     a = np.full(64, 1.5, ml_dtypes.bfloat16)
     kernel(a)
     assert (a == 3.0).all()
-    narrow = api.view(np.zeros(64, ml_dtypes.float4_e2m1fn))
+    narrow = api.view_array(np.zeros(64, ml_dtypes.float4_e2m1fn))
     assert narrow is not None and narrow.dtype == "float4_e2m1fn, one in a byte", "those of a kernel lie two in one"
 
 
@@ -516,7 +516,7 @@ def test_a_call_launches_on_the_callers_stream(driver: list[Any]) -> None:
 
 
 def test_scratch_memory_lives_on_the_stream(driver: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "encode", lambda *_: SimpleNamespace(getPtr=lambda: 0))
+    monkeypatch.setattr(runtime, "encode_tensor_map", lambda *_: SimpleNamespace(getPtr=lambda: 0))
     kernel = tilec.compile(SAMPLES.parent / "tests" / "kernels" / "split_k_meeting.tl", target="sm_90a")
     arrays = [
         OnGpu(np.zeros(t.shape, t.dtype), 0x1000) for t in kernel.manifest.tensors if t.name in kernel.parameters()
@@ -547,7 +547,10 @@ def test_arrays_must_be_where_the_kernel_runs(driver: list[Any]) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64", "float16", "float32", "float64", "bool"])
 def test_what_dlpack_and_the_interface_say(dtype: str) -> None:
     array = np.zeros((4, 6, 8), dtype)[1:, ::2, 4:]
-    by_dlpack, by_interface = tilec.host.api.view(array), tilec.host.api.view(OnGpu(array, array.ctypes.data))
+    by_dlpack, by_interface = (
+        tilec.host.api.view_array(array),
+        tilec.host.api.view_array(OnGpu(array, array.ctypes.data)),
+    )
     assert by_dlpack is not None and by_interface is not None
     for found in (by_dlpack, by_interface):
         assert (found.address, found.dtype, found.shape) == (array.ctypes.data, dtype, (3, 3, 4))
@@ -555,4 +558,4 @@ def test_what_dlpack_and_the_interface_say(dtype: str) -> None:
     assert (by_dlpack.device, by_interface.device) == ((1, 0), (2, 0))
     by_dlpack.as_numpy(array.dtype)[...] = 1
     assert array.all()
-    assert api.view(3.0) is None
+    assert api.view_array(3.0) is None

@@ -152,7 +152,7 @@ def test_a_process_that_crashes_is_said_to_have_crashed(tmp_path: Path) -> None:
 WITHOUT_ASSEMBLER = """import os, pathlib, sys, time
 from tilec import cli
 from tilec.ptx import assemble
-assemble._link = lambda *_: LINK
+assemble._link_module = lambda *_: LINK
 sys.exit(cli.main())
 """
 
@@ -196,7 +196,7 @@ def test_a_bug_leaves_what_is_to_be_seen_of_it(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("tilec.passes.lower.expand.expand", broken)
+    monkeypatch.setattr("tilec.passes.lower.expand.expand_schedules", broken)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     assert tilec(VECTOR_ADD, "--target", "sm_80,sm_90a", "-o", "a b", "-j", jobs) == 3

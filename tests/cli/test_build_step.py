@@ -12,7 +12,7 @@ import pytest
 from command import GEMM, SMALL, VECTOR_ADD, tilec
 
 from tilec.cli import build
-from tilec.ir.manifest import extract, to_json
+from tilec.ir.manifest import extract_from_cubin, to_json
 from tilec.support import files, resources
 from tilec.support.diagnostics import CompileError
 
@@ -32,7 +32,7 @@ def test_each_target_has_its_cubin_and_a_fatbin_has_them_all(tmp_path: Path) -> 
     whole = (tmp_path / "out.fatbin").read_bytes()
     for target in ("sm_80", "sm_90a"):
         cubin = (tmp_path / f"out.{target}.cubin").read_bytes()
-        assert [m.target for m in extract(cubin)] == [target]
+        assert [m.target for m in extract_from_cubin(cubin)] == [target]
         assert cubin in whole
 
 
@@ -95,7 +95,7 @@ def test_several_processes_make_the_same(tmp_path: Path) -> None:
 def test_the_launch_manifests_as_json(tmp_path: Path) -> None:
     assert tilec(VECTOR_ADD, "--emit", "json,cubin") == 0
     (record,) = json.loads((tmp_path / "vector_add.json").read_text())
-    (manifest,) = extract((tmp_path / "vector_add.cubin").read_bytes())
+    (manifest,) = extract_from_cubin((tmp_path / "vector_add.cubin").read_bytes())
     assert record == json.loads(to_json(manifest))
 
 
@@ -239,7 +239,7 @@ def test_words_come_from_files(tmp_path: Path) -> None:
     (tmp_path / "options.txt").write_text("# how\n--target sm_80 -D 'N=2048'\n@more.txt\n")
     (tmp_path / "more.txt").write_text(f'"{VECTOR_ADD}"\n-o "with space.cubin"')
     assert tilec("@options.txt") == 0
-    (manifest,) = extract((tmp_path / "with space.cubin").read_bytes())
+    (manifest,) = extract_from_cubin((tmp_path / "with space.cubin").read_bytes())
     assert (manifest.target, manifest.grid) == ("sm_80", (2, 1, 1))
 
 

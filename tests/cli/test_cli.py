@@ -14,12 +14,12 @@ from tilec import __version__
 from tilec.cli import main
 from tilec.driver.explanations import EXPLANATIONS
 from tilec.driver.pipeline import PIPELINE
-from tilec.ir.manifest import extract
+from tilec.ir.manifest import extract_from_cubin
 
 
 def test_compiles_to_the_current_folder(tmp_path: Path) -> None:
     assert tilec(VECTOR_ADD) == 0
-    assert [m.entry for m in extract((tmp_path / "vector_add.cubin").read_bytes())] == ["vector_add"]
+    assert [m.entry for m in extract_from_cubin((tmp_path / "vector_add.cubin").read_bytes())] == ["vector_add"]
     assert [p.name for p in tmp_path.iterdir()] == ["vector_add.cubin"]
 
 
@@ -83,7 +83,7 @@ def test_stop_after_with_an_output_writes_the_stage(tmp_path: Path) -> None:
 
 def test_defines_reach_the_kernel(tmp_path: Path) -> None:
     assert tilec(VECTOR_ADD, "-D", "N=2048", "-D", "dtype=float16") == 0
-    (manifest,) = extract((tmp_path / "vector_add.cubin").read_bytes())
+    (manifest,) = extract_from_cubin((tmp_path / "vector_add.cubin").read_bytes())
     assert manifest.grid == (2, 1, 1)
     assert {t.dtype for t in manifest.tensors} == {"float16"}
 
@@ -149,7 +149,7 @@ def test_help_says_what_each_level_runs(capfd: pytest.CaptureFixture[str]) -> No
 
 def test_main_job(tmp_path: Path) -> None:
     assert tilec(GEMM, "--opt-level=3", "-o", "gemm.cubin", "--schedule-trace-file", "gemm.trace.json") == 0
-    (manifest,) = extract((tmp_path / "gemm.cubin").read_bytes())
+    (manifest,) = extract_from_cubin((tmp_path / "gemm.cubin").read_bytes())
     assert manifest.target == "sm_90a"
     trace = json.loads((tmp_path / "gemm.trace.json").read_text())
     assert trace["traceEvents"]

@@ -11,7 +11,7 @@ import pytest
 from command import tilec
 
 from tilec.driver.fault_elements import element_at
-from tilec.ir.layout import SharedLayout, plain, swizzled
+from tilec.ir.layout import SharedLayout, swizzled_layout, unswizzled_layout
 
 HEAD = """import tilelang.language as T
 
@@ -82,7 +82,13 @@ def test_an_access_out_of_bounds_names_the_array(
 
 @pytest.mark.parametrize(
     "layout",
-    [swizzled((16, 128), 2), swizzled((3, 8, 64), 2), swizzled((8, 16), 2), plain((5, 12), 4), swizzled((32, 32), 4)],
+    [
+        swizzled_layout((16, 128), 2),
+        swizzled_layout((3, 8, 64), 2),
+        swizzled_layout((8, 16), 2),
+        unswizzled_layout((5, 12), 4),
+        swizzled_layout((32, 32), 4),
+    ],
 )
 def test_every_element_is_found_where_the_layout_puts_it(layout: SharedLayout) -> None:
     for index in itertools.product(*map(range, layout.shape)):

@@ -10,7 +10,7 @@ import pytest
 from command import GEMM, SAMPLES, SMALL, VECTOR_ADD, tilec
 
 from tilec.frontend.syntax import ast, formatting
-from tilec.frontend.syntax.parse import parse
+from tilec.frontend.syntax.parse import parse_file
 from tilec.support.diagnostics import CompileError
 from tilec.support.files import read_source
 from tilec.support.source import SourceFile
@@ -84,7 +84,7 @@ def test_comments_docstrings_and_guarded_lines_stay(untidy: Path, capfd: pytest.
     assert untidy.read_text() == TIDY
     assert capfd.readouterr().out == "formatted untidy.tl\n"
     assert untidy.stat().st_mode & 0o777 == 0o640
-    assert isinstance(parse(SourceFile("untidy.tl", TIDY)).body[-1], ast.Foreign)
+    assert isinstance(parse_file(SourceFile("untidy.tl", TIDY)).body[-1], ast.Foreign)
     assert [p.name for p in untidy.parent.iterdir()] == ["untidy.tl"]
     assert tilec("fmt", "untidy.tl", "--check", "--diff") == 0
     assert capfd.readouterr().out == ""
@@ -138,7 +138,7 @@ def test_what_would_be_another_kernel_is_not_written(
 ) -> None:
     for change in (("* 0x2", "* 2.0"), ("{a!r:>4}", "{a!r:>5}"), ('"float32"', '"float16"'), ("each", "all")):
         with monkeypatch.context() as patched:
-            patched.setattr(formatting, "_by_ruff", lambda source, change=change: TIDY.replace(*change))
+            patched.setattr(formatting, "_run_ruff", lambda source, change=change: TIDY.replace(*change))
             assert code_of(read_source("untidy.tl")) == "formatting-changes"
             assert tilec("fmt", "untidy.tl") == 1
         assert "ruff would make another kernel" in capfd.readouterr().err
@@ -147,7 +147,7 @@ def test_what_would_be_another_kernel_is_not_written(
 
 def code_of(source: SourceFile) -> str:
     with pytest.raises(CompileError) as error:
-        formatting.formatted(source)
+        formatting.format_kernel(source)
     return error.value.diagnostics[0].code
 
 
@@ -162,9 +162,9 @@ def test_ruff_that_is_not_there_or_fails(untidy: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("path", sorted(SAMPLES.rglob("*.tl")), ids=lambda p: p.stem)
 def test_samples_stay_what_they_are(path: Path) -> None:
     source = read_source(str(path))
-    once = SourceFile(source.path, formatting.formatted(source))
-    assert parse(once) == parse(source), "docstrings included: those of the samples are tidy"
-    assert formatting.formatted(once) == once.text
+    once = SourceFile(source.path, formatting.format_kernel(source))
+    assert parse_file(once) == parse_file(source), "docstrings included: those of the samples are tidy"
+    assert formatting.format_kernel(once) == once.text
 
 
 @pytest.mark.parametrize(("sample", "constants"), [(GEMM, ()), (VECTOR_ADD, SMALL)], ids=["gemm", "vector_add"])
@@ -176,7 +176,7 @@ def test_formatted_samples_give_the_same_code(sample: str, constants: list[str],
 
     source = read_source(sample)
     loose = source.text.replace(" = ", "  =  ")
-    assert (formatted := formatting.formatted(SourceFile("kernel.tl", loose))) != loose
+    assert (formatted := formatting.format_kernel(SourceFile("kernel.tl", loose))) != loose
     assert ptx(formatted) == ptx(source.text) == ptx(loose)
 
 

@@ -16,7 +16,7 @@ from native import CUDA, STRICT, TOOLS, needs_cmake, ran
 
 from tilec.cli.new import TEMPLATES
 from tilec.support import files
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 
 MADE = ["CMakeLists.txt", "README.md", "main.cpp", "mine.tl", "reference.py"]
 
@@ -150,6 +150,6 @@ def test_what_is_there_stays(kind: str, tmp_path: Path, capfd: pytest.CaptureFix
 
 
 def test_a_folder_that_cannot_be_filled_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "write_all", lambda contents: fail("unwritable-output", "no room"))
+    monkeypatch.setattr(files, "write_all", lambda contents: raise_error("unwritable-output", "no room"))
     assert tilec("new", "mine") == 1
     assert list(Path().iterdir()) == []

@@ -47,10 +47,10 @@ def test_a_search(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
         raise AssertionError("everything is known")
 
     with monkeypatch.context() as patched:
-        patched.setattr(engines.Local, "_made", never)
-        patched.setattr(engines.Local, "__init__", lambda self, processes: None)
-        patched.setattr(engines.Local, "close", lambda self: None)
-        patched.setattr(engines.Local, "run", lambda self, function, tasks: iter([never() for _ in tasks]))
+        patched.setattr(engines.LocalEngine, "_made", never)
+        patched.setattr(engines.LocalEngine, "__init__", lambda self, processes: None)
+        patched.setattr(engines.LocalEngine, "close", lambda self: None)
+        patched.setattr(engines.LocalEngine, "run", lambda self, function, tasks: iter([never() for _ in tasks]))
         assert tilec(*SEARCH, "--trials", "3") == 0
     assert capfd.readouterr().out == said
     assert Path("k.tuned.json").read_bytes() == best

@@ -20,7 +20,7 @@ from command import GEMM, SAMPLES, VECTOR_ADD, tilec
 from native import CUDA, STRICT, done
 
 from tilec.host import header, runtime
-from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, extract
+from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, extract_from_cubin
 
 HERE = Path(__file__).parent
 
@@ -154,7 +154,7 @@ def test_the_driver_is_asked_for_what_python_asks_it_for(
 ) -> None:
     options = ["--entry", entry] if entry else []
     assert tilec(str(sample), "--target", target, "--emit", "header,cubin", *options) == 0
-    (manifest,) = extract((tmp_path / f"{sample.stem}.cubin").read_bytes())
+    (manifest,) = extract_from_cubin((tmp_path / f"{sample.stem}.cubin").read_bytes())
     scalars = {s.name: sizes.get(s.name, 3) for s in manifest.scalars}
     empty = tuple(t.name for t in manifest.tensors if 0 in map(scalars.get, (e for e in t.shape if isinstance(e, str))))
     launched_from_python(manifest, scalars, empty)
@@ -274,7 +274,7 @@ def test_a_kernel_that_was_not_loaded_says_so(driver_library: Path) -> None:
 def test_what_is_to_be_zero_is_set_before_each_launch(driver_library: Path, tmp_path: Path) -> None:
     kernel = BY_HAND / "split_k_meeting.tl"
     assert tilec(str(kernel), "--emit", "header,cubin") == 0
-    (manifest,) = extract((tmp_path / "split_k_meeting.cubin").read_bytes())
+    (manifest,) = extract_from_cubin((tmp_path / "split_k_meeting.cubin").read_bytes())
     lent = [t for t in manifest.tensors if t.role in ("workspace", "zeroed")]
     assert {t.role for t in lent} == {"workspace", "zeroed"}, "else this test shows nothing"
     name, given = manifest.entry, ", ".join(own_arguments(manifest, {}))

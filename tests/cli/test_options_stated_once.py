@@ -11,7 +11,7 @@ from command import tilec
 from tilec.cli.commands import command_of
 from tilec.cli.former import FormerSpellings
 from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
-from tilec.support.option_fields import Option, value_of
+from tilec.support.option_fields import Option, parse_value
 from tilec.support.options import OPTIONS, CompileOptions
 
 KERNEL = str(Path(__file__).parents[2] / "samples" / "gemm.tl")
@@ -45,11 +45,11 @@ def test_each_field_is_an_option_of_the_command(field: str, stated: Option) -> N
 def test_each_word_has_a_value(field: str, stated: Option) -> None:
     default = getattr(USUAL, field)
     for word, value in stated.words.items():
-        assert value_of(stated, default, word) == value
+        assert parse_value(stated, default, word) == value
     if stated.is_closed:
         assert default in stated.words.values()
         with pytest.raises(ValueError, match="is one of"):
-            value_of(stated, default, "no such word")
+            parse_value(stated, default, "no such word")
 
 
 FORMER = [(old, new) for stated in OPTIONS.values() for old, new in stated.former.items()]

@@ -19,8 +19,8 @@ from command import GEMM, VECTOR_ADD, tilec
 from drawn import listing, rows, text, tree, under
 
 from tilec.ptx import disassemble
-from tilec.ptx.assemble import assemble
-from tilec.report.viewer import template
+from tilec.ptx.assemble import assemble_module
+from tilec.report.viewer import read_template
 from tilec.support.shares import show_share
 
 HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)>&amp;"
@@ -166,7 +166,7 @@ def test_lines_of_the_kernel_lead_to_their_instructions(gemm: tuple[str, dict[st
 def test_machine_code_with_the_assemblers_schedule(
     gemm: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert disassemble.disassembler() is not None, "nvidia-cuda-nvdisasm is one of the packages that tests have"
+    assert disassemble.find_disassembler() is not None, "nvidia-cuda-nvdisasm is one of the packages that tests have"
     sass = listing(tree(gemm[0]), "SASS")
     products = {(node.get("data-at"), text(node)) for node in sass.iter("span") if "HGMMA" in text(node)}
     assert "1:28" in {at for at, _ in products}
@@ -174,7 +174,7 @@ def test_machine_code_with_the_assemblers_schedule(
     # Only here: others may have modules to import still.
     monkeypatch.setattr(disassemble, "sys", SimpleNamespace(path=[]))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert disassemble.disassembler() is None
+    assert disassemble.find_disassembler() is None
     page, _ = pages_of(tmp_path, VECTOR_ADD, "-D", "N=2048")
     root = tree(page)
     assert "pip install nvidia-cuda-nvdisasm" in text(root)
@@ -203,7 +203,9 @@ def test_loops_in_machine_code_beside_the_solved_interval(
 def test_line_information_changes_no_instruction() -> None:
     assert tilec(GEMM, "--emit", "ptx", "-o", "gemm.ptx") == 0
     ptx = Path("gemm.ptx").read_text(encoding="utf-8")
-    plain, lined = (disassemble.disassembled(assemble(ptx, "sm_90a", line_info=i).cubin) for i in (False, True))
+    plain, lined = (
+        disassemble.disassemble_cubin(assemble_module(ptx, "sm_90a", line_info=i).cubin) for i in (False, True)
+    )
     assert plain is not None and lined is not None and "//##" in lined
     of_each = [[line for line in code.splitlines() if line.lstrip().startswith("/*")] for code in (plain, lined)]
     assert of_each[0] == of_each[1] != []
@@ -296,7 +298,7 @@ console.log(orders.join(" "));
 def test_a_heading_of_the_index_sorts_it() -> None:
     if drawn.NODE is None:
         pytest.skip("no Node on the path to run the script with")
-    script = SORTING.replace("SCRIPT", template("index.js").replace('"use strict";', ""))
+    script = SORTING.replace("SCRIPT", read_template("index.js").replace('"use strict";', ""))
     done = subprocess.run([drawn.NODE, "-e", script], capture_output=True, encoding="utf-8", check=True)
     assert done.stdout.split() == ["bac", "cab", "abc"]
 

@@ -28,11 +28,11 @@ def work():
 def strike(number, step, ignored):
     # At the second call of a step, a signal for the process, or one that a thread of a library is given.
     name, calls = step.split()[0], []
-    original, interrupt, received = getattr(Staging, name), files.interrupt, []
+    original, interrupt, received = getattr(Staging, name), files.raise_interrupt, []
     def note(reason):
         received.append(reason)
         interrupt(reason)
-    files.interrupt = note
+    files.raise_interrupt = note
     def struck(*arguments):
         calls.append(arguments)
         if len(calls) == 2:

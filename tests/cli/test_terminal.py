@@ -17,7 +17,7 @@ import pytest
 
 from tilec.sched.budget import Budget
 from tilec.sched.problem import Problem
-from tilec.sched.solve import solve
+from tilec.sched.solve import solve_problem
 from tilec.support import progress
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -29,11 +29,11 @@ SLOW = """import sys, time
 from tilec.cli import main, terminal
 from tilec.passes.lower import expand as slow
 terminal._SILENCE = {silence}
-before = slow.expand
+before = slow.expand_schedules
 def expand(*given, **named):
     time.sleep({seconds})
     return before(*given, **named)
-slow.expand = expand
+slow.expand_schedules = expand
 sys.exit(main(sys.argv[1:]))
 """
 """A compilation in which one pass takes long."""
@@ -183,12 +183,12 @@ def test_without_a_terminal_nothing_is_said(tmp_path: Path) -> None:
 
 def test_what_is_said_is_refined() -> None:
     reader, writer = os.pipe()
-    with progress.listening(writer):
-        progress.say("pass solve of x.tl")
-        progress.refine("interval 12")
-        progress.say("")
-        progress.refine("interval 13")
-    progress.say("nobody hears it")
+    with progress.report_to(writer):
+        progress.report_activity("pass solve of x.tl")
+        progress.report_detail("interval 12")
+        progress.report_activity("")
+        progress.report_detail("interval 13")
+    progress.report_activity("nobody hears it")
     os.close(writer)
     with os.fdopen(reader) as text:
         said = [line.partition(" ")[2] for line in text.read().splitlines()]
@@ -197,7 +197,7 @@ def test_what_is_said_is_refined() -> None:
 
 def test_the_solver_tells_the_interval() -> None:
     tried: list[int] = []
-    solution = solve(Problem("empty", (), (), ()), budget=Budget(tried=tried.append))
+    solution = solve_problem(Problem("empty", (), (), ()), budget=Budget(tried=tried.append))
     assert tried[-1] == solution.schedule.ii
 
 
@@ -219,15 +219,15 @@ def call(*given):
     mutex = ctypes.create_string_buffer(256)
     libc.pthread_mutex_lock(mutex)
     libc.pthread_mutex_lock(mutex)
-assemble._link = call
+assemble._link_module = call
 """
 IN_THE_EMULATOR = """import tilec.emu.blocks as blocks
-before = blocks.run
+before = blocks.run_clusters
 def run(*given):
     print("begun", flush=True)
     while True:
         before(*given)
-blocks.run = run
+blocks.run_clusters = run
 """
 # As from a terminal, also where whatever runs the tests ignores Ctrl-C.
 RUN = """import signal, sys

@@ -7,9 +7,9 @@ from io import StringIO
 from rich.console import Console
 
 from tilec.cli.tune_view import best_table
-from tilec.frontend.syntax.parse import parse
+from tilec.frontend.syntax.parse import parse_file
 from tilec.support.source import SourceFile
-from tilec.tune.auto import literal_stages
+from tilec.tune.auto import find_literal_stages
 from tilec.tune.outcome import Outcome
 from tilec.tune.space import Point
 
@@ -57,4 +57,4 @@ def test_measured_trials_with_many_options_fit_a_terminal() -> None:
 def test_a_number_of_stages_in_the_kernel_is_found() -> None:
     loop = "    for k in T.Pipelined(8, num_stages={}):\n        pass\n"
     text = f"def f():\n{loop.format(4)}{loop.format('n')}"
-    assert literal_stages(parse(SourceFile("k.tl", text))) == [(2, 4)]
+    assert find_literal_stages(parse_file(SourceFile("k.tl", text))) == [(2, 4)]

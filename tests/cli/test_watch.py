@@ -183,13 +183,13 @@ def test_a_target_file_is_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     sms: list[int] = []
 
     def look() -> None:
-        sms.append(target.load("sm_90a").limit("sms"))
+        sms.append(target.load_target("sm_90a").limit("sms"))
         copy.write_text(re.sub(r"(?m)^sms = .*?132", lambda m: m[0].replace("132", "131"), copy.read_text()))
 
     try:
         assert rounds(look, look) == [0, 1]
     finally:
-        target.load.cache_clear()
+        target.load_target.cache_clear()
     assert sms == [132, 131]
 
 
@@ -242,7 +242,7 @@ def test_a_terminal_is_drawn_afresh(
 
 
 def test_nothing_is_noted_unless_somebody_asks() -> None:
-    with files.noted() as outer:
+    with files.record_reads() as outer:
         files.read_text(GEMM)
     files.read_text(VECTOR_ADD)
-    assert list(outer) == [GEMM] and outer[GEMM] == files.state(GEMM)
+    assert list(outer) == [GEMM] and outer[GEMM] == files.file_state(GEMM)

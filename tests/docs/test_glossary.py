@@ -8,7 +8,7 @@ from fenced import BLOCK, ROOT, pages
 
 from tilec.driver import terms
 from tilec.support.resources import target_names
-from tilec.target.table import load
+from tilec.target.table import load_target
 
 GLOSSARY = "docs/glossary.md"
 ENTRY = re.compile(r"^\* \*\*(?P<term>[^*]+)\*\* – (?P<sentence>.+?[.:)]) \*(?P<source>.+)\.\*$")
@@ -61,7 +61,7 @@ def test_units_and_pools_of_every_machine_have_their_line() -> None:
     said = {found["term"]: found["sentence"] for line in entries() if (found := ENTRY.match(line))}
     for name, what in {**terms.slots(), **terms.POOLS}.items():
         assert said[name] == f"{what[0].upper()}{what[1:]}."
-    pools = {pool.name for target in target_names() for pool in load(target).pools}
+    pools = {pool.name for target in target_names() for pool in load_target(target).pools}
     assert pools == terms.POOLS.keys()
 
 

@@ -40,19 +40,13 @@ INSTEAD = {
 
 ELSEWHERE = {
     "trips": "a member of a calibration plan, which is a file of its own",
-    "_hand_over": "what it takes to hand a value to another role is a member of schedule problems, which are files",
     "hand_over": "as above",
-    "hand_overs": "as above",
-    "fewest_hand_overs": "as above",
     "is_cut": "a search or a simulation that was cut short, no loop; and a number without its fraction",
-    "_cut": "of a line of text that is too long to show",
     "cut": "a slice of a Python sequence",
     "ahead": "cycles from one use of a resource to another, in a schedule",
     "look_ahead": "the look-ahead of a parser or of a search, which is the field's",
     "widened": "of a type, to more bits; and of a layout, to more elements of a thread",
     "_widened": "as above",
-    "narrowed": "of a type, to fewer bits",
-    "_narrowed": "as above",
 }
 """Names with such a word that means something else, and what."""
 

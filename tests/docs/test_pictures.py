@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tilec.driver import build as driver, simulate
-from tilec.simulate.picture import picture
+from tilec.simulate.picture import draw_picture
 from tilec.support import files
 from tilec.support.options import CompileOptions
-from tilec.target.table import load
+from tilec.target.table import load_target
 
 ROOT = Path(__file__).parents[2]
 PICTURES = {"gemm": "gemm.tl", "causal": "attention/causal.tl", "rmsnorm": "rows/rmsnorm.tl"}
@@ -21,7 +21,7 @@ PICTURES = {"gemm": "gemm.tl", "causal": "attention/causal.tl", "rmsnorm": "rows
 def test_a_picture_is_as_it_is_drawn_now(name: str, request: pytest.FixtureRequest) -> None:
     source = files.read_source(str(ROOT / "samples" / PICTURES[name]))
     build = driver.build(source, CompileOptions(), driver.Observer())
-    found = picture(simulate.of_build(build, load("sm_90a"), draws=True), build.manifest.entry)
+    found = draw_picture(simulate.of_build(build, load_target("sm_90a"), draws=True), build.manifest.entry)
     path = ROOT / "docs" / "pictures" / f"{name}.svg"
     if request.config.getoption("--bless"):
         path.parent.mkdir(exist_ok=True)

@@ -15,16 +15,24 @@ from fenced import ROOT
 from tilec.cli import main
 from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build, legal
-from tilec.frontend.examples.read import FOLDER, HEAD, Kernel, example, kernels, pages, values
-from tilec.frontend.language import documented
-from tilec.ir.elements import stored, values_of
-from tilec.ir.types import BY_NAME
-from tilec.lsp.vocabulary import markdown
+from tilec.frontend.examples.read import (
+    FOLDER,
+    HEAD,
+    ExampleKernel,
+    find_example,
+    list_pages,
+    read_kernels,
+    read_values,
+)
+from tilec.frontend.language import list_documented_names
+from tilec.ir.elements import decode_values, encode_values
+from tilec.ir.types import TYPES_BY_NAME
+from tilec.lsp.vocabulary import to_markdown
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
 REFERENCE = ROOT / "docs" / "language"
-KERNELS = {f"{page}: {kernel.names[0]}": kernel for page in pages() for kernel in kernels(page)}
+KERNELS = {f"{page}: {kernel.names[0]}": kernel for page in list_pages() for kernel in read_kernels(page)}
 
 SECTIONS = {"Statements", "Expressions", "Python's own functions"}
 
@@ -33,12 +41,12 @@ DEFINES = {"scaled": {"N": 512}}
 SIZES = {"of_any_size": {"M": 3, "N": 300}}
 
 
-def name_of(kernel: Kernel) -> str:
+def name_of(kernel: ExampleKernel) -> str:
     """The name of the function that is the kernel."""
     return re.findall(r"^@(?:T\.prim_func|tilelang\.jit)\ndef (\w+)", kernel.text, re.MULTILINE)[-1]
 
 
-def source_of(kernel: Kernel) -> tuple[SourceFile, CompileOptions]:
+def source_of(kernel: ExampleKernel) -> tuple[SourceFile, CompileOptions]:
     options = CompileOptions(defines=tuple(DEFINES.get(name_of(kernel), {}).items()))
     return SourceFile("example.tl", HEAD + kernel.text), replace(options, target=kernel.target or options.target)
 
@@ -56,8 +64,8 @@ def entries(page: str) -> list[tuple[str, ...]]:
 def test_each_entry_has_an_example() -> None:
     found = [(path.stem, names) for path in REFERENCE.glob("*.md") for names in entries(path.read_text("utf-8"))]
     assert len(found) > 250
-    spelled = {names: tuple(f"T.{n}" if n in BY_NAME else n for n in names) for _, names in found}
-    assert [names for _, names in found if example(*spelled[names]) is None] == []
+    spelled = {names: tuple(f"T.{n}" if n in TYPES_BY_NAME else n for n in names) for _, names in found}
+    assert [names for _, names in found if find_example(*spelled[names]) is None] == []
 
 
 def test_each_section_shows_an_example() -> None:
@@ -73,8 +81,8 @@ def test_each_section_shows_an_example() -> None:
 def test_examples_are_of_names_and_use_them() -> None:
     for where, kernel in KERNELS.items():
         for name in set(kernel.names) - SECTIONS:
-            assert name in documented(), where
-            spellings = {name, *documented()[name].names}
+            assert name in list_documented_names(), where
+            spellings = {name, *list_documented_names()[name].names}
             assert any(re.search(rf"{re.escape(n)}\b", kernel.text) for n in spellings), (where, name)
     names = [name for kernel in KERNELS.values() for name in kernel.names]
     assert len(set(names)) == len(names), "no name has two examples"
@@ -88,8 +96,8 @@ def test_explain_and_the_editor_show_the_example(capfd: pytest.CaptureFixture[st
     assert capfd.readouterr().out.count("\nExample:\n\n") == 2
     assert main(["explain", "T.Serial"]) == 0  # another spelling of T.serial
     assert KERNELS["loops: range"].text in capfd.readouterr().out
-    assert f"```python\n{copy}```" in markdown(documented()["T.copy"])
-    assert values()["T.fmod"] in markdown(documented()["T.fmod"])
+    assert f"```python\n{copy}```" in to_markdown(list_documented_names()["T.copy"])
+    assert read_values()["T.fmod"] in to_markdown(list_documented_names()["T.fmod"])
 
 
 # ---- each compiles ---------------------------------------------------------------------------------------------------
@@ -393,10 +401,10 @@ def test_each_example_computes_what_numpy_does(where: str) -> None:
     name = name_of(kernel)
     made = build(*source_of(kernel), Observer())
     found = emulate.random_arguments(made.kernel, made.manifest, 0, SIZES.get(name))
-    dtypes = {tensor.name: BY_NAME[tensor.dtype] for tensor in made.manifest.tensors}
+    dtypes = {tensor.name: TYPES_BY_NAME[tensor.dtype] for tensor in made.manifest.tensors}
     for given, value in GIVEN.get(name, lambda _: {})(np.random.default_rng(0)).items():
         if given in dtypes:
-            found.tensors[given][:] = stored(value, dtypes[given])
+            found.tensors[given][:] = encode_values(value, dtypes[given])
         else:
             found.scalars[given] = value
     before = SimpleNamespace(**numbers(made, found), **found.scalars)
@@ -420,8 +428,8 @@ def test_each_example_computes_what_numpy_does(where: str) -> None:
 
 def numbers(made: Build, arguments: emulate.Arguments) -> dict[str, Any]:
     """The tensors as numpy's numbers."""
-    dtypes = {tensor.name: BY_NAME[tensor.dtype] for tensor in made.manifest.tensors}
+    dtypes = {tensor.name: TYPES_BY_NAME[tensor.dtype] for tensor in made.manifest.tensors}
     return {
-        name: np.array(values_of(array, dtypes[name]), np.float64 if dtypes[name].is_float else None)
+        name: np.array(decode_values(array, dtypes[name]), np.float64 if dtypes[name].is_float else None)
         for name, array in arguments.tensors.items()
     }

@@ -10,7 +10,7 @@ from ptx_source import kernel
 
 from tilec.emu import Columns, Fault, TensorMap, launch
 from tilec.emu.numbers import Array
-from tilec.emu.tensormap import decode, encode
+from tilec.emu.tensormap import decode_map, encode_map
 
 SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 bar[128];"
 """A KiB of barriers: dynamic shared memory begins right behind, and boxes want multiples of their swizzle."""
@@ -320,10 +320,10 @@ def test_tensor_map_limits() -> None:
     ]
     for array, box, width, message in cases:
         with pytest.raises(ValueError, match=message):
-            encode(TensorMap(array, box, width), 0x1000)
+            encode_map(TensorMap(array, box, width), 0x1000)
     with pytest.raises(ValueError, match="filled with NaN"):
-        encode(TensorMap(tensor, (8, 64), fill="nan"), 0x1000)
-    layout = decode(encode(TensorMap(tensor, (8, 64), 128, "bfloat16"), 0x1000))
+        encode_map(TensorMap(tensor, (8, 64), fill="nan"), 0x1000)
+    layout = decode_map(encode_map(TensorMap(tensor, (8, 64), 128, "bfloat16"), 0x1000))
     assert (layout.sizes, layout.strides, layout.box, layout.element) == ((512, 16), (2, 1024), (64, 8), "bfloat16")
 
 

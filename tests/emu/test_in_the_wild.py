@@ -9,7 +9,7 @@ from ptx_source import kernel
 
 from tilec.emu import launch  # noqa: F401  (registers what instructions do)
 from tilec.emu.decode import Program
-from tilec.ptx.assemble import assemble
+from tilec.ptx.assemble import assemble_module
 from tilec.ptx.parse import parse_module
 
 HERE = Path(__file__).parent
@@ -53,7 +53,7 @@ def test_is_understood(instruction: str) -> None:
 
 
 def test_the_assembler_takes_them() -> None:
-    assert assemble(whole(INSTRUCTIONS), "sm_90a").cubin
+    assert assemble_module(whole(INSTRUCTIONS), "sm_90a").cubin
 
 
 @pytest.mark.parametrize(("target", "instruction"), [(t, text) for t, group in SPELLINGS.items() for text in group])
@@ -64,4 +64,4 @@ def test_a_spelling_is_understood(target: str, instruction: str) -> None:
 
 @pytest.mark.parametrize("target", list(SPELLINGS))
 def test_the_assembler_takes_the_spellings(target: str) -> None:
-    assert assemble(whole(SPELLINGS[target], target=target), target).cubin
+    assert assemble_module(whole(SPELLINGS[target], target=target), target).cubin

@@ -12,7 +12,7 @@ from test_async_copies import SMEM, STORE, TMA_PARAMS, tma_load, tma_store
 from tilec.emu import Fault, TensorMap, launch
 from tilec.emu.memory import Memory
 from tilec.emu.numbers import bf16_to_f32, f32_to_bf16
-from tilec.emu.timeline import chrome_trace
+from tilec.emu.timeline import format_chrome_trace
 
 ADD_ONE = """
     mov.u32 %r1, %tid.x;
@@ -179,7 +179,7 @@ def gemm(adversary: int | None, *, timeline: bool = False) -> str:
         gemm_sm90(3, 2), "gemm", 1, 384, [*maps, c, 128], dynamic_smem=65536, adversary=adversary, timeline=timeline
     )
     np.testing.assert_allclose(c, bf16_to_f32(a) @ bf16_to_f32(b).T, rtol=1e-5, atol=1e-3)
-    return chrome_trace(report.timeline)
+    return format_chrome_trace(report.timeline)
 
 
 @pytest.mark.parametrize("adversary", range(12))

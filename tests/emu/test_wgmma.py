@@ -11,7 +11,7 @@ from test_matrix import random_bits, to_f32
 
 from tilec.emu import Fault, launch
 from tilec.emu.numbers import Array
-from tilec.emu.wgmma import descriptor_rows
+from tilec.emu.wgmma import find_descriptor_rows
 
 SMEM_BYTES = 48 * 1024
 SMEM = ".extern .shared .align 1024 .b8 smem[];"
@@ -253,7 +253,7 @@ def test_worked_examples_of_the_manual(major: str, swizzle: int, size: int, lead
     """The encoded offsets of the manual address each 16-byte row of a packed operand once, or at least never twice."""
     layout = Layout(major, swizzle, leading * 16, stride * 16)
     extent = 32 if swizzle and major == "MN" else 16
-    rows = descriptor_rows(layout.bits(), extent, 32 // size, size, major == "MN")
+    rows = find_descriptor_rows(layout.bits(), extent, 32 // size, size, major == "MN")
     assert len(np.unique(rows)) == rows.size
     k_step, mn_step = (16 // size, 1) if major == "K" else (1, 16 // size)
     for position in np.ndindex(rows.shape):

@@ -22,7 +22,7 @@ from tilec.driver.engine import checked
 from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.files import read_source
 from tilec.support.options import STRATEGIES, CompileOptions, parse_define
-from tilec.support.render import render
+from tilec.support.render import render_diagnostic
 from tilec.support.source import SourceFile
 
 FOLDER = Path(__file__).parent
@@ -92,7 +92,7 @@ def test_reports(path: Path) -> None:
     assert wanted, f"{path.name} says nothing about what must be reported"
     source = read_source(str(path))
     diagnostics = compile_diagnostics(source, run_options(text))
-    shown = "\n\n".join(render(d, source).plain for d in diagnostics)
+    shown = "\n\n".join(render_diagnostic(d, source).plain for d in diagnostics)
     reported = [(d.primary.span.line if d.primary else 0, d.severity, d.code) for d in diagnostics]
     assert sorted(reported) == sorted((e.line, e.severity, e.code) for e in wanted), shown
     for diagnostic in diagnostics:

@@ -25,7 +25,7 @@ from subject import Subject, json_mutant, refused, toml_mutant
 
 from tilec.calibrate import measure, plan
 from tilec.calibrate.probe import Probe
-from tilec.calibrate.rewrite import rewritten
+from tilec.calibrate.rewrite import rewrite_rows
 from tilec.cli.calibrate import PLAN, carried
 from tilec.cli.problem import problems_of
 from tilec.driver.build import build_all
@@ -34,21 +34,21 @@ from tilec.driver.observer import Observer, Stopped
 from tilec.sched import cache as schedules, comparison
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
-from tilec.sched.solve import solve
+from tilec.sched.solve import solve_problem
 from tilec.sched.text import solution_to_json
 from tilec.sched.trace import TraceError
-from tilec.sched.verify import violations
+from tilec.sched.verify import find_violations
 from tilec.support import resources
-from tilec.support.diagnostics import CompileError, fail
-from tilec.support.kept_files import keep
+from tilec.support.diagnostics import CompileError, raise_error
+from tilec.support.kept_files import write_entry
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 from tilec.target import table as target
 from tilec.tune import knobs, space_file, tuned
 from tilec.tune.journal import Journal
 from tilec.tune.outcome import Outcome
-from tilec.tune.search import Work, search
-from tilec.tune.space import Point, Space, space
+from tilec.tune.search import TrialWork, search_space
+from tilec.tune.space import Point, Space, build_space
 
 SMALL = """import tilelang.language as T
 
@@ -87,8 +87,8 @@ def _read(use: Callable[[str], object]) -> Callable[[str], bool]:
 
 @cache
 def _measurements() -> list[str]:
-    machine = target.load("sm_90a")
-    names = [figure for probe in measure.probes_for(machine) for figure in probe.figures]
+    machine = target.load_target("sm_90a")
+    names = [figure for probe in measure.select_probes(machine) for figure in probe.figures]
     figures = {name: tuple(_cycles(name) + share for share in (0.0, 0.5, 1.25)) for name in names}
     made = measure.Measurement("sm_90a", "Some GPU", "580.1", "2026-01-01", 132, figures, {"a probe": "why not"})
     return [measure.to_json(made)]
@@ -105,8 +105,8 @@ def _use_measurement(text: str) -> None:
     measurement = measure.from_json(text, "mutant.json")
     for name in measurement.figures:
         assert f"{measurement.spread(name).relative:.1%}"
-    made, _ = rewritten(resources.target_text("sm_90a"), plan.rows(measurement), "sm_90a.toml")
-    target.parse(made, "sm_90a.toml")
+    made, _ = rewrite_rows(resources.target_text("sm_90a"), plan.derive_rows(measurement), "sm_90a.toml")
+    target.parse_target(made, "sm_90a.toml")
 
 
 _PROBES = measure.PROBES[:3]
@@ -132,7 +132,7 @@ def _use_plan(text: str) -> None:
         for probe in _PROBES:
             (Path(folder) / f"{probe.entry}.cubin").write_bytes(_cubin(probe))
         (Path(folder) / PLAN).write_text(text, encoding="utf-8")
-        cubin_of = carried(folder, target.load("sm_90a"))
+        cubin_of = carried(folder, target.load_target("sm_90a"))
         for probe in _PROBES:
             assert cubin_of(probe) == _cubin(probe)
 
@@ -155,11 +155,11 @@ def _tuned_files() -> list[str]:
         ("--consumer-warpgroups", 1),
         ("--subtile", 1),
     )
-    return [tuned.write(tuned.Tuned(_SOURCE.digest(), "sm_90a", "main", point, "3.0 µs", _schedule()))]
+    return [tuned.write_tuned(tuned.TunedVariant(_SOURCE.digest(), "sm_90a", "main", point, "3.0 µs", _schedule()))]
 
 
 def _use_tuned(text: str) -> None:
-    options = tuned.applied(tuned.read(text, "mutant.json"), _BASE, "mutant.json")
+    options = tuned.apply_tuned(tuned.read_tuned(text, "mutant.json"), _BASE, "mutant.json")
     with suppress(Stopped):
         build_all(_SOURCE, options, Observer(stop_after="schedule"))
 
@@ -172,16 +172,16 @@ _SPACE_FILES = [
 
 
 def _use_space(text: str) -> None:
-    found = space_file.read(text, "mutant.toml", ["block", "dtype", "scale"])
-    knobs.as_written(found, {"block": 64}, _BASE)
+    found = space_file.read_space(text, "mutant.toml", ["block", "dtype", "scale"])
+    knobs.find_written_point(found, {"block": 64}, _BASE)
     for number, point in enumerate(found.points()):
-        assert knobs.applied(point, _BASE)
+        assert knobs.apply_point(point, _BASE)
         if number == 50:
             break
 
 
 _ABOUT = {"kernel": "a", "target": "sm_80"}
-_POINTS: Space = space([("x", list(range(6))), ("--cluster", ["none", "2x1"])])
+_POINTS: Space = build_space([("x", list(range(6))), ("--cluster", ["none", "2x1"])])
 
 
 class _Here:
@@ -204,11 +204,11 @@ class _Nobody:
 
 
 def _searched(path: str) -> None:
-    work = Work(lambda point: 100 - len(str(point)), lambda point: Outcome(by_levels=90), lambda point: point)
+    work = TrialWork(lambda point: 100 - len(str(point)), lambda point: Outcome(by_levels=90), lambda point: point)
     journal = Journal(path, _ABOUT)
     try:
-        assert search(_POINTS, 8, work, _Here(), journal, _Nobody()).built("")
-        journal.proposed()
+        assert search_space(_POINTS, 8, work, _Here(), journal, _Nobody()).built("")
+        journal.read_proposed()
     finally:
         journal.close()
 
@@ -290,11 +290,11 @@ def _listed(value: Any) -> list[Any]:
 
 def _use_compared(text: str) -> None:
     try:
-        read = comparison.read(text)
+        read = comparison.read_trace_record(text)
     except TraceError as error:
-        fail("bad-trace", str(error))
-    for pair in ((read, comparison.read(_schedule())), (comparison.read(_schedule()), read)):
-        assert str(comparison.compared(*pair))
+        raise_error("bad-trace", str(error))
+    for pair in ((read, comparison.read_trace_record(_schedule())), (comparison.read_trace_record(_schedule()), read)):
+        assert str(comparison.compare_traces(*pair))
 
 
 @cache
@@ -302,17 +302,17 @@ def _solved() -> tuple[Problem, Solution]:
     observer = Observer(keep=("problem",))
     build_all(_SOURCE, _BASE, observer)
     (problem,), _ = problems_of(observer.texts["problem"].decode(), "small.json")
-    return problem, solve(problem, scheduler="heuristic")
+    return problem, solve_problem(problem, scheduler="heuristic")
 
 
 def _use_solution(text: str) -> bool:
     """Whether it was taken, and not solved again."""
     problem, solution = _solved()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "schedules" / f"{schedules.key(problem, 1.0)}.json"
-        keep(path, path.stem, text.encode(errors="surrogatepass"))
+        path = Path(folder) / "schedules" / f"{schedules.compute_cache_key(problem, 1.0)}.json"
+        write_entry(path, path.stem, text.encode(errors="surrogatepass"))
         taken = schedules.solve_cached(problem, Path(folder), solver=lambda *_: solution)
-        assert not list(violations(problem, taken.schedule))
+        assert not list(find_violations(problem, taken.schedule))
         return taken is not solution
 
 
@@ -322,12 +322,12 @@ def _use_solution(text: str) -> bool:
 def _compile_for(text: str) -> None:
     """A kernel as far as PTX, where this is what the file of its target says."""
     name = next((name for name in resources.target_names() if f'"{name}"' in text), "sm_80")
-    target.load.cache_clear()
+    target.load_target.cache_clear()
     try:
         with patch.object(resources, "target_text", return_value=text), suppress(Stopped):
             build_all(_SOURCE, replace(_BASE, target=name), Observer(stop_after="ptx"))
     finally:
-        target.load.cache_clear()
+        target.load_target.cache_clear()
 
 
 # ---- arrays ----------------------------------------------------------------------------------------------------------

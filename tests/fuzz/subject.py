@@ -13,7 +13,7 @@ from structure import NUMBERS, WORDS
 
 from tilec.support import readers
 from tilec.support.diagnostics import CompileError, Diagnostic
-from tilec.support.render import render
+from tilec.support.render import render_diagnostic
 from tilec.support.source import SourceFile
 
 
@@ -40,7 +40,7 @@ def shown(diagnostic: Diagnostic, source: SourceFile | None) -> None:
     from tilec.driver.explanations import EXPLANATIONS
 
     assert diagnostic.code in EXPLANATIONS, diagnostic.code
-    render(diagnostic, source)
+    render_diagnostic(diagnostic, source)
     for write in (as_json, as_github, as_sarif):
         write([(diagnostic, source)]).encode()
 
@@ -53,7 +53,7 @@ def json_mutant(corpus: list[Any], seed: str) -> str:
 
 
 def toml_mutant(corpus: list[Any], seed: str) -> str:
-    return _of_tables(corpus, seed, readers.toml_table, lambda table: "".join(_toml(table, "")))
+    return _of_tables(corpus, seed, readers.parse_toml, lambda table: "".join(_toml(table, "")))
 
 
 def _of_tables(corpus: list[Any], seed: str, parse: Callable[[str], Any], show: Callable[[Any], str]) -> str:

@@ -27,7 +27,7 @@ from tilec.ir.text import print_kernel
 from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.ptx.text import print_module
 from tilec.sched.bounds import Unschedulable
-from tilec.sched.solve import solve
+from tilec.sched.solve import solve_problem
 from tilec.support import resources
 from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.options import CompileOptions
@@ -85,7 +85,7 @@ def _target_texts() -> list[str]:
 
 def _read_target(text: str) -> bool:
     try:
-        target.parse(text, "mutant.toml")
+        target.parse_target(text, "mutant.toml")
     except CompileError as error:
         return refused(error, None)
     return True
@@ -176,7 +176,7 @@ def _read_ptx(text: str) -> bool:
 
 
 def _manifests() -> list[str]:
-    return [manifest.to_json(found) for found in manifest.extract(_small()["cubin"])]
+    return [manifest.to_json(found) for found in manifest.extract_from_cubin(_small()["cubin"])]
 
 
 def _read_manifest(text: str) -> bool:
@@ -184,7 +184,7 @@ def _read_manifest(text: str) -> bool:
         found = manifest.from_json(text)
     except CompileError as error:
         return refused(error, None)
-    manifest.summary(found)
+    manifest.summarise_manifest(found)
     manifest.to_json(found).encode()
     with suppress(SizeError):
         found.blocks(found.sizes({}, {s.name: 100 for s in found.scalars}))
@@ -201,8 +201,8 @@ def _mutated_cubin(corpus: list[bytes], seed: str) -> bytes:
 
 def _read_cubin(data: bytes) -> bool:
     try:
-        for found in manifest.extract(data):
-            manifest.summary(found)
+        for found in manifest.extract_from_cubin(data):
+            manifest.summarise_manifest(found)
             manifest.to_json(found)
     except CompileError as error:
         return refused(error, None)
@@ -247,7 +247,7 @@ def _solve_problem(text: str) -> bool:
     try:
         problems, _ = problems_of(text, "mutant.json")
         for problem in problems:
-            solve(problem, effort=0.01, scheduler=("heuristic", "exact")[len(text) % 2 == 0])
+            solve_problem(problem, effort=0.01, scheduler=("heuristic", "exact")[len(text) % 2 == 0])
     except CompileError as error:
         return refused(error, None)
     except Unschedulable:
@@ -270,7 +270,7 @@ _EXCHANGED = json.dumps(
 def _price_target(text: str) -> bool:
     """Each of its instructions for small and large statements: what a kernel may ask."""
     try:
-        machine = target.parse(text, "mutant.toml")
+        machine = target.parse_target(text, "mutant.toml")
     except CompileError as error:
         return refused(error, None)
     for kind in machine.kinds:

@@ -24,7 +24,7 @@ from tilec.driver.explanations import EXPLANATIONS
 from tilec.emu import Fault
 from tilec.ir.tile import Var
 from tilec.support.diagnostics import CompileError
-from tilec.support.options import CompileOptions, Switches
+from tilec.support.options import CompileOptions, EnvironmentSwitches
 from tilec.support.source import SourceFile
 
 Kind = Literal[
@@ -70,7 +70,7 @@ class Case:
     def options(self) -> CompileOptions:
         given = {name: tuple(v) if isinstance(v, list) else v for name, v in self.settings["options"].items()}
         if "switches" in given:
-            given["switches"] = Switches(**given["switches"])
+            given["switches"] = EnvironmentSwitches(**given["switches"])
         return CompileOptions(lint="off", **given)
 
 

@@ -13,10 +13,10 @@ from drawing.settings import NOT_DRAWN, TARGETS, VALUES, switches
 from judging import Case
 from meaning.numbers import FORMATS
 
-from tilec.frontend.language import documented
-from tilec.ir.types import BY_NAME
+from tilec.frontend.language import list_documented_names
+from tilec.ir.types import TYPES_BY_NAME
 from tilec.support import resources
-from tilec.support.options import CompileOptions, Switches
+from tilec.support.options import CompileOptions, EnvironmentSwitches
 
 ROOT = Path(__file__).parents[2]
 MOST = 6000
@@ -26,7 +26,7 @@ MOST = 6000
 def used() -> dict[str, int]:
     """The names in drawn kernels, with the number of the first that has each; no more are drawn than are needed."""
     found: dict[str, int] = {}
-    wanted = {name for name in documented() if name.startswith("T.")} - LEFT_OUT.keys()
+    wanted = {name for name in list_documented_names() if name.startswith("T.")} - LEFT_OUT.keys()
     for number in range(MOST):
         found = dict.fromkeys(re.findall(r"\bT\.\w+", drawn(number)), number) | found
         if wanted <= found.keys():
@@ -35,7 +35,7 @@ def used() -> dict[str, int]:
 
 
 def test_every_name_is_drawn_or_said_to_be_tested_elsewhere() -> None:
-    names = {name for name in documented() if name.startswith("T.")}
+    names = {name for name in list_documented_names() if name.startswith("T.")}
     assert names - used().keys() - LEFT_OUT.keys() == set(), "draw them in tests/generate/drawing, with their meaning"
     assert LEFT_OUT.keys() - names == set(), "there is no such name"
     assert LEFT_OUT.keys() & used().keys() == set(), "they are drawn"
@@ -44,15 +44,15 @@ def test_every_name_is_drawn_or_said_to_be_tested_elsewhere() -> None:
 
 
 def test_every_type_and_target_is_drawn() -> None:
-    assert {dtype.name for dtype in BY_NAME.values()} == set(TYPES)
-    assert BY_NAME.keys() == FORMATS.keys()
+    assert {dtype.name for dtype in TYPES_BY_NAME.values()} == set(TYPES)
+    assert TYPES_BY_NAME.keys() == FORMATS.keys()
     assert sorted(TARGETS) == sorted(resources.target_names())
 
 
 def test_every_option_is_drawn_or_said_not_to_be() -> None:
     fields = set(CompileOptions.__match_args__)
     assert fields == {*switches(), *VALUES, *NOT_DRAWN, "switches"}
-    assert set(Switches.__match_args__) >= {"prefer_tma"}
+    assert set(EnvironmentSwitches.__match_args__) >= {"prefer_tma"}
 
 
 def test_a_kernel_is_the_same_whenever_it_is_drawn() -> None:

@@ -15,7 +15,7 @@ from tilec.driver import build as driver, emulate, engine
 from tilec.driver.work import Planned
 from tilec.emu import launch
 from tilec.interp import run as interp
-from tilec.ir.manifest import in_module
+from tilec.ir.manifest import manifests_in_module
 from tilec.ir.tile import Buffer, Kernel, TileOp
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.loop.annotate import given_schedule
@@ -23,10 +23,10 @@ from tilec.passes.loop.build_problem import LoopProblem, Scheduled
 from tilec.ptx.parse import parse_module
 from tilec.ptx.text import print_module
 from tilec.sched.problem import Problem
-from tilec.sched.roles import Roles, has_roles, resolve
+from tilec.sched.roles import Roles, has_roles, resolve_roles
 from tilec.sched.schedule import Schedule
-from tilec.sched.solve import make
-from tilec.sched.verify import violations
+from tilec.sched.solve import make_schedule
+from tilec.sched.verify import find_violations
 from tilec.support.options import CompileOptions, Strategy
 from tilec.support.source import SourceFile
 
@@ -80,7 +80,7 @@ def timed(problem: Problem, stage: list[int], order: list[int], deeper: int) -> 
             if ring.max_depth is not None and (left := ring.max_depth - (stage[c] - stage[p])) > 0:
                 ii = max(ii, -(-(phase[c] + problem.ops[c].latency - phase[p]) // left))
     start = [s * ii + phase[op] for op, s in enumerate(stage)]
-    tight = make(problem, ii, start, "given", order)
+    tight = make_schedule(problem, ii, start, "given", order)
     depth = list(tight.depth)
     for at, ring in enumerate(problem.rings):
         room = problem.pools[ring.pool].capacity - problem.pools[ring.pool].reserved
@@ -186,15 +186,15 @@ def divided(problem: Problem, steps: Moves) -> Roles:
 def walked(loop: LoopProblem, steps: Moves, deeper: int) -> Schedule:
     """By hand where the loop has one, else reached by a walk."""
     if (by_hand := given_schedule(loop)) is not None:
-        broken = list(violations(loop.problem, by_hand))
+        broken = list(find_violations(loop.problem, by_hand))
         assert not broken, broken[0]
         return by_hand
     role = divided(loop.problem, steps)
-    plain = resolve(loop.problem, role)
+    plain = resolve_roles(loop.problem, role)
     schedule = replace(wander(plain, steps, deeper), role=role)
-    if list(violations(loop.problem, schedule)):  # num_stages is too small for the walk's end
+    if list(find_violations(loop.problem, schedule)):  # num_stages is too small for the walk's end
         schedule = replace(wander(plain, [], 0), role=role)
-    broken = list(violations(loop.problem, schedule))
+    broken = list(find_violations(loop.problem, schedule))
     assert not broken, broken[0]
     return schedule
 
@@ -206,14 +206,16 @@ def arguments(kernel: Kernel, loop: Loop) -> emulate.Arguments:
     for param in kernel.params:
         if isinstance(param, Buffer):
             low = 0 if param.name == "Ids" else -2
-            made.tensors[param.name] = generator.integers(low, 3, param.shape).astype(interp.numpy_type(param.dtype))
+            made.tensors[param.name] = generator.integers(low, 3, param.shape).astype(
+                interp.numpy_compute_type(param.dtype)
+            )
     made.tensors["Ends"][:] = loop.first + loop.n
     return made
 
 
 def differences(loop: Loop, kernel: Kernel, ptx: str, adversary: int | None) -> list[str]:
     """Where the emulated PTX leaves other tensors than the unpipelined loop does. Raises the emulator's `Fault`."""
-    (manifest,) = in_module(parse_module(ptx))
+    (manifest,) = manifests_in_module(parse_module(ptx))
     found = arguments(kernel, loop)
     expected = found.copy()
     launch(

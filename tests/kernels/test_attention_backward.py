@@ -52,7 +52,9 @@ def test_heads_of_128(name: str, tmp_path: Path) -> None:
 def products_in_flight(made: Build) -> int:
     """At most, between two waits of the consumers' main loop."""
     most = now = 0
-    for op in next(op.body for op in warp.walk(made.program.roles[0].body) if isinstance(op, warp.Loop) and op.part):
+    for op in next(
+        op.body for op in warp.walk_operations(made.program.roles[0].body) if isinstance(op, warp.Loop) and op.part
+    ):
         now = now + 1 if isinstance(op, warp.Wgmma) else min(now, op.pending) if isinstance(op, warp.WgmmaWait) else now
         most = max(most, now)
     return most
@@ -69,7 +71,7 @@ def test_what_has_completed_is_waited_for_at_the_end_of_an_iteration() -> None:
     """Some product is in flight wherever an iteration may end; there the schedule has it completed."""
     _, made = built(FOLDER / "backward_dq.tl", "sm_90a", D=128)
     consumer = made.program.roles[0]
-    loop = next(op for op in warp.walk(consumer.body) if isinstance(op, warp.Loop) and op.part == "steady")
+    loop = next(op for op in warp.walk_operations(consumer.body) if isinstance(op, warp.Loop) and op.part == "steady")
     last = max(at for at, op in enumerate(loop.body) if isinstance(op, warp.WgmmaWait))
     assert loop.body[last].pending == 0
     assert not any(isinstance(op, warp.Wgmma | warp.Elementwise) for op in loop.body[last:])

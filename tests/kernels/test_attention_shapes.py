@@ -20,7 +20,7 @@ from tilec.driver import emulate
 from tilec.driver.build import Build
 from tilec.emu import launch
 from tilec.ir import warp
-from tilec.ir.elements import values_of
+from tilec.ir.elements import decode_values
 from tilec.ir.tile import Buffer
 from tilec.support.options import Value
 
@@ -68,7 +68,9 @@ def test_the_main_loop(name: str, causal: bool, dtype: str, tmp_path: Path) -> N
     # The scores are waited for first: of the two products of an iteration, one is in flight then.
     assert sum(i.opcode.startswith("WARPGROUP.DEPBAR") for i in loop) == 2
     consumers = next(role for role in made.program.roles if role.name == "consumer")
-    body = next(op.body for op in warp.walk(consumers.body) if isinstance(op, warp.Loop) and op.part == "steady")
+    body = next(
+        op.body for op in warp.walk_operations(consumers.body) if isinstance(op, warp.Loop) and op.part == "steady"
+    )
     assert [op.pending for op in body if isinstance(op, warp.WgmmaWait)] == [1, 0]
     assert consumers.ping_pong_barrier is not None
 
@@ -127,10 +129,10 @@ def computed(made: Build, seed: int, causal: bool) -> tuple[NDArray[Any], NDArra
     m = made.manifest
     arguments = emulate.random_arguments(made.kernel, m, seed)
     buffers = {p.name: p for p in made.kernel.params if isinstance(p, Buffer)}
-    q, k, v = (values_of(arguments.tensors[n], buffers[n].dtype).astype(np.float64) for n in "QKV")
+    q, k, v = (decode_values(arguments.tensors[n], buffers[n].dtype).astype(np.float64) for n in "QKV")
     given = emulate.launch_arguments(m, arguments)
     launch(made.ptx, m.entry, m.grid, m.block, given, dynamic_smem=m.dynamic_smem, adversary=seed)
-    found = values_of(arguments.tensors["O"], buffers["O"].dtype).astype(np.float64)
+    found = decode_values(arguments.tensors["O"], buffers["O"].dtype).astype(np.float64)
     return found, softmax_weighted(q, k, v, causal)
 
 

@@ -14,7 +14,7 @@ from tilec.driver import emulate
 from tilec.driver.build import Build
 from tilec.driver.emulate import RunOptions
 from tilec.emu import Fault
-from tilec.ir.elements import storage_shape, stored, values_of
+from tilec.ir.elements import decode_values, encode_values, storage_shape
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Buffer
 from tilec.ir.types import FLOAT8_E4M3, FLOAT8_E8M0
@@ -40,7 +40,7 @@ def arguments(made: Build, step: int) -> tuple[emulate.Arguments, NDArray[np.flo
     for name, rows in (("A", M), ("B", N)):
         buffer = buffers[name]
         k = buffer.shape[1]
-        dense = stored(generator.standard_normal((rows, k)).astype(np.float32), buffer.dtype)
+        dense = encode_values(generator.standard_normal((rows, k)).astype(np.float32), buffer.dtype)
         assert dense.shape == storage_shape(buffer.shape, buffer.dtype)
         given.tensors[name] = dense
         words, height = given.tensors[f"SF{name}"].shape
@@ -48,8 +48,8 @@ def arguments(made: Build, step: int) -> tuple[emulate.Arguments, NDArray[np.flo
         octets = generator.integers(low, high, (words, height, 4)).astype(np.uint8)
         given.tensors[f"SF{name}"] = np.ascontiguousarray(octets).view(np.uint32)[..., 0]
         # Scale number s of a row is byte s % 4 of word s // 4.
-        factors = values_of(octets, kind).transpose(1, 0, 2).reshape(height, -1)[:rows, np.arange(k) // step]
-        scaled[name] = values_of(dense, buffer.dtype).reshape(rows, k).astype(np.float64) * factors
+        factors = decode_values(octets, kind).transpose(1, 0, 2).reshape(height, -1)[:rows, np.arange(k) // step]
+        scaled[name] = decode_values(dense, buffer.dtype).reshape(rows, k).astype(np.float64) * factors
     return given, scaled["A"] @ scaled["B"].T
 
 

@@ -66,6 +66,6 @@ def kernel(A: T.Tensor((64,), "float32")):
 
 def test_the_reference_names_a_wait_that_no_block_ends(kernel: Callable[..., Kernel]) -> None:
     with pytest.raises(CompileError) as error:
-        interp.run(kernel(STUCK), {"A": np.zeros(64, np.float32)})
+        interp.run_kernel(kernel(STUCK), {"A": np.zeros(64, np.float32)})
     (found,) = error.value.diagnostics
     assert found.code == "deadlock"

@@ -20,7 +20,7 @@ from tilec.passes.loop.build_problem import LoopProblem
 from tilec.ptx.text import print_module
 from tilec.sched.problem import Edge, Problem
 from tilec.sched.schedule import Schedule
-from tilec.sched.verify import violations
+from tilec.sched.verify import find_violations
 from tilec.support.diagnostics import InternalError
 from tilec.target import table as targets
 
@@ -78,7 +78,7 @@ def kernel_of(body: list[str], element: str) -> Loop:
 
 
 def with_problem(kernel: Kernel, target: str) -> tuple[Work, LoopProblem]:
-    work = problems(kernel, target, "unspecialize" if targets.load(target).has("tma") else "auto")
+    work = problems(kernel, target, "unspecialize" if targets.load_target(target).has("tma") else "auto")
     (loop,) = work.problems
     return work, loop
 
@@ -134,8 +134,8 @@ def test_every_dependence_is_needed(storage: str, target: str) -> None:
         work, problem = with_problem(kernel, target)
         for edge, schedule in broken_edges(problem.problem):
             mutant = without(problem.problem, edge)
-            assert list(violations(mutant, schedule)) == []
-            assert any(f"({edge.why})" in v for v in violations(problem.problem, schedule)), (name, edge)
+            assert list(find_violations(mutant, schedule)) == []
+            assert any(f"({edge.why})" in v for v in find_violations(problem.problem, schedule)), (name, edge)
             assert noticed(loop, work, planned(replace(problem, problem=mutant), schedule)), (
                 f"{name}: nothing shows that {edge} is broken by {schedule}"
             )
@@ -156,6 +156,6 @@ def test_every_version_is_needed(late: int, target: str) -> None:
     # The schedule counts a reader's latency too, in which its program order already keeps what follows away.
     assert late < schedule.depth[0] <= late + 2
     too_few = replace(schedule, depth=(late,))
-    assert any("needs" in v for v in violations(problem.problem, too_few))
+    assert any("needs" in v for v in find_violations(problem.problem, too_few))
     assert not noticed(loop, work, planned(problem, schedule))
     assert noticed(loop, work, planned(problem, too_few))

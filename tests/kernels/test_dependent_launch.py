@@ -33,7 +33,7 @@ def made(name: str = "gemm", text: str = "", **options: Any) -> Build:
 
 def controls(of: Build) -> dict[str, list[str]]:
     return {
-        role.name: [op.what for op in warp.walk(role.body) if isinstance(op, warp.GridControl)]
+        role.name: [op.what for op in warp.walk_operations(role.body) if isinstance(op, warp.GridControl)]
         for role in of.program.roles
     }
 

@@ -105,13 +105,13 @@ def test_wide_copies_where_rows_are_known_to_be_aligned() -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_manifest_says_how_to_launch(target: str) -> None:
     kernel = made("gemm", target)
-    (carried,) = manifest.extract(kernel.cubin)
+    (carried,) = manifest.extract_from_cubin(kernel.cubin)
     assert carried == kernel.manifest
-    assert carried.made_of() == ("m", "k", "n")
+    assert carried.size_scalars() == ("m", "k", "n")
     sizes = carried.sizes({"A": (100, 33), "B": (33, 70), "C": (100, 70)}, {})
     assert sizes == {"m": 100, "n": 70, "k": 33}
     assert carried.blocks(sizes) == (2, 2, 1)
-    assert "((n + 63) // 64) x ((m + 63) // 64) x 1" in manifest.summary(carried)
+    assert "((n + 63) // 64) x ((m + 63) // 64) x 1" in manifest.summarise_manifest(carried)
     assert '"schema":2' in manifest.to_json(carried)
 
 

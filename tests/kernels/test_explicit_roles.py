@@ -16,7 +16,7 @@ from tilec.driver.build import Build
 from tilec.emu import Fault
 from tilec.interp import run as interp
 from tilec.ir import warp
-from tilec.ir.elements import values_of
+from tilec.ir.elements import decode_values
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
 from tilec.ir.types import FLOAT16
@@ -67,7 +67,7 @@ def test_rows_are_gathered() -> None:
         expected = found.copy()
         emulate.run(made, found, options=emulate.RunOptions(adversary=seed))
         emulate.reference(made.kernel, expected)
-        assert np.abs(values_of(expected.tensors["C"], FLOAT16)).max() > 1
+        assert np.abs(decode_values(expected.tensors["C"], FLOAT16)).max() > 1
         assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
 
 
@@ -129,14 +129,21 @@ def test_products_of_which_the_kernel_says_when_they_are_waited_for_stay_in_flig
     _, made = built(KERNELS, "sm_90a", entry="in_flight")
     (consumer, _) = made.program.roles
     (loop,) = (op for op in consumer.body if isinstance(op, warp.Loop))
-    waits = [op.pending for op in warp.walk(loop.body) if isinstance(op, warp.WgmmaWait)]
+    waits = [op.pending for op in warp.walk_operations(loop.body) if isinstance(op, warp.WgmmaWait)]
     assert waits == [1]
 
 
 def test_roles_meet_at_barriers_that_the_kernel_does_not_name() -> None:
     _, made = built(KERNELS, "sm_90a", entry="in_common")
-    own = {op.id for role in made.program.roles for op in warp.walk(role.body) if isinstance(op, warp.NamedBarrier)}
-    met = {op.id for role in made.program.roles for op in warp.walk(role.body) if isinstance(op, warp.BarSync)}
+    own = {
+        op.id
+        for role in made.program.roles
+        for op in warp.walk_operations(role.body)
+        if isinstance(op, warp.NamedBarrier)
+    }
+    met = {
+        op.id for role in made.program.roles for op in warp.walk_operations(role.body) if isinstance(op, warp.BarSync)
+    }
     assert own == {5}
     assert not own & met
 
@@ -159,7 +166,7 @@ def test_the_reference_names_barriers_that_nobody_arrives_at(body: Body) -> None
     """
     kernel = body(stuck.replace("\n    ", "\n"), "", threads=256)
     with pytest.raises(CompileError) as error:
-        interp.run(kernel, {})
+        interp.run_kernel(kernel, {})
     (found,) = error.value.diagnostics
     assert found.code == "deadlock"
     assert len(found.secondary) == 1

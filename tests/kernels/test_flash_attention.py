@@ -25,7 +25,9 @@ def consumer(made: Build) -> warp.Role:
 
 
 def steady(made: Build) -> tuple[warp.Operation, ...]:
-    return next(op.body for op in warp.walk(consumer(made).body) if isinstance(op, warp.Loop) and op.part == "steady")
+    return next(
+        op.body for op in warp.walk_operations(consumer(made).body) if isinstance(op, warp.Loop) and op.part == "steady"
+    )
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -180,5 +182,5 @@ def test_products_overlap_in_one_role_too(name: str) -> None:
     _, made = built(HERE / f"{name}.tl", "sm_90a", "unspecialize")
     assert "wgmma-serialised" not in [w.code for w in made.warnings]
     (role,) = made.program.roles
-    waits = {op.pending for op in warp.walk(role.body) if isinstance(op, warp.WgmmaWait)}
+    waits = {op.pending for op in warp.walk_operations(role.body) if isinstance(op, warp.WgmmaWait)}
     assert waits == {0, 1}

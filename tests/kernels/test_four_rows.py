@@ -13,9 +13,9 @@ from harness import HERE, built
 from tilec.driver import emulate
 from tilec.driver.build import Build
 from tilec.emu import Fault, launch
-from tilec.ir.elements import values_of
+from tilec.ir.elements import decode_values
 from tilec.ir.text import print_kernel
-from tilec.ir.types import BY_NAME
+from tilec.ir.types import TYPES_BY_NAME
 from tilec.ir.warp_text import show_program
 from tilec.support.diagnostics import CompileError
 
@@ -29,16 +29,16 @@ def computed(made: Build, ptx: str, adversary: int | None, indices: np.ndarray, 
     found.tensors["Ids"][:] = indices
     if made.kernel.name in ("scattered", "doubled"):
         found.tensors["C"][:] = 0
-    dtype = BY_NAME[next(t.dtype for t in made.manifest.tensors if t.name == "A")]
-    a = np.array(values_of(found.tensors["A"], dtype), np.float32)
+    dtype = TYPES_BY_NAME[next(t.dtype for t in made.manifest.tensors if t.name == "A")]
+    a = np.array(decode_values(found.tensors["A"], dtype), np.float32)
     inside = (indices >= 0) & (indices < len(a))
     lines = np.where(inside[:, None], a[np.where(inside, indices, 0)], 0)
     if made.kernel.name == "product":
-        wanted = lines @ np.array(values_of(found.tensors["B"], dtype), np.float32).T
+        wanted = lines @ np.array(decode_values(found.tensors["B"], dtype), np.float32).T
     elif made.kernel.name == "gathered":
         wanted = lines
     else:
-        wanted = np.array(values_of(found.tensors["C"], dtype), np.float32)
+        wanted = np.array(decode_values(found.tensors["C"], dtype), np.float32)
         here = (indices >= 0) & (indices < len(wanted))
         wanted[indices[here]] = a[here] if made.kernel.name == "scattered" else 2 * lines[here]
     manifest = made.manifest
@@ -47,7 +47,7 @@ def computed(made: Build, ptx: str, adversary: int | None, indices: np.ndarray, 
         dynamic_smem=manifest.dynamic_smem, adversary=adversary,
     )  # fmt: skip
     c = next(t for t in made.manifest.tensors if t.name == "C")
-    return bool(np.allclose(values_of(found.tensors["C"], BY_NAME[c.dtype]), wanted, rtol=1e-2, atol=1e-2))
+    return bool(np.allclose(decode_values(found.tensors["C"], TYPES_BY_NAME[c.dtype]), wanted, rtol=1e-2, atol=1e-2))
 
 
 def some(count: int, rows: int, seed: int, *, once: bool) -> np.ndarray:

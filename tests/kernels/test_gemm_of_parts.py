@@ -37,7 +37,7 @@ def runs(build: Build, trips: Iterable[int], tA: bool = False, tB: bool = False,
 
 
 def products(build: Build) -> set[type[warp.Operation]]:
-    found = (op for role in build.program.roles for op in warp.walk(role.body))
+    found = (op for role in build.program.roles for op in warp.walk_operations(role.body))
     return {type(op) for op in found if isinstance(op, warp.Mma | warp.Wgmma)}
 
 
@@ -57,7 +57,7 @@ def test_a_by_way_of_registers() -> None:
 
 def test_a_step_is_loaded_while_the_product_before_it_runs() -> None:
     role = next(role for role in made("sm_90a").program.roles if role.name == "consumer")
-    (loop,) = (op for op in warp.walk(role.body) if isinstance(op, warp.Loop) and op.part == "steady")
+    (loop,) = (op for op in warp.walk_operations(role.body) if isinstance(op, warp.Loop) and op.part == "steady")
     kinds = (warp.LoadMatrix, warp.Wgmma, warp.WgmmaWait, warp.RingWait)
     ops = [type(op).__name__ for op in loop.body if isinstance(op, kinds)]
     assert ops == ["Wgmma", "LoadMatrix", "Wgmma", "WgmmaWait", "RingWait", "LoadMatrix"]

@@ -10,8 +10,8 @@ from harness import HERE, built
 
 from tilec.driver import emulate
 from tilec.driver.build import Build
-from tilec.ir.elements import stored, values_of
-from tilec.ir.types import BY_NAME, DType
+from tilec.ir.elements import decode_values, encode_values
+from tilec.ir.types import TYPES_BY_NAME, DType
 
 KERNEL = HERE / "gemm_sparse.tl"
 TARGETS = ("sm_80", "sm_90a")
@@ -37,7 +37,7 @@ def computed(made: Build, transpose_a: bool, transpose_b: bool, places_dtype: st
     """What the emulated kernel gives for small integers, and what numpy does."""
     arguments = emulate.random_arguments(made.kernel, made.manifest, 1)
     generator = np.random.default_rng(2)
-    dtype = BY_NAME[made.manifest.tensor("A").dtype]
+    dtype = TYPES_BY_NAME[made.manifest.tensor("A").dtype]
     m, n = arguments.tensors["C"].shape
     low = 0 if dtype.kind == "uint" else -4
     k = arguments.tensors["B"].shape[1 if transpose_b else 0]
@@ -46,13 +46,13 @@ def computed(made: Build, transpose_a: bool, transpose_b: bool, places_dtype: st
     given = {"A": kept.T if transpose_a else kept, "B": b.T if transpose_b else b}
     for name, values in given.items():
         values = np.ascontiguousarray(values)
-        arguments.tensors[name] = stored(values if dtype.is_float else values.astype(dtype.name), dtype)
+        arguments.tensors[name] = encode_values(values if dtype.is_float else values.astype(dtype.name), dtype)
     arguments.tensors["E"] = metadata
     reference = arguments.copy()
     emulate.run(made, arguments)
     emulate.reference(made.kernel, reference)
     np.testing.assert_array_equal(reference.tensors["C"], arguments.tensors["C"])
-    return values_of(arguments.tensors["C"], BY_NAME[made.manifest.tensor("C").dtype]), a @ b
+    return decode_values(arguments.tensors["C"], TYPES_BY_NAME[made.manifest.tensor("C").dtype]), a @ b
 
 
 def check(target: str, **defines: Any) -> Build:

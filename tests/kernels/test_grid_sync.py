@@ -14,7 +14,7 @@ from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build
 from tilec.emu import Fault, launch
 from tilec.host import runtime
-from tilec.ir.manifest import extract, from_json, to_json
+from tilec.ir.manifest import extract_from_cubin, from_json, to_json
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -43,7 +43,7 @@ def is_right(made: Build, ptx: str, adversary: int | None) -> bool:
 @pytest.mark.parametrize("entry", ["totals", "rounds"])
 def test_the_whole_grid_meets(entry: str, target: str) -> None:
     _, made = built(PATH, target, entry=entry)
-    (manifest,) = extract(made.cubin)
+    (manifest,) = extract_from_cubin(made.cubin)
     assert manifest.attributes == ("cooperative",)
     assert [t.role for t in manifest.tensors if t.name == "grid_barrier"] == ["zeroed"]
     assert all(is_right(made, made.ptx, adversary) for adversary in (None, 1, 2, 3))
@@ -88,7 +88,7 @@ def test_what_the_runtime_asks_of_a_launch() -> None:
 
 def test_a_dependent_launch() -> None:
     _, made = built(PATH, "sm_90a", entry="chained")
-    (manifest,) = extract(made.cubin)
+    (manifest,) = extract_from_cubin(made.cubin)
     assert manifest.attributes == ("dependent",)
     assert from_json(to_json(manifest)) == manifest
     assert json.loads(to_json(manifest))["schema"] == 3

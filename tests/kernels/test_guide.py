@@ -12,7 +12,7 @@ from harness import agrees
 
 from tilec.driver.build import Observer, Plan, plan
 from tilec.ir.text import show_expr
-from tilec.passes.analysis.scalar_definitions import replayed
+from tilec.passes.analysis.scalar_definitions import find_replayed_binds
 from tilec.passes.loop.describe import describe
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -31,7 +31,7 @@ def outcome(made: Plan) -> Iterator[str]:
         yield f"for {loop.loop.var.name}, {schedule.status}"
         for i, stmt in enumerate(loop.statements):
             yield f"  line {stmt.span.line}: {describe(stmt):24} stage {schedule.stage[i]}, order {place[i]}"
-        for bind in replayed(loop.loop):
+        for bind in find_replayed_binds(loop.loop):
             yield f"  line {bind.span.line}: {bind.var.name} = {show_expr(bind.value)}, replayed"
         for ring, depth in zip(loop.problem.rings, schedule.depth, strict=True):
             yield f"  {depth} version{'s' * (depth != 1)} of {ring.name}"

@@ -10,9 +10,9 @@ import pytest
 from tilec.driver import build as driver, emulate
 from tilec.emu.memory import Memory
 from tilec.emu.numbers import Array
-from tilec.ir.tile import Parallel, walk
+from tilec.ir.tile import Parallel, walk_statements
 from tilec.passes.layout import lane_addresses
-from tilec.passes.layout.lane_addresses import conflicts
+from tilec.passes.layout.lane_addresses import find_conflict_factors
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -79,8 +79,8 @@ def test_conflicts_are_those_of_the_addresses(
     load, store = Memory.load, Memory.store
 
     def record(memory: Memory, addresses: Array, width: int, by: Array | None) -> None:
-        if memory.is_shared and by is not None and memory.watch is not None and (by < 32).any():
-            line = memory.watch.steps[memory.watch.order.log.pc].instruction.line
+        if memory.is_shared and by is not None and memory.race_detector is not None and (by < 32).any():
+            line = memory.race_detector.steps[memory.race_detector.order.log.pc].instruction.line
             run.append((line, width, addresses[by < 32].copy()))
 
     def loaded(self: Memory, addresses: Array, width: int, by: Array | None = None, **more: bool) -> Array:
@@ -94,8 +94,8 @@ def test_conflicts_are_those_of_the_addresses(
     monkeypatch.setattr(Memory, "load", loaded)
     monkeypatch.setattr(Memory, "store", stored)
     emulate.run(made, emulate.random_arguments(made.kernel, made.manifest, 0))
-    nests = [s for s in walk(plan.assignment.kernel.body) if isinstance(s, Parallel)]
-    found = {range(n.span.line, n.span.end_line + 1): conflicts(n, plan.assignment) for n in nests}
+    nests = [s for s in walk_statements(plan.assignment.kernel.body) if isinstance(s, Parallel)]
+    found = {range(n.span.line, n.span.end_line + 1): find_conflict_factors(n, plan.assignment) for n in nests}
     said = {lines: max(tiles.values()) for lines, tiles in found.items() if tiles}
     assert len(said) == 2 and run
     for lines, ways in said.items():
@@ -117,8 +117,8 @@ def test_accesses_that_are_alike_are_looked_at_once() -> None:
     def looked_at(count: int) -> int:
         sums = "        T.cumsum(S, dim=1)\n" * count
         text = KERNEL.format(columns=64, index="j", dtype="float32").replace("        T.clear(acc)\n", sums)
-        lane_addresses._ways.cache_clear()
+        lane_addresses._compute_conflict_factor.cache_clear()
         driver.plan(SourceFile("k.tl", text), CompileOptions(), driver.Observer())
-        return lane_addresses._ways.cache_info().misses
+        return lane_addresses._compute_conflict_factor.cache_info().misses
 
     assert looked_at(1) == looked_at(8) > 4

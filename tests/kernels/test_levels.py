@@ -10,8 +10,8 @@ import pytest
 
 from tilec.driver import build as driver
 from tilec.sched.schedule import Schedule
-from tilec.support.option_fields import without
-from tilec.support.options import DECIDED, CompileOptions
+from tilec.support.option_fields import spell_undecided
+from tilec.support.options import DECISION_OPTIONS, CompileOptions
 from tilec.support.source import SourceFile
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ def planned(text: str, options: CompileOptions) -> tuple[list[Schedule], Any]:
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_without_what_it_decides_the_third_level_schedules_as_the_second(name: str, target: str) -> None:
-    off = {field: stated.undecided for field, stated in DECIDED.items()}
+    off = {field: stated.undecided for field, stated in DECISION_OPTIONS.items()}
     options = CompileOptions(target=target, lint="off", scheduler="heuristic")
     second = planned(KERNELS[name], replace(options, opt_level=2))
     assert planned(KERNELS[name], replace(options, opt_level=3, **off)) == second
@@ -61,5 +61,5 @@ def test_it_does_decide_something() -> None:
 def test_the_table_of_levels_names_every_switch() -> None:
     page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     (row,) = (line for line in page.splitlines() if line.startswith("| `-O3`"))
-    for stated in DECIDED.values():
-        assert f"{stated.decides} (" in row and f"`{without(stated)}`" in row
+    for stated in DECISION_OPTIONS.values():
+        assert f"{stated.decides} (" in row and f"`{spell_undecided(stated)}`" in row

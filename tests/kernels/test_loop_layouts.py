@@ -10,12 +10,12 @@ import pytest
 from tests.kernels.harness import agrees
 from tilec.driver.build import Observer, build
 from tilec.driver.emulate import random_arguments, run
-from tilec.ir.placement import evaluated
+from tilec.ir.placement import evaluate_index
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
-from tilec.ir.tile import Expr, If, Kernel, LoopLayout, Parallel, Store, walk
-from tilec.passes.layout.irregular_loops import regular
-from tilec.passes.layout.loop_layout import is_regular, places
+from tilec.ir.tile import Expr, If, Kernel, LoopLayout, Parallel, Store, walk_statements
+from tilec.passes.layout.irregular_loops import regularise_nest
+from tilec.passes.layout.loop_layout import build_iteration_table, is_regular
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -108,7 +108,7 @@ def test_results_are_those_of_any_layout(form: str, body: str) -> None:
 
 
 def nest_of(kernel: Kernel) -> tuple[Parallel, LoopLayout]:
-    (nest,) = (s for s in walk(kernel.body) if isinstance(s, Parallel) and s.layout is not None)
+    (nest,) = (s for s in walk_statements(kernel.body) if isinstance(s, Parallel) and s.layout is not None)
     assert nest.layout is not None
     return nest, nest.layout
 
@@ -120,11 +120,11 @@ def test_each_thread_runs_its_iterations(form: str) -> None:
     nest, layout = nest_of(kernel)
     if is_regular(layout, THREADS):
         return
-    again = regular(nest, THREADS)
+    again = regularise_nest(nest, THREADS)
     assert again.layout is not None and is_regular(again.layout, THREADS)
     stmt, exists = again.body[0], [1] * (again.extents[0] * again.extents[1])
     if isinstance(stmt, If):
-        exists = evaluated(stmt.condition, again.extents, again.vars)
+        exists = evaluate_index(stmt.condition, again.extents, again.vars)
         stmt = stmt.then[0]
     assert isinstance(stmt, Store)
     coordinates = [values_of(index, again) for index in stmt.indices]
@@ -134,7 +134,7 @@ def test_each_thread_runs_its_iterations(form: str) -> None:
             thread, number = divmod(n, again.extents[1])
             met.setdefault(tuple(c[n] for c in coordinates), []).append((thread, number))
     first: dict[tuple[int, ...], tuple[int, int]] = {}
-    for place, element in sorted(places(layout).items()):
+    for place, element in sorted(build_iteration_table(layout).items()):
         first.setdefault(element, place)
     assert {element: [thread for thread, _ in at] for element, at in met.items()} == {
         element: [thread] for element, (thread, _) in first.items()
@@ -146,7 +146,7 @@ def test_each_thread_runs_its_iterations(form: str) -> None:
 
 
 def values_of(index: Expr, nest: Parallel) -> list[int]:
-    return evaluated(index, nest.extents, nest.vars)
+    return evaluate_index(index, nest.extents, nest.vars)
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])

@@ -11,7 +11,7 @@ from harness import agrees, built
 
 from tilec.driver.build import Observer, Stopped, build, plan
 from tilec.ir import warp
-from tilec.sched.solve import solve
+from tilec.sched.solve import solve_problem
 from tilec.support.options import CompileOptions, Strategy
 from tilec.support.source import SourceFile
 
@@ -47,7 +47,11 @@ def test_consumers_may_change_what_they_are_given() -> None:
     """They tell the proxy that fills the next version of it, and need no further barrier for that."""
     _, made = built(KERNEL, "sm_90a", how=5)
     assert [role.name for role in made.program.roles] == ["consumer", "producer"]
-    loops = [op for op in warp.walk(made.program.roles[0].body) if isinstance(op, warp.Loop) and op.part == "steady"]
+    loops = [
+        op
+        for op in warp.walk_operations(made.program.roles[0].body)
+        if isinstance(op, warp.Loop) and op.part == "steady"
+    ]
     names = [type(op).__name__ for op in loops[0].body]
     assert names.count("ProxyFence") == names.count("BarSync") == 1
 
@@ -67,4 +71,4 @@ def test_versions_make_the_interval_smaller(target: str, name: str) -> None:
     problem, schedule = planned.loop.problem, planned.solution.schedule
     one = tuple(replace(ring, max_depth=1) if "B_s" in ring.name else ring for ring in problem.rings)
     assert schedule.status == "optimal"
-    assert schedule.ii < solve(replace(problem, rings=one)).schedule.ii
+    assert schedule.ii < solve_problem(replace(problem, rings=one)).schedule.ii

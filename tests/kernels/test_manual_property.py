@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, note, seed, settings, strategies as s
 from pipelines import Loop, loops
 from scheduled import PIPELINE, by_hand, compiled, differences, tile_ir, with_lists
 
-from tilec.ir.tile import For, walk
-from tilec.passes.analysis.scalar_definitions import scheduled
+from tilec.ir.tile import For, walk_statements
+from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import Strategy
 
@@ -34,7 +34,9 @@ def statements(loop: Loop) -> int:
     """How many statements of the pipeline take an entry."""
     line = next(at for at, text in enumerate(loop.text.splitlines(), 1) if PIPELINE in text)
     body = tile_ir(loop, folded=False).body
-    return len(scheduled(next(s for s in walk(body) if isinstance(s, For) and s.span.line == line)))
+    return len(
+        find_scheduled_statements(next(s for s in walk_statements(body) if isinstance(s, For) and s.span.line == line))
+    )
 
 
 @st.composite

@@ -70,7 +70,9 @@ def consumer(built: Build) -> warp.Role:
 
 
 def split_loop(built: Build) -> warp.Loop:
-    (loop,) = (op for op in warp.walk(consumer(built).body) if isinstance(op, warp.Loop) and op.part == "steady")
+    (loop,) = (
+        op for op in warp.walk_operations(consumer(built).body) if isinstance(op, warp.Loop) and op.part == "steady"
+    )
     return loop
 
 
@@ -88,7 +90,7 @@ def test_two_loops_in_the_same_rings() -> None:
     ]
     assert rings[0] == rings[1] and rings[0]
     producer = next(role for role in built.program.roles if role.name == "producer")
-    assert not any(op.phases for op in warp.walk(producer.body) if isinstance(op, warp.Loop))
+    assert not any(op.phases for op in warp.walk_operations(producer.body) if isinstance(op, warp.Loop))
 
 
 def test_a_window_has_three() -> None:

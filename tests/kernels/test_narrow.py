@@ -9,8 +9,8 @@ from harness import HERE
 
 from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build
-from tilec.ir.elements import values_of
-from tilec.ir.types import BY_NAME, FLOAT4_E2M1, FLOAT8_E8M0, DType
+from tilec.ir.elements import decode_values
+from tilec.ir.types import FLOAT4_E2M1, FLOAT8_E8M0, TYPES_BY_NAME, DType
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -63,7 +63,7 @@ def converted(source: str, target: str, values: np.ndarray) -> np.ndarray:
     arguments = emulate.random_arguments(built.kernel, built.manifest, 0)
     arguments.tensors["A"][...] = values
     emulate.run(built, arguments)
-    return values_of(arguments.tensors["B"], BY_NAME[target]).astype(np.float64)
+    return decode_values(arguments.tensors["B"], TYPES_BY_NAME[target]).astype(np.float64)
 
 
 @pytest.mark.parametrize("target", ["float16", "bfloat16", "float32", "float64"])
@@ -108,11 +108,11 @@ def test_rounding_to_powers() -> None:
 @pytest.mark.parametrize("dtype", [FLOAT4_E2M1, FLOAT8_E8M0])
 def test_the_references_round_alike(dtype: DType) -> None:
     """Compile-time constants, and numpy's stand-in."""
-    from tilec.ir.elements import rounded
+    from tilec.ir.elements import round_values
     from tilec.ir.expr import round_to
 
     values = np.concatenate((np.random.default_rng(0).normal(0, 3, 500), [0.0, 0.25, 0.75, 5.0, 100.0, np.inf]))
-    for value, other in zip(values, rounded(values.astype(np.float32), dtype), strict=True):
+    for value, other in zip(values, round_values(values.astype(np.float32), dtype), strict=True):
         assert round_to(float(np.float32(value)), dtype) == other
 
 

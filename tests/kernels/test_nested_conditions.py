@@ -12,8 +12,8 @@ import pytest
 from harness import HERE, agrees, built
 from numpy.typing import NDArray
 
-from tilec.codegen.steps import Assignment, Definition, Step, steps
-from tilec.codegen.verify_steps import step_violations
+from tilec.codegen.steps import Assignment, Definition, Step, list_steps
+from tilec.codegen.verify_steps import find_step_violations
 from tilec.driver import emulate
 from tilec.ir import tile
 
@@ -53,18 +53,18 @@ def test_each_condition_is_tested(target: str, opt_level: int) -> None:
 @pytest.fixture(scope="module")
 def nests() -> list[tile.Parallel]:
     _, made = built(KERNEL, "sm_80")
-    return [s for s in tile.walk(made.kernel.body) if isinstance(s, tile.Parallel)]
+    return [s for s in tile.walk_statements(made.kernel.body) if isinstance(s, tile.Parallel)]
 
 
 def test_steps_of_a_nest_verify(nests: list[tile.Parallel]) -> None:
     assert len(nests) > 5
     for nest in nests:
-        assert list(step_violations(nest, steps(nest))) == []
+        assert list(find_step_violations(nest, list_steps(nest))) == []
 
 
 def with_faults(nest: tile.Parallel) -> Iterator[list[Step]]:
     """Yield the nest's steps with one fault each: a step or a condition is lost, or two values have one name."""
-    found = steps(nest)
+    found = list_steps(nest)
     kept = [s.var for s in found if isinstance(s, Definition)]
     for n, step in enumerate(found):
         yield found[:n] + found[n + 1 :]
@@ -80,4 +80,4 @@ def with_faults(nest: tile.Parallel) -> Iterator[list[Step]]:
 def test_a_fault_in_the_steps_is_found(nests: list[tile.Parallel]) -> None:
     planted = [(nest, wrong) for nest in nests for wrong in with_faults(nest)]
     assert len(planted) > 40
-    assert all(any(step_violations(nest, wrong)) for nest, wrong in planted)
+    assert all(any(find_step_violations(nest, wrong)) for nest, wrong in planted)

@@ -41,7 +41,7 @@ def test_one_thread_begins_the_copies(strategy: Strategy) -> None:
     made = gemm(strategy, 8)
     (role,) = made.program.roles
     (loop,) = (op for op in role.body if isinstance(op, warp.Loop))
-    kinds = {type(op) for op in warp.walk(loop.body)}
+    kinds = {type(op) for op in warp.walk_operations(loop.body)}
     assert {warp.TmaLoad, warp.RingAcquire, warp.RingWait, warp.RingRelease, warp.Wgmma} <= kinds
     assert not kinds & {warp.CpAsync, warp.BarSync}
     assert "cp.async.bulk.tensor.2d.shared" in made.ptx and not re.search(r"cp\.async\.c[ag]", made.ptx)
@@ -53,8 +53,8 @@ def test_a_product_stays_in_flight() -> None:
     """The version of the product before is given back while this one runs, as in a role of its own."""
     made = gemm("unspecialize", 16, block_N=128, N=128, block_K=64, K=1024, num_stages=4)
     (role,) = made.program.roles
-    loop = next(op for op in warp.walk(role.body) if isinstance(op, warp.Loop))
-    waits = [op.pending for op in warp.walk(loop.body) if isinstance(op, warp.WgmmaWait)]
+    loop = next(op for op in warp.walk_operations(role.body) if isinstance(op, warp.Loop))
+    waits = [op.pending for op in warp.walk_operations(loop.body) if isinstance(op, warp.WgmmaWait)]
     assert waits == [1]
 
 

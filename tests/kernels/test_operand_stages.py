@@ -54,7 +54,7 @@ def _stored(values: np.ndarray, dtype: str) -> np.ndarray:
 
 def steady(build: Build) -> warp.Loop:
     body = next(role.body for role in build.program.roles if role.name in ("consumer", "all"))
-    (loop,) = (op for op in warp.walk(body) if isinstance(op, warp.Loop) and op.part == "steady")
+    (loop,) = (op for op in warp.walk_operations(body) if isinstance(op, warp.Loop) and op.part == "steady")
     return loop
 
 
@@ -91,7 +91,7 @@ def test_a_product_runs_while_the_first_fragment_of_the_next_iteration_is_loaded
 
 def test_without_stages_each_product_is_waited_for() -> None:
     body = steady(made(a_stages=1)).body
-    assert {op.pending for op in warp.walk(body) if isinstance(op, warp.WgmmaWait)} == {0}
+    assert {op.pending for op in warp.walk_operations(body) if isinstance(op, warp.WgmmaWait)} == {0}
 
 
 @cache

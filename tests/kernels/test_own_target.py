@@ -14,8 +14,8 @@ from tilec.driver.build import Observer, build_all
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions
 from tilec.support.resources import target_names, target_text
-from tilec.target.features import EVERYWHERE
-from tilec.target.table import load
+from tilec.target.features import UNIVERSAL_FEATURES
+from tilec.target.table import load_target
 
 KIB = 1024
 
@@ -105,8 +105,8 @@ def test_the_command_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
 REMOVED = [
     (name, feature)
     for name in target_names()
-    for feature in load(name).features
-    if feature not in EVERYWHERE and name not in ("sm_103a", "sm_110a")
+    for feature in load_target(name).features
+    if feature not in UNIVERSAL_FEATURES and name not in ("sm_103a", "sm_110a")
 ]
 
 

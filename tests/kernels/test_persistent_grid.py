@@ -85,10 +85,10 @@ def test_stores_go_by_tma_and_wait_when_the_tile_is_needed_again() -> None:
     """Blocks of a grid have no order, so the tensor that each of them writes a part of needs none."""
     _, made = built(KERNEL, "sm_90a")
     consumer, producer = made.program.roles
-    stores = [op for op in warp.walk(consumer.body) if isinstance(op, warp.TmaStore)]
-    waits = [op for op in warp.walk(consumer.body) if isinstance(op, warp.BulkWait)]
+    stores = [op for op in warp.walk_operations(consumer.body) if isinstance(op, warp.TmaStore)]
+    waits = [op for op in warp.walk_operations(consumer.body) if isinstance(op, warp.BulkWait)]
     assert stores and waits
-    assert not any(isinstance(op, warp.BarSync) for op in warp.walk(producer.body))
+    assert not any(isinstance(op, warp.BarSync) for op in warp.walk_operations(producer.body))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tilec.driver.emulate import Arguments
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
 from tilec.ir.verify import verify_tile
-from tilec.ir.warp import BarrierWait, walk
+from tilec.ir.warp import BarrierWait, walk_operations
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -105,7 +105,7 @@ def test_an_answer_is_used_for_the_stage_that_it_is_about() -> None:
 
 
 def waits_for(made: Build, barrier: str) -> list[BarrierWait]:
-    every = (op for role in made.program.roles for op in walk(role.body))
+    every = (op for role in made.program.roles for op in walk_operations(role.body))
     return [op for op in every if isinstance(op, BarrierWait) and op.barrier.name == barrier]
 
 

@@ -10,8 +10,8 @@ from test_scalar_names import TARGETS, compiled
 
 from tilec.driver import emulate
 from tilec.driver.build import Build
-from tilec.ir.elements import strided_copy
-from tilec.ir.manifest import TensorMapParam, from_json, summary, to_json
+from tilec.ir.elements import copy_with_strides
+from tilec.ir.manifest import TensorMapParam, from_json, summarise_manifest, to_json
 from tilec.support.diagnostics import CompileError
 
 Arrays = dict[str, Any]
@@ -56,7 +56,7 @@ def test_rows_apart(step: int, target: str) -> None:
     strides = None if step == 48 else (step, 1)
     assert made.manifest.tensor("A").strides == strides and made.manifest.tensor("B").strides == (96, 1)
     assert from_json(to_json(made.manifest)) == made.manifest
-    assert "with strides 96, 1" in summary(made.manifest)
+    assert "with strides 96, 1" in summarise_manifest(made.manifest)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -71,7 +71,7 @@ def k(A: T.StridedTensor((m, 3, 40), (s, 64, 1), "float32"), B: T.Tensor((m, 3, 
             B[bx, i, j] = 2 * A[bx, i, j]
 """
     made = compiled(text, target)
-    assert made.manifest.made_of() == ("m", "s")
+    assert made.manifest.size_scalars() == ("m", "s")
     for step in (200, 256, 193):
         before, after = run(made, {"m": 5, "s": step})
         np.testing.assert_array_equal(after["B"], 2 * before["A"])
@@ -134,11 +134,11 @@ def test_pointers_are_made_into_tensors(target: str) -> None:
 
 def test_elements_apart() -> None:
     array = np.arange(6, dtype=np.int16).reshape(2, 3)
-    made = strided_copy(array, (5, 1))
+    made = copy_with_strides(array, (5, 1))
     np.testing.assert_array_equal(made, array)
     assert made.strides == (10, 2) and isinstance(made.base, np.ndarray) and made.base.nbytes == 16
     with pytest.raises(ValueError, match="lead backwards"):
-        strided_copy(array, (-5, 1))
+        copy_with_strides(array, (-5, 1))
     with pytest.raises(ValueError, match="lie on one another"):
-        strided_copy(array, (2, 1))
-    assert strided_copy(array[:0], (5, 1)).shape == (0, 3)
+        copy_with_strides(array, (2, 1))
+    assert copy_with_strides(array[:0], (5, 1)).shape == (0, 3)

@@ -10,13 +10,13 @@ import pytest
 
 from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build
-from tilec.ir.affine import scale
+from tilec.ir.affine import scale_expr
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
-from tilec.ir.tile import Binary, BinaryOp, Var, integer
+from tilec.ir.tile import Binary, BinaryOp, Var, int32_const
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.analysis.fold_constants import compute_expr
-from tilec.passes.analysis.gathers import is_even
+from tilec.passes.analysis.gathers import is_constant_per_run
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -127,11 +127,11 @@ def test_a_condition_is_even_on_runs_or_not(op: BinaryOp, sign: int) -> None:
     found = 0
     x = Var("x")
     for offset, run, factor in product(range(-9, 10), (2, 4, 8), (1, 2, 4)):
-        moved = x if sign == 1 else Binary("sub", integer(0), x, INT32)
-        condition = Binary(op, Binary("add", moved, integer(offset), INT32), integer(0), BOOL)
+        moved = x if sign == 1 else Binary("sub", int32_const(0), x, INT32)
+        condition = Binary(op, Binary("add", moved, int32_const(offset), INT32), int32_const(0), BOOL)
         if factor > 1:
-            condition = Binary(op, Binary("add", moved, scale(Var("k"), factor), INT32), integer(offset), BOOL)
-        said = is_even(condition, x, run)
+            condition = Binary(op, Binary("add", moved, scale_expr(Var("k"), factor), INT32), int32_const(offset), BOOL)
+        said = is_constant_per_run(condition, x, run)
         runs = [
             {compute_expr(condition, {x: first + n, Var("k"): k}) for n in range(run)}
             for first in range(0, 48, run)

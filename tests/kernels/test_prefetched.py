@@ -39,7 +39,7 @@ def test_equals_the_reference(epilogue: str, n: int, adversary: int | None) -> N
     made = check(built(KERNEL, "sm_90a", epilogue=epilogue, N=n)[1], adversary)
     row = ring(made, "row")
     assert row is not None and row.depth == 2
-    consumer, producer = (list(warp.walk(role.body)) for role in made.program.roles)
+    consumer, producer = (list(warp.walk_operations(role.body)) for role in made.program.roles)
     assert not any(isinstance(op, warp.BarSync | warp.CpAsync) for op in consumer)
     assert sum(isinstance(op, warp.TmaLoad) and op.destination.name == "row" for op in producer) == 1
     released = [at for at, op in enumerate(consumer) if isinstance(op, warp.RingRelease) and op.cursor.ring == "row"]
@@ -59,7 +59,7 @@ def test_equals_the_reference(epilogue: str, n: int, adversary: int | None) -> N
 def test_samples_finish_without_meeting(name: str, tile: str) -> None:
     made = check(built(SAMPLES / f"{name}.tl", "sm_90a", **SMALL)[1], 1)
     assert ring(made, tile) is not None
-    consumer = list(warp.walk(made.program.roles[0].body))
+    consumer = list(warp.walk_operations(made.program.roles[0].body))
     assert not any(isinstance(op, warp.BarSync) for op in consumer)
     assert any(isinstance(op, warp.WarpgroupSync) for op in consumer)
 
@@ -74,7 +74,11 @@ def test_queries_of_attention(causal: bool, adversary: int | None) -> None:
     assert ring(made, "Q_shared") is not None
     assert "cp.async.ca" not in made.ptx and "cp.async.cg" not in made.ptx
     for role in made.program.roles:
-        waits = [op for op in warp.walk(role.body) if isinstance(op, warp.RingWait) and op.cursor.ring == "Q_shared"]
+        waits = [
+            op
+            for op in warp.walk_operations(role.body)
+            if isinstance(op, warp.RingWait) and op.cursor.ring == "Q_shared"
+        ]
         assert len(waits) == (role.name != "producer")
 
 

@@ -14,7 +14,7 @@ from tilec.driver import build as driver, emulate
 from tilec.driver.build import Build, Observer, Plan
 from tilec.driver.emulate import Arguments
 from tilec.emu import launch
-from tilec.ir.tile import TileOp, walk
+from tilec.ir.tile import TileOp, walk_statements
 from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.sched.decision import Decision
 from tilec.support.options import CompileOptions, Value
@@ -45,7 +45,9 @@ def decided(plan: Plan) -> list[Decision]:
 
 
 def ahead(plan: Plan) -> list[TileOp]:
-    return [s for s in walk(plan.assignment.kernel.body) if isinstance(s, TileOp) and is_fragment_prefetch(s)]
+    return [
+        s for s in walk_statements(plan.assignment.kernel.body) if isinstance(s, TileOp) and is_fragment_prefetch(s)
+    ]
 
 
 # ---- that they are right ---------------------------------------------------------------------------------------------

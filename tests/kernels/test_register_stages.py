@@ -97,7 +97,7 @@ def test_the_next_iteration_is_waited_for_before_the_last_step_of_this_one(targe
     the last product of this one."""
     program = made(target).program
     body = next(r.body for r in program.roles if r.name == role)
-    (loop,) = (op for op in warp.walk(body) if isinstance(op, warp.Loop) and op.part == "steady")
+    (loop,) = (op for op in warp.walk_operations(body) if isinstance(op, warp.Loop) and op.part == "steady")
     kinds = (warp.LoadMatrix, warp.Mma, warp.RingWait, warp.BarSync)
     ops = [op for op in loop.body if isinstance(op, kinds)]
     assert [type(op).__name__ for op in ops] == [

@@ -49,7 +49,7 @@ def written(folder: Path, tensor: str, row: str) -> Path:
 
 
 def by_tma(made: Build) -> set[str]:
-    operations = (op for role in made.program.roles for op in warp.walk(role.body))
+    operations = (op for role in made.program.roles for op in warp.walk_operations(role.body))
     return {op.destination.name for op in operations if isinstance(op, warp.TmaLoad)}
 
 

@@ -11,7 +11,7 @@ from harness import HERE, built
 from tilec.cli import main
 from tilec.driver import emulate
 from tilec.driver.build import Observer, build_all
-from tilec.ir.manifest import extract
+from tilec.ir.manifest import extract_from_cubin
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions, Value
 
@@ -24,7 +24,7 @@ def test_one_cubin(target: str) -> None:
     options = CompileOptions(target=target, defines=(("M", 64), ("by", 3)))
     made = build_all(read_source(str(SEVERAL)), options, Observer())
     assert [m.entry for m in made.manifests] == list(DEFINES)
-    assert sorted(m.entry for m in extract(made.cubin)) == sorted(DEFINES)
+    assert sorted(m.entry for m in extract_from_cubin(made.cubin)) == sorted(DEFINES)
     assert {m.entry: m.outputs for m in made.manifests if m.outputs} == {
         "product": ("C",), "increment": ("B",), "negate": ("B",),
     }  # fmt: skip
@@ -49,7 +49,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["check", str(SEVERAL), "-D", "M=64"]) == 0
     again = str(tmp_path / "one.cubin")
     assert main([str(SEVERAL), "-D", "M=64", "--entry", "negate", "-o", again]) == 0
-    assert [m.entry for m in extract(Path(again).read_bytes())] == ["negate"]
+    assert [m.entry for m in extract_from_cubin(Path(again).read_bytes())] == ["negate"]
 
 
 def test_an_imported_file_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

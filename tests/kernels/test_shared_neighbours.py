@@ -8,7 +8,7 @@ from tilec.driver import build as driver, emulate, simulate
 from tilec.simulate import counters
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
-from tilec.target.table import load
+from tilec.target.table import load_target
 
 KERNEL = """
 import tilelang.language as T
@@ -37,7 +37,9 @@ def conflicts(index: str, dtype: str, target: str) -> tuple[float, str]:
     emulate.reference(build.kernel, expected)
     for r in emulate.compare(build.kernel, build.manifest, found, expected):
         assert r.matches, f"{r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"
-    values = {each.name: each.value for each in counters.counters(simulate.of_build(build, load(target)))}
+    values = {
+        each.name: each.value for each in counters.compute_counters(simulate.of_build(build, load_target(target)))
+    }
     return values[CONFLICTS], build.ptx
 
 

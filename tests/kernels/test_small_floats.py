@@ -14,8 +14,8 @@ from harness import HERE, agrees
 
 from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build
-from tilec.ir.elements import stored, values_of
-from tilec.ir.types import BFLOAT16, BY_NAME
+from tilec.ir.elements import decode_values, encode_values
+from tilec.ir.types import BFLOAT16, TYPES_BY_NAME
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -90,7 +90,7 @@ def of_codes(dtype: str) -> Array:
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_from_all_codes(dtype: str, wide: str, machine: str) -> None:
     codes = np.tile(np.arange(256, dtype=np.uint8), 4)
-    found = values_of(converted(dtype, wide, machine, codes), BY_NAME[wide])[:256].astype(np.float64)
+    found = decode_values(converted(dtype, wide, machine, codes), TYPES_BY_NAME[wide])[:256].astype(np.float64)
     expected = of_codes(dtype)
     np.testing.assert_array_equal(found, expected)
     numbered = ~np.isnan(expected)
@@ -103,7 +103,7 @@ def test_from_all_codes(dtype: str, wide: str, machine: str) -> None:
 def test_from_all_halves(dtype: str, wide: str, machine: str) -> None:
     bits = np.arange(65536).astype(np.uint16)
     halves = bits if wide == "bfloat16" else bits.view(np.float16)
-    values = values_of(halves, BFLOAT16) if wide == "bfloat16" else halves
+    values = decode_values(halves, BFLOAT16) if wide == "bfloat16" else halves
     np.testing.assert_array_equal(converted(wide, dtype, machine, halves), nearest(values.astype(np.float64), dtype))
 
 
@@ -131,8 +131,8 @@ def test_one_at_a_time(dtype: str, machine: str) -> None:
         built = made(source, target, machine, (512, 3), 4, ROWS)
         arguments = emulate.random_arguments(built.kernel, built.manifest, 7)
         emulate.run(built, arguments)
-        values = values_of(arguments.tensors["A"], BY_NAME[source])
-        np.testing.assert_array_equal(arguments.tensors["B"], stored(values, BY_NAME[target]))
+        values = decode_values(arguments.tensors["A"], TYPES_BY_NAME[source])
+        np.testing.assert_array_equal(arguments.tensors["B"], encode_values(values, TYPES_BY_NAME[target]))
 
 
 @pytest.mark.parametrize("dtype", FORMATS)

@@ -10,7 +10,7 @@ from test_pipeline_objects import caught, mutants_of
 
 from tilec.driver import emulate
 from tilec.driver.build import Build
-from tilec.ir.warp import Arrive, WgmmaWait, walk
+from tilec.ir.warp import Arrive, WgmmaWait, walk_operations
 
 KERNELS = HERE / "stage_hand_over.tl"
 TARGETS = ("sm_80", "sm_90a", "sm_100a")
@@ -30,8 +30,8 @@ def test_equals_the_reference_on_a_hostile_machine(target: str, name: str) -> No
 
 
 def waits_and_releases(made: Build) -> list[str]:
-    (role,) = (r for r in made.program.roles if any(isinstance(op, WgmmaWait) for op in walk(r.body)))
-    every = [op for op in walk(role.body) if isinstance(op, WgmmaWait | Arrive)]
+    (role,) = (r for r in made.program.roles if any(isinstance(op, WgmmaWait) for op in walk_operations(r.body)))
+    every = [op for op in walk_operations(role.body) if isinstance(op, WgmmaWait | Arrive)]
     return [f"wait {op.pending}" if isinstance(op, WgmmaWait) else "release" for op in every]
 
 

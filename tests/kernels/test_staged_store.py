@@ -42,7 +42,7 @@ def planned(path: Path, **defines: Value) -> Plan:
 
 
 def consumer(made: Build) -> list[warp.Operation]:
-    return list(warp.walk(made.program.roles[0].body))
+    return list(warp.walk_operations(made.program.roles[0].body))
 
 
 FORMS: list[dict[str, Value]] = [

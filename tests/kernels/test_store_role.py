@@ -121,7 +121,7 @@ def test_copies_of_what_is_loaded_and_of_what_is_computed_may_share_the_role() -
     no time to store: what they compute with they wait for."""
     _, made = built(HERE / "streaming_forms.tl", "sm_90a", passed_on=True, trips=9)
     record = loop_record(made)
-    operations = {role.name: {type(op) for op in warp.walk(role.body)} for role in made.program.roles}
+    operations = {role.name: {type(op) for op in warp.walk_operations(role.body)} for role in made.program.roles}
     assert [operations[name] >= {warp.TmaStore} for name in ("consumer", "producer", "store")] == [False, False, True]
     assert record["roles"] == [None, 0, 1, None, 1]
     assert warp.RingFill in operations["consumer"]
@@ -250,7 +250,7 @@ def test_it_takes_no_threads() -> None:
     assert not any(role.registers for made in (chosen, kept) for role in made.program.roles)
     consumer, producer, store = chosen.program.roles
     assert [(r.first_warp, r.warps, r.single_thread) for r in (producer, store)] == [(4, 1, True), (5, 3, True)]
-    assert not any(isinstance(op, warp.BarSync) for op in warp.walk(consumer.body))
+    assert not any(isinstance(op, warp.BarSync) for op in warp.walk_operations(consumer.body))
 
 
 def test_the_ring_between_them() -> None:

@@ -11,7 +11,7 @@ from scheduled import Moves, compiled
 
 from tilec.driver import build as driver, emulate
 from tilec.emu import launch
-from tilec.ir.manifest import in_module
+from tilec.ir.manifest import manifests_in_module
 from tilec.ptx.parse import parse_module
 from tilec.support.options import CompileOptions, Value
 from tilec.support.source import SourceFile
@@ -49,7 +49,7 @@ def test_any_division_and_any_schedule(form: dict[str, Value]) -> None:
 
 
 def right(ptx: str, form: dict[str, Value], trips: int, adversary: int | None) -> bool:
-    (manifest,) = in_module(parse_module(ptx))
+    (manifest,) = manifests_in_module(parse_module(ptx))
     rounds, rows = int(form.get("rounds", 1)), int(form.get("M", 64))
     generator = np.random.default_rng(trips)
     x, w = (generator.integers(-3, 4, (n, 64)).astype(np.float16) for n in (rows * trips, 64))

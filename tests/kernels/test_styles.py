@@ -149,7 +149,7 @@ def test_the_command_line_counts_before_the_file() -> None:
 def test_eager_sizes_learnt_at_launch() -> None:
     _, made = built(HERE / "files" / "eager_sizes.tl", "sm_80", N=32, block=32)
     assert [p.name for p in made.kernel.params] == ["A", "out", "alpha", "flags", "m"]
-    assert made.manifest.made_of() == ("m",)
+    assert made.manifest.size_scalars() == ("m",)
     assert made.manifest.outputs == ()
     for flag in (0, 1):
         found = emulate.random_arguments(made.kernel, made.manifest, 0, {"m": 70})

@@ -12,7 +12,7 @@ from test_attention_shapes import computed
 
 from tilec.driver.build import Build, Observer, build
 from tilec.sched import cache
-from tilec.sched.levels import Levels
+from tilec.sched.levels import LevelSettler
 from tilec.support.options import CompileOptions, Value
 from tilec.support.source import SourceFile
 
@@ -64,12 +64,12 @@ def test_what_is_chosen_is_settled_and_nothing_else(monkeypatch: pytest.MonkeyPa
     its schedule is the one that is found where nothing is to be chosen."""
     settled = []
 
-    def run(levels: Levels) -> tuple[int, ...]:
+    def run(levels: LevelSettler) -> tuple[int, ...]:
         settled.append(levels.problem.name)
         return levels_run(levels)
 
-    levels_run = Levels.run
-    monkeypatch.setattr(Levels, "run", run)
+    levels_run = LevelSettler.run
+    monkeypatch.setattr(LevelSettler, "run", run)
     monkeypatch.setattr(cache, "solve_cached", lambda problem, solver, budget, **_: solver(problem, 1.0, budget))
     chosen = made(ROWS)
     assert decision(chosen)[0] != "none" and len(settled) == 1

@@ -21,7 +21,9 @@ trip_counts = pytest.mark.parametrize("trips", [0, 1, 2, 3, 4], ids=lambda trips
 
 def steady(program: warp.Program, role: int = 0) -> list[str]:
     """The kinds of operations in the steady state of a role's only pipeline."""
-    loops = [op for op in warp.walk(program.roles[role].body) if isinstance(op, warp.Loop) and op.part == "steady"]
+    loops = [
+        op for op in warp.walk_operations(program.roles[role].body) if isinstance(op, warp.Loop) and op.part == "steady"
+    ]
     (loop,) = loops
     return [type(op).__name__ for op in loop.body if not isinstance(op, warp.Advance | warp.Await)]
 
@@ -104,7 +106,7 @@ def test_copies_that_the_iteration_before_begins(
     [(3, 3, False), (1, 2, False), (2, 0, False), (2, 1, False), (3, 3, True), (1, 2, True), (2, 1, True)],
 )
 def test_nested_pipelines(target: str, strategy: Strategy, outer: int, inner: int, listed: bool) -> None:
-    agrees(HERE / "nested_explicit.tl", target, strategy, strict=False, outer=outer, inner=inner, listed=listed)
+    agrees(HERE / "nested_explicit.tl", target, strategy, strict=False, outer=outer, inner=inner, read_names=listed)
 
 
 def test_a_wait_stands_where_it_is_written_and_leaves_later_iterations_in_flight() -> None:
@@ -114,7 +116,7 @@ def test_a_wait_stands_where_it_is_written_and_leaves_later_iterations_in_flight
     assert steady(made.program) == ["BarSync", *copies, "CpAsyncWait", "BarSync", "Mma", "Mma"]
     (wait,) = {
         op.pending
-        for loop in warp.walk(made.program.roles[0].body)
+        for loop in warp.walk_operations(made.program.roles[0].body)
         if isinstance(loop, warp.Loop)
         for op in loop.body
         if isinstance(op, warp.CpAsyncWait)
@@ -124,29 +126,31 @@ def test_a_wait_stands_where_it_is_written_and_leaves_later_iterations_in_flight
 
 def test_a_wait_leaves_as_many_groups_in_flight_as_it_says() -> None:
     _, made = built(HERE / "carried_copy.tl", "sm_80", stages=0, two=True)
-    waits = [op for op in warp.walk(made.program.roles[0].body) if isinstance(op, warp.CpAsyncWait)]
+    waits = [op for op in warp.walk_operations(made.program.roles[0].body) if isinstance(op, warp.CpAsyncWait)]
     assert [(op.span.line, op.pending) for op in waits] == [(17, 1), (22, 1), (34, 0)]
 
 
 def test_a_barrier_that_is_written_is_not_there_twice() -> None:
     """Those that are derived, where a person has written none, stand in the same places."""
     _, made = built(HERE / "carried_copy.tl", "sm_80", stages=0, two=True)
-    barriers = [op.span.line for op in warp.walk(made.program.roles[0].body) if isinstance(op, warp.BarSync)]
+    barriers = [op.span.line for op in warp.walk_operations(made.program.roles[0].body) if isinstance(op, warp.BarSync)]
     assert barriers == [18, 20, 23, 25]
 
 
 def test_what_feeds_an_explicit_wait_may_come_by_tma() -> None:
     _, made = built(HERE / "explicit.tl", "sm_90a")
     consumer, producer = made.program.roles
-    assert sum(isinstance(op, warp.TmaLoad) for op in warp.walk(producer.body)) >= 2
+    assert sum(isinstance(op, warp.TmaLoad) for op in warp.walk_operations(producer.body)) >= 2
     kinds = steady(made.program)
     assert kinds.index("RingWait") < kinds.index("ProxyFence") < kinds.index("BarSync") < kinds.index("Wgmma")
-    assert {op.id for op in warp.walk(consumer.body) if isinstance(op, warp.BarSync)} == {1}
+    assert {op.id for op in warp.walk_operations(consumer.body) if isinstance(op, warp.BarSync)} == {1}
 
 
 def test_a_fence_is_nothing_without_an_asynchronous_proxy() -> None:
     fences = {
-        target: sum(isinstance(op, warp.ProxyFence) for role in made.program.roles for op in warp.walk(role.body))
+        target: sum(
+            isinstance(op, warp.ProxyFence) for role in made.program.roles for op in warp.walk_operations(role.body)
+        )
         for target in ("sm_80", "sm_90a")
         for _, made in [built(HERE / "explicit.tl", target)]
     }

@@ -13,8 +13,8 @@ from scheduled import Moves, compiled, differences, moves, tile_ir
 from test_pipeline_property import holds
 
 from tilec.ir.tile import For, If, Kernel, SchedulingHints, Stmt, While
-from tilec.passes.analysis.scalar_definitions import scheduled
-from tilec.passes.analysis.usage import writes
+from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
+from tilec.passes.analysis.usage import find_writes
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import Strategy
 
@@ -91,10 +91,10 @@ def waiting(kernel: Kernel, data: st.DataObject) -> Kernel:
     def with_waits(stmt: Stmt) -> Stmt:
         match stmt:
             case For(kind="pipelined"):
-                statements = scheduled(stmt)
+                statements = find_scheduled_statements(stmt)
                 lists = []
                 for number in range(len(statements)):
-                    able = [i for i in range(number) if writes(statements[i])]
+                    able = [i for i in range(number) if find_writes(statements[i])]
                     lists.append(tuple(data.draw(st.lists(st.sampled_from(able), unique=True))) if able else ())
                 note(f"sync={lists}")
                 places = tuple(range(len(statements)))

@@ -7,7 +7,7 @@ from harness import HERE, SAMPLES, agrees, built
 
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import Value
-from tilec.target.table import load
+from tilec.target.table import load_target
 
 SMALL = ["sm_86", "sm_89"]
 """Machines with 99 KiB of shared memory for a block."""
@@ -25,7 +25,7 @@ def test_a_kernel(name: str, target: str) -> None:
     # A tile of attention spills registers on every machine whose products are mma.sync: that is said, and right.
     made = agrees(SAMPLES / f"{name}.tl", target, strict=name != "flash_attention", **KERNELS[name])
     assert f".target {target}\n" in made.ptx
-    assert made.manifest.dynamic_smem <= load(target).limit("smem_bytes_per_cta")
+    assert made.manifest.dynamic_smem <= load_target(target).limit("smem_bytes_per_cta")
 
 
 @pytest.mark.parametrize(

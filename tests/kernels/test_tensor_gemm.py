@@ -144,9 +144,9 @@ def test_one_thread_asks_and_the_tensor_cores_answer() -> None:
     consumer, producer, mma = made.program.roles
     assert [r.name for r in made.program.roles] == ["consumer", "producer", "mma"]
     assert mma.single_thread and mma.first_warp == producer.first_warp + 1
-    releases = [op for op in warp.walk(mma.body) if isinstance(op, warp.RingRelease | warp.RingFill)]
+    releases = [op for op in warp.walk_operations(mma.body) if isinstance(op, warp.RingRelease | warp.RingFill)]
     assert releases and all(op.by_tensor_cores for op in releases)
-    assert not any(isinstance(op, warp.TensorMma) for op in warp.walk(consumer.body))
+    assert not any(isinstance(op, warp.TensorMma) for op in warp.walk_operations(consumer.body))
     assert [(tile.columns, tile.depth) for tile in made.program.tensor] == [(128, 1)]
 
 

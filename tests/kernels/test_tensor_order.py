@@ -32,7 +32,7 @@ def made(store: str, trips: int = 8) -> Build:
 
 
 def by_tma(of: Build) -> bool:
-    return any(isinstance(op, warp.TmaStore) for role in of.program.roles for op in warp.walk(role.body))
+    return any(isinstance(op, warp.TmaStore) for role in of.program.roles for op in warp.walk_operations(role.body))
 
 
 @pytest.mark.parametrize(

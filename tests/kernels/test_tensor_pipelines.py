@@ -12,7 +12,7 @@ from test_explicit_roles import right
 from tilec.driver import emulate
 from tilec.driver.build import Build
 from tilec.driver.emulate import RunOptions
-from tilec.ir.warp import Arrive, TensorArrive, walk
+from tilec.ir.warp import Arrive, TensorArrive, walk_operations
 
 SAMPLE = SAMPLES / "gemm" / "pipeline_objects.tl"
 TARGET = "sm_100a"
@@ -53,7 +53,7 @@ def test_who_arrives() -> None:
     arrivals = {b.name: b.counts for b in program.barriers}
     assert arrivals["inputs_empty"] == (1,) * 3 and arrivals["outputs_full"] == (1, 1)
     assert arrivals["inputs_full"] == (4,) * 3 and arrivals["outputs_empty"] == (8, 8)
-    loading, multiplying, storing = ([*walk(role.body)] for role in program.roles)
+    loading, multiplying, storing = ([*walk_operations(role.body)] for role in program.roles)
     assert not any(isinstance(op, Arrive) for op in multiplying)
     assert [op.barrier.name for op in multiplying if isinstance(op, TensorArrive)] == ["inputs_empty", "outputs_full"]
     assert all(op.by_warps for op in (*loading, *storing) if isinstance(op, Arrive))

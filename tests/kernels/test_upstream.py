@@ -45,16 +45,18 @@ def test_a_manual_schedule_keeps_tma_and_the_producer() -> None:
     _, made = built(HERE / "upstream.tl", "sm_90a", case="manual")
     assert [s.stage for s in made.schedules] == [(0, 0, 2)]
     consumer, producer = made.program.roles
-    assert sum(isinstance(op, warp.TmaLoad) for op in warp.walk(producer.body)) == 2
-    assert not any(isinstance(op, warp.CpAsync) for role in made.program.roles for op in warp.walk(role.body))
-    assert any(isinstance(op, warp.Wgmma) for op in warp.walk(consumer.body))
+    assert sum(isinstance(op, warp.TmaLoad) for op in warp.walk_operations(producer.body)) == 2
+    assert not any(
+        isinstance(op, warp.CpAsync) for role in made.program.roles for op in warp.walk_operations(role.body)
+    )
+    assert any(isinstance(op, warp.Wgmma) for op in warp.walk_operations(consumer.body))
 
 
 def test_an_addition_and_a_maximum_keep_their_order() -> None:
     """Atomics of one kind commute; of two kinds the threads must meet in between, whoever makes them."""
     _, made = built(HERE / "upstream.tl", "sm_80", case="combined")
     (role,) = made.program.roles
-    steady = next(op for op in warp.walk(role.body) if isinstance(op, warp.Loop) and op.part == "steady")
+    steady = next(op for op in warp.walk_operations(role.body) if isinstance(op, warp.Loop) and op.part == "steady")
     kinds = []
     for op in steady.body:
         if isinstance(op, warp.BarSync):

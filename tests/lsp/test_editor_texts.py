@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from lsprotocol import types
 
-from tilec.frontend.syntax.parse import parse_mended
+from tilec.frontend.syntax.parse import parse_repaired
 from tilec.lsp import vocabulary
 from tilec.lsp.documents import Document, Documents, path_of
-from tilec.lsp.hover import hover
-from tilec.lsp.names import Names, resolve
-from tilec.lsp.positions import Units
-from tilec.lsp.server import _concerning
+from tilec.lsp.hover import describe_place
+from tilec.lsp.names import Names, resolve_names
+from tilec.lsp.positions import CodeUnits
+from tilec.lsp.server import _relevant_options
 from tilec.lsp.worker import Answer
 from tilec.support.diagnostics import Diagnostic, Label
 from tilec.support.options import CompileOptions
@@ -28,7 +28,7 @@ LINES = ("ab", "é𝕏c\r", "")
     ("encoding", "units"), [("utf-8", (0, 2, 6, 7)), ("utf-16", (0, 1, 3, 4)), ("utf-32", range(4))]
 )
 def test_places_there_and_back(encoding: str, units: tuple[int, ...]) -> None:
-    counted = Units(encoding)
+    counted = CodeUnits(encoding)
     for column, character in enumerate(units, start=1):
         assert counted.place(types.Position(1, character), LINES) == (2, column)
         found = counted.range(Span(2, column, 2, 4), LINES)
@@ -40,8 +40,8 @@ def test_places_there_and_back(encoding: str, units: tuple[int, ...]) -> None:
 
 
 def names(text: str) -> Names:
-    module, is_whole = parse_mended(SourceFile("a.tl", text))
-    return resolve(module, is_whole)
+    module, is_whole = parse_repaired(SourceFile("a.tl", text))
+    return resolve_names(module, is_whole)
 
 
 def lines_of(text: str, name: str) -> list[list[int]]:
@@ -59,8 +59,8 @@ def test_a_use_means_the_last_value_before_it_and_a_tile_its_allocation() -> Non
     text = "T = 0\ndef f():\n    x = 1\n    x = x + 1\n    v = T.alloc_var('int32')\n    v = x\n    return v\n"
     found = names(text)
     symbols = {symbol.name: symbol for symbol in found.symbols()}
-    assert symbols["x"].defined_for(6, 9).line == 4
-    assert symbols["v"].defined_for(7, 12).line == 5
+    assert symbols["x"].definition_of_use(6, 9).line == 4
+    assert symbols["v"].definition_of_use(7, 12).line == 5
     assert (symbols["v"].kind, symbols["x"].kind, symbols["f"].kind) == ("buffer", "variable", "function")
 
 
@@ -105,15 +105,15 @@ def test_what_can_be_read_of_a_broken_text_has_names(text: str, whole: set[str])
     ],
 )
 def test_the_call_around_a_place(typed: str, name: str, argument: int, keyword: str | None) -> None:
-    found = vocabulary.context(typed, len(typed)).call
+    found = vocabulary.find_context(typed, len(typed)).call
     assert found is not None
     assert (found.name, found.argument, found.keyword) == (name, argument, keyword)
-    assert vocabulary.context("T.copy(a, b) ", 13).call is None
+    assert vocabulary.find_context("T.copy(a, b) ", 13).call is None
 
 
 def test_strings_and_comments_are_no_code() -> None:
     def kind(text: str) -> str:
-        return vocabulary.context(text, len(text)).kind
+        return vocabulary.find_context(text, len(text)).kind
 
     assert [kind(t) for t in ("x = 'a", "x = 'a'", "x = '''a\nb", "# a", "# a\n", 'f("', "f('a', ")] == [
         "string", "code", "string", "comment", "code", "string", "code",
@@ -122,11 +122,11 @@ def test_strings_and_comments_are_no_code() -> None:
 
 def test_the_language_under_another_name() -> None:
     text = "import tilelang.language as tl\n"
-    assert vocabulary.meant("tl.copy", text) == "T.copy"
+    assert vocabulary.canonical_name("tl.copy", text) == "T.copy"
     assert vocabulary.word_at("x = tl.copy(a)", 6) == ("tl", 5)
     assert vocabulary.word_at("x = tl.copy(a)", 9) == ("tl.copy", 5)
-    assert "copy" in dict(vocabulary.members("tl.", text))
-    assert dict(vocabulary.members("np.", text)) == {}
+    assert "copy" in dict(vocabulary.language_members("tl.", text))
+    assert dict(vocabulary.language_members("np.", text)) == {}
 
 
 def test_hover_says_that_nothing_is_scheduled_yet() -> None:
@@ -136,7 +136,7 @@ def test_hover_says_that_nothing_is_scheduled_yet() -> None:
     line = next(n for n, text in enumerate(document.source.lines, start=1) if "T.gemm" in text)
 
     def told() -> str:
-        found = hover(document, documents, line, 16)
+        found = describe_place(document, documents, line, 16)
         assert found is not None
         return found[0]
 
@@ -161,4 +161,4 @@ def test_what_is_no_file_lies_in_no_folder() -> None:
 def test_constants_of_the_command_line_count_where_there_are_such() -> None:
     options = CompileOptions(defines=(("N", 4), ("block_M", 8)))
     document = Document("file:///a.tl", SourceFile("/a.tl", "N = 1\n"))
-    assert _concerning(document, options).defines == (("N", 4),)
+    assert _relevant_options(document, options).defines == (("N", 4),)

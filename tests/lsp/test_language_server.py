@@ -15,8 +15,8 @@ import pytest
 from language_client import ROOT, Editor
 
 from tilec.cli import main
-from tilec.frontend.language import documented
-from tilec.frontend.sema.vocabulary import supported_names
+from tilec.frontend.language import list_documented_names
+from tilec.frontend.sema.vocabulary import list_supported_names
 
 GEMM = (ROOT / "samples" / "gemm.tl").read_text(encoding="utf-8")
 IMPORTING = """\
@@ -239,7 +239,7 @@ def test_completion_knows_the_language_the_call_and_the_file(editor: Editor, ope
 
     opened("typing.tl", GEMM)
     names = after("T.")
-    assert set(names) >= {name.removeprefix("T.") for name in supported_names() if name.startswith("T.")}
+    assert set(names) >= {name.removeprefix("T.") for name in list_supported_names() if name.startswith("T.")}
     assert after("T.GemmWarpPolicy.") == ["Square", "FullRow", "FullCol"]
     assert after("T.gemm(A_shared, B_shared, C_local, tr")[:2] == ["transpose_A=", "transpose_B="]
     assert "transpose_A=" not in after("T.gemm(A_shared, B_shared, C_local, transpose_A=True, ")
@@ -446,9 +446,9 @@ def test_without_an_editor_it_ends_and_leaves_its_process_as_it_was(capfd: pytes
 
 
 def test_every_documented_name_is_one_of_the_language() -> None:
-    missing = [name for name in supported_names() if name not in documented()]
+    missing = [name for name in list_supported_names() if name not in list_documented_names()]
     assert missing == []
-    assert all(entry.meaning for entry in documented().values())
+    assert all(entry.meaning for entry in list_documented_names().values())
 
 
 @pytest.mark.weekly

@@ -15,8 +15,8 @@ from typing import Any
 
 from tilec import __version__
 from tilec.cli.names import COMMANDS
-from tilec.frontend.sema.vocabulary import supported_names
-from tilec.ir.types import BY_NAME
+from tilec.frontend.sema.vocabulary import list_supported_names
+from tilec.ir.types import TYPES_BY_NAME
 from tilec.ops.names import REFUSED
 
 EDITORS = Path(__file__).parents[2] / "editors"
@@ -58,11 +58,11 @@ def test_the_grammar_is_up_to_date() -> None:
 
 
 def test_every_name_has_one_colour() -> None:
-    names = [name for name in supported_names() if name.startswith("T.")]
+    names = [name for name in list_supported_names() if name.startswith("T.")]
     assert [name for name in names if scope(name) is None] == []
     assert {scope(f"T.{name}") for name in REFUSED} == {"invalid.deprecated.refused.tilec"}
-    assert {scope(f"T.{name}") for name in BY_NAME} == {"support.type.dtype.tilec"}
-    assert {scope(f'"{name}"') for name in BY_NAME} == {"support.type.dtype.tilec"}
+    assert {scope(f"T.{name}") for name in TYPES_BY_NAME} == {"support.type.dtype.tilec"}
+    assert {scope(f'"{name}"') for name in TYPES_BY_NAME} == {"support.type.dtype.tilec"}
     assert scope("T.Pipelined") == "keyword.control.loop.tilec"
     assert scope("T.alloc_shared") == "storage.type.allocation.tilec"
     assert scope("T.gemm") == scope("T.exp") == "support.function.operation.tilec"

@@ -13,7 +13,7 @@ import numpy as np
 from tilec.driver import emulate
 from tilec.driver.build import Observer, build, check
 from tilec.emu import Fault
-from tilec.interp.run import run as interpret
+from tilec.interp.run import run_kernel as interpret
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

@@ -18,12 +18,12 @@ from references import SAMPLES, Sample
 
 from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build
-from tilec.ir.elements import numpy_type, stored, values_of
+from tilec.ir.elements import numpy_compute_type, encode_values, decode_values
 from tilec.ir.tile import Buffer
 from tilec.ir.types import DType
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
-from tilec.target.table import load
+from tilec.target.table import load_target
 
 FOLDER = Path(__file__).parents[2] / "samples"
 TARGETS = ("sm_80", "sm_90a", "sm_100a")
@@ -48,7 +48,7 @@ def cases() -> list[Any]:
     found = []
     for target in TARGETS:
         for known in SAMPLES:
-            if known.feature is not None and not load(target).has(known.feature):
+            if known.feature is not None and not load_target(target).has(known.feature):
                 continue
             for more in ({}, *known.also):
                 label = "-".join([known.path, *(f"{k}={v}" for k, v in more.items())])
@@ -97,7 +97,7 @@ def arguments_of(known: Sample, built: Build, seed: int = 1) -> emulate.Argument
     generator = np.random.default_rng(seed + 1)
     for name, make in known.inputs.items():
         given = make(generator, arguments.tensors[name].shape)
-        arguments.tensors[name] = stored(given.astype(numpy_type(dtypes[name])), dtypes[name])
+        arguments.tensors[name] = encode_values(given.astype(numpy_compute_type(dtypes[name])), dtypes[name])
     return arguments
 
 
@@ -109,7 +109,7 @@ def bank_conflicts(known: Sample, built: Build) -> dict[tuple[str, int], float]:
 
 
 def numbers(array: NDArray[Any], dtype: DType) -> NDArray[Any]:
-    values = values_of(array, dtype)
+    values = decode_values(array, dtype)
     return values.astype(np.float64) if dtype.is_float else values.astype(np.int64)
 
 
@@ -167,7 +167,7 @@ def equals_numpy(known: Sample, constants: dict[str, Any], target: str) -> Build
 def test_builds_as_written(name: str, target: str) -> None:
     """With the sizes it has in the file: nothing in local memory, nothing serialised, every schedule proven."""
     feature = next((known.feature for known in SAMPLES if known.path == name), None)
-    if feature is not None and not load(target).has(feature):
+    if feature is not None and not load_target(target).has(feature):
         return
     built = made(name, target, OTHER_SIZES.get((name, target), {}))
     assert warnings(built) == EXPECTED_WARNINGS.get(name, [])

@@ -18,7 +18,7 @@ from test_every_sample import FOLDER, arguments_of, made
 from tilec.driver import emulate
 from tilec.driver.build import Build
 from tilec.emu.memory import Memory
-from tilec.target.table import load
+from tilec.target.table import load_target
 from tilec.passes.cost.model import OccupancyLimits, ctas_per_sm
 
 from sass import Accesses, accesses, disassembled
@@ -85,7 +85,7 @@ def test_accesses_are_wide_and_many(staple: Staple, target: str, tmp_path: Path)
 def bytes_in_flight(built: Build, found: Accesses, target: str) -> float:
     """On a multiprocessor with all the blocks that it can have, or that there are."""
     (entry,) = built.entries
-    program, machine = built.program, load(target)
+    program, machine = built.program, load_target(target)
     most = OccupancyLimits(*(machine.limit(name) for name in RESIDENCE))
     held = ctas_per_sm(program.smem_bytes, entry.registers, program.threads, most)
     blocks = min(held, math.prod(program.grid) / machine.limit("sms"))

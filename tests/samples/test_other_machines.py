@@ -9,7 +9,7 @@ import pytest
 from references import SAMPLES, Sample
 from test_every_sample import EXPECTED_WARNINGS, OTHER_SIZES, equals_numpy, made, warnings
 
-from tilec.target.table import load
+from tilec.target.table import load_target
 
 ALIKE = {"sm_86": "", "sm_87": "sm_80", "sm_89": "", "sm_103a": "sm_100a", "sm_110a": "sm_100a", "sm_120a": ""}
 """These machines, and which one has room for as large tiles. The others have 99 KiB of shared memory for a block."""
@@ -26,7 +26,7 @@ TILES: dict[str, dict[str, Any]] = {
 def cases(known: list[Sample]) -> list[Any]:
     found = []
     for number, sample in enumerate(known):
-        if able := [m for m in ALIKE if sample.feature is None or load(m).has(sample.feature)]:
+        if able := [m for m in ALIKE if sample.feature is None or load_target(m).has(sample.feature)]:
             target = able[number % len(able)]
             found.append(pytest.param(sample, target, id=f"{target}-{sample.path}"))
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tilec.ptx.disassemble import disassembler
+from tilec.ptx.disassemble import find_disassembler
 
 _FUNCTION = re.compile(r"^\s*\.section\s+\.text\.(\w+),")
 _LABEL = re.compile(r"^(\.L_x_\d+):")
@@ -30,7 +30,7 @@ class Said:
 
 
 def said(cubin: bytes, lines: str = "-g") -> list[Said]:
-    program = disassembler()
+    program = find_disassembler()
     assert program is not None, "nvidia-cuda-nvdisasm is one of the packages that tests have"
     with TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"

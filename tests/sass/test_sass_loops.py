@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from tilec.driver.build import Library, Observer, build_all
-from tilec.sass.cubin import Function, functions
+from tilec.sass.cubin import Function, read_functions
 from tilec.sass.instruction import Instruction
-from tilec.sass.issue import Interval, interval, stalls
+from tilec.sass.issue import WarpInterval, measure_loop_interval, sum_stalls
 from tilec.sass.latencies import Latencies
-from tilec.sass.loops import Loop, loop_of, loops
-from tilec.sass.ptx_loops import PtxLoop, loops_of, ptx_loops
+from tilec.sass.loops import Loop, find_loop_of_ptx, find_loops
+from tilec.sass.ptx_loops import PtxLoop, find_ptx_loops, select_kernel_loops
 from tilec.support import files
 from tilec.support.options import CompileOptions
-from tilec.target.table import load
+from tilec.target.table import load_target
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 LDG, STS, FFMA, BAR, HMMA, DEPBAR = 0x981, 0x388, 0x223, 0xB1D, 0x23C, 0x91A
@@ -39,13 +39,13 @@ def branch(at: int, to: int, **fields: int) -> Instruction:
     return made(at, BRA, 5, low=words << 34 & (1 << 64) - 1, high=words >> 30, **fields)
 
 
-def cycles(*body: Instruction, target: str = "sm_80") -> Interval:
-    return interval(Loop("k", body), Latencies(load(target)))
+def cycles(*body: Instruction, target: str = "sm_80") -> WarpInterval:
+    return measure_loop_interval(Loop("k", body), Latencies(load_target(target)))
 
 
 def test_stall_counts_alone() -> None:
     body = (made(0, FFMA, 4), made(1, FFMA, 2), made(2, FFMA, 0))
-    assert stalls(body) == 4 + 2 + 1
+    assert sum_stalls(body) == 4 + 2 + 1
     found = cycles(*body)
     assert (found.issue, found.cycles, found.waits) == (7, 7, ())
 
@@ -86,7 +86,7 @@ def test_copies_are_waited_for_by_their_group() -> None:
     )
     found = cycles(*body)
     assert found.waits[0].producer == body[0] and found.waits[0].earlier == 1
-    barrier = load("sm_80").price("barrier").latency
+    barrier = load_target("sm_80").price("barrier").latency
     # Two iterations: the latency from copy to wait, the wait's own stall count, and the barrier with its own.
     assert 2 * found.cycles == 498 + 4 + barrier + 6
 
@@ -108,7 +108,7 @@ def test_loops_are_found_by_the_branch_back() -> None:
         branch(5, 3),  # the end of a slow path, put out of the way
         branch(6, 6),  # where code ends
     )
-    found = loops(Function("k", code))
+    found = find_loops(Function("k", code))
     assert [(loop.first, loop.last, loop.inner) for loop in found] == [(0, 48, 1), (16, 32, 0)]
     assert [one.target for one in code if one.kind == "branch"] == [16, 0, 48, 96]
 
@@ -117,23 +117,25 @@ def test_a_loop_that_the_assembler_unrolled() -> None:
     body = [made(at, (FFMA, LDG)[at % 2], 2, line=10 + at % 2) for at in range(6)]
     code = (*body, branch(6, 0, guarded=1, line=12), made(7, EXIT))
     function = Function("k", code)
-    loop = loop_of(function, loops(function), PtxLoop("k", 9, 12, ()))
+    loop = find_loop_of_ptx(function, find_loops(function), PtxLoop("k", 9, 12, ()))
     assert loop is not None and loop.unrolled == 3
-    found = interval(loop, Latencies(load("sm_80")))
+    found = measure_loop_interval(loop, Latencies(load_target("sm_80")))
     assert found.issue == found.cycles == pytest.approx((6 * 2 + 5) / 3)
     waiting = replace(loop, body=(made(0, LDG, 2, writes=0, line=10), made(1, FFMA, 1, waits=1, line=11), *loop.body))
-    assert interval(waiting, Latencies(load("sm_80"))).waits[0].cycles == pytest.approx((468 - 2) / 3)
+    assert measure_loop_interval(waiting, Latencies(load_target("sm_80"))).waits[0].cycles == pytest.approx(
+        (468 - 2) / 3
+    )
 
 
 def test_a_loop_whose_iterations_follow_each_other() -> None:
     """Five loads, 8 cycles apart; with fewer nobody could tell."""
     body = [made(at, (LDG, FFMA)[at % 2], 4, line=10 + at % 2) for at in range(10)]
     function = Function("k", (made(0, FFMA, line=3), *body))
-    loop = loop_of(function, (), PtxLoop("k", 9, 12, ()))
+    loop = find_loop_of_ptx(function, (), PtxLoop("k", 9, 12, ()))
     assert loop is not None and loop.is_straight and loop.unrolled == 5
-    assert interval(loop, Latencies(load("sm_80"))).cycles == 8
+    assert measure_loop_interval(loop, Latencies(load_target("sm_80"))).cycles == 8
     few = Function("k", tuple(body[:6]))
-    assert loop_of(few, (), PtxLoop("k", 9, 12, ())) is None
+    assert find_loop_of_ptx(few, (), PtxLoop("k", 9, 12, ())) is None
 
 
 PTX = """.file 1 "k.tl", 1, 1
@@ -156,12 +158,12 @@ $L3_loop:
 
 
 def test_loops_of_ptx() -> None:
-    inner, outer = ptx_loops(PTX)
+    inner, outer = find_ptx_loops(PTX)
     assert (inner.entry, inner.first, inner.last, inner.lines) == ("k", 11, 15, ((1, 8), (1, 7)))
     assert (outer.first, outer.last) == (6, 16)
-    assert loops_of((inner, outer), "k", 1, 7, 8) == (inner,)
-    assert loops_of((inner, outer), "k", 1, 4, 9) == (outer,)
-    assert loops_of((inner, outer), "another", 1, 7, 8) == ()
+    assert select_kernel_loops((inner, outer), "k", 1, 7, 8) == (inner,)
+    assert select_kernel_loops((inner, outer), "k", 1, 4, 9) == (outer,)
+    assert select_kernel_loops((inner, outer), "another", 1, 7, 8) == ()
 
 
 def library(sample: str, target: str) -> Library:
@@ -172,11 +174,12 @@ def library(sample: str, target: str) -> Library:
 def test_a_warp_of_a_gemm_on_hopper() -> None:
     """Four products of 64 × 128 × 16 an iteration, of 64 cycles each, and nothing that takes longer."""
     made_ = library("gemm", "sm_90a")
-    (function,) = functions(made_.cubin)
+    (function,) = read_functions(made_.cubin)
     consumer, producer = (
-        loop_of(function, loops(function), each) for each in loops_of(ptx_loops(made_.ptx), "gemm", 1, 25, 28)
+        find_loop_of_ptx(function, find_loops(function), each)
+        for each in select_kernel_loops(find_ptx_loops(made_.ptx), "gemm", 1, 25, 28)
     )
     assert consumer is not None and producer is not None
     assert [one.name for one in consumer.body].count("HGMMA") == 4
-    assert interval(consumer, Latencies(load("sm_90a"))).cycles == 256
-    assert interval(producer, Latencies(load("sm_90a"))).cycles < 256
+    assert measure_loop_interval(consumer, Latencies(load_target("sm_90a"))).cycles == 256
+    assert measure_loop_interval(producer, Latencies(load_target("sm_90a"))).cycles < 256

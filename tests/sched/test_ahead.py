@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from tilec.sched.check import faults
-from tilec.sched.heuristic import is_serial
-from tilec.sched.objective import make
+from tilec.sched.check import find_problem_faults
+from tilec.sched.heuristic import is_serial_by_rule
+from tilec.sched.objective import make_schedule
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
 from tilec.sched.schedule import Schedule
-from tilec.sched.solve import Scheduler, last_resort, solve
-from tilec.sched.verify import violations
+from tilec.sched.solve import Scheduler, find_fallback_schedule, solve_problem
+from tilec.sched.verify import find_violations
 
 
 def loaded(steps: int, latency: int, versions: int = 2) -> Problem:
@@ -37,9 +37,9 @@ def loaded(steps: int, latency: int, versions: int = 2) -> Problem:
 @pytest.mark.parametrize(("steps", "latency"), [(2, 1), (2, 3), (4, 1), (4, 2)])
 def test_the_first_load_belongs_to_the_iteration_before(steps: int, latency: int) -> None:
     problem = loaded(steps, latency)
-    assert not list(faults(problem))
-    found = solve(problem).schedule
-    assert not list(violations(problem, found))
+    assert not list(find_problem_faults(problem))
+    found = solve_problem(problem).schedule
+    assert not list(find_violations(problem, found))
     first, last = found.start[0], found.start[2 * steps - 1]
     assert first + found.ii < last
     assert found.ii == 3 * steps  # a use of two cycles, the load that fills its version again, the next use
@@ -48,12 +48,12 @@ def test_the_first_load_belongs_to_the_iteration_before(steps: int, latency: int
 def test_the_smallest_interval_is_found() -> None:
     """Every schedule of a small problem looked at."""
     problem = loaded(2, 2)
-    found = solve(problem).schedule.ii
+    found = solve_problem(problem).schedule.ii
 
     def is_possible(ii: int) -> bool:
         for start in itertools.product(range(ii), *(range(3 * ii),) * 3):
             order = tuple(sorted(range(len(start)), key=lambda op: start[op] % ii))
-            if not any(violations(problem, Schedule(ii, start, order, (), "given"))):
+            if not any(find_violations(problem, Schedule(ii, start, order, (), "given"))):
                 return True
         return False
 
@@ -64,16 +64,19 @@ def test_the_smallest_interval_is_found() -> None:
 @pytest.mark.parametrize("scheduler", ["exact", "heuristic"])
 def test_what_has_to_overlap_is_never_serial(scheduler: Scheduler, is_forced: bool) -> None:
     problem = replace(loaded(4, 2), force_serial=is_forced)
-    assert not is_serial(problem)
-    assert not list(violations(problem, solve(problem, scheduler=scheduler).schedule))
+    assert not is_serial_by_rule(problem)
+    assert not list(find_violations(problem, solve_problem(problem, scheduler=scheduler).schedule))
 
 
 def test_the_last_resort_overlaps_too() -> None:
     problem = loaded(4, 2)
-    ii, start = last_resort(problem, 1)
-    assert not list(violations(problem, make(problem, ii, start, "given")))
+    ii, start = find_fallback_schedule(problem, 1)
+    assert not list(find_violations(problem, make_schedule(problem, ii, start, "given")))
 
 
 def test_versions_that_are_not_there_are_a_fault() -> None:
     """With one version a load cannot begin before the use of the step before."""
-    assert any("takes back" in fault or "wait for each other" in fault for fault in faults(loaded(2, 1, versions=1)))
+    assert any(
+        "takes back" in fault or "wait for each other" in fault
+        for fault in find_problem_faults(loaded(2, 1, versions=1))
+    )

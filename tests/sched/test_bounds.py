@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 from loops import gemm, has_schedule, random_problem
 
-from tilec.sched.bounds import Bound, Unschedulable, bounds
+from tilec.sched.bounds import Bound, Unschedulable, compute_bounds
 from tilec.sched.problem import Edge, Op, Problem, Role, Slot, Use
-from tilec.sched.windows import refutation
+from tilec.sched.windows import find_refutation
 
 
 def bound_of(problem: Problem, kind: str) -> Bound:
-    return [bound for bound in bounds(problem).each if bound.kind == kind][-1]
+    return [bound for bound in compute_bounds(problem).each if bound.kind == kind][-1]
 
 
 def test_slot() -> None:
-    port, tensor = (bound for bound in bounds(gemm()).each if bound.kind == "slot")
+    port, tensor = (bound for bound in compute_bounds(gemm()).each if bound.kind == "slot")
     assert (port.ii, port.ops) == (512, (0, 1))
     assert port.culprit == "slot port is held 512 cycles an iteration: 256 load A + 256 load B"
     assert (tensor.ii, tensor.ops) == (512, (2,))
@@ -56,24 +56,24 @@ def test_stages() -> None:
 
 def test_windows_name_the_pair() -> None:
     assert (
-        refutation(gemm(2), 1011)
+        find_refutation(gemm(2), 1011)
         == "load A and load B hold slot port for 512 cycles, and the dependences keep them closer"
     )
-    assert refutation(gemm(2), 1012) is None
+    assert find_refutation(gemm(2), 1012) is None
 
 
 @pytest.mark.parametrize("seed", range(150, 300))
 def test_bounds_and_windows_refute_only_what_has_no_schedule(seed: int) -> None:
     problem = random_problem(seed)
     try:
-        mii = bounds(problem).mii
+        mii = compute_bounds(problem).mii
     except Unschedulable:
         mii = 7
     most = 7 if len(problem.ops) < 6 else 6
     for ii in range(1, min(mii, most)):
         assert not has_schedule(problem, ii)
     for ii in range(mii, most):
-        if refutation(problem, ii) is not None:
+        if find_refutation(problem, ii) is not None:
             assert not has_schedule(problem, ii)
 
 

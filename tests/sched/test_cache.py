@@ -19,8 +19,8 @@ from tilec.sched.bounds import Unschedulable
 from tilec.sched.budget import Budget
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
-from tilec.sched.solve import solve
-from tilec.support.kept_files import keep, kept
+from tilec.sched.solve import solve_problem
+from tilec.support.kept_files import read_entry, write_entry
 
 
 class Counting:
@@ -31,7 +31,7 @@ class Counting:
 
     def __call__(self, problem: Problem, effort: float, budget: Budget) -> Solution:
         self.calls += 1
-        return solve(problem, effort, budget)
+        return solve_problem(problem, effort, budget)
 
 
 def entry(folder: Path) -> Path:
@@ -67,9 +67,9 @@ def test_an_entry_that_does_not_hold_is_not_believed(tmp_path: Path) -> None:
     solver = Counting()
     first = cache.solve_cached(gemm(), tmp_path, solver=solver)
     path = entry(tmp_path)
-    value = json.loads(kept(path, path.stem))
+    value = json.loads(read_entry(path, path.stem))
     value["solution"]["schedule"]["start"][2] -= 1
-    keep(path, path.stem, json.dumps(value).encode())
+    write_entry(path, path.stem, json.dumps(value).encode())
     assert cache.solve_cached(gemm(), tmp_path, solver=solver) == first
     assert solver.calls == 2
 
@@ -79,7 +79,7 @@ def test_an_entry_under_another_key_is_not_believed(tmp_path: Path) -> None:
     solver = Counting()
     cache.solve_cached(gemm(), tmp_path, solver=solver)
     path = entry(tmp_path)
-    path.rename(path.with_name(f"{cache.key(gemm(), 2.0)}.json"))
+    path.rename(path.with_name(f"{cache.compute_cache_key(gemm(), 2.0)}.json"))
     cache.solve_cached(gemm(), tmp_path, effort=2.0, solver=solver)
     assert solver.calls == 2
 
@@ -112,7 +112,7 @@ def test_a_folder_that_may_only_be_read_is_read(tmp_path: Path, monkeypatch: pyt
 
 def test_nothing_else_is_left_in_the_folder(tmp_path: Path) -> None:
     cache.solve_cached(gemm(), tmp_path)
-    assert entry(tmp_path).name == f"{cache.key(gemm(), 1.0)}.json"
+    assert entry(tmp_path).name == f"{cache.compute_cache_key(gemm(), 1.0)}.json"
 
 
 def test_a_hit_needs_no_solver(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_many_builds_at_once_leave_one_whole_entry(tmp_path: Path) -> None:
     assert [other.wait() for other in others] == [0, 0, 0]
     assert all(solution == found[0] for solution in found)
     path = entry(tmp_path)
-    assert json.loads(kept(path, path.stem))["solution"]["schedule"]["ii"] == 512
+    assert json.loads(read_entry(path, path.stem))["solution"]["schedule"]["ii"] == 512
 
 
 def test_another_solver_has_entries_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,12 +164,12 @@ def test_the_key_says_which_solver_it_is() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_problems_round_trip(seed: int) -> None:
     problem = random_problem(seed)
-    assert text.from_json(json.loads(json.dumps(text.to_json(problem)))) == problem
+    assert text.problem_from_json(json.loads(json.dumps(text.problem_to_json(problem)))) == problem
 
 
 def test_solutions_round_trip() -> None:
     for problem in (gemm(2), KNOWN[2][0]):
-        solution = solve(problem)
+        solution = solve_problem(problem)
         assert text.solution_from_json(json.loads(json.dumps(text.solution_to_json(solution)))) == solution
 
 
@@ -214,13 +214,13 @@ def test_solutions_round_trip() -> None:
     ],
 )
 def test_what_is_no_problem(path: tuple[str | int, ...], value: object, says: str) -> None:
-    json_value = text.to_json(gemm())
+    json_value = text.problem_to_json(gemm())
     at = json_value["problem"]
     for step in path[:-1]:
         at = at[step]
     at[path[-1]] = value
     with pytest.raises(text.TextError) as caught:
-        text.from_json(json_value)
+        text.problem_from_json(json_value)
     assert str(caught.value) == says
 
 
@@ -232,11 +232,11 @@ def test_missing_members() -> None:
         ({"schema": 1, "problem": {}}, "problem: 'name' is missing"),
     ):
         with pytest.raises(text.TextError, match=says):
-            text.from_json(value)
+            text.problem_from_json(value)
 
 
 def test_the_exchange_form() -> None:
-    problem = text.from_neutral(
+    problem = text.problem_from_neutral(
         {
             "name": "pair",
             "ops": [
@@ -249,9 +249,9 @@ def test_the_exchange_form() -> None:
         }
     )
     assert [(op.latency, len(op.uses)) for op in problem.ops] == [(4, 1), (5, 1), (0, 0)]
-    assert solve(problem).schedule.ii == 7
+    assert solve_problem(problem).schedule.ii == 7
     with pytest.raises(text.TextError, match="expected an object with name"):
-        text.from_neutral({"name": "pair"})
+        text.problem_from_neutral({"name": "pair"})
 
 
 def test_unschedulable_problems_are_not_kept(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from graphs import graph
 from loops import KNOWN, gemm, random_problem
 
 from tilec.sched.bounds import Unschedulable
-from tilec.sched.explain import explained
-from tilec.sched.heuristic import ARMS, heuristic, is_serial, place
+from tilec.sched.explain import explain_solution
+from tilec.sched.heuristic import ARMS, is_serial_by_rule, place_ops, schedule_by_heuristics
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
-from tilec.sched.solve import solve
-from tilec.sched.text import from_neutral
-from tilec.sched.verify import violations
+from tilec.sched.solve import solve_problem
+from tilec.sched.text import problem_from_neutral
+from tilec.sched.verify import find_violations
 from tilec.support.options import SCHEDULERS
 
 
@@ -24,7 +24,7 @@ def test_what_an_arm_finds_holds_and_is_no_better_than_the_proof(arm: str) -> No
     for seed in range(40):
         problem = random_problem(seed)
         try:
-            proven = explained(problem, solve(problem))
+            proven = explain_solution(problem, solve_problem(problem))
         except Unschedulable:
             continue
         (trial,) = (trial for trial in proven.trials if trial.arm == arm)
@@ -36,7 +36,7 @@ def test_what_an_arm_finds_holds_and_is_no_better_than_the_proof(arm: str) -> No
 
 def test_iterative_modulo_scheduling_takes_ops_out_again() -> None:
     """By height, the long op comes last, and finds its place only once another has made room."""
-    found = [place(from_neutral(graph(seed, 40)), 40, "modulo") for seed in range(6)]
+    found = [place_ops(problem_from_neutral(graph(seed, 40)), 40, "modulo") for seed in range(6)]
     assert all(start is not None for start in found)
 
 
@@ -44,46 +44,46 @@ def test_iterative_modulo_scheduling_takes_ops_out_again() -> None:
 def test_the_heuristic_scheduler_answers_and_says_what_it_knows(seed: int) -> None:
     problem = random_problem(seed)
     try:
-        solution = heuristic(problem)
+        solution = schedule_by_heuristics(problem)
     except Unschedulable:
         return
-    assert not list(violations(problem, solution.schedule))
+    assert not list(find_violations(problem, solution.schedule))
     is_optimal = solution.schedule.status == "optimal"
     assert is_optimal == (solution.schedule.ii == solution.bounds.mii)
     assert (solution.warning is None) == is_optimal
-    assert solution.schedule.ii >= solve(problem).schedule.ii
+    assert solution.schedule.ii >= solve_problem(problem).schedule.ii
 
 
 def test_the_same_answer_each_time() -> None:
-    problem = from_neutral(graph(3, 30))
-    assert heuristic(problem) == heuristic(problem)
-    assert len(explained(problem, heuristic(problem)).trials) == len(ARMS) == 5
+    problem = problem_from_neutral(graph(3, 30))
+    assert schedule_by_heuristics(problem) == schedule_by_heuristics(problem)
+    assert len(explain_solution(problem, schedule_by_heuristics(problem)).trials) == len(ARMS) == 5
 
 
 def test_small_bodies_and_those_without_anything_asynchronous_are_serial() -> None:
-    assert not is_serial(gemm())
-    assert is_serial(replace(gemm(), force_serial=True))
+    assert not is_serial_by_rule(gemm())
+    assert is_serial_by_rule(replace(gemm(), force_serial=True))
     few = Problem("few", tuple(Op(f"op{i}", (Use(0, 1),), 1, 9) for i in range(7)), (), (Slot("unit"),))
-    assert is_serial(few)
-    assert not is_serial(replace(few, ops=(*few.ops, Op("eighth", (Use(0, 1),), 1, 9))))
-    assert is_serial(replace(gemm(), ops=tuple(replace(op, issue=op.latency) for op in gemm().ops)))
+    assert is_serial_by_rule(few)
+    assert not is_serial_by_rule(replace(few, ops=(*few.ops, Op("eighth", (Use(0, 1),), 1, 9))))
+    assert is_serial_by_rule(replace(gemm(), ops=tuple(replace(op, issue=op.latency) for op in gemm().ops)))
 
 
 def test_the_exact_scheduler_pipelines_small_bodies_too() -> None:
     problem, ii = KNOWN[0]
-    assert is_serial(problem) and solve(problem).schedule.ii == ii
+    assert is_serial_by_rule(problem) and solve_problem(problem).schedule.ii == ii
 
 
 def test_forced_to_be_serial_nothing_overlaps() -> None:
     problem = replace(gemm(), force_serial=True)
     for scheduler in SCHEDULERS:
-        solution = solve(problem, scheduler=scheduler)
+        solution = solve_problem(problem, scheduler=scheduler)
         schedule = solution.schedule
         assert schedule.stage == (0, 0, 0) and schedule.depth == (1,) and schedule.order == (0, 1, 2)
-        assert solution.warning is None and not list(violations(problem, schedule))
+        assert solution.warning is None and not list(find_violations(problem, schedule))
 
 
 def test_the_order_of_a_serial_body_is_that_of_its_edges() -> None:
     ops = tuple(Op(name, (), 1, 5) for name in "abc")
     problem = Problem("back", ops, (Edge(2, 0, 5), Edge(0, 1, 5)), (), force_serial=True)
-    assert solve(problem).schedule.order == (2, 0, 1)
+    assert solve_problem(problem).schedule.order == (2, 0, 1)

@@ -8,13 +8,13 @@ import time
 import pytest
 
 from tilec.sched import implied
-from tilec.sched.bounds import bounds
+from tilec.sched.bounds import compute_bounds
 from tilec.sched.budget import Budget
-from tilec.sched.implied import without_implied
-from tilec.sched.paths import distances, edge_arcs
+from tilec.sched.implied import drop_implied_edges
+from tilec.sched.paths import build_edge_arcs, find_all_distances
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
-from tilec.sched.solve import Scheduler, solve
-from tilec.sched.verify import violations
+from tilec.sched.solve import Scheduler, solve_problem
+from tilec.sched.verify import find_violations
 
 
 def _drawn(seed: int) -> Problem:
@@ -40,24 +40,26 @@ def _in_place(count: int) -> Problem:
 
 @pytest.mark.parametrize("seed", range(300))
 def test_what_is_left_keeps_ops_as_far_apart(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(implied, "_MOST_EDGES", 0)
-    without_implied.cache_clear()
+    monkeypatch.setattr(implied, "_MAX_EDGES", 0)
+    drop_implied_edges.cache_clear()
     problem = _drawn(seed)
-    lean = without_implied(problem)
-    without_implied.cache_clear()
+    lean = drop_implied_edges(problem)
+    drop_implied_edges.cache_clear()
     assert {*lean.edges} <= {*problem.edges}
     assert [e for e in lean.edges if e.hand_over] == [e for e in problem.edges if e.hand_over]
     ii = 200  # no cycle is longer, but for those of distance 0
     if not any(edge.distance < 0 for edge in problem.edges):
-        assert distances(lean, ii, edge_arcs(lean)) == distances(problem, ii, edge_arcs(problem))
+        assert find_all_distances(lean, ii, build_edge_arcs(lean)) == find_all_distances(
+            problem, ii, build_edge_arcs(problem)
+        )
 
 
 def test_a_tile_that_is_changed_over_and_over_keeps_its_chain() -> None:
     problem = _in_place(80)
-    lean = without_implied(problem)
+    lean = drop_implied_edges(problem)
     # From each to the next, from the last to the first; and what they say of each of them follows.
     assert [(e.src, e.dst, e.distance) for e in lean.edges] == [*((u, u + 1, 0) for u in range(79)), (79, 0, 1)]
-    assert bounds(problem).mii == 80 * 132
+    assert compute_bounds(problem).mii == 80 * 132
 
 
 SCHEDULERS: tuple[Scheduler, ...] = ("exact", "heuristic")
@@ -68,17 +70,17 @@ SCHEDULERS: tuple[Scheduler, ...] = ("exact", "heuristic")
 def test_a_loop_of_hundreds_of_statements_is_soon_scheduled(scheduler: Scheduler) -> None:
     problem = _in_place(200)
     began = time.process_time()
-    solution = solve(problem, budget=Budget(5_000_000), scheduler=scheduler)
+    solution = solve_problem(problem, budget=Budget(5_000_000), scheduler=scheduler)
     assert time.process_time() - began < 30  # a sixth of that; it was minutes
-    assert not list(violations(problem, solution.schedule))
+    assert not list(find_violations(problem, solution.schedule))
 
 
 def test_heuristics_end_with_their_budget() -> None:
     problem = _in_place(200)
     budget = Budget(300_000)
     began = time.process_time()
-    solution = solve(problem, budget=budget, scheduler="heuristic")
+    solution = solve_problem(problem, budget=budget, scheduler="heuristic")
     assert time.process_time() - began < 10
     assert budget.is_spent and solution.is_cut
-    assert not list(violations(problem, solution.schedule))
-    assert solution == solve(problem, budget=Budget(300_000), scheduler="heuristic")
+    assert not list(find_violations(problem, solution.schedule))
+    assert solution == solve_problem(problem, budget=Budget(300_000), scheduler="heuristic")

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from tilec.sched.check import faults
-from tilec.sched.lags import fold
+from tilec.sched.check import find_problem_faults
+from tilec.sched.lags import fold_groups
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
-from tilec.sched.solve import solve
-from tilec.sched.verify import violations
+from tilec.sched.solve import solve_problem
+from tilec.sched.verify import find_violations
 
 
 def two_groups(seed: int) -> Problem:
@@ -61,9 +61,9 @@ def exists(problem: Problem, ii: int) -> bool:
 @pytest.mark.parametrize("seed", range(40))
 def test_the_interval_against_every_lag(seed: int) -> None:
     problem = two_groups(seed)
-    assert not list(faults(problem))
-    schedule = solve(problem).schedule
-    assert not list(violations(problem, schedule))
+    assert not list(find_problem_faults(problem))
+    schedule = solve_problem(problem).schedule
+    assert not list(find_violations(problem, schedule))
     assert schedule.status == "optimal"
     assert not any(exists(problem, ii) for ii in range(1, min(schedule.ii, 9)))
 
@@ -84,7 +84,7 @@ def ping_pong() -> Problem:
 
 
 def test_one_group_computes_while_the_other_multiplies() -> None:
-    schedule = solve(ping_pong()).schedule
+    schedule = solve_problem(ping_pong()).schedule
     assert (schedule.ii, schedule.status) == (80, "optimal")
     assert schedule.start == (0, 40, 40, 80)
 
@@ -94,7 +94,7 @@ def test_groups_share_the_interval_evenly_if_they_can() -> None:
     problem = ping_pong()
     ops = tuple(replace(op, uses=(Use(0, 10), *op.uses[1:])) if op.name == "product" else op for op in problem.ops)
     edges = tuple(replace(e, latency=30 if e.distance == 0 else 50) for e in problem.edges)
-    start = solve(replace(problem, ops=ops, edges=edges)).schedule.start
+    start = solve_problem(replace(problem, ops=ops, edges=edges)).schedule.start
     assert start[2] - start[0] == start[3] - start[1] == 40
 
 
@@ -106,8 +106,8 @@ def test_lags_as_even_as_a_shallow_ring_lets_them_be() -> None:
     edges = (*problem.edges, Edge(4, 0, 5), Edge(4, 2, 5))
     ring = Ring("tile", (4,), (0, 2), 10, 0, max_depth=1)
     shallow = replace(problem, ops=ops, edges=edges, pools=(Pool("smem", 100),), rings=(ring,))
-    schedule = solve(shallow).schedule
-    assert not list(violations(shallow, schedule))
+    schedule = solve_problem(shallow).schedule
+    assert not list(find_violations(shallow, schedule))
     # Of the 80 cycles the load takes 5 and the product is done after 40: 35 are left for the lag, not 40. With 34 the
     # second group's arithmetic, 40 later still, begins in the same interval: fewer stages come first.
     assert (schedule.ii, schedule.status, schedule.start[2] - schedule.start[0]) == (80, "optimal", 34)
@@ -115,26 +115,28 @@ def test_lags_as_even_as_a_shallow_ring_lets_them_be() -> None:
 
 def test_what_the_verifier_says_of_lags() -> None:
     problem = ping_pong()
-    schedule = solve(problem).schedule
+    schedule = solve_problem(problem).schedule
     moved = replace(schedule, ii=100, start=(0, 40, 40, 81))
     said = "op arithmetic of group 2 issues 41 cycles after the first group's, op product 40: they run the same code"
-    assert said in list(violations(problem, moved))
+    assert said in list(find_violations(problem, moved))
     ahead = replace(schedule, start=(40, 80, 0, 40), order=(2, 1, 0, 3))
-    assert any("issues -40 cycles after the first group's, II is 80" in text for text in violations(problem, ahead))
-    fixed = list(violations(replace(problem, lags=(0, 30)), schedule))
+    assert any(
+        "issues -40 cycles after the first group's, II is 80" in text for text in find_violations(problem, ahead)
+    )
+    fixed = list(find_violations(replace(problem, lags=(0, 30)), schedule))
     assert fixed == [f"op {name} of group 2 issues 40 cycles after the first group's, not 30"
                      for name in ("product", "arithmetic")]  # fmt: skip
 
 
 def test_faulty_copies() -> None:
     problem = ping_pong()
-    assert list(faults(replace(problem, copies=((0, 2), (1,)))))
-    assert list(faults(replace(problem, copies=((0, 2), (1, 2)))))
-    assert list(faults(replace(problem, lags=(0,))))
+    assert list(find_problem_faults(replace(problem, copies=((0, 2), (1,)))))
+    assert list(find_problem_faults(replace(problem, copies=((0, 2), (1, 2)))))
+    assert list(find_problem_faults(replace(problem, lags=(0,))))
 
 
 def test_folded_groups_move_together() -> None:
-    folded, unfold = fold(replace(ping_pong(), lags=(0, 30)))
+    folded, unfold = fold_groups(replace(ping_pong(), lags=(0, 30)))
     assert [op.name for op in folded.ops] == ["product", "arithmetic"]
     assert folded.ops[0].uses == (Use(0, 40), Use(1, 4), Use(0, 40, 30), Use(2, 4, 30))
     assert unfold((0, 40)) == (0, 40, 30, 70)
@@ -144,7 +146,7 @@ def test_what_passes_between_groups_is_ready_by_so_much_sooner_as_the_reader_is_
     problem = replace(ping_pong(), lags=(0, 30))
     (first, behind), *_ = problem.copies
     for src, dst, latency in ((first, behind, 20), (behind, first, 80)):
-        folded, _ = fold(replace(problem, edges=(Edge(src, dst, 50, 1),)))
+        folded, _ = fold_groups(replace(problem, edges=(Edge(src, dst, 50, 1),)))
         assert [edge.latency for edge in folded.edges] == [latency]
 
 
@@ -158,7 +160,7 @@ def test_what_a_group_holds_is_its_own_and_what_all_read_is_held_for_the_last() 
         values=(Value("result", (0,), (1,), 10, 1),),
         lags=(0, 30),
     )
-    folded, unfold = fold(whole)
+    folded, unfold = fold_groups(whole)
     assert [op.latency for op in folded.ops] == [40, 40, 70] and folded.ops[2].uses == ()
     assert (folded.rings[0].consumers, folded.values[0].consumers) == ((2,), (1,))
     assert Edge(0, 2, 0, 0, "lag") in folded.edges
@@ -166,6 +168,6 @@ def test_what_a_group_holds_is_its_own_and_what_all_read_is_held_for_the_last() 
 
 
 def test_heuristics_keep_step() -> None:
-    solution = solve(ping_pong(), scheduler="heuristic")
-    assert not list(violations(ping_pong(), solution.schedule))
+    solution = solve_problem(ping_pong(), scheduler="heuristic")
+    assert not list(find_violations(ping_pong(), solution.schedule))
     assert solution.schedule.ii == 80

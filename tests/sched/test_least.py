@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from loops import random_problem
 
-from tilec.sched.bounds import Unschedulable, bounds
-from tilec.sched.least import least
+from tilec.sched.bounds import Unschedulable, compute_bounds
+from tilec.sched.least import refute_intervals
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
-from tilec.sched.solve import solve
-from tilec.sched.verify import violations
+from tilec.sched.solve import solve_problem
+from tilec.sched.verify import find_violations
 
 
 def tied(seed: int, groups: int = 1) -> Problem:
@@ -40,11 +40,11 @@ def test_exact_where_slots_have_one_unit(groups: int) -> None:
     is_beyond = 0
     for seed in range(40):
         problem = tied(seed, groups)
-        schedule = solve(problem).schedule
-        assert schedule.status == "optimal" and not list(violations(problem, schedule))
-        low = bounds(problem).mii
-        assert least(problem, low, schedule.ii + 5, 1.0).ii == schedule.ii
-        assert least(problem, low, schedule.ii - 1, 1.0).ii == max(low, schedule.ii)
+        schedule = solve_problem(problem).schedule
+        assert schedule.status == "optimal" and not list(find_violations(problem, schedule))
+        low = compute_bounds(problem).mii
+        assert refute_intervals(problem, low, schedule.ii + 5, 1.0).ii == schedule.ii
+        assert refute_intervals(problem, low, schedule.ii - 1, 1.0).ii == max(low, schedule.ii)
         is_beyond += schedule.ii > low
     assert is_beyond >= 5  # of bounds alone this test would say nothing
 
@@ -54,21 +54,21 @@ def test_nothing_is_refuted_that_has_a_schedule(seed: int) -> None:
     """Whatever else limits a problem: rings, pools, wide slots, values."""
     problem = random_problem(seed)
     try:
-        solution = solve(problem)
+        solution = solve_problem(problem)
     except Unschedulable:
         return
     low = solution.bounds.mii
-    assert least(problem, low, solution.schedule.ii + 20, 1.0).ii <= solution.schedule.ii
+    assert refute_intervals(problem, low, solution.schedule.ii + 20, 1.0).ii <= solution.schedule.ii
 
 
 def test_a_family_left_aside_refutes_nothing() -> None:
     """Two ops of three cycles each, on one slot, that must be two cycles apart both ways."""
     ops = tuple(Op(name, (Use(0, 3),), 1, 1) for name in "ab")
     problem = Problem("pair", ops, (Edge(0, 1, 2), Edge(1, 0, 2, 1)), (Slot("unit"),))
-    assert least(problem, 4, 20, 1.0).ii == 6
-    assert least(problem, 4, 20, 1.0, frozenset({"slot unit"})).ii == 4
+    assert refute_intervals(problem, 4, 20, 1.0).ii == 6
+    assert refute_intervals(problem, 4, 20, 1.0, frozenset({"slot unit"})).ii == 4
 
 
 def test_nothing_is_said_of_ops_that_go_their_own_ways() -> None:
     problem = Problem("apart", tuple(Op(name, (Use(0, 3),), 1, 1) for name in "ab"), (), (Slot("unit"),))
-    assert least(problem, 4, 20, 1.0).ii == 4
+    assert refute_intervals(problem, 4, 20, 1.0).ii == 4

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from loops import crowded_rings, has_schedule, random_problem, staged_problem
 
-from tilec.sched.bounds import Unschedulable, bounds
+from tilec.sched.bounds import Unschedulable, compute_bounds
 from tilec.sched.model import Model
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
 
@@ -23,7 +23,7 @@ def test_intervals_against_enumeration(drawn: Callable[[int], Problem], seed: in
     """Each interval up to 7 that holds the longest cycle of dependences is found or refuted as enumeration says."""
     problem = drawn(seed)
     try:
-        known = bounds(problem)
+        known = compute_bounds(problem)
     except Unschedulable:
         return
     least = max((bound.ii for bound in known.each if bound.kind in ("recurrence", "ring")), default=1)
@@ -34,7 +34,7 @@ def test_intervals_against_enumeration(drawn: Callable[[int], Problem], seed: in
 
 def first_interval(problem: Problem) -> int:
     """Return the smallest interval from the bounds on that the model does not refute."""
-    least = max(bound.ii for bound in bounds(problem).each if bound.kind in ("recurrence", "ring", "slot"))
+    least = max(bound.ii for bound in compute_bounds(problem).each if bound.kind in ("recurrence", "ring", "slot"))
     return next(ii for ii in itertools.count(least) if Model(problem, ii).feasible(LONGEST).outcome == "found")
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from tilec.sched.problem import Op, Problem, Slot, Use
-from tilec.sched.table import Table
+from tilec.sched.table import ReservationTable
 
 
 def _units(op: Op, start: int, ii: int) -> Counter[tuple[int, int]]:
@@ -31,7 +31,7 @@ def test_the_first_start_that_is_free(seed: int) -> None:
     random_ = random.Random(seed)
     ii = random_.randrange(1, 40)
     problem = _drawn(random_, ii)
-    table, held, placed = Table(problem, ii), Counter[tuple[int, int]](), dict[int, int]()
+    table, held, placed = ReservationTable(problem, ii), Counter[tuple[int, int]](), dict[int, int]()
 
     def fits(op: Op, start: int) -> bool:
         return all(held[at] + count <= problem.slots[at[0]].width for at, count in _units(op, start, ii).items())
@@ -40,7 +40,7 @@ def test_the_first_start_that_is_free(seed: int) -> None:
         low = random_.randrange(60)
         high = low + random_.choice([ii - 1, random_.randrange(ii)])
         expected = next((at for at in range(low, high + 1) if fits(op, at)), None)
-        assert table.first_free(index, low, high) == expected
+        assert table.find_first_free(index, low, high) == expected
         assert table.is_free(index, low) == fits(op, low)
         # Now and then also where there is no room, as a heuristic does before it takes out who is in the way.
         placed[index] = random_.randrange(60) if expected is None or random_.random() < 0.1 else expected

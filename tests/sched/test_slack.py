@@ -8,8 +8,8 @@ import pytest
 
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use
 from tilec.sched.schedule import Schedule
-from tilec.sched.slack import deepened
-from tilec.sched.verify import violations
+from tilec.sched.slack import deepen_rings
+from tilec.sched.verify import find_violations
 
 OPS = tuple(Op(name, (Use(0, 4),), 4, 10, "role", 1) for name in ("load a", "load b", "use"))
 RINGS = (Ring("a", (0,), (2,), 100, 0, 4), Ring("b", (1,), (2,), 50, 0, 6))
@@ -33,16 +33,16 @@ def problem(capacity: int, rings: tuple[Ring, ...] = RINGS) -> Problem:
     ],
 )
 def test_as_deep_as_there_is_room(capacity: int, depth: tuple[int, int]) -> None:
-    found = deepened(problem(capacity), SCHEDULE, (0, 1))
+    found = deepen_rings(problem(capacity), SCHEDULE, (0, 1))
     assert found.depth == depth and replace(found, depth=SCHEDULE.depth) == SCHEDULE
-    assert list(violations(problem(capacity), found)) == []
+    assert list(find_violations(problem(capacity), found)) == []
 
 
 def test_only_those_that_are_named_and_have_a_limit() -> None:
-    assert deepened(problem(10_000), SCHEDULE, (1,)).depth == (3, 6)
+    assert deepen_rings(problem(10_000), SCHEDULE, (1,)).depth == (3, 6)
     unlimited = (replace(RINGS[0], max_depth=None), RINGS[1])
-    assert deepened(problem(10_000, unlimited), SCHEDULE, (0, 1)).depth == (3, 6)
+    assert deepen_rings(problem(10_000, unlimited), SCHEDULE, (0, 1)).depth == (3, 6)
 
 
 def test_a_schedule_that_stays_is_the_same() -> None:
-    assert deepened(problem(460), SCHEDULE, (0, 1)) is SCHEDULE
+    assert deepen_rings(problem(460), SCHEDULE, (0, 1)) is SCHEDULE

@@ -24,17 +24,17 @@ from loops import (
 
 from tilec.sched import solve as solving
 from tilec.sched.bounds import Unschedulable
-from tilec.sched.explain import explained
+from tilec.sched.explain import explain_solution
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
-from tilec.sched.solve import Scheduler, Solution, evaluate, given, justify, solve
-from tilec.sched.verify import violations
+from tilec.sched.solve import Scheduler, Solution, evaluate_levels, left_justify, record_given_schedule, solve_problem
+from tilec.sched.verify import find_violations
 
 
 @pytest.mark.parametrize(("problem", "ii"), KNOWN, ids=lambda value: getattr(value, "name", ""))
 def test_known_answers(problem: Problem, ii: int) -> None:
-    solution = solve(problem)
+    solution = solve_problem(problem)
     assert (solution.schedule.ii, solution.schedule.status) == (ii, "optimal")
-    assert not list(violations(problem, solution.schedule))
+    assert not list(find_violations(problem, solution.schedule))
     assert all(attempt.outcome == "refuted" for attempt in solution.attempts[:-1])
 
 
@@ -46,13 +46,13 @@ def test_random_problems_against_enumeration(seed: int) -> None:
 def compare_with_enumeration(problem: Problem) -> None:
     small = [ii for ii in range(1, 8) if ii ** len(problem.ops) <= 20_000]
     try:
-        solution = solve(problem)
+        solution = solve_problem(problem)
     except Unschedulable:
         assert not any(has_schedule(problem, ii) for ii in small)
         return
     ii = solution.schedule.ii
     assert not [at for at in small if at < ii and has_schedule(problem, at)]
-    assert not list(violations(problem, solution.schedule))
+    assert not list(find_violations(problem, solution.schedule))
     assert solution.schedule.status == "optimal"
     compare_levels(problem, solution)
 
@@ -66,7 +66,7 @@ def test_ops_that_share_a_stage_against_enumeration(seed: int) -> None:
 def test_what_values_hold_against_enumeration(seed: int) -> None:
     problem = valued_problem(seed)
     with suppress(Unschedulable):
-        compare_levels(problem, solve(problem))
+        compare_levels(problem, solve_problem(problem))
 
 
 @pytest.mark.some(15)
@@ -77,17 +77,17 @@ def test_values_that_have_to_fit_against_enumeration(problem: Problem) -> None:
     stages = min(3, problem.max_stages or 3)
     small = [ii for ii in range(1, 40) if (stages * ii) ** len(problem.ops) <= 40_000]
     try:
-        solution = solve(problem)
+        solution = solve_problem(problem)
     except Unschedulable:
         assert not any(best(problem, ii, stages) for ii in small)
         return
     ii = solution.schedule.ii
-    assert not list(violations(problem, solution.schedule))
+    assert not list(find_violations(problem, solution.schedule))
     assert solution.schedule.status == "optimal"
     assert not [at for at in small if at < ii and best(problem, at, stages)]
     compare_levels(problem, solution)
-    quick = solve(problem, scheduler="heuristic").schedule
-    assert quick.ii >= ii and not list(violations(problem, quick))
+    quick = solve_problem(problem, scheduler="heuristic").schedule
+    assert quick.ii >= ii and not list(find_violations(problem, quick))
 
 
 def compare_levels(problem: Problem, solution: Solution) -> None:
@@ -103,32 +103,36 @@ def compare_levels(problem: Problem, solution: Solution) -> None:
 
 @pytest.mark.parametrize(("max_depth", "ii", "depth"), [(None, 512, 4), (4, 512, 4), (3, 675, 3), (2, 1012, 2)])
 def test_a_short_ring_costs_time(max_depth: int | None, ii: int, depth: int) -> None:
-    solution = solve(gemm(max_depth))
+    solution = solve_problem(gemm(max_depth))
     assert (solution.schedule.ii, solution.schedule.depth) == (ii, (depth,))
     assert solution.schedule.status == "optimal"
 
 
 def test_a_small_pool_is_a_short_ring() -> None:
-    solution = solve(gemm(capacity=1024 + 3 * 32768))
+    solution = solve_problem(gemm(capacity=1024 + 3 * 32768))
     assert (solution.schedule.ii, solution.schedule.depth) == (675, (3,))
     assert "pool" in {bound.kind for bound in solution.bounds.each}
 
 
 def test_latency_is_hidden_by_stages_not_by_waiting() -> None:
-    solution = solve(gemm())
+    solution = solve_problem(gemm())
     assert solution.schedule.stage == (0, 0, 2)
 
 
 def test_the_refuting_constraints_are_named() -> None:
     problem = random_problem(115)
-    refuted = [attempt for attempt in explained(problem, solve(problem)).attempts if attempt.outcome == "refuted"]
+    refuted = [
+        attempt
+        for attempt in explain_solution(problem, solve_problem(problem)).attempts
+        if attempt.outcome == "refuted"
+    ]
     assert [(attempt.ii, attempt.how) for attempt in refuted] == [(4, "bound"), (5, "solver")]
     assert refuted[1].why == "the dependences and slot s0 and slot s1 leave no room"
     assert refuted[0].effort == 0 < refuted[1].effort
 
 
 def test_stages_can_be_limited() -> None:
-    solution = solve(replace(gemm(), max_stages=1))
+    solution = solve_problem(replace(gemm(), max_stages=1))
     assert max(solution.schedule.stage) == 0
     assert [bound.kind for bound in solution.bounds.binding] == ["stages"]
 
@@ -136,22 +140,22 @@ def test_stages_can_be_limited() -> None:
 def test_uses_longer_than_the_interval_take_units_of_a_wide_slot() -> None:
     slots = (Slot("copier", 3),)
     ops = (Op("long", (Use(0, 25),), 1, 25), Op("short", (Use(0, 5),), 1, 5))
-    solution = solve(Problem("wide", ops, (), slots))
+    solution = solve_problem(Problem("wide", ops, (), slots))
     assert solution.schedule.ii == 10
-    assert not list(violations(Problem("wide", ops, (), slots), solution.schedule))
+    assert not list(find_violations(Problem("wide", ops, (), slots), solution.schedule))
 
 
 def test_no_ops() -> None:
-    solution = solve(Problem("empty", (), (), ()))
+    solution = solve_problem(Problem("empty", (), (), ()))
     assert (solution.schedule.ii, solution.schedule.start) == (1, ())
 
 
 def test_without_effort_there_is_still_a_schedule() -> None:
     problem = random_problem(265)
-    solution = solve(problem, effort=0.0)
-    assert solution.schedule.ii > solve(problem).schedule.ii
+    solution = solve_problem(problem, effort=0.0)
+    assert solution.schedule.ii > solve_problem(problem).schedule.ii
     assert solution.schedule.status == "feasible"
-    assert not list(violations(problem, solution.schedule))
+    assert not list(find_violations(problem, solution.schedule))
     low = next(attempt.ii for attempt in solution.attempts if attempt.outcome == "unknown")
     percent = -(-100 * (solution.schedule.ii - low) // low)
     assert solution.warning is not None and "not proven optimal" in solution.warning
@@ -181,7 +185,7 @@ def test_without_effort_there_is_still_a_schedule() -> None:
 )
 def test_what_no_interval_admits(problem: Problem, kind: str, says: str) -> None:
     with pytest.raises(Unschedulable) as caught:
-        solve(problem)
+        solve_problem(problem)
     assert (caught.value.kind, caught.value.reason, caught.value.ops[0]) == (kind, says, 0)
 
 
@@ -189,21 +193,21 @@ def test_what_no_interval_admits(problem: Problem, kind: str, says: str) -> None
 def test_justified_schedules_hold(seed: int) -> None:
     problem = random_problem(seed)
     try:
-        schedule = solve(problem).schedule
+        schedule = solve_problem(problem).schedule
     except Unschedulable:
         return
     late = tuple(start + 3 * schedule.ii for start in schedule.start)
-    moved = justify(problem, schedule.ii, late)
+    moved = left_justify(problem, schedule.ii, late)
     assert all(new <= old for new, old in zip(moved, late, strict=True))
     # Later stages than the limit are the point of this test, so only that may be wrong.
-    broken = list(violations(problem, solving.make(problem, schedule.ii, moved, "given")))
+    broken = list(find_violations(problem, solving.make_schedule(problem, schedule.ii, moved, "given")))
     assert [message for message in broken if "stages are allowed" not in message] == []
 
 
 def test_a_given_schedule_is_evaluated() -> None:
     problem = gemm()
-    solution = given(problem, solve(problem).schedule)
-    assert solution.objectives == evaluate(problem, solution.schedule)
+    solution = record_given_schedule(problem, solve_problem(problem).schedule)
+    assert solution.objectives == evaluate_levels(problem, solution.schedule)
     assert [(level.name, level.value) for level in solution.objectives[:2]] == [
         ("stages", 3),
         ("pipe-slot pressure", 1440),
@@ -214,13 +218,13 @@ def test_a_given_schedule_is_evaluated() -> None:
 PRINT_ALL = """
 import json, sys
 from loops import KNOWN, attention, gemm, random_problem, tight_problem
-from tilec.sched.solve import solve
-from tilec.sched.trace import dump, trace
+from tilec.sched.solve import solve_problem
+from tilec.sched.trace import dump_trace, build_trace
 problems = [problem for problem, _ in KNOWN] + [gemm(3), attention()]
 # Refuted by windows, by the solver, by values; and found by other schedulers.
 problems += [random_problem(seed) for seed in (47, 231, 238)] + [tight_problem(seed) for seed in (1, 2, 3)]
-print(dump(trace([(problem, solve(problem, scheduler="heuristic")) for problem in problems])))
-print(dump(trace([(problem, solve(problem)) for problem in problems])))
+print(dump_trace(build_trace([(problem, solve_problem(problem, scheduler="heuristic")) for problem in problems])))
+print(dump_trace(build_trace([(problem, solve_problem(problem)) for problem in problems])))
 heavy = sorted({name.partition(".")[0] for name in sys.modules} & {"pandas", "numpy"})
 assert not heavy, heavy
 """
@@ -265,9 +269,9 @@ def chain(*order: tuple[int, int]) -> Problem:
 @pytest.mark.parametrize("scheduler", ["exact", "heuristic"])
 def test_values_too_many_for_the_written_order(scheduler: Scheduler) -> None:
     problem = chain((0, 2), (1, 3))
-    schedule = solve(problem, scheduler=scheduler).schedule
+    schedule = solve_problem(problem, scheduler=scheduler).schedule
     assert (schedule.ii, schedule.order[1:3]) == (12, (2, 1))
-    assert not list(violations(problem, schedule))
+    assert not list(find_violations(problem, schedule))
 
 
 @pytest.mark.parametrize("scheduler", ["exact", "heuristic"])
@@ -283,5 +287,5 @@ def test_values_too_many_for_the_written_order(scheduler: Scheduler) -> None:
 )
 def test_values_too_many_for_any_order(problem: Problem, says: str, scheduler: Scheduler) -> None:
     with pytest.raises(Unschedulable, match=says) as refusal:
-        solve(problem, scheduler=scheduler)
+        solve_problem(problem, scheduler=scheduler)
     assert (refusal.value.kind, refusal.value.name, set(refusal.value.ops)) == ("pool", "tmem", {0, 1, 2, 3})

@@ -11,29 +11,29 @@ import pytest
 from loops import KNOWN, gemm, random_problem
 
 from tilec.sched import explain
-from tilec.sched.explain import families
+from tilec.sched.explain import list_families
 from tilec.sched.model import Answer, Model
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Solution
-from tilec.sched.solve import given, solve
-from tilec.sched.trace import TraceError, dump, read_schedule, trace
-from tilec.sched.verify import violations
+from tilec.sched.solve import record_given_schedule, solve_problem
+from tilec.sched.trace import TraceError, build_trace, dump_trace, read_schedules
+from tilec.sched.verify import find_violations
 
 
 @pytest.fixture(scope="module")
 def loops() -> list[tuple[Problem, Solution]]:
     problems = [gemm(3), *(problem for problem, _ in KNOWN)]
-    return [(problem, solve(problem)) for problem in problems]
+    return [(problem, solve_problem(problem)) for problem in problems]
 
 
 def test_the_first_key_tells_viewers_the_format(loops: list[tuple[Problem, Solution]]) -> None:
-    assert dump(trace(loops)).startswith('{"traceEvents": [')
+    assert dump_trace(build_trace(loops)).startswith('{"traceEvents": [')
 
 
 def test_slices_of_a_track_nest(loops: list[tuple[Problem, Solution]]) -> None:
     tracks: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    value = json.loads(dump(trace(loops)))
+    value = json.loads(dump_trace(build_trace(loops)))
     for event in value["traceEvents"]:
         if event["ph"] == "X":
             assert event["dur"] > 0
@@ -48,13 +48,13 @@ def test_slices_of_a_track_nest(loops: list[tuple[Problem, Solution]]) -> None:
 
 
 def test_every_track_has_a_name(loops: list[tuple[Problem, Solution]]) -> None:
-    events = trace(loops)["traceEvents"]
+    events = build_trace(loops)["traceEvents"]
     named = {(event["pid"], event["tid"]) for event in events if event["name"] == "thread_name"}
     assert {(event["pid"], event["tid"]) for event in events if event["ph"] == "X"} == named
 
 
 def test_the_record(loops: list[tuple[Problem, Solution]]) -> None:
-    record = trace(loops[:1], "gemm", "sm_90a")["tilec"]
+    record = build_trace(loops[:1], "gemm", "sm_90a")["tilec"]
     loop = record["loops"][0]
     assert (record["schema"], record["kernel"], record["target"]) == (1, "gemm", "sm_90a")
     assert (loop["ii"], loop["mii"], loop["status"], loop["proof"]) == (
@@ -81,8 +81,8 @@ def test_the_record(loops: list[tuple[Problem, Solution]]) -> None:
 
 def test_neighbours_that_met_one_fate_are_one_entry() -> None:
     problem = random_problem(238)
-    solution = solve(problem)
-    (loop,) = trace([(problem, solution)])["tilec"]["loops"]
+    solution = solve_problem(problem)
+    (loop,) = build_trace([(problem, solution)])["tilec"]["loops"]
     ranges = [(entry["from"], entry["ii"]) for entry in loop["attempts"]]
     assert any(first < last for first, last in ranges)
     assert [first for first, _ in ranges[1:]] == [last + 1 for _, last in ranges[:-1]]
@@ -97,8 +97,8 @@ def test_each_refuted_interval_names_the_families_that_are_enough() -> None:
         (47, [(5, 6, "bound", ["dependences", "pool pool", "rings", "slot s0", "slot s1"])]),
     ):
         problem = random_problem(seed)
-        solution = solve(problem)
-        (loop,) = trace([(problem, solution)])["tilec"]["loops"]
+        solution = solve_problem(problem)
+        (loop,) = build_trace([(problem, solution)])["tilec"]["loops"]
         first, *others, found = loop["attempts"]
         assert first["families"] == [bound.family for bound in solution.bounds.binding]
         assert [(a["from"], a["ii"], a["how"], a["families"]) for a in others] == expected
@@ -110,8 +110,12 @@ def test_each_refuted_interval_names_the_families_that_are_enough() -> None:
 def test_families_are_enough_and_none_is_too_many(seed: int) -> None:
     """Without the others there is still no schedule; without any one of them there is, or its proof is elsewhere."""
     problem = random_problem(seed)
-    attempt = next(a for a in reversed(explain.explained(problem, solve(problem)).attempts) if a.outcome == "refuted")
-    others = frozenset(families(problem)) - {*attempt.families}
+    attempt = next(
+        a
+        for a in reversed(explain.explain_solution(problem, solve_problem(problem)).attempts)
+        if a.outcome == "refuted"
+    )
+    others = frozenset(list_families(problem)) - {*attempt.families}
     assert Model(problem, attempt.ii, None, others).feasible(1.0).outcome == "refuted"
     if attempt.how == "solver":
         for family in attempt.families[1:]:
@@ -128,46 +132,51 @@ def test_a_dear_proof_names_all_families(monkeypatch: pytest.MonkeyPatch) -> Non
             return super().feasible(effort, hard)
 
     monkeypatch.setattr(explain, "Model", Counted)
-    monkeypatch.setattr(explain, "_CHEAP_PROOF", -1.0)
+    monkeypatch.setattr(explain, "_CHEAP_PROOF_EFFORT", -1.0)
     problem = random_problem(231)
     attempts = [
-        a for a in explain.explained(problem, solve(problem)).attempts if a.how == "solver" and a.outcome == "refuted"
+        a
+        for a in explain.explain_solution(problem, solve_problem(problem)).attempts
+        if a.how == "solver" and a.outcome == "refuted"
     ]
-    every = ("dependences", *families(problem))
+    every = ("dependences", *list_families(problem))
     assert attempts and asked == [True]
     assert all(attempt.families == every for attempt in attempts)
 
 
 def test_rows_run_past_the_end_of_the_table() -> None:
     late = Schedule(600, (0, 256, 1440), (0, 2, 1), (4,), "given")
-    assert not list(violations(gemm(), late))
-    product = trace([(gemm(), given(gemm(), late))])["tilec"]["loops"][0]["ops"][2]
+    assert not list(find_violations(gemm(), late))
+    product = build_trace([(gemm(), record_given_schedule(gemm(), late))])["tilec"]["loops"][0]["ops"][2]
     assert product["rows"] == [{"slot": "tensor", "rows": [[240, 600], [0, 152]]}]
 
 
 def test_round_trip(loops: list[tuple[Problem, Solution]]) -> None:
-    read = read_schedule(dump(trace(loops)))
+    read = read_schedules(dump_trace(build_trace(loops)))
     assert read == [replace(solution.schedule, status="given") for _, solution in loops]
 
 
 def test_a_given_schedule_can_be_traced(loops: list[tuple[Problem, Solution]]) -> None:
-    again = [(p, given(p, s)) for (p, _), s in zip(loops, read_schedule(dump(trace(loops))), strict=True)]
-    record = trace(again)["tilec"]["loops"][0]
+    again = [
+        (p, record_given_schedule(p, s))
+        for (p, _), s in zip(loops, read_schedules(dump_trace(build_trace(loops))), strict=True)
+    ]
+    record = build_trace(again)["tilec"]["loops"][0]
     assert record["proof"] == "the schedule was given; no II below 675 is possible"
-    assert read_schedule(dump(trace(again))) == [solution.schedule for _, solution in again]
+    assert read_schedules(dump_trace(build_trace(again))) == [solution.schedule for _, solution in again]
 
 
 def edited(change: Any) -> str:
-    value = trace([(gemm(), solve(gemm()))])
+    value = build_trace([(gemm(), solve_problem(gemm()))])
     change(value["tilec"]["loops"][0])
-    return dump(value)
+    return dump_trace(value)
 
 
 def test_an_edited_start_moves_the_op_in_the_order_too() -> None:
     # One interval later for the second load: the ring no longer covers it, the order is as before.
-    (schedule,) = read_schedule(edited(lambda loop: loop["ops"][2].update(start=1536)))
+    (schedule,) = read_schedules(edited(lambda loop: loop["ops"][2].update(start=1536)))
     assert schedule.order == (0, 2, 1)
-    assert list(violations(gemm(), schedule)) == [
+    assert list(find_violations(gemm(), schedule)) == [
         "ring A+B has depth 4 but needs 5: a version lives 2120 cycles, from 0 to 2120, at II 512"
     ]
 
@@ -193,4 +202,4 @@ def test_an_edited_start_moves_the_op_in_the_order_too() -> None:
 )
 def test_what_is_no_trace(source: str, says: str) -> None:
     with pytest.raises(TraceError, match=says):
-        read_schedule(source)
+        read_schedules(source)

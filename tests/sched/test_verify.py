@@ -13,14 +13,14 @@ from loops import gemm, random_problem
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 from tilec.sched.schedule import Schedule
-from tilec.sched.solve import solve
-from tilec.sched.verify import violations
+from tilec.sched.solve import solve_problem
+from tilec.sched.verify import find_violations
 
 GOOD = Schedule(512, (0, 256, 1440), (0, 1, 2), (4,), "given")
 
 
 def test_good() -> None:
-    assert list(violations(gemm(), GOOD)) == []
+    assert list(find_violations(gemm(), GOOD)) == []
 
 
 @pytest.mark.parametrize(
@@ -52,25 +52,25 @@ def test_good() -> None:
     ],
 )
 def test_each_violation_is_named(change: dict[str, Any], says: str) -> None:
-    assert says in list(violations(gemm(), replace(GOOD, **change)))
+    assert says in list(find_violations(gemm(), replace(GOOD, **change)))
 
 
 def test_limits() -> None:
-    assert list(violations(replace(gemm(3)), GOOD)) == ["ring A+B has depth 4, at most 3 is allowed"]
-    stages = list(violations(replace(gemm(), max_stages=2), GOOD))
+    assert list(find_violations(replace(gemm(3)), GOOD)) == ["ring A+B has depth 4, at most 3 is allowed"]
+    stages = list(find_violations(replace(gemm(), max_stages=2), GOOD))
     assert stages == ["op gemm issues in stage 2, only 2 stages are allowed"]
 
 
 def test_ops_that_must_share_a_stage() -> None:
     shared = replace(gemm(), same_stage=((0, 1), (1, 2)))
-    assert list(violations(shared, GOOD)) == ["op gemm issues in stage 2, it must share stage 0 with op load B"]
+    assert list(find_violations(shared, GOOD)) == ["op gemm issues in stage 2, it must share stage 0 with op load B"]
 
 
 def test_a_use_may_run_past_the_end_of_the_table() -> None:
     ops = (Op("a", (Use(0, 4),), 1, 4), Op("b", (Use(0, 4, 2),), 1, 6))
     problem = Problem("turn", ops, (Edge(0, 1, 0),), (Slot("unit"),), (Pool("p", 1),), (Ring("r", (0,), (1,), 1, 0),))
-    assert list(violations(problem, Schedule(8, (6, 8), (1, 0), (1,), "given"))) == []
-    over = list(violations(problem, Schedule(8, (7, 8), (1, 0), (1,), "given")))
+    assert list(find_violations(problem, Schedule(8, (6, 8), (1, 0), (1,), "given"))) == []
+    over = list(find_violations(problem, Schedule(8, (7, 8), (1, 0), (1,), "given")))
     assert over == ["slot unit of width 1 is held 2 times in cycle 2 of the interval, by a, b; cycles over: 1"]
 
 
@@ -80,13 +80,13 @@ def test_moving_one_start_by_one_is_named_or_harmless(seed: int) -> None:
     the verifier rejects, and says why; all else it accepts."""
     problem = random_problem(seed)
     try:
-        solved = solve(problem).schedule
+        solved = solve_problem(problem).schedule
     except Unschedulable:
         return
     for op, by in itertools.product(range(len(problem.ops)), (-1, 1)):
         start = tuple(at + by * (at_op == op) for at_op, at in enumerate(solved.start))
         order = tuple(sorted(range(len(start)), key=lambda at: (start[at] % solved.ii, at)))
-        said = list(violations(problem, replace(solved, start=start, order=order)))
+        said = list(find_violations(problem, replace(solved, start=start, order=order)))
         assert bool(said) == bool(broken(problem, solved, start)), (op, by, said)
         assert all(re.match(r"op |slot |ring |pool ", text) for text in said)
 
@@ -118,21 +118,21 @@ def broken(problem: Problem, schedule: Schedule, start: tuple[int, ...]) -> list
 
 
 def test_every_start_of_a_tight_schedule_matters() -> None:
-    solved = solve(gemm(3))
+    solved = solve_problem(gemm(3))
     for op, by in ((0, 1), (1, -1), (2, -1)):
         start = tuple(at + by * (at_op == op) for at_op, at in enumerate(solved.schedule.start))
-        said = list(violations(gemm(3), replace(solved.schedule, start=start)))
+        said = list(find_violations(gemm(3), replace(solved.schedule, start=start)))
         assert any(text.startswith(("op ", "slot ", "ring ")) for text in said), (op, by)
 
 
 def test_values_are_held_within_their_pools() -> None:
     ops = (Op("write", (), 1, 10), Op("read", (), 1, 5))
     banks = Problem("banks", ops, (Edge(0, 1, 10),), (), (Pool("tmem", 4),), values=(Value("acc", (0,), (1,), 2, 0),))
-    assert list(violations(banks, Schedule(10, (0, 10), (0, 1), (), "given"))) == []
-    over = list(violations(banks, Schedule(5, (0, 10), (0, 1), (), "given")))
+    assert list(find_violations(banks, Schedule(10, (0, 10), (0, 1), (), "given"))) == []
+    over = list(find_violations(banks, Schedule(5, (0, 10), (0, 1), (), "given")))
     assert over == ["pool tmem is asked for 6 of 4 as acc begins"]
-    assert solve(banks).schedule.ii == 8
+    assert solve_problem(banks).schedule.ii == 8
     barriers = replace(banks, pools=(Pool("barriers", 16, 0, 3),))
-    carried = list(violations(barriers, Schedule(5, (1, 11), (0, 1), (), "given")))
+    carried = list(find_violations(barriers, Schedule(5, (1, 11), (0, 1), (), "given")))
     assert carried == ["pool barriers carries 6 across the end of an interval, 3 are allowed"]
-    assert not list(violations(barriers, solve(barriers).schedule))
+    assert not list(find_violations(barriers, solve_problem(barriers).schedule))

@@ -11,7 +11,7 @@ from tilec.driver import build as driver, simulate
 from tilec.simulate import counters
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions
-from tilec.target.table import load
+from tilec.target.table import load_target
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 def found(sample: str, target: str = "sm_90a", **defines: int) -> dict[str, float]:
     options = CompileOptions(target=target, defines=defines)
     build = driver.build(read_source(str(ROOT / "samples" / sample)), options, driver.Observer())
-    return {each.name: each.value for each in counters.counters(simulate.of_build(build, load(target)))}
+    return {each.name: each.value for each in counters.compute_counters(simulate.of_build(build, load_target(target)))}
 
 
 def test_a_product_has_the_instructions_and_bytes_of_its_shape() -> None:
@@ -75,7 +75,9 @@ def test_bank_conflicts_are_those_of_the_addresses(tmp_path: Path) -> None:
         "        B[t] = s[t, 3]\n"
     )
     build = driver.build(read_source(str(kernel)), CompileOptions(target="sm_90a"), driver.Observer())
-    values = {each.name: each.value for each in counters.counters(simulate.of_build(build, load("sm_90a")))}
+    values = {
+        each.name: each.value for each in counters.compute_counters(simulate.of_build(build, load_target("sm_90a")))
+    }
     assert values["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"] == 32
     assert values["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"] == 31
 
@@ -85,7 +87,7 @@ def test_the_page_names_every_counter() -> None:
     told = {*re.findall(r"`([a-z]\w+__[\w.]+)`", page)}
     reasons = {*re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)}
     stalls = re.compile(r"stalled_(\w+)_per_(?:issue|warp)_active")
-    for name in counters.names():
+    for name in counters.list_counter_names():
         stall = stalls.search(name)
         assert stall[1] in reasons if stall else name in told, name
-    assert {name for name in told if not stalls.search(name)} <= {*counters.names()}
+    assert {name for name in told if not stalls.search(name)} <= {*counters.list_counter_names()}

@@ -11,7 +11,7 @@ from tilec.driver import build as driver, simulate
 from tilec.simulate.grid import Simulation
 from tilec.support import files
 from tilec.support.options import CompileOptions
-from tilec.target.table import load
+from tilec.target.table import load_target
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 
@@ -21,7 +21,7 @@ def simulated(sample: str, defines: dict[str, int], target: str = "sm_90a", **as
     build = driver.build(
         source, CompileOptions(target=target, defines=tuple(defines.items()), **asked), driver.Observer()
     )
-    return simulate.of_build(build, load(target))
+    return simulate.of_build(build, load_target(target))
 
 
 def test_multicast_loads_once_what_a_cluster_shares() -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from tilec.driver import build as driver, simulate
 from tilec.simulate.grid import Simulation
-from tilec.simulate.picture import picture, rows, window
+from tilec.simulate.picture import build_rows, choose_window, draw_picture
 from tilec.support import files
 from tilec.support.options import CompileOptions
-from tilec.target.table import load
+from tilec.target.table import load_target
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -21,7 +21,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def drawn(sample: str, **sizes: int) -> Simulation:
     defines = tuple(sizes.items())
     build = driver.build(files.read_source(str(SAMPLES / sample)), CompileOptions(defines=defines), driver.Observer())
-    return simulate.of_build(build, load("sm_90a"), draws=True)
+    return simulate.of_build(build, load_target("sm_90a"), draws=True)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def gemm() -> Simulation:
 
 
 def test_a_short_replay_is_drawn_whole(gemm: Simulation) -> None:
-    shown = window(gemm)
+    shown = choose_window(gemm)
     assert shown.start == 0
     assert shown.end == pytest.approx(gemm.first.cycles, rel=0.05)
     # Eight tiles of 64 along K, one pass each.
@@ -38,7 +38,7 @@ def test_a_short_replay_is_drawn_whole(gemm: Simulation) -> None:
 
 
 def test_rows_are_what_the_replay_found(gemm: Simulation) -> None:
-    made = {row.title: row for row in rows(gemm, window(gemm))}
+    made = {row.title: row for row in build_rows(gemm, choose_window(gemm))}
     assert set(made) == {"copies", "stores", "tensor cores", "warp 0", "warp 4", "warp 8"}
     held = sum(end - start for start, end, _ in made["tensor cores"].pieces)
     assert held == pytest.approx(gemm.first.held["tensor"], rel=0.02)
@@ -52,13 +52,13 @@ def test_rows_are_what_the_replay_found(gemm: Simulation) -> None:
 
 def test_of_a_long_loop_a_few_passes_are_drawn() -> None:
     found = drawn("gemm.tl", M=128, N=128, K=4096)
-    shown = window(found)
+    shown = choose_window(found)
     assert len(shown.passes) == 5
     assert (shown.start, shown.end) == (shown.passes[0], shown.passes[-1])
 
 
 def test_it_is_well_formed_and_lies_inside(gemm: Simulation) -> None:
-    root = ET.fromstring(picture(gemm, "a<b>&c"))
+    root = ET.fromstring(draw_picture(gemm, "a<b>&c"))
     width, height = map(float, root.attrib["viewBox"].split()[2:])
     assert "a<b>&c" in root.attrib["aria-label"]
     boxes = root.findall(f"{SVG}rect")

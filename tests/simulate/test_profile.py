@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.simulate.comparison import compare, of_kernel
+from tilec.simulate.comparison import compare_profile, select_launches
 from tilec.simulate.counters import Counter
-from tilec.simulate.profile import Launch, ProfileError, read
+from tilec.simulate.profile import ProfiledLaunch, ProfileError, read_profile
 
 ROWS = """==PROF== Connected to process 1234
 ==PROF== Profiling "gemm" - 0: 0%....50%....100% - 9 passes
@@ -26,7 +26,7 @@ COLUMNS = """"ID","Kernel Name","gpu__time_duration.sum","sm__warps_active.avg.p
 
 
 def test_a_row_for_each_metric() -> None:
-    gemm, other = read(ROWS)
+    gemm, other = read_profile(ROWS)
     assert gemm.kernel.startswith("gemm(")
     assert gemm.metrics == {
         "gpu__time_duration.sum": 7500.0,
@@ -37,7 +37,7 @@ def test_a_row_for_each_metric() -> None:
 
 
 def test_a_column_for_each_metric() -> None:
-    first, second = read(COLUMNS)
+    first, second = read_profile(COLUMNS)
     assert first.metrics["gpu__time_duration.sum"] == pytest.approx(7500)
     assert second.metrics["sm__warps_active.avg.pct_of_peak_sustained_active"] == 12.7
 
@@ -57,7 +57,7 @@ def test_a_column_for_each_metric() -> None:
 )
 def test_numbers_of_any_locale(written: str, meant: float) -> None:
     text = f'"Kernel Name","Metric Name","Metric Unit","Metric Value"\n"k","a__b.sum","inst","{written}"\n'
-    assert read(text)[0].metrics == {"a__b.sum": meant}
+    assert read_profile(text)[0].metrics == {"a__b.sum": meant}
 
 
 @pytest.mark.parametrize(
@@ -73,20 +73,26 @@ def test_numbers_of_any_locale(written: str, meant: float) -> None:
 )
 def test_what_is_no_profile(text: str, said: str) -> None:
     with pytest.raises(ProfileError, match=said):
-        read(text)
+        read_profile(text)
 
 
 def test_the_kernel_is_found_by_its_name() -> None:
-    launches = (Launch("gemm(int)", {}), Launch("gemm_split(int)", {}), Launch("_Z4gemmi", {}))
-    assert of_kernel(launches, "gemm") == launches[:1]
-    assert of_kernel(launches[1:], "gemm") == launches[1:]
-    assert of_kernel(launches, "softmax") == ()
+    launches = (ProfiledLaunch("gemm(int)", {}), ProfiledLaunch("gemm_split(int)", {}), ProfiledLaunch("_Z4gemmi", {}))
+    assert select_launches(launches, "gemm") == launches[:1]
+    assert select_launches(launches[1:], "gemm") == launches[1:]
+    assert select_launches(launches, "softmax") == ()
 
 
 def test_the_mean_of_launches_beside_the_prediction() -> None:
-    launches = [Launch("k", {"a__b.sum": 8.0, "c__d.sum": 1.0}), Launch("k", {"a__b.sum": 12.0}), Launch("k", {})]
-    compared = compare(launches, [Counter("a__b.sum", "inst", 5.0), Counter("e__f.sum", "", 1.0)])
+    launches = [
+        ProfiledLaunch("k", {"a__b.sum": 8.0, "c__d.sum": 1.0}),
+        ProfiledLaunch("k", {"a__b.sum": 12.0}),
+        ProfiledLaunch("k", {}),
+    ]
+    compared = compare_profile(launches, [Counter("a__b.sum", "inst", 5.0), Counter("e__f.sum", "", 1.0)])
     (row,) = compared.rows
     assert (row.measured, row.predicted, row.ratio) == (10.0, 5.0, 0.5)
     assert compared.unmatched == ("c__d.sum",) and compared.launches == 3
-    assert compare([Launch("k", {"a__b.sum": 0.0})], [Counter("a__b.sum", "", 1.0)]).rows[0].ratio is None
+    assert (
+        compare_profile([ProfiledLaunch("k", {"a__b.sum": 0.0})], [Counter("a__b.sum", "", 1.0)]).rows[0].ratio is None
+    )

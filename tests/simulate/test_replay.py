@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from tilec.driver import build as driver, simulate
-from tilec.simulate.costs import Costs
+from tilec.simulate.costs import InstructionCosts
 from tilec.simulate.engine import Engine
 from tilec.simulate.instructions import Deed, Instruction
-from tilec.simulate.record import Block, transactions
-from tilec.simulate.state import Result, Shares
+from tilec.simulate.record import BlockTrace, count_transactions
+from tilec.simulate.state import MemoryShares, ReplayResult
 from tilec.support import files
 from tilec.support.diagnostics import InternalError
 from tilec.support.options import CompileOptions
-from tilec.target.table import load
+from tilec.target.table import load_target
 
-COSTS = Costs(load("sm_90a"))
+COSTS = InstructionCosts(load_target("sm_90a"))
 SAMPLES = Path(__file__).parents[2] / "samples"
-WIDE = Shares(1e9, 1e9)
+WIDE = MemoryShares(1e9, 1e9)
 """L2 and DRAM that are never the narrowest."""
 
 
@@ -30,7 +30,7 @@ def step(deed: Deed = "plain", **said: Any) -> Instruction:
     return Instruction(deed=deed, **given)
 
 
-def replay(warps: list[list[tuple[Instruction, Any]]], shares: Shares = WIDE) -> Result:
+def replay(warps: list[list[tuple[Instruction, Any]]], shares: MemoryShares = WIDE) -> ReplayResult:
     """Each warp's instructions with their details; the block runs alone."""
     table: list[Instruction] = []
     traces: list[list[tuple[int, Any]]] = []
@@ -39,7 +39,7 @@ def replay(warps: list[list[tuple[Instruction, Any]]], shares: Shares = WIDE) ->
         for instruction, detail in warp:
             traces[-1].append((len(table), detail))
             table.append(instruction)
-    return Engine(table, COSTS, shares).run([[Block((0, 0, 0), traces)]], 1)
+    return Engine(table, COSTS, shares).run([[BlockTrace((0, 0, 0), traces)]], 1)
 
 
 def test_a_scheduler_issues_one_instruction_a_cycle() -> None:
@@ -91,9 +91,9 @@ def test_bulk_copies_take_a_latency_and_their_bytes() -> None:
     assert replay([copies(1)]).cycles == pytest.approx(2 + 152.925 + 1049)
     assert replay([copies(3)]).cycles == pytest.approx(2 + 3 * 152.925 + 1049)
     # A share of L2 of 32 bytes a cycle is the narrowest: 512 cycles.
-    assert replay([copies(1)], Shares(32.0, 1e9)).cycles == 2 + 512 + 1049
+    assert replay([copies(1)], MemoryShares(32.0, 1e9)).cycles == 2 + 512 + 1049
     # What others of the wave have loaded, DRAM need not.
-    assert replay([copies(1)], Shares(1e9, 16.0, missing=0.5)).cycles == 2 + 512 + 1049
+    assert replay([copies(1)], MemoryShares(1e9, 16.0, missing=0.5)).cycles == 2 + 512 + 1049
 
 
 def test_an_arrival_takes_its_time() -> None:
@@ -144,7 +144,7 @@ def test_a_block_that_waits_for_ever_is_no_result() -> None:
     ("stride", "width", "turns"), [(4, 4, 1), (8, 4, 2), (128, 4, 32), (0, 4, 1), (16, 16, 4), (128, 16, 32), (8, 8, 2)]
 )
 def test_bank_conflicts_are_those_of_the_addresses(stride: int, width: int, turns: int) -> None:
-    assert transactions(np.arange(32) * stride, width) == turns
+    assert count_transactions(np.arange(32) * stride, width) == turns
 
 
 def test_a_block_of_a_gemm_counted_by_hand() -> None:
@@ -173,7 +173,7 @@ def test_a_block_of_a_gemm_counted_by_hand() -> None:
     source = files.read_source(str(SAMPLES / "gemm.tl"))
     defines = (("M", 128), ("N", 128), ("K", 256))
     build = driver.build(source, CompileOptions(target="sm_90a", defines=defines), driver.Observer())
-    found = simulate.of_build(build, load("sm_90a"))
+    found = simulate.of_build(build, load_target("sm_90a"))
     assert found.cycles == pytest.approx(by_hand, rel=0.02)
     assert found.flops == 2 * 128 * 128 * 256
     assert found.loaded == 2 * 128 * 256 * 2
@@ -182,7 +182,7 @@ def test_a_block_of_a_gemm_counted_by_hand() -> None:
 
 def test_passes_of_a_loop_are_those_of_the_first_of_several_resident_blocks() -> None:
     branch = step()
-    block = Block((0, 0, 0), [[(0, None)] * 6])
+    block = BlockTrace((0, 0, 0), [[(0, None)] * 6])
     found = Engine([branch], COSTS, WIDE, loops=frozenset({0})).run([[block]] * 8, 4)
     assert len(found.marks[0, 0]) == 6
     # Each block's warp has a scheduler of its own.
@@ -190,9 +190,9 @@ def test_passes_of_a_loop_are_those_of_the_first_of_several_resident_blocks() ->
 
 
 def test_what_was_seen_goes_on_in_the_same_way() -> None:
-    seen = Result(
+    seen = ReplayResult(
         100.0, stalls={(0, 3, "barrier"): 10.0}, issued={0: 30.0, 1: 4.0}, lifetime={0: 90.0}, held={"tensor": 40.0}
     )
-    seen.stretch(250.0)
+    seen.stretch_to(250.0)
     assert (seen.cycles, seen.held, seen.lifetime) == (250.0, {"tensor": 100.0}, {0: 225.0})
     assert (seen.stalls, seen.issued) == ({(0, 3, "barrier"): 25.0}, {0: 75.0, 1: 10.0})

@@ -10,9 +10,9 @@ from stages import emitted
 from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build
 from tilec.emu import Fault
-from tilec.ir.manifest import in_module
+from tilec.ir.manifest import manifests_in_module
 from tilec.ir.warp import Program
-from tilec.ptx.assemble import assemble
+from tilec.ptx.assemble import assemble_module
 from tilec.ptx.text import print_module
 from tilec.support.options import CompileOptions, Strategy, Value
 from tilec.support.source import SourceFile
@@ -41,10 +41,10 @@ def build_source(
 def outcome(made: Build, program: Program, target: str, seed: int = 0) -> str:
     """What is wrong with another warp program for the same kernel: the emulator's fault, the first output that differs
     from the reference, the assembler's complaint, or nothing."""
-    machine = targets.load(target)
+    machine = targets.load_target(target)
     module = emitted(made.kernel, program, target)
     ptx = print_module(module)
-    (manifest,) = in_module(module)
+    (manifest,) = manifests_in_module(module)
     found = emulate.random_arguments(made.kernel, manifest, seed)
     expected = found.copy()
     try:
@@ -62,5 +62,5 @@ def outcome(made: Build, program: Program, target: str, seed: int = 0) -> str:
     for result in emulate.compare(made.kernel, manifest, found, expected):
         if not result.matches:
             return f"{result.name}{list(result.worst)} is {result.found}, not {result.expected}"
-    remarks = assemble(ptx, machine.ptx_target, opt_level=3).remarks
+    remarks = assemble_module(ptx, machine.ptx_target, opt_level=3).remarks
     return "\n".join(f"{r.code}: {r.text}" for r in remarks)

@@ -8,7 +8,7 @@ import pytest
 from evaluation import evaluate
 from hypothesis import assume, given, settings, strategies as st
 
-from tilec.ir.affine import UNKNOWN, Affine, Interval, add, affine, interval, scale
+from tilec.ir.affine import UNKNOWN, Affine, Interval, add_exprs, affine_form, scale_expr, value_interval
 from tilec.ir.text import show_expr
 from tilec.ir.tile import (
     COMPARISONS,
@@ -22,7 +22,7 @@ from tilec.ir.tile import (
     Select,
     Unary,
     Var,
-    integer,
+    int32_const,
     walk_expr,
 )
 from tilec.ir.types import BOOL, FLOAT32, INT8, INT32, INT64, UINT8, UINT32, DType
@@ -32,8 +32,8 @@ VARIABLES = (Var("x"), Var("y"), Var("z"))
 X, Y, Z = VARIABLES
 RANGES: dict[Var, Interval] = {X: (0, 15), Y: (-6, 9), Z: (3, 3)}
 
-leaves = st.one_of(st.sampled_from(VARIABLES), st.integers(-9, 9).map(integer))
-divisors = st.sampled_from([1, 2, 3, 4, 8, 16]).map(integer)
+leaves = st.one_of(st.sampled_from(VARIABLES), st.integers(-9, 9).map(int32_const))
+divisors = st.sampled_from([1, 2, 3, 4, 8, 16]).map(int32_const)
 
 
 def combine(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
@@ -69,10 +69,10 @@ def fits(expr: Expr, point: dict[str, int]) -> bool:
 @given(expressions, points)
 @examples
 def test_a_sum_recombines_to_the_expression(expr: Expr, point: dict[str, int]) -> None:
-    form = affine(expr)
+    form = affine_form(expr)
     value = int(evaluate(expr, point))
     assert form.constant + sum(c * int(evaluate(atom, point)) for atom, c in form.terms) == value
-    assert form.constant + int(evaluate(form.symbolic(), point)) == value
+    assert form.constant + int(evaluate(form.without_constant(), point)) == value
     assert all(coefficient for _, coefficient in form.terms)
     assert value % form.divisor == 0 if form.divisor else value == 0
 
@@ -81,7 +81,7 @@ def test_a_sum_recombines_to_the_expression(expr: Expr, point: dict[str, int]) -
 @examples
 def test_values_stay_in_their_interval(expr: Expr, point: dict[str, int]) -> None:
     assume(fits(expr, point))
-    low, high = interval(expr, RANGES)
+    low, high = value_interval(expr, RANGES)
     assert low <= int(evaluate(expr, point)) <= high
 
 
@@ -98,9 +98,9 @@ def test_folding_changes_no_value(expr: Expr, point: dict[str, int]) -> None:
 @examples
 def test_add_and_scale(expr: Expr, number: int, point: dict[str, int]) -> None:
     value = int(evaluate(expr, point))
-    assert int(evaluate(add(expr, integer(number)), point)) == value + number
-    assert int(evaluate(add(integer(number), expr), point)) == value + number
-    assert int(evaluate(scale(expr, number), point)) == value * number
+    assert int(evaluate(add_exprs(expr, int32_const(number)), point)) == value + number
+    assert int(evaluate(add_exprs(int32_const(number), expr), point)) == value + number
+    assert int(evaluate(scale_expr(expr, number), point)) == value * number
 
 
 # ---- what it is for --------------------------------------------------------------------------------------------------
@@ -109,39 +109,44 @@ def test_add_and_scale(expr: Expr, number: int, point: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("expr", "terms", "constant", "divisor"),
     [
-        (integer(0), "", 0, 0),
-        (integer(12), "", 12, 12),
-        (Binary("add", Binary("mul", X, integer(64), INT32), integer(16), INT32), "64 x", 16, 16),
-        (Binary("sub", Binary("mul", integer(4), X, INT32), Binary("mul", X, integer(4), INT32), INT32), "", 0, 0),
+        (int32_const(0), "", 0, 0),
+        (int32_const(12), "", 12, 12),
+        (Binary("add", Binary("mul", X, int32_const(64), INT32), int32_const(16), INT32), "64 x", 16, 16),
+        (
+            Binary("sub", Binary("mul", int32_const(4), X, INT32), Binary("mul", X, int32_const(4), INT32), INT32),
+            "",
+            0,
+            0,
+        ),
         (Unary("neg", Binary("sub", X, Y, INT32), INT32), "-1 x, 1 y", 0, 1),
         (Binary("mul", X, Y, INT32), "1 x * y", 0, 1),
-        (Binary("mul", Binary("floordiv", X, integer(8), INT32), integer(8), INT32), "8 x // 8", 0, 8),
+        (Binary("mul", Binary("floordiv", X, int32_const(8), INT32), int32_const(8), INT32), "8 x // 8", 0, 8),
     ],
 )
 def test_forms(expr: Expr, terms: str, constant: int, divisor: int) -> None:
-    form = affine(expr)
+    form = affine_form(expr)
     assert ", ".join(f"{c} {show_expr(atom)}" for atom, c in form.terms) == terms
     assert (form.constant, form.divisor) == (constant, divisor)
 
 
 def test_constants_fold_on_the_way() -> None:
-    assert add(X, integer(0)) is X
-    assert add(integer(0), X) is X
-    assert add(integer(2), integer(3)) == integer(5)
-    assert scale(X, 1) is X
-    assert scale(integer(2), 3) == integer(6)
-    assert Affine((), 4).symbolic() == integer(0)
+    assert add_exprs(X, int32_const(0)) is X
+    assert add_exprs(int32_const(0), X) is X
+    assert add_exprs(int32_const(2), int32_const(3)) == int32_const(5)
+    assert scale_expr(X, 1) is X
+    assert scale_expr(int32_const(2), 3) == int32_const(6)
+    assert Affine((), 4).without_constant() == int32_const(0)
 
 
 @pytest.mark.parametrize(
     ("expr", "expected"),
     [
-        (Binary("floormod", X, integer(16), INT32), (0, 15)),
-        (Binary("floormod", Y, integer(4), INT32), (0, 3)),
-        (Binary("floordiv", Y, integer(4), INT32), (-2, 2)),
+        (Binary("floormod", X, int32_const(16), INT32), (0, 15)),
+        (Binary("floormod", Y, int32_const(4), INT32), (0, 3)),
+        (Binary("floordiv", Y, int32_const(4), INT32), (-2, 2)),
         (Binary("mul", Y, Y, INT32), (-54, 81)),
         (Binary("min", X, Var("anything"), INT32), (-math.inf, 15)),
-        (Cast(Binary("mul", X, integer(100), INT32), INT8), (-128, 127)),
+        (Cast(Binary("mul", X, int32_const(100), INT32), INT8), (-128, 127)),
         (Cast(Y, UINT8), (0, 255)),
         (Cast(X, INT8), (0, 15)),
         (Cast(Binary("lt", X, Y, BOOL), INT32), (0, 1)),
@@ -150,24 +155,24 @@ def test_constants_fold_on_the_way() -> None:
     ],
 )
 def test_intervals(expr: Expr, expected: Interval) -> None:
-    assert interval(expr, RANGES) == expected
+    assert value_interval(expr, RANGES) == expected
 
 
 def test_nothing_is_known_of_other_variables() -> None:
-    assert interval(Var("anything"), RANGES) == UNKNOWN
-    assert interval(Binary("mul", Var("anything"), integer(3), INT32), RANGES) == UNKNOWN
+    assert value_interval(Var("anything"), RANGES) == UNKNOWN
+    assert value_interval(Binary("mul", Var("anything"), int32_const(3), INT32), RANGES) == UNKNOWN
 
 
 @st.composite
 def index_expressions(draw: st.DrawFn, depth: int = 4) -> Expr:
     """Sums, products and quotients of two variables by positive constants."""
     if depth == 0 or draw(st.booleans()):
-        return draw(st.sampled_from([Var("x"), Var("y")]) | st.integers(-9, 40).map(integer))
+        return draw(st.sampled_from([Var("x"), Var("y")]) | st.integers(-9, 40).map(int32_const))
     op = draw(st.sampled_from(["add", "sub", "mul", "floordiv", "floormod"]))
     a = draw(index_expressions(depth=depth - 1))
     by_constant = op not in ("add", "sub")
     b = (
-        integer(draw(st.sampled_from([1, 2, 3, 4, 6, 8, 12, 32])))
+        int32_const(draw(st.sampled_from([1, 2, 3, 4, 6, 8, 12, 32])))
         if by_constant
         else draw(index_expressions(depth=depth - 1))
     )
@@ -179,30 +184,34 @@ def index_expressions(draw: st.DrawFn, depth: int = 4) -> Expr:
 def test_the_sum_is_the_expression(expr: Expr, x: int, y: int) -> None:
     """Quotients and remainders that a division takes apart among them."""
     values = {Var("x"): x, Var("y"): y}
-    form = affine(expr)
-    assert compute_expr(add(form.symbolic(), integer(form.constant)), values) == compute_expr(expr, values)
+    form = affine_form(expr)
+    assert compute_expr(add_exprs(form.without_constant(), int32_const(form.constant)), values) == compute_expr(
+        expr, values
+    )
 
 
 def test_a_division_takes_out_what_it_divides() -> None:
     """Neighbours that share a byte have one index, and each a constant shift."""
     x = Var("x")
-    column = add(Binary("mul", x, integer(8), INT32), integer(5))
-    half, rest = (affine(Binary(op, column, integer(2), INT32)) for op in ("floordiv", "floormod"))
+    column = add_exprs(Binary("mul", x, int32_const(8), INT32), int32_const(5))
+    half, rest = (affine_form(Binary(op, column, int32_const(2), INT32)) for op in ("floordiv", "floormod"))
     assert half == Affine(((x, 4),), 2)
     assert rest == Affine((), 1)
-    group = affine(Binary("floordiv", column, integer(32), INT32))
-    assert group == Affine(((Binary("floordiv", x, integer(4), INT32), 1),), 0)
+    group = affine_form(Binary("floordiv", column, int32_const(32), INT32))
+    assert group == Affine(((Binary("floordiv", x, int32_const(4), INT32), 1),), 0)
 
 
 def test_what_is_made_of_elements_is_not_divided_term_by_term() -> None:
     element = Cast(Load(Buffer("A", (4,), UINT32, "global"), (X,)), INT32)
-    tripled = Binary("add", Binary("mul", element, integer(3), INT32), integer(2), INT32)
+    tripled = Binary("add", Binary("mul", element, int32_const(3), INT32), int32_const(2), INT32)
     for op in ("floordiv", "floormod"):
-        quotient = Binary(op, tripled, integer(3), INT32)
-        assert affine(quotient) == Affine(((quotient, 1),), 0)
-    assert affine(tripled) == Affine(((element, 3),), 2)
-    assert interval(Binary("mul", Binary("max", element, integer(0), INT32), integer(3), INT32), {}) == (
+        quotient = Binary(op, tripled, int32_const(3), INT32)
+        assert affine_form(quotient) == Affine(((quotient, 1),), 0)
+    assert affine_form(tripled) == Affine(((element, 3),), 2)
+    assert value_interval(Binary("mul", Binary("max", element, int32_const(0), INT32), int32_const(3), INT32), {}) == (
         -(2**31),
         2**31 - 1,
     )
-    assert interval(Binary("mul", Binary("floormod", element, integer(8), INT32), integer(3), INT32), {}) == (0, 21)
+    assert value_interval(
+        Binary("mul", Binary("floormod", element, int32_const(8), INT32), int32_const(3), INT32), {}
+    ) == (0, 21)

@@ -10,8 +10,8 @@ import pytest
 from tilec.driver import build as driver
 from tilec.ir.read import read_kernel
 from tilec.ir.tile import For, If, Kernel, While
-from tilec.passes.analysis.alias import Aliased, Token, analyse, print_aliased
-from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.analysis.alias import AliasAnalysis, Token, analyse_aliases, print_alias_analysis
+from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -20,16 +20,16 @@ KERNELS = sorted([*(TESTS.parent / "samples").glob("*.tl"), *(TESTS / "kernels")
 every_kernel = pytest.mark.parametrize("path", KERNELS, ids=lambda p: p.stem)
 
 
-def analysed(path: Path) -> list[Aliased]:
+def analysed(path: Path) -> list[AliasAnalysis]:
     source = SourceFile(str(path), path.read_text())
-    return [analyse(kernel) for kernel in driver.check_all(source, CompileOptions(), driver.Observer())]
+    return [analyse_aliases(kernel) for kernel in driver.check_all(source, CompileOptions(), driver.Observer())]
 
 
 @pytest.mark.some(40)
 @every_kernel
 def test_the_text_is_the_kernel(path: Path) -> None:
     for aliased in analysed(path):
-        assert read_kernel(print_aliased(aliased)) == aliased.kernel
+        assert read_kernel(print_alias_analysis(aliased)) == aliased.kernel
 
 
 @pytest.mark.some(40)
@@ -45,8 +45,8 @@ def check_order(tokens: Sequence[Token]) -> None:
     for j, token in enumerate(tokens):
         before.append(set(token.after).union(*(before[i] for i in token.after)))
         if not isinstance(token.stmt, For | If | While):  # whose statements have tokens of their own
-            assert list(token.reads) == sorted(b.name for b in reads(token.stmt))
-            assert list(token.writes) == sorted(b.name for b in writes(token.stmt))
+            assert list(token.reads) == sorted(b.name for b in find_reads(token.stmt))
+            assert list(token.writes) == sorted(b.name for b in find_writes(token.stmt))
         for i in range(j):
             wrote, read = set(token.writes), set(token.reads)
             if set(tokens[i].writes) & (wrote | read) or set(tokens[i].reads) & wrote:
@@ -72,7 +72,9 @@ T.copy(y, B[0, 0])
 
 def test_what_an_iteration_leaves_to_the_next(body: Callable[..., Kernel]) -> None:
     """A tile with versions carries nothing; a sum, what is added to; a fragment that is filled anew, its place."""
-    aliased = analyse(body(TEXT, 'A: T.Tensor((64, 64), "float16"), B: T.Tensor((8, 64), "float16"), n: T.int32'))
+    aliased = analyse_aliases(
+        body(TEXT, 'A: T.Tensor((64, 64), "float16"), B: T.Tensor((8, 64), "float16"), n: T.int32')
+    )
     assert [(g.buffer.name, g.loop is not None) for g in aliased.groups] == [
         ("A", False), ("B", False), ("s", True), ("x", False), ("y", False),
     ]  # fmt: skip
@@ -83,10 +85,10 @@ def test_what_an_iteration_leaves_to_the_next(body: Callable[..., Kernel]) -> No
 def test_a_condition_is_read_in_each_iteration(body: Callable[..., Kernel]) -> None:
     """And what the body changes is there before the next; the bounds of a counted loop are read once."""
     text = "while A[0] < n:\n    for k in T.serial(A[1]):\n        for i in T.Parallel(1):\n            A[i] = A[i] + k"
-    aliased = analyse(body(text, 'A: T.Tensor((2,), "int32"), n: T.int32'))
+    aliased = analyse_aliases(body(text, 'A: T.Tensor((2,), "int32"), n: T.int32'))
     assert [(type(t.stmt).__name__, t.reads, t.writes) for t in aliased.tokens] == [
         ("While", ("A",), ()), ("For", ("A",), ()), ("Parallel", ("A",), ("A",)),
     ]  # fmt: skip
     assert [token.after for token in aliased.tokens] == [(), (), (0, 1)]
     assert [token.carried for token in aliased.tokens] == [(2,), (2,), (2,)]
-    assert "while A[0] < n:  # %0: reads A after the last iteration's %2\n" in print_aliased(aliased)
+    assert "while A[0] < n:  # %0: reads A after the last iteration's %2\n" in print_alias_analysis(aliased)

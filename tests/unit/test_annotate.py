@@ -11,7 +11,7 @@ from stages import problems
 from tilec.ir.tile import Kernel
 from tilec.passes.loop.annotate import given_schedule
 from tilec.passes.loop.build_problem import LoopProblem
-from tilec.sched.verify import violations
+from tilec.sched.verify import find_violations
 from tilec.support.diagnostics import CompileError
 
 Make = Callable[..., Kernel]
@@ -65,7 +65,7 @@ def test_a_legal_schedule_holds(
     found = loop(body, text, f"stage={stages}, order={order}", target)
     schedule = given_schedule(found)
     assert schedule is not None
-    assert list(violations(found.problem, schedule)) == []
+    assert list(find_violations(found.problem, schedule)) == []
     assert schedule.stage == tuple(stages)
     assert [order[op] for op in schedule.order] == sorted(order)
     assert schedule.status == "given"
@@ -104,7 +104,7 @@ def test_a_tile_that_is_computed_has_versions_where_it_passes_from_stage_to_stag
     found = loop(body, MADE.replace("{first}", first), lists, target)
     schedule = given_schedule(found)
     assert schedule is not None
-    assert list(violations(found.problem, schedule)) == []
+    assert list(find_violations(found.problem, schedule)) == []
     assert schedule.depth == (depth,)
 
 
@@ -160,7 +160,7 @@ def test_every_list_of_small_stages_is_refused_or_holds(body: Make) -> None:
             except CompileError:
                 continue
             legal += 1
-            assert schedule is not None and list(violations(found.problem, schedule)) == []
+            assert schedule is not None and list(find_violations(found.problem, schedule)) == []
             assert max(schedule.stage) - min(schedule.stage) == max(stages) - min(stages)
     assert legal == sum(
         all((stages[i], order[i]) < (stages[2], order[2]) for i in (0, 1))

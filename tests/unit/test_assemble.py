@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.ptx.assemble import Remark, assemble, parse_remarks
-from tilec.ptx.isa import check
+from tilec.ptx.assemble import Remark, assemble_module, parse_remarks
+from tilec.ptx.isa import check_instruction
 from tilec.ptx.module import Instruction
 from tilec.ptx.parse import parse_module
 from tilec.support.diagnostics import InternalError
@@ -46,7 +46,7 @@ def line_of(ptx: str, text: str) -> int:
 
 
 def test_a_clean_kernel_has_no_remarks() -> None:
-    assembled = assemble(kernel(SET_UP, FENCE, MMA, COMMIT, WAIT, STORE), "sm_90a")
+    assembled = assemble_module(kernel(SET_UP, FENCE, MMA, COMMIT, WAIT, STORE), "sm_90a")
     assert assembled.cubin.startswith(b"\x7fELF")
     assert assembled.remarks == ()
     (report,) = assembled.entries
@@ -71,7 +71,7 @@ tanh.approx.f32 %d0, %d1;
 @pytest.mark.parametrize("text", SPELLINGS.split("\n")[1:-1])
 def test_spellings_that_no_kernel_emits(text: str) -> None:
     """What the emulator knows and code generation does not: here the assembler has its say."""
-    assert assemble(kernel(text), "sm_90a").remarks == ()
+    assert assemble_module(kernel(text), "sm_90a").remarks == ()
 
 
 FOUR, EIGHT = "{%r0, %r1, %r2, %r3}", "{%r0, %r1, %r2, %r3, %r0, %r1, %r2, %r3}"
@@ -117,17 +117,17 @@ tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;
 def test_spellings_of_tensor_memory(text: str) -> None:
     registers = ".reg .b64 %a, %b, %o; .reg .pred %p; .reg .b32 %r<8>; .reg .b16 %h;"
     ptx = kernel(text, registers=registers, head=".version 9.0\n.target sm_100a")
-    assert assemble(ptx, "sm_100a").remarks == ()
+    assert assemble_module(ptx, "sm_100a").remarks == ()
     parse_module(ptx)
     for part in text.rstrip(";").split("; "):
         instruction = parse_module(kernel(f"{part};", registers=registers)).entries[0].body[-2]
         assert isinstance(instruction, Instruction)
-        assert check(instruction, "sm_100a", "9.0") is None
+        assert check_instruction(instruction, "sm_100a", "9.0") is None
 
 
 def test_a_missing_fence_is_injected() -> None:
     ptx = kernel(SET_UP, MMA, COMMIT, WAIT, STORE)
-    (remark,) = assemble(ptx, "sm_90a").remarks
+    (remark,) = assemble_module(ptx, "sm_90a").remarks
     assert (remark.kind, remark.code, remark.entry) == ("inserted-wait", "C7519", "k")
     assert remark.ptx_line == line_of(ptx, MMA)
 
@@ -135,7 +135,7 @@ def test_a_missing_fence_is_injected() -> None:
 def test_a_read_before_the_wait_injects_one() -> None:
     early = "add.f32 %d0, %d0, %d1;"
     ptx = kernel(SET_UP, FENCE, MMA, COMMIT, early, WAIT, STORE)
-    (remark,) = assemble(ptx, "sm_90a").remarks
+    (remark,) = assemble_module(ptx, "sm_90a").remarks
     assert (remark.kind, remark.code, remark.ptx_line) == ("inserted-wait", "C7517", line_of(ptx, early))
 
 
@@ -143,7 +143,7 @@ def test_the_line_is_that_of_the_ptx_even_with_loc() -> None:
     early = "add.f32 %d0, %d0, %d1;"
     body = [SET_UP, FENCE, ".loc 1 14 9", MMA, COMMIT, early, WAIT, STORE]
     ptx = kernel(*body).replace(".address_size 64", '.address_size 64\n.file 1 "gemm.tl"')
-    (remark,) = assemble(ptx, "sm_90a").remarks
+    (remark,) = assemble_module(ptx, "sm_90a").remarks
     assert remark.ptx_line == line_of(ptx, early)
 
 
@@ -163,7 +163,7 @@ def _loop(last: str) -> str:
     ],
 )
 def test_an_accumulator_touched_while_a_group_is_in_flight_serialises_the_loop(touch: str, code: str) -> None:
-    (remark,) = assemble(_loop(touch), "sm_90a").remarks
+    (remark,) = assemble_module(_loop(touch), "sm_90a").remarks
     assert (remark.kind, remark.code, remark.entry, remark.ptx_line) == ("wgmma-serialised", code, "k", None)
     assert remark.text.startswith("wgmma.mma_async instructions are serialized")
 
@@ -171,7 +171,7 @@ def test_an_accumulator_touched_while_a_group_is_in_flight_serialises_the_loop(t
 def test_wgmma_under_a_divergent_branch_is_serialised() -> None:
     branch = "mov.u32 %r1, %tid.x; setp.lt.u32 %p, %r1, 64; @%p bra $skip;"
     ptx = kernel(SET_UP, branch, MMA, "$skip:", COMMIT, WAIT, STORE, directives=".maxntid 128, 1, 1")
-    assert [(r.kind, r.code) for r in assemble(ptx, "sm_90a").remarks] == [("wgmma-serialised", "C7520")]
+    assert [(r.kind, r.code) for r in assemble_module(ptx, "sm_90a").remarks] == [("wgmma-serialised", "C7520")]
 
 
 def test_spills_are_counted() -> None:
@@ -180,7 +180,7 @@ def test_spills_are_counted() -> None:
     load = "\n".join(f"ld.global.f32 %f{i}, [%o+{4 * i}];" for i in range(count))
     store = "\n".join(f"st.global.f32 [%o+{4 * (count - 1 - i)}], %f{i};" for i in range(count))
     ptx = kernel("ld.param.u64 %o, [out];", load, "bar.sync 0;", store, directives=".maxnreg 32", registers=registers)
-    assembled = assemble(ptx, "sm_90a")
+    assembled = assemble_module(ptx, "sm_90a")
     (report,) = assembled.entries
     assert report.registers == 32
     assert report.spill_store_bytes > 0
@@ -192,24 +192,24 @@ def test_spills_are_counted() -> None:
 
 def test_setmaxnreg_is_honoured() -> None:
     ptx = kernel("setmaxnreg.dec.sync.aligned.u32 40;", directives=".reqntid 384, 1, 1\n.minnctapersm 1")
-    assembled = assemble(ptx, "sm_90a")
+    assembled = assemble_module(ptx, "sm_90a")
     assert assembled.remarks == ()
     assert assembled.entries[0].registers == 168, "65536 registers over 384 threads, in eights"
 
 
 def test_setmaxnreg_without_a_known_count_at_entry_is_ignored_and_said() -> None:
     ptx = kernel("setmaxnreg.dec.sync.aligned.u32 40;", directives=".maxntid 384, 1, 1")
-    assert [(r.kind, r.code) for r in assemble(ptx, "sm_90a").remarks] == [("setmaxnreg-ignored", "C7508")]
+    assert [(r.kind, r.code) for r in assemble_module(ptx, "sm_90a").remarks] == [("setmaxnreg-ignored", "C7508")]
 
 
 def test_the_same_text_gives_the_same_bytes() -> None:
     ptx = kernel(SET_UP, FENCE, MMA, COMMIT, WAIT, STORE)
-    assert assemble(ptx, "sm_90a").cubin == assemble(ptx, "sm_90a").cubin
+    assert assemble_module(ptx, "sm_90a").cubin == assemble_module(ptx, "sm_90a").cubin
 
 
 def test_level_0_is_the_assemblers_too() -> None:
     ptx = kernel(SET_UP, STORE)
-    assert len(assemble(ptx, "sm_90a", opt_level=0).cubin) > len(assemble(ptx, "sm_90a").cubin)
+    assert len(assemble_module(ptx, "sm_90a", opt_level=0).cubin) > len(assemble_module(ptx, "sm_90a").cubin)
 
 
 def test_static_shared_memory_is_reported() -> None:
@@ -217,19 +217,19 @@ def test_static_shared_memory_is_reported() -> None:
         "{\n", "{\n.shared .align 16 .b8 tile[512];\n", 1
     )
     # sm_90 reserves 1024 bytes a CTA for the system.
-    assert assemble(ptx, "sm_90a").entries[0].smem_bytes == 512 + 1024
+    assert assemble_module(ptx, "sm_90a").entries[0].smem_bytes == 512 + 1024
 
 
 def test_refused_ptx_is_our_bug_and_shows_the_line() -> None:
     with pytest.raises(InternalError) as error:
-        assemble(kernel("add.u32 %r1, %nothing;"), "sm_90a")
+        assemble_module(kernel("add.u32 %r1, %nothing;"), "sm_90a")
     assert "Arguments mismatch for instruction 'add'" in str(error.value)
     assert "| add.u32 %r1, %nothing;" in str(error.value)
 
 
 def test_an_architecture_it_does_not_know_is_our_bug() -> None:
     with pytest.raises(InternalError, match="-arch=sm_91a"):
-        assemble(kernel(""), "sm_91a")
+        assemble_module(kernel(""), "sm_91a")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tilec.ptx import assemble as assembler, assembled_cache
 from tilec.ptx.assembled_cache import assemble_cached
-from tilec.support.kept_files import keep, kept
+from tilec.support.kept_files import read_entry, write_entry
 
 PTX = ".version 8.0\n.target {target}\n.address_size 64\n.visible .entry {name}() {{ ret; }}\n"
 a, b, c, d, e = (f"// {letter}\n.visible .entry k()" for letter in "abcde")
@@ -21,10 +21,12 @@ class Assembler:
     def __init__(self) -> None:
         self.made = 0
 
-    def __call__(self, ptx: str, target: str, *, opt_level: int = 3, line_info: bool = False) -> assembler.Assembled:
+    def __call__(
+        self, ptx: str, target: str, *, opt_level: int = 3, line_info: bool = False
+    ) -> assembler.AssemblerResult:
         self.made += 1
         log = f"info    : Function properties for 'k':\ninfo    : used {self.made} registers, 16 bytes smem\n"
-        return assembler.assembled(cubin(f"{self.made} {target} {opt_level}"), log)
+        return assembler.parse_result(cubin(f"{self.made} {target} {opt_level}"), log)
 
 
 def cubin(what: str) -> bytes:
@@ -35,7 +37,7 @@ def cubin(what: str) -> bytes:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Assembler:
     counted = Assembler()
-    monkeypatch.setattr(assembler, "assemble", counted)
+    monkeypatch.setattr(assembler, "assemble_module", counted)
     return counted
 
 
@@ -51,7 +53,7 @@ def test_everything_that_it_depends_on_is_in_the_key(tmp_path: Path, counted: As
     made = [assemble_cached(ptx, target, tmp_path, opt_level=level).cubin for ptx, target, level in ways]
     assert len(set(made)) == len(ways)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(assembled_cache, "installed", lambda: {"nvidia-nvjitlink": "another"})
+        patched.setattr(assembled_cache, "installed_versions", lambda: {"nvidia-nvjitlink": "another"})
         assert assemble_cached(a, "sm_80", tmp_path).cubin not in made
 
 
@@ -80,8 +82,8 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path, counted: Assembler, damag
 def test_an_entry_that_is_whole_but_another_is_made_again(tmp_path: Path, counted: Assembler, way: str) -> None:
     for ptx in (a, b):
         assemble_cached(ptx, "sm_80", tmp_path)
-    entry, other = (tmp_path / "assembled" / assembled_cache.key(ptx, "sm_80", 3) for ptx in (a, b))
-    data = kept(entry, entry.name)
+    entry, other = (tmp_path / "assembled" / assembled_cache.cache_key(ptx, "sm_80", 3) for ptx in (a, b))
+    data = read_entry(entry, entry.name)
     log = data[8 : 8 + int.from_bytes(data[:8], "little")]
     contents = {
         "not machine code": data[: 8 + len(log)] + b"hello",
@@ -92,7 +94,7 @@ def test_an_entry_that_is_whole_but_another_is_made_again(tmp_path: Path, counte
     if way == "another key":
         entry.write_bytes(other.read_bytes())
     else:
-        keep(entry, entry.name, contents[way])
+        write_entry(entry, entry.name, contents[way])
     assert assemble_cached(a, "sm_80", tmp_path).cubin == cubin("3 sm_80 3")
     assert assemble_cached(a, "sm_80", tmp_path).cubin == cubin("3 sm_80 3")
 
@@ -106,11 +108,11 @@ def test_the_oldest_go(tmp_path: Path, counted: Assembler, monkeypatch: pytest.M
     monkeypatch.setattr(assembled_cache, "MOST_ENTRIES", 4)
     for number, ptx in enumerate((a, b, c, d)):
         assemble_cached(ptx, "sm_80", tmp_path)
-        os.utime(tmp_path / "assembled" / assembled_cache.key(ptx, "sm_80", 3), (number, number))
+        os.utime(tmp_path / "assembled" / assembled_cache.cache_key(ptx, "sm_80", 3), (number, number))
     assemble_cached(a, "sm_80", tmp_path)  # used now: not the oldest any more
     assemble_cached(e, "sm_80", tmp_path)
     left = {entry.name for entry in (tmp_path / "assembled").iterdir()}
-    assert left == {assembled_cache.key(ptx, "sm_80", 3) for ptx in (a, e)}
+    assert left == {assembled_cache.cache_key(ptx, "sm_80", 3) for ptx in (a, e)}
 
 
 def test_what_the_real_assembler_makes(tmp_path: Path) -> None:

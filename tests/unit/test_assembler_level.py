@@ -9,7 +9,7 @@ import pytest
 from tilec.driver.build import build
 from tilec.driver.observer import Observer
 from tilec.ptx import assemble as assembler, assembler_level
-from tilec.ptx.assembler_level import MOST_WAITS, waits_in_a_row
+from tilec.ptx.assembler_level import MAX_CONSECUTIVE_WAITS, count_consecutive_waits
 from tilec.support.diagnostics import Diagnostic
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -34,14 +34,14 @@ WAIT = "    wgmma.wait_group.sync.aligned 0;\n"
 def levels(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The levels that the assembler is asked for; three waits in a row take it minutes."""
     asked: list[int] = []
-    assemble = assembler.assemble
+    assemble = assembler.assemble_module
 
-    def noted(ptx: str, target: str, **more: Any) -> assembler.Assembled:
+    def noted(ptx: str, target: str, **more: Any) -> assembler.AssemblerResult:
         asked.append(more["opt_level"])
         return assemble(ptx, target, **more)
 
-    monkeypatch.setattr(assembler, "assemble", noted)
-    monkeypatch.setattr(assembler_level, "MOST_WAITS", 3)
+    monkeypatch.setattr(assembler, "assemble_module", noted)
+    monkeypatch.setattr(assembler_level, "MAX_CONSECUTIVE_WAITS", 3)
     return asked
 
 
@@ -65,7 +65,7 @@ def test_who_asks_for_a_level_gets_it(level: int, levels: list[int]) -> None:
 
 @pytest.mark.parametrize("opt_level", [2, 3])
 def test_without_any_all_is_optimised(opt_level: int, levels: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembler_level, "MOST_WAITS", MOST_WAITS)
+    monkeypatch.setattr(assembler_level, "MAX_CONSECUTIVE_WAITS", MAX_CONSECUTIVE_WAITS)
     assert said(opt_level=opt_level) == []
     assert levels == [opt_level]
 
@@ -82,4 +82,4 @@ def test_without_any_all_is_optimised(opt_level: int, levels: list[int], monkeyp
     ],
 )
 def test_waits_are_counted_between_branches(between: str, count: int) -> None:
-    assert waits_in_a_row(WAIT * 5 + between + WAIT * 5) == count
+    assert count_consecutive_waits(WAIT * 5 + between + WAIT * 5) == count

@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 import stages
 
-from tilec.ir.layout import Fragment, mma_accumulator, plain, row_major, swizzled, wgmma_accumulator
-from tilec.ir.tile import For, Kernel, Parallel, TileOp, walk
+from tilec.ir.layout import (
+    Fragment,
+    mma_accumulator,
+    row_major_fragment,
+    swizzled_layout,
+    unswizzled_layout,
+    wgmma_accumulator,
+)
+from tilec.ir.tile import For, Kernel, Parallel, TileOp, walk_statements
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import Strategy
@@ -32,12 +39,12 @@ def test_everything_follows_the_accumulators(kernel: Make, target: str) -> None:
     big = wgmma_accumulator((64, 64), 1, 1) if target == "sm_90a" else mma_accumulator((64, 64), 2, 2)
     assert found.fragments["acc_s"] == found.fragments["acc_o"] == big
     for name in ("m_prev", "m_cur", "alpha", "row", "l"):
-        assert found.fragments[name].canonical() == big.project((0,)).canonical()
+        assert found.fragments[name].to_canonical() == big.project((0,)).to_canonical()
 
 
 def test_a_nest_sweeps_the_registers_of_its_fragment(kernel: Make) -> None:
     found = assignment(kernel(BIAS))
-    (nest,) = (s for s in walk(found.kernel.body) if isinstance(s, Parallel))
+    (nest,) = (s for s in walk_statements(found.kernel.body) if isinstance(s, Parallel))
     assert found.nest_layout(nest) == found.fragments["C_local"] == wgmma_accumulator((128, 128), 2, 1)
 
 
@@ -45,10 +52,10 @@ def test_what_nothing_fixes_is_coalesced(body: Make) -> None:
     """Runs of 16 bytes of what is copied, though the fragment's own elements are wider."""
     text = 'x = T.alloc_fragment((8, 256), "float32")\nr = T.alloc_fragment((8,), "float32")\n'
     copied = assignment(body(text + "T.copy(X[0, 0], x)\nT.reduce_sum(x, r)", 'X: T.Tensor((8, 256), "float16")'))
-    assert copied.fragments["x"] == row_major((8, 256), 128, 8)
-    assert copied.fragments["r"].canonical() == row_major((8, 256), 128, 8).project((0,)).canonical()
+    assert copied.fragments["x"] == row_major_fragment((8, 256), 128, 8)
+    assert copied.fragments["r"].to_canonical() == row_major_fragment((8, 256), 128, 8).project((0,)).to_canonical()
     alone = assignment(body(text + "T.clear(x)\nT.reduce_sum(x, r)"))
-    assert alone.fragments["x"] == row_major((8, 256), 128, 4)
+    assert alone.fragments["x"] == row_major_fragment((8, 256), 128, 4)
 
 
 def test_a_nest_without_fragments_is_coalesced(body: Make) -> None:
@@ -56,7 +63,7 @@ def test_a_nest_without_fragments_is_coalesced(body: Make) -> None:
     found = assignment(body(text, 'X: T.Tensor((4, 64), "float16"), Y: T.Tensor((4, 64), "float32")'))
     (nest,) = found.kernel.body
     assert isinstance(nest, Parallel)
-    assert found.nest_layout(nest) == row_major((4, 64), 128, 4)
+    assert found.nest_layout(nest) == row_major_fragment((4, 64), 128, 4)
 
 
 def test_a_reduced_dimension_that_is_kept(body: Make) -> None:
@@ -67,7 +74,7 @@ def test_a_reduced_dimension_that_is_kept(body: Make) -> None:
     )
     rows = found.fragments["x"].project((0,))
     assert found.fragments["r"].shape == (8, 1)
-    assert found.fragments["r"].canonical() == Fragment((8, 1), rows.threads, rows.registers).canonical()
+    assert found.fragments["r"].to_canonical() == Fragment((8, 1), rows.threads, rows.registers).to_canonical()
 
 
 def test_a_copy_between_fragments_keeps_the_layout(body: Make) -> None:
@@ -83,11 +90,11 @@ def test_shared_tiles(kernel: Make) -> None:
     """What the tensor cores, TMA or stmatrix touch is swizzled, everything else is plain."""
     bias = assignment(kernel(BIAS)).shared
     assert bias == {
-        "A_shared": swizzled((128, 64), 2),
-        "B_shared": swizzled((64, 128), 2),
-        "bias_shared": plain((128,), 2),
-        "C_local.staging": swizzled((128, 64), 2),  # in chunks
-        "C_local.staging.1": swizzled((128, 64), 2),
+        "A_shared": swizzled_layout((128, 64), 2),
+        "B_shared": swizzled_layout((64, 128), 2),
+        "bias_shared": unswizzled_layout((128,), 2),
+        "C_local.staging": swizzled_layout((128, 64), 2),  # in chunks
+        "C_local.staging.1": swizzled_layout((128, 64), 2),
     }
     assert (bias["A_shared"].swizzle, bias["B_shared"].panels) == (128, 2)
     assert assignment(kernel(BIAS), "sm_80").shared.keys() == {"A_shared", "B_shared", "bias_shared"}

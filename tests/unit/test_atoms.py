@@ -10,25 +10,35 @@ import stages
 
 from tilec.driver import build as driver, emulate
 from tilec.ir import warp
-from tilec.ir.layout import SharedLayout, mma_accumulator, plain, row_major, swizzled
-from tilec.ir.tile import Kernel, walk
+from tilec.ir.layout import SharedLayout, mma_accumulator, row_major_fragment, swizzled_layout, unswizzled_layout
+from tilec.ir.tile import Kernel, walk_statements
 from tilec.ops.copy import Copy
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.atoms import Atom, Cost, Pattern, Sweep, candidates, cheapest, conflicts, cost, is_legal
-from tilec.support.options import CompileOptions, Switches
+from tilec.passes.layout.atoms import (
+    AccessPattern,
+    Atom,
+    StorageCost,
+    Sweep,
+    choose_cheapest,
+    compute_conflict_factor,
+    compute_storage_cost,
+    is_legal,
+    list_candidate_layouts,
+)
+from tilec.support.options import CompileOptions, EnvironmentSwitches
 from tilec.support.source import SourceFile
 from tilec.target import table as targets
-from tilec.target.table import Weights
+from tilec.target.table import LayoutWeights
 
 Make = Callable[..., Kernel]
 KERNELS = Path(__file__).parents[1] / "kernels"
 SAMPLES = Path(__file__).parents[2] / "samples"
-WEIGHTS = targets.load("sm_100a").weights
+WEIGHTS = targets.load_target("sm_100a").weights
 
 # A load of 128 × 64 float16 from shared memory.
-LDSM_M88 = Atom("LDSM_M88", "registers", Cost(4, 0, 32))
-LDSM_M816 = Atom("LDSM_M816", "registers", Cost(2, 0, 64))
-BULK = Atom("CP_ASYNC_BULK_TENSOR", "shared", Cost(1, 0, 0))
+LDSM_M88 = Atom("LDSM_M88", "registers", StorageCost(4, 0, 32))
+LDSM_M816 = Atom("LDSM_M816", "registers", StorageCost(2, 0, 64))
+BULK = Atom("CP_ASYNC_BULK_TENSOR", "shared", StorageCost(1, 0, 0))
 LOADS = (LDSM_M88, LDSM_M816, BULK)
 
 
@@ -37,28 +47,28 @@ def anything(_: Atom) -> bool:
 
 
 def test_the_worked_example() -> None:
-    assert Weights(1, 4, 0.25) == WEIGHTS
+    assert LayoutWeights(1, 4, 0.25) == WEIGHTS
     assert [atom.cost.score(WEIGHTS) for atom in LOADS] == [12, 18, 1]
-    assert cheapest(LOADS, anything, WEIGHTS) is BULK
+    assert choose_cheapest(LOADS, anything, WEIGHTS) is BULK
     # A consumer that needs registers: the structure rules the bulk copy out, and the fewest registers win.
-    assert cheapest(LOADS, lambda atom: atom.memory == "registers", WEIGHTS) is LDSM_M88
-    assert cheapest(LOADS, lambda atom: atom.memory == "tensor", WEIGHTS) is None
+    assert choose_cheapest(LOADS, lambda atom: atom.memory == "registers", WEIGHTS) is LDSM_M88
+    assert choose_cheapest(LOADS, lambda atom: atom.memory == "tensor", WEIGHTS) is None
 
 
 def test_weights_are_data() -> None:
-    assert cheapest((LDSM_M88, LDSM_M816), anything, Weights(100, 4, 0.25)) is LDSM_M816
-    tensor = Atom("tensor memory", "tensor", Cost(0, 3, 0))
+    assert choose_cheapest((LDSM_M88, LDSM_M816), anything, LayoutWeights(100, 4, 0.25)) is LDSM_M816
+    tensor = Atom("tensor memory", "tensor", StorageCost(0, 3, 0))
     assert tensor.cost.score(WEIGHTS) == 12
 
 
 def test_ties_go_to_registers_then_to_conflicts_then_to_the_first() -> None:
-    a, b = Atom("a", "shared", Cost(2, 0, 8)), Atom("b", "shared", Cost(4, 0, 0))
+    a, b = Atom("a", "shared", StorageCost(2, 0, 8)), Atom("b", "shared", StorageCost(4, 0, 0))
     assert a.cost.score(WEIGHTS) == b.cost.score(WEIGHTS)
-    assert cheapest((a, b), anything, WEIGHTS) is b
-    c = Atom("c", "shared", Cost(4, 0, 0, bank_conflicts=1))
-    assert cheapest((c, b), anything, WEIGHTS) is b
+    assert choose_cheapest((a, b), anything, WEIGHTS) is b
+    c = Atom("c", "shared", StorageCost(4, 0, 0, bank_conflicts=1))
+    assert choose_cheapest((c, b), anything, WEIGHTS) is b
     d = Atom("d", "shared", b.cost)
-    assert cheapest((d, b), anything, WEIGHTS) is d
+    assert choose_cheapest((d, b), anything, WEIGHTS) is d
 
 
 # ---- bank conflicts --------------------------------------------------------------------------------------------------
@@ -67,48 +77,50 @@ def test_ties_go_to_registers_then_to_conflicts_then_to_the_first() -> None:
 @pytest.mark.parametrize(
     ("layout", "pattern", "ways"),
     [
-        (plain((64, 64), 2), "rows", 1),
-        (plain((64, 64), 2), "matrix", 8),  # rows of 128 bytes: eight of them in the same four banks
-        (plain((64, 32), 2), "matrix", 4),
-        (plain((64, 16), 2), "matrix", 2),
-        (plain((64, 24), 2), "matrix", 1),  # rows of 48 bytes take turns
-        *((swizzled((64, n), 2), "matrix", 1) for n in (16, 32, 64, 128)),
-        *((swizzled((64, n), 2), "rows", 1) for n in (16, 32, 64, 128)),
+        (unswizzled_layout((64, 64), 2), "rows", 1),
+        (unswizzled_layout((64, 64), 2), "matrix", 8),  # rows of 128 bytes: eight of them in the same four banks
+        (unswizzled_layout((64, 32), 2), "matrix", 4),
+        (unswizzled_layout((64, 16), 2), "matrix", 2),
+        (unswizzled_layout((64, 24), 2), "matrix", 1),  # rows of 48 bytes take turns
+        *((swizzled_layout((64, n), 2), "matrix", 1) for n in (16, 32, 64, 128)),
+        *((swizzled_layout((64, n), 2), "rows", 1) for n in (16, 32, 64, 128)),
         (
             SharedLayout((64, 64), 2, 16, 32),
             "rows",
             4,
         ),  # a row lies in four panels that are a multiple of 128 bytes apart
-        (plain((64, 32), 4), "columns", 32),
-        (swizzled((64, 32), 4), "columns", 4),
-        (plain((64, 64), 4), "accumulator", 4),
-        (swizzled((64, 64), 4), "accumulator", 1),
-        (plain((64, 64), 4), "tma", 1),
-        (plain((64, 16), 1), "accumulator", 1),  # a byte for a thread: one turn, for 64 bytes
-        (plain((32, 32), 1), "columns", 8),  # rows of 32 bytes: every fourth lies on the same bank
+        (unswizzled_layout((64, 32), 4), "columns", 32),
+        (swizzled_layout((64, 32), 4), "columns", 4),
+        (unswizzled_layout((64, 64), 4), "accumulator", 4),
+        (swizzled_layout((64, 64), 4), "accumulator", 1),
+        (unswizzled_layout((64, 64), 4), "tma", 1),
+        (unswizzled_layout((64, 16), 1), "accumulator", 1),  # a byte for a thread: one turn, for 64 bytes
+        (unswizzled_layout((32, 32), 1), "columns", 8),  # rows of 32 bytes: every fourth lies on the same bank
     ],
 )
-def test_bank_conflicts(layout: SharedLayout, pattern: Pattern, ways: float) -> None:
-    assert conflicts(layout, pattern) == ways
+def test_bank_conflicts(layout: SharedLayout, pattern: AccessPattern, ways: float) -> None:
+    assert compute_conflict_factor(layout, pattern) == ways
 
 
 def test_candidates_and_what_rules_them_out(body: Make) -> None:
     (tile,) = body('s = T.alloc_shared((8, 64), "float16")\nT.clear(s)').buffers
-    assert [c.swizzle for c in candidates(tile)] == [0, 128, 64, 32]
-    assert not is_legal(plain((8, 64), 2), ["wgmma"])
-    assert is_legal(swizzled((8, 64), 2), ["wgmma", "tma"])
-    assert not is_legal(plain((8, 512), 2), ["tma"])
+    assert [c.swizzle for c in list_candidate_layouts(tile)] == [0, 128, 64, 32]
+    assert not is_legal(unswizzled_layout((8, 64), 2), ["wgmma"])
+    assert is_legal(swizzled_layout((8, 64), 2), ["wgmma", "tma"])
+    assert not is_legal(unswizzled_layout((8, 512), 2), ["tma"])
     # Narrower panels are more and shorter rows of boxes; a swizzle takes threads a register, TMA none.
-    wide, narrow = (cost(SharedLayout((128, 64), 2, w // 2, w), ["tma", "wgmma"]) for w in (128, 64))
+    wide, narrow = (compute_storage_cost(SharedLayout((128, 64), 2, w // 2, w), ["tma", "wgmma"]) for w in (128, 64))
     assert (wide.smem_transactions, narrow.smem_transactions) == (128 + 1 + 128, 256 + 2 + 128)
-    assert wide.live_registers == 0 and cost(swizzled((128, 64), 2), ["rows"]).live_registers == 1
+    assert (
+        wide.live_registers == 0 and compute_storage_cost(swizzled_layout((128, 64), 2), ["rows"]).live_registers == 1
+    )
 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 
 
 def assignment(kernel: Kernel, target: str = "sm_90a", **switches: bool) -> LayoutAssignment:
-    return stages.assignment(kernel, target, switches=Switches(**switches)).assignment
+    return stages.assignment(kernel, target, switches=EnvironmentSwitches(**switches)).assignment
 
 
 def swizzles(made: LayoutAssignment) -> dict[str, int]:
@@ -144,7 +156,7 @@ def kernel_of(path: Path) -> Kernel:
 def test_prefer_tma_stores_every_fragment_by_tma() -> None:
     def vias(prefer: bool) -> list[object]:
         found = assignment(kernel_of(SAMPLES / "softmax.tl"), prefer_tma=prefer)
-        return [s.via for s in walk(found.kernel.body) if isinstance(s, Copy)]
+        return [s.via for s in walk_statements(found.kernel.body) if isinstance(s, Copy)]
 
     assert vias(False) == ["registers", "registers"]
     assert vias(True) == ["registers", "registers", "tma_store"]
@@ -152,10 +164,10 @@ def test_prefer_tma_stores_every_fragment_by_tma() -> None:
 
 def waits(delay: bool) -> list[str]:
     path = SAMPLES / "gemm.tl"
-    options = CompileOptions(switches=Switches(delay_tma_store_wait=delay))
+    options = CompileOptions(switches=EnvironmentSwitches(delay_tma_store_wait=delay))
     made = driver.build(SourceFile("gemm.tl", path.read_text()), options, driver.Observer())
     (consumer,) = (role for role in made.program.roles if role.name == "consumer")
-    names = [type(op).__name__ for op in warp.walk(consumer.body)]
+    names = [type(op).__name__ for op in warp.walk_operations(consumer.body)]
     return names[names.index("TmaStore") :]
 
 
@@ -165,10 +177,15 @@ def test_the_wait_for_a_tma_store_stands_where_the_environment_wants_it() -> Non
 
 
 @pytest.mark.parametrize(
-    "switches", [Switches(prefer_tma=True), Switches(always_swizzle=True), Switches(delay_tma_store_wait=False)]
+    "switches",
+    [
+        EnvironmentSwitches(prefer_tma=True),
+        EnvironmentSwitches(always_swizzle=True),
+        EnvironmentSwitches(delay_tma_store_wait=False),
+    ],
 )
 @pytest.mark.parametrize("name", ["softmax", "shared", "gemm_transposed"])
-def test_kernels_are_right_with_every_switch(name: str, switches: Switches) -> None:
+def test_kernels_are_right_with_every_switch(name: str, switches: EnvironmentSwitches) -> None:
     path = (SAMPLES if name == "softmax" else KERNELS) / f"{name}.tl"
     defines = (("M", 64),) if name == "softmax" else ()
     options = CompileOptions(switches=switches, defines=defines)
@@ -184,9 +201,12 @@ def test_a_sweep_is_counted_thread_by_thread() -> None:
     """Rows of float32 that lie as an accumulator does: half a warp has four of them, and each thread two elements."""
     accumulator = Sweep(mma_accumulator((64, 64), 2, 2), (0, 1))
     needed = 64 * 64 * 4 // 128
-    taken = {w: cost(SharedLayout((64, 64), 4, w // 4, w), [accumulator]).smem_transactions for w in (128, 32)}
+    taken = {
+        w: compute_storage_cost(SharedLayout((64, 64), 4, w // 4, w), [accumulator]).smem_transactions
+        for w in (128, 32)
+    }
     assert taken == {128: 2 * needed, 32: needed}
-    rows = row_major((64, 64), 128, 4)
-    assert cost(plain((64, 64), 4), [Sweep(rows, (0, 1))]).smem_transactions == needed
-    transposed = cost(plain((64, 64), 4), [Sweep(rows, (1, 0))]).smem_transactions
+    rows = row_major_fragment((64, 64), 128, 4)
+    assert compute_storage_cost(unswizzled_layout((64, 64), 4), [Sweep(rows, (0, 1))]).smem_transactions == needed
+    transposed = compute_storage_cost(unswizzled_layout((64, 64), 4), [Sweep(rows, (1, 0))]).smem_transactions
     assert transposed > 8 * needed, "a plain tile by its columns"

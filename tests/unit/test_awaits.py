@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from stages import problems
 
-from tilec.frontend.sema.awaits import with_awaited
-from tilec.ir.tile import Kernel, TileOp, walk
+from tilec.frontend.sema.awaits import resolve_awaited_tiles
+from tilec.ir.tile import Kernel, TileOp, walk_statements
 from tilec.passes.loop.build_problem import LoopProblem
-from tilec.sched.solve import solve
-from tilec.sched.verify import violations
+from tilec.sched.solve import solve_problem
+from tilec.sched.verify import find_violations
 from tilec.support.diagnostics import Diagnostic
 
 Make = Callable[..., Kernel]
@@ -30,7 +30,7 @@ LOAD = "T.async_copy(A[{row}, 0], {tile})"
 
 def awaited(kernel: Kernel, name: str = "wait") -> list[str]:
     """The tiles of each wait, or barrier, in the order of the text."""
-    found = [s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == name]
+    found = [s for s in walk_statements(kernel.body) if isinstance(s, TileOp) and s.name == name]
     return ["".join(r.buffer.name for r in op.regions) for op in found]
 
 
@@ -97,7 +97,7 @@ def test_a_barrier_is_for_the_tiles_above_it(body: Make, lines: list[str], tiles
 )
 def test_a_copy_that_nobody_waits_for_is_told_of(body: Make, lines: list[str], lines_of_copies: list[int]) -> None:
     warnings: list[Diagnostic] = []
-    with_awaited(body(TILES + "\n".join(lines), PARAMS), warnings.append)
+    resolve_awaited_tiles(body(TILES + "\n".join(lines), PARAMS), warnings.append)
     assert {w.code for w in warnings} <= {"unwaited-copy"}
     assert [w.primary.span.line for w in warnings if w.primary] == lines_of_copies
 
@@ -135,8 +135,8 @@ def test_a_wait_stands_between_the_copies_and_their_readers(body: Make) -> None:
 def test_the_schedule_verifier_knows_the_order(body: Make) -> None:
     lines = ["T.copy(A[k * 64, 0], s)", "T.sync_threads()", "T.gemm(s, s, c)"]
     found = problem(body, lines).problem
-    schedule = solve(found, 1.0).schedule
-    assert list(violations(found, schedule)) == []
+    schedule = solve_problem(found, 1.0).schedule
+    assert list(find_violations(found, schedule)) == []
     start = (*schedule.start[:1], schedule.start[2] + found.ops[2].latency, schedule.start[2])
     late = replace(schedule, start=start)
-    assert any("order T.sync_threads" in message for message in violations(found, late))
+    assert any("order T.sync_threads" in message for message in find_violations(found, late))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tilec
-from tilec.ir.barrier_machine import Barrier, HandedOn, join, run_together
+from tilec.ir.barrier_machine import Barrier, PhaseClocks, join_clocks, run_together
 
 
 @pytest.mark.parametrize(
@@ -29,15 +29,15 @@ def test_what_completes_a_phase(steps: list[tuple[int, int]], phase: int, arrive
     completed = [barrier.arrive(*step) for step in steps]
     assert (barrier.phase, barrier.arrived) == (phase, arrived)
     assert completed[-1] == any(completed) == (phase > 0)
-    assert barrier.lets_pass(0) == (phase % 2 == 1) and barrier.lets_pass(1) == (phase % 2 == 0)
+    assert barrier.has_completed(0) == (phase % 2 == 1) and barrier.has_completed(1) == (phase % 2 == 0)
 
 
 def test_bytes_alone_are_missing() -> None:
     barrier = Barrier(1)
     barrier.arrive(0, 32)
-    assert not barrier.lacks_bytes
+    assert not barrier.misses_only_bytes
     barrier.arrive(1)
-    assert barrier.lacks_bytes
+    assert barrier.misses_only_bytes
     barrier.fill()
     assert barrier == Barrier(1, phase=1)
 
@@ -92,7 +92,7 @@ def test_who_waits_for_ever(times: tuple[int, int], left: int, how: str) -> None
 
 
 def test_a_wait_tells_what_was_known_in_its_phase_and_before() -> None:
-    handed_on: HandedOn[str, str] = HandedOn()
+    handed_on: PhaseClocks[str, str] = PhaseClocks()
     handed_on.arrive("full", 0, {"producer": 1})
     handed_on.arrive("full", 0, {"copies": 3})
     handed_on.arrive("full", 1, {"producer": 2})
@@ -104,7 +104,7 @@ def test_a_wait_tells_what_was_known_in_its_phase_and_before() -> None:
     handed_on.wait("full", 2, known)
     assert known == {"copies": 5, "producer": 2}
     handed_on.wait("empty", 2, known)
-    join(known, {"producer": 1, "consumer": 1})
+    join_clocks(known, {"producer": 1, "consumer": 1})
     assert known == {"copies": 5, "producer": 2, "consumer": 1}
 
 

@@ -11,9 +11,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import alcop
 
-from tilec.target.table import load
+from tilec.target.table import load_target
 
-AMPERE = load("sm_80")
+AMPERE = load_target("sm_80")
 ROW = {"sample": "matmul", "M": 512, "N": 768, "K": 3072}
 TILE = {"block_M": 128, "block_N": 64, "block_K": 64, "threads": 128}
 

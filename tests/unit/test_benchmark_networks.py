@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import networks
 
-from tilec.target.table import load
+from tilec.target.table import load_target
 
-AMPERE = load("sm_80")
+AMPERE = load_target("sm_80")
 
 
 def multiplications(row: dict[str, Any]) -> int:

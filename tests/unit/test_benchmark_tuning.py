@@ -5,11 +5,11 @@ from __future__ import annotations
 import tuning
 
 from tilec.tune.outcome import Outcome
-from tilec.tune.rank import rank
-from tilec.tune.search import BATCH, by_model
-from tilec.tune.space import Point, space
+from tilec.tune.rank import rank_predictions
+from tilec.tune.search import BATCH_SIZE, propose_by_model
+from tilec.tune.space import Point, build_space
 
-POINTS = list(space([("x", list(range(20)))]).points())
+POINTS = list(build_space([("x", list(range(20)))]).points())
 
 
 def known(point: Point) -> Outcome:
@@ -36,6 +36,6 @@ def test_trials_are_counted() -> None:
 
 
 def test_a_guided_search_tries_all_that_is_left() -> None:
-    ranking = rank((point, int(point[0][1])) for point in POINTS)
-    order = tuning.guided(ranking, by_model(ranking), dict.fromkeys(POINTS, 1.0))
-    assert order == POINTS and len(order) > BATCH
+    ranking = rank_predictions((point, int(point[0][1])) for point in POINTS)
+    order = tuning.guided(ranking, propose_by_model(ranking), dict.fromkeys(POINTS, 1.0))
+    assert order == POINTS and len(order) > BATCH_SIZE

@@ -9,13 +9,13 @@ from hypothesis import given, strategies as st
 from stages import advanced, work_on
 
 from tilec.ir import warp, warp_signs
-from tilec.ir.tile import Binary, Const, Expr, Kernel, Select, Var, integer, walk
+from tilec.ir.tile import Binary, Const, Expr, Kernel, Select, Var, int32_const, walk_statements
 from tilec.ir.types import BOOL, INT32
-from tilec.ir.warp_boxes import _Values
-from tilec.ir.warp_values import Definitions, Steps, definitions_of
+from tilec.ir.warp_boxes import _ResidueAnalysis
+from tilec.ir.warp_values import Definitions, Steps, find_definitions
 from tilec.ops.copy import Copy
 from tilec.passes.analysis.box_starts import Coordinates
-from tilec.passes.layout.select_mechanisms import select
+from tilec.passes.layout.select_mechanisms import select_mechanisms
 from tilec.support.diagnostics import InternalError
 from tilec.target import table as targets
 
@@ -45,8 +45,8 @@ def f(A: T.Tensor((64, 512), "DTYPE"), B: T.Tensor((256, 64), "DTYPE"), C: T.Ten
 def mechanisms(kernel: Make, column: str, promise: str = "pass", dtype: str = "float16") -> tuple[str, str]:
     """How the columns of A are loaded, and those of C stored."""
     text = TEXT.replace("COLUMN", column).replace("PROMISE", promise).replace("DTYPE", dtype)
-    found = select(kernel(text), targets.load("sm_90a"), "auto")
-    copies = [s for s in walk(found.kernel.body) if isinstance(s, Copy)]
+    found = select_mechanisms(kernel(text), targets.load_target("sm_90a"), "auto")
+    copies = [s for s in walk_statements(found.kernel.body) if isinstance(s, Copy)]
     return str(copies[0].via), str(copies[-1].via)
 
 
@@ -87,8 +87,10 @@ def test_stores_begin_at_no_negative_column(kernel: Make, column: str) -> None:
 )
 def test_nor_at_a_negative_row(kernel: Make, row: str, by_tma: bool) -> None:
     text = TEXT.replace("C[bx * 64, COLUMN]", f"C[{row}, 0]").replace("COLUMN", "0")
-    found = select(kernel(text.replace("PROMISE", "pass").replace("DTYPE", "float16")), targets.load("sm_90a"), "auto")
-    *_, last = (s for s in walk(found.kernel.body) if isinstance(s, Copy))
+    found = select_mechanisms(
+        kernel(text.replace("PROMISE", "pass").replace("DTYPE", "float16")), targets.load_target("sm_90a"), "auto"
+    )
+    *_, last = (s for s in walk_statements(found.kernel.body) if isinstance(s, Copy))
     assert (last.via == "tma_store") == by_tma
 
 
@@ -161,20 +163,20 @@ def _grown(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
         st.builds(
             lambda op, a, b: Binary(op, a, b, INT32), st.sampled_from(["add", "sub", "mul", "min", "max"]), inner, inner
         ),
-        st.builds(lambda a, c: Binary("mul", a, integer(c), INT32), inner, constants),
+        st.builds(lambda a, c: Binary("mul", a, int32_const(c), INT32), inner, constants),
         st.builds(
-            lambda op, a, c: Binary(op, a, integer(c), INT32),
+            lambda op, a, c: Binary(op, a, int32_const(c), INT32),
             st.sampled_from(["floordiv", "floormod"]),
             inner,
             positive,
         ),
-        st.builds(lambda a, c: Binary("bitand", a, integer(c), INT32), inner, constants),
+        st.builds(lambda a, c: Binary("bitand", a, int32_const(c), INT32), inner, constants),
         st.builds(lambda a, b: Select(Binary("lt", a, b, BOOL), a, b, INT32), inner, inner),
     )
 
 
 EXPRESSIONS = st.recursive(
-    st.one_of(st.sampled_from(VARIABLES), st.builds(integer, st.integers(-32, 64))), _grown, max_leaves=8
+    st.one_of(st.sampled_from(VARIABLES), st.builds(int32_const, st.integers(-32, 64))), _grown, max_leaves=8
 )
 
 
@@ -215,10 +217,10 @@ def test_both_hold_and_the_verifier_proves_what_selection_does(expr: Expr, point
     """`i` goes by eights, as the variable of a loop."""
     i = VARIABLES[1]
     divisor = Coordinates({}, {i: 8}, {}).divisor(expr)
-    loop = warp.Loop(i, integer(16), integer(1024), 8, ())
-    proof = _Values(definitions_of([loop]))
+    loop = warp.Loop(i, int32_const(16), int32_const(1024), 8, ())
+    proof = _ResidueAnalysis(find_definitions([loop]))
     for units in (2, 4, 8, 16):
-        remainders = proof.remainders(expr, units)
+        remainders = proof.possible_remainders(expr, units)
         for bx, at, n in points:
             values = dict(zip(VARIABLES, (bx, 8 * at + 16, n), strict=True))
             assert value_of(expr, values) % units in remainders
@@ -231,7 +233,7 @@ def test_signs(expr: Expr, points: list[tuple[int, int, int]]) -> None:
     """`bx` counts blocks, `i` is the variable of a loop, and of `n` nothing is known."""
     bx, i, _ = VARIABLES
     known = {bx: (0.0, 40.0)}
-    proof = warp_signs._Values(Definitions({i: [Steps(integer(16), integer(337), 8)]}), known)
+    proof = warp_signs._BoundsAnalysis(Definitions({i: [Steps(int32_const(16), int32_const(337), 8)]}), known)
     low, high = proof.bounds(expr)
     for block, at, n in points:
         assert low <= value_of(expr, dict(zip(VARIABLES, (block, 8 * at + 16, n - 20), strict=True))) <= high
@@ -251,9 +253,9 @@ def test_a_wrong_proof_is_refused(kernel: Make, dimension: int, monkeypatch: pyt
 def test_definitions() -> None:
     """A variable that several roles define has what any of them gives it."""
     x, k = Var("x"), Var("k")
-    by = Binary("mul", k, integer(8), INT32)
-    lets = [warp.Let(x, by), warp.Let(x, Binary("add", by, integer(4), INT32))]
-    assert _Values(definitions_of([lets[0]])).remainders(x, 8) == {0}
-    assert _Values(definitions_of([*lets])).remainders(x, 8) == {0, 4}
-    own = _Values(definitions_of([warp.Let(x, Binary("add", x, integer(8), INT32))]))
-    assert own.remainders(x, 8) == set(range(8))
+    by = Binary("mul", k, int32_const(8), INT32)
+    lets = [warp.Let(x, by), warp.Let(x, Binary("add", by, int32_const(4), INT32))]
+    assert _ResidueAnalysis(find_definitions([lets[0]])).possible_remainders(x, 8) == {0}
+    assert _ResidueAnalysis(find_definitions([*lets])).possible_remainders(x, 8) == {0, 4}
+    own = _ResidueAnalysis(find_definitions([warp.Let(x, Binary("add", x, int32_const(8), INT32))]))
+    assert own.possible_remainders(x, 8) == set(range(8))

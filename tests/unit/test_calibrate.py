@@ -21,15 +21,15 @@ from tilec.calibrate.measure import (
     Measurement,
     ProbeFault,
     Slopes,
+    find_gpu,
     from_json,
-    gpu_for,
-    measure,
-    probes_for,
-    slopes,
+    measure_slopes,
+    measure_target,
+    select_probes,
     to_json,
 )
 from tilec.calibrate.probe import Probe, Run
-from tilec.calibrate.rewrite import rewritten
+from tilec.calibrate.rewrite import rewrite_rows
 from tilec.cli import main
 from tilec.host import runtime
 from tilec.support import resources
@@ -37,7 +37,7 @@ from tilec.support.diagnostics import CompileError
 from tilec.target import table as targets
 
 DATE = "2026-01-02"
-MACHINE = targets.load("sm_90a")
+MACHINE = targets.load_target("sm_90a")
 
 # Made up, for these tests only: what one operation takes, by the beginning of the figure's name.
 MADE_UP: dict[str, float] = {
@@ -98,7 +98,7 @@ class StandIn:
         assert probe.entry == self.entry(cubin)
         if self.fails(probe):
             raise ProbeFault("CUDA_ERROR_LAUNCH_FAILED")
-        return list(slopes(probe, StandInKernel(probe, self.scrambles(probe)), self.sms, repeats))
+        return list(measure_slopes(probe, StandInKernel(probe, self.scrambles(probe)), self.sms, repeats))
 
     def entry(self, cubin: bytes) -> str:
         return cubin.decode()
@@ -121,17 +121,17 @@ class StandInKernel:
 
 @cache
 def measured(device: StandIn | None = None) -> Measurement:
-    return measure(device or StandIn(), MACHINE, lambda probe: probe.entry.encode(), DATE, repeats=3)
+    return measure_target(device or StandIn(), MACHINE, lambda probe: probe.entry.encode(), DATE, repeats=3)
 
 
 def cells(measurement: Measurement) -> dict[str, Any]:
-    return {f"{row.table}/{key}": value for row in plan.rows(measurement) for key, value in row.cells.items()}
+    return {f"{row.table}/{key}": value for row in plan.derive_rows(measurement) for key, value in row.cells.items()}
 
 
 def test_a_figure_is_the_slope_between_two_runs() -> None:
     measurement = measured()
     assert measurement.faults == {}
-    for probe in probes_for(MACHINE):
+    for probe in select_probes(MACHINE):
         for figure in probe.figures:
             spread = measurement.spread(figure)
             assert spread.median == pytest.approx(made_up(figure), rel=1e-3), figure
@@ -170,8 +170,8 @@ def test_rows_follow_from_figures() -> None:
 @pytest.mark.parametrize("name", resources.target_names())
 def test_a_file_changes_in_the_measured_cells_only(name: str) -> None:
     before = resources.target_text(name)
-    rows = plan.rows(measured())
-    after, changes = rewritten(before, rows, f"{name}.toml")
+    rows = plan.derive_rows(measured())
+    after, changes = rewrite_rows(before, rows, f"{name}.toml")
     changed = [(a, b) for a, b in zip(before.split("\n"), after.split("\n"), strict=True) if a != b]
     assert changed and len(changed) <= len(changes)
     for old, new in changed:
@@ -179,16 +179,16 @@ def test_a_file_changes_in_the_measured_cells_only(name: str) -> None:
         assert new.startswith(kept)
         if "}" in old:
             assert old.split("}")[-1] == new.split("}")[-1]  # commas and comments
-    read = targets.parse(after, f"{name}.toml")
-    assert read.features == targets.load(name).features
-    assert [kind.name for kind in read.kinds] == [kind.name for kind in targets.load(name).kinds]
+    read = targets.parse_target(after, f"{name}.toml")
+    assert read.features == targets.load_target(name).features
+    assert [kind.name for kind in read.kinds] == [kind.name for kind in targets.load_target(name).kinds]
     # Once more with the same figures: nothing new.
-    assert rewritten(after, rows, name)[0] == after
+    assert rewrite_rows(after, rows, name)[0] == after
 
 
 def test_the_source_says_where_and_when() -> None:
-    text, _ = rewritten(resources.target_text("sm_90a"), plan.rows(measured()), "sm_90a.toml")
-    kind = next(kind for kind in targets.parse(text, "sm_90a.toml").kinds if kind.name == "wgmma.ss")
+    text, _ = rewrite_rows(resources.target_text("sm_90a"), plan.derive_rows(measured()), "sm_90a.toml")
+    kind = next(kind for kind in targets.parse_target(text, "sm_90a.toml").kinds if kind.name == "wgmma.ss")
     assert kind.source.kind == "measured"
     assert kind.source.where.startswith(
         f"tilec calibrate on Stand-in, driver 1.2.3, {DATE}, 1500 MHz, spread 0.0%: bf16"
@@ -206,7 +206,7 @@ def test_a_fault_costs_its_own_rows_only() -> None:
     measurement = measured(Faulty())
     assert set(measurement.faults) == {"wgmma.ss bf16 n256", "mma.sync bf16 latency"}
     assert "thread 3 of block 0 left" in measurement.faults["mma.sync bf16 latency"]
-    tables = {row.table for row in plan.rows(measurement)}
+    tables = {row.table for row in plan.derive_rows(measurement)}
     assert 'timing."wgmma.rs".silicon' in tables
     assert not tables & {'timing."wgmma.ss".silicon', 'timing."mma.sync".silicon'}
 
@@ -229,14 +229,14 @@ def test_a_comment_stays() -> None:
     text = resources.target_text("sm_90a")
     marked = text.replace("latency = 168\n", "latency = 168 # a round trip\n")
     assert marked != text
-    after, _ = rewritten(marked, plan.rows(measured()), "own.toml")
+    after, _ = rewrite_rows(marked, plan.derive_rows(measured()), "own.toml")
     assert "latency = 48 # a round trip\n" in after
 
 
 def test_a_file_of_another_form_is_refused() -> None:
     text = resources.target_text("sm_90a").replace("issue = 20\nlatency = 168", "issue = 20")
     with pytest.raises(CompileError) as raised:
-        rewritten(text, plan.rows(measured()), "own.toml")
+        rewrite_rows(text, plan.derive_rows(measured()), "own.toml")
     assert raised.value.diagnostics[0].code == "bad-target-file"
     assert "no line of its own for latency" in raised.value.diagnostics[0].title
 
@@ -248,9 +248,9 @@ def test_figures_of_which_nothing_follows(value: float) -> None:
     refused: set[str] = set()
     for name in measured().figures:
         strange = replace(measured(), figures={**measured().figures, name: (value,) * 3})
-        fits = plan.fits(strange)
-        text, _ = rewritten(resources.target_text("sm_90a"), fits.rows, "own.toml")
-        targets.parse(text, "own.toml")
+        fits = plan.derive_checked_rows(strange)
+        text, _ = rewrite_rows(resources.target_text("sm_90a"), fits.rows, "own.toml")
+        targets.parse_target(text, "own.toml")
         refused |= {cell.split("]")[0].removeprefix("[") for cell in fits.refused}
     # What is no more than one figure, as it stands or in whole cycles, has nothing to contradict it but 0.
     assert refused >= {table for table, _, _ in plan.TABLES} - {BARRIER, MBARRIER, REDUCE} or value > 1
@@ -262,7 +262,7 @@ BARRIER, MBARRIER, REDUCE = (f'timing."{kind}".silicon' for kind in ("barrier", 
 def test_a_fit_that_its_figures_contradict_is_refused() -> None:
     """As an H200's first figures had it: loads that take no time, and stores that hold their path for twice as long as
     they take."""
-    assert plan.fits(measured()).refused == {}
+    assert plan.derive_checked_rows(measured()).refused == {}
     alone = "tma.store 16384 bytes until read"
     strange = {
         "ld.global latency from dram": (0.0,) * 3,
@@ -271,7 +271,7 @@ def test_a_fit_that_its_figures_contradict_is_refused() -> None:
         "ex2 latency": (11.0,) * 3,  # less than addition and occupancy
         "mbarrier arrive and wait": (20.0,) * 3,  # with 12 for the issue more than a box of 1 KiB
     }
-    fits = plan.fits(replace(measured(), figures={**measured().figures, **strange}))
+    fits = plan.derive_checked_rows(replace(measured(), figures={**measured().figures, **strange}))
     silicon = {key.removeprefix('[timing."').replace('".silicon]', ""): why for key, why in fits.refused.items()}
     assert silicon["ld.global latency"] == "the fit says 0 + bytes / 64"
     assert silicon["tma.store uses.tp_gnic_wr"].endswith(f"where bytes = 1.638e+04, and {alone} took 376")
@@ -286,7 +286,7 @@ def test_a_fit_that_its_figures_contradict_is_refused() -> None:
 def test_a_clock_without_load_is_refused_and_the_files_stays() -> None:
     """As when the assembler had left out three of four iterations."""
     lazy = replace(measured(), figures={**measured().figures, "clock under load": (282.0,) * 3})
-    fits = plan.fits(lazy, 1600)
+    fits = plan.derive_checked_rows(lazy, 1600)
     (reason,) = fits.refused.values()
     assert next(iter(fits.refused)).startswith("[limits], every tensor core at work")
     assert reason.endswith("an iteration took 282 cycles, and its products take 1024")
@@ -298,7 +298,7 @@ def test_a_clock_without_load_is_refused_and_the_files_stays() -> None:
 def test_a_fit_far_from_a_figure_is_refused() -> None:
     """A line through points that lie on none, and narrow products that neither rate describes."""
     figures = {**measured().figures, "wgmma.ss bf16 n16": (400.0,) * 3, "tma.load 32768 bytes from dram": (3400.0,) * 3}
-    refused = plan.fits(replace(measured(), figures=figures)).refused
+    refused = plan.derive_checked_rows(replace(measured(), figures=figures)).refused
     assert "wgmma.ss bf16 n16 took 400" in refused['[timing."wgmma.ss".silicon] uses.tc_and_mma']
     assert "and tma.load of 1024 bytes took 606" in refused['[timing."tma.load".silicon] latency']
 
@@ -308,7 +308,7 @@ def test_a_fit_far_from_a_figure_is_refused() -> None:
 
 def gpu_with(child: str, monkeypatch: pytest.MonkeyPatch) -> Gpu:
     """A GPU whose probes run in processes of this text, in place of `tilec.calibrate.measure`."""
-    monkeypatch.setattr(runtime, "description", lambda: runtime.Description("Stand-in", "1.2.3", 4))
+    monkeypatch.setattr(runtime, "describe_gpu", lambda: runtime.GpuDescription("Stand-in", "1.2.3", 4))
     run = subprocess.run
 
     def stand_in(command: list[str], **rest: Any) -> Any:
@@ -338,9 +338,9 @@ print("noise")
 print([[4.0, 5.0]] * int(sys.argv[2]))
 """
     device = gpu_with(child, monkeypatch)
-    monkeypatch.setattr("tilec.calibrate.measure.probes_for", lambda target: chosen)
+    monkeypatch.setattr("tilec.calibrate.measure.select_probes", lambda target: chosen)
     chosen = [probe for probe in PROBES if probe.name in ("fma latency", "ex2 latency", "clock of one SM")]
-    measurement = measure(device, MACHINE, lambda probe: b"cubin", DATE, repeats=2)
+    measurement = measure_target(device, MACHINE, lambda probe: b"cubin", DATE, repeats=2)
     assert measurement.faults == {"ex2 latency": why}
     clock = {"clock of one SM": (4.0, 4.0), "clock of one SM ns": (5.0, 5.0)}
     assert measurement.figures == {"fma latency": (4.0, 4.0), **clock}
@@ -367,11 +367,11 @@ def test_the_name_of_a_device_ends_at_its_first_nul(monkeypatch: pytest.MonkeyPa
     from cuda.bindings import driver
 
     padded = b"NVIDIA H200".ljust(128, b"\0")
-    monkeypatch.setattr(runtime, "_call", lambda result: result)
+    monkeypatch.setattr(runtime, "_check_status", lambda result: result)
     monkeypatch.setattr(runtime, "_driver_version", lambda: "1.2.3")
     for name, answer in {"cuInit": 0, "cuDeviceGet": 0, "cuDeviceGetName": padded, "cuDeviceGetAttribute": 4}.items():
         monkeypatch.setattr(driver, name, lambda *_, answer=answer: answer)
-    assert runtime.description() == runtime.Description("NVIDIA H200", "1.2.3", 4)
+    assert runtime.describe_gpu() == runtime.GpuDescription("NVIDIA H200", "1.2.3", 4)
     old = replace(measured(), gpu=padded.decode())
     assert from_json(to_json(old), "m.json").gpu == "NVIDIA H200"
 
@@ -409,12 +409,12 @@ def test_needs_the_right_gpu(
 ) -> None:
     monkeypatch.setattr(runtime, "has_gpu", lambda: True)
     monkeypatch.setattr(runtime, "compute_capability", lambda: capability)
-    monkeypatch.setattr(runtime, "description", lambda: runtime.Description("Stand-in", "1.2.3", 4))
+    monkeypatch.setattr(runtime, "describe_gpu", lambda: runtime.GpuDescription("Stand-in", "1.2.3", 4))
     if runs:
-        assert gpu_for(targets.load(target)).sms == 4
+        assert find_gpu(targets.load_target(target)).sms == 4
         return
     with pytest.raises(CompileError) as raised:
-        gpu_for(targets.load(target))
+        find_gpu(targets.load_target(target))
     assert raised.value.diagnostics[0].code == "wrong-gpu"
 
 
@@ -431,7 +431,7 @@ def test_results_rewrite_a_file(without_gpu: Path, capfd: pytest.CaptureFixture[
     (without_gpu / "own.toml").write_text(own)
     assert main(["calibrate", "--results", "m.json", "-o", "own.toml"]) == 0
     text = (without_gpu / "own.toml").read_text()
-    assert text == rewritten(own, plan.rows(measured()), "own.toml")[0]
+    assert text == rewrite_rows(own, plan.derive_rows(measured()), "own.toml")[0]
     assert text.endswith("# mine\n") and "clock_mhz = { value = 1500, " in text
     shown = capfd.readouterr().out
     assert "wgmma.ss bf16 n256" in shown and "128.00" in shown
@@ -447,7 +447,7 @@ def test_emit_and_carry(without_gpu: Path, capfd: pytest.CaptureFixture[str]) ->
     """What --emit writes is what --cubins takes, in a Python that has neither Lark nor OR-Tools."""
     assert main(["calibrate", "--emit", "probes", "--target", "sm_80"]) == 0
     listed = json.loads((without_gpu / "probes" / "plan.json").read_text())["probes"]
-    assert [entry["probe"] for entry in listed] == [probe.name for probe in probes_for(targets.load("sm_80"))]
+    assert [entry["probe"] for entry in listed] == [probe.name for probe in select_probes(targets.load_target("sm_80"))]
     program = f"""
 import sys
 for name in {BLOCKED}: sys.modules[name] = None

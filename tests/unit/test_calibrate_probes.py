@@ -10,21 +10,21 @@ import pytest
 from sass import disassembled
 
 from tilec.calibrate import probe as frame
-from tilec.calibrate.measure import PROBES, wrong_words
+from tilec.calibrate.measure import PROBES, find_wrong_word
 from tilec.calibrate.probe import ROW_BYTES, Probe, Run
 from tilec.driver import emulate
 from tilec.emu import launch
-from tilec.ir.manifest import extract
-from tilec.ptx.assemble import assemble
-from tilec.target.table import load
+from tilec.ir.manifest import extract_from_cubin
+from tilec.ptx.assemble import assemble_module
+from tilec.target.table import load_target
 
 ROWS = 1 << 13
 """Of the emulated memory."""
 
 
 def emulated(probe: Probe, trips: int, adversary: int | None) -> tuple[Run, dict[str, Any]]:
-    target = load("sm_90a")
-    launched = frame.manifest(probe, target.name)
+    target = load_target("sm_90a")
+    launched = frame.build_manifest(probe, target.name)
     blocks = 2 if probe.fills_chip else 1
     tensors: dict[str, Any] = {
         "times": np.full((blocks, len(probe.readings)), -1, np.int64),
@@ -39,7 +39,7 @@ def emulated(probe: Probe, trips: int, adversary: int | None) -> tuple[Run, dict
     run = Run(trips, blocks, words.copy())
     arguments = emulate.Arguments(tensors, {"trips": trips, "blocks": blocks, "rows": rows})
     launch(
-        frame.ptx(probe, target.ptx_target, target.ptx_version),
+        frame.build_ptx(probe, target.ptx_target, target.ptx_version),
         probe.entry,
         blocks,
         probe.threads,
@@ -55,17 +55,17 @@ def emulated(probe: Probe, trips: int, adversary: int | None) -> tuple[Run, dict
 def test_chain_gives_its_result(probe: Probe, adversary: int | None) -> None:
     """On a friendly machine, and on one that does everything at the worst moment that is allowed."""
     run, tensors = emulated(probe, 2, adversary)
-    assert wrong_words(probe, run, tensors["result"]) == ""
+    assert find_wrong_word(probe, run, tensors["result"]) == ""
     assert (tensors["times"] > 0).all()
 
 
 @pytest.mark.some(20)
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
 def test_assembles_without_a_remark(probe: Probe) -> None:
-    target = load("sm_90a")
-    made = assemble(frame.ptx(probe, target.ptx_target, target.ptx_version), target.name)
+    target = load_target("sm_90a")
+    made = assemble_module(frame.build_ptx(probe, target.ptx_target, target.ptx_version), target.name)
     assert made.remarks == ()
-    assert extract(made.cubin) == [frame.manifest(probe, target.name)]
+    assert extract_from_cubin(made.cubin) == [frame.build_manifest(probe, target.name)]
 
 
 # What an iteration of a probe's loop must hold as machine code, by the beginning of its name: the assembler leaves out
@@ -105,9 +105,9 @@ HELD = {
 @pytest.mark.some(8)
 @pytest.mark.parametrize("probe", [p for p in PROBES if p.name.startswith(tuple(HELD))], ids=lambda probe: probe.name)
 def test_machine_code_holds_the_whole_chain(probe: Probe, tmp_path: Path) -> None:
-    target = load("sm_90a")
+    target = load_target("sm_90a")
     file = tmp_path / "probe.cubin"
-    file.write_bytes(assemble(frame.ptx(probe, target.ptx_target, target.ptx_version), target.name).cubin)
+    file.write_bytes(assemble_module(frame.build_ptx(probe, target.ptx_target, target.ptx_version), target.name).cubin)
     stem, count = next(held for name, held in HELD.items() if probe.name.startswith(name))
     code = disassembled(file)
     loops = [sum(one.stem == stem for one in loop) for loop in code.loops()]

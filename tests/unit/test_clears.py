@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir import warp
-from tilec.ir.layout import swizzled, wgmma_accumulator
-from tilec.ir.tile import Buffer, Const, Load, Parallel, Region, Store, Var, integer
+from tilec.ir.layout import swizzled_layout, wgmma_accumulator
+from tilec.ir.tile import Buffer, Const, Load, Parallel, Region, Store, Var, int32_const
 from tilec.ir.types import FLOAT16, FLOAT32
-from tilec.passes.lower.accumulator_initialisation import set_by_products
+from tilec.passes.lower.accumulator_initialisation import initialise_by_products
 
 A, B = (Buffer(name, (64, 64), FLOAT16, "shared") for name in "AB")
 C, D = (Buffer(name, (64, 64), FLOAT32, "fragment") for name in "CD")
@@ -23,7 +23,7 @@ def filled(buffer: Buffer, value: float = 0.0, extents: tuple[int, int] = (64, 6
 
 
 def whole(buffer: Buffer) -> Region:
-    return Region(buffer, (integer(0), integer(0)), (64, 64))
+    return Region(buffer, (int32_const(0), int32_const(0)), (64, 64))
 
 
 COPY = warp.Elementwise(Parallel((ROW, COLUMN), (64, 64), (Store(D, (ROW, COLUMN), Load(C, (ROW, COLUMN))),)), LAYOUT)
@@ -33,14 +33,14 @@ WAIT = warp.WgmmaWait(0)
 
 
 def made(*body: warp.Operation) -> tuple[warp.Operation, ...]:
-    shared = tuple(warp.SharedTile(tile, swizzled((64, 64), 2)) for tile in (A, B))
+    shared = tuple(warp.SharedTile(tile, swizzled_layout((64, 64), 2)) for tile in (A, B))
     roles = (warp.Role("all", 0, 4, body),)
     program = warp.Program("kernel", (), (), (1, 1, 1), (), roles, shared, ((C, LAYOUT), (D, LAYOUT), (H, LAYOUT)), ())
-    return set_by_products(program).roles[0].body
+    return initialise_by_products(program).roles[0].body
 
 
 def loop(*body: warp.Operation) -> warp.Loop:
-    return warp.Loop(Var("k"), integer(0), integer(4), 1, body)
+    return warp.Loop(Var("k"), int32_const(0), int32_const(4), 1, body)
 
 
 def test_the_first_product_sets_what_was_cleared() -> None:

@@ -10,13 +10,13 @@ import pytest
 from evaluation import evaluate
 from test_layout import SHARED, byte
 
-from tilec.codegen.address import SHARED_BASE, Addresses, Position
+from tilec.codegen.address import SHARED_BASE, Addresses, CursorPosition
 from tilec.codegen.builder import Builder
 from tilec.codegen.scalar import ReadElement, Scalars
 from tilec.ir import warp
 from tilec.ir.affine import Interval
-from tilec.ir.layout import SharedLayout, swizzled
-from tilec.ir.tile import Binary, Buffer, Expr, Var, integer
+from tilec.ir.layout import SharedLayout, swizzled_layout
+from tilec.ir.tile import Binary, Buffer, Expr, Var, int32_const
 from tilec.ir.types import FLOAT16, INT32
 from tilec.ptx.module import Reg
 
@@ -31,8 +31,8 @@ class Symbolic(Scalars):
         self.ranges = ranges
         self.expressions: dict[Reg, Expr] = {}
 
-    def register(self, expr: Expr, read: ReadElement | None = None) -> Reg:
-        made = self.builder.new("b32")
+    def get_register(self, expr: Expr, read: ReadElement | None = None) -> Reg:
+        made = self.builder.new_register("b32")
         self.expressions[made] = expr
         return made
 
@@ -44,7 +44,7 @@ def program(*, shared: tuple[warp.SharedTile, ...] = (), rings: tuple[warp.Ring,
 def offset(layout: SharedLayout, indices: tuple[Expr, ...], ranges: dict[Var, Interval], **values: int) -> int:
     """The byte offset that the code computes for these values of the variables."""
     scalars = Symbolic(ranges)
-    register, constant = Addresses(scalars.builder, scalars, program(), {}).tile_offset(layout, indices)
+    register, constant = Addresses(scalars.builder, scalars, program(), {}).compute_tile_offset(layout, indices)
     return constant + (0 if register is None else int(evaluate(scalars.expressions[register], values)))
 
 
@@ -61,7 +61,7 @@ layouts = pytest.mark.parametrize("layout", SHARED, ids=lambda s: f"{s.shape}x{s
 @layouts
 def test_constant_indices(layout: SharedLayout) -> None:
     for index, expected in elements(layout):
-        assert offset(layout, tuple(integer(i) for i in index), {}) == expected
+        assert offset(layout, tuple(int32_const(i) for i in index), {}) == expected
 
 
 @layouts
@@ -85,7 +85,7 @@ def test_constants_beside_variables(layout: SharedLayout) -> None:
     rows, columns = layout.shape
     for r, c in itertools.product((0, 1, 3, 8), (0, 1, 8, 16, columns // 2)):
         ranges: dict[Var, Interval] = {ROW: (0, rows - 1 - r), COLUMN: (0, columns - 1 - c)}
-        indices = (Binary("add", ROW, integer(r), INT32), Binary("add", COLUMN, integer(c), INT32))
+        indices = (Binary("add", ROW, int32_const(r), INT32), Binary("add", COLUMN, int32_const(c), INT32))
         for row, column in itertools.product(range(0, rows - r, 3), range(0, columns - c, 5)):
             found = offset(layout, indices, ranges, row=row, column=column)
             assert found == byte(layout, row + r, column + c)
@@ -97,17 +97,20 @@ def test_negative_constants_beside_variables(layout: SharedLayout) -> None:
         return
     rows, columns = layout.shape
     ranges: dict[Var, Interval] = {ROW: (2, rows + 1), COLUMN: (7, columns + 6)}
-    indices = (Binary("sub", ROW, integer(2), INT32), Binary("sub", COLUMN, integer(7), INT32))
+    indices = (Binary("sub", ROW, int32_const(2), INT32), Binary("sub", COLUMN, int32_const(7), INT32))
     for row, column in itertools.product(range(2, rows + 2, 3), range(7, columns + 7, 5)):
         assert offset(layout, indices, ranges, row=row, column=column) == byte(layout, row - 2, column - 7)
 
 
 def test_a_constant_column_costs_no_division() -> None:
     """Neighbouring panels at constant columns differ by a constant: one register serves them all."""
-    layout = swizzled((64, 128), 2)
+    layout = swizzled_layout((64, 128), 2)
     scalars = Symbolic({ROW: (0, 63), COLUMN: (0, 7)})
     addresses = Addresses(scalars.builder, scalars, program(), {})
-    found = [addresses.tile_offset(layout, (ROW, Binary("add", COLUMN, integer(64 * p), INT32))) for p in range(2)]
+    found = [
+        addresses.compute_tile_offset(layout, (ROW, Binary("add", COLUMN, int32_const(64 * p), INT32)))
+        for p in range(2)
+    ]
     (first, second) = (scalars.expressions[r] for r, _ in found if r is not None)
     assert first == second
     assert [constant for _, constant in found] == [0, layout.panel_bytes]
@@ -116,21 +119,23 @@ def test_a_constant_column_costs_no_division() -> None:
 def test_versions_lie_a_stride_apart() -> None:
     """A tile of several versions is addressed through the position of the cursor at hand."""
     buffer = Buffer("A_s", (8, 64), FLOAT16, "shared")
-    tile = warp.SharedTile(buffer, swizzled((8, 64), 2), depth=3, offset=2048)
+    tile = warp.SharedTile(buffer, swizzled_layout((8, 64), 2), depth=3, offset=2048)
     assert (tile.stride, tile.bytes) == (1024, 3072)
     ring = warp.Ring("A_s", 3, ("A_s",))
     builder = Builder()
     scalars = Scalars(builder)
     addresses = Addresses(builder, scalars, program(shared=(tile,), rings=(ring,)), {})
-    scalars.define(SHARED_BASE, builder.new("b32"), (0, 1 << 18))
-    addresses.positions = {name: Position(builder.new("b32"), builder.new("b32")) for name in ("now", "later")}
+    scalars.define_variable(SHARED_BASE, builder.new_register("b32"), (0, 1 << 18))
+    addresses.positions = {
+        name: CursorPosition(builder.new_register("b32"), builder.new_register("b32")) for name in ("now", "later")
+    }
     cursors = {name: (warp.Cursor(name, "A_s"),) for name in ("now", "later")}
-    now = addresses.shared_element(buffer, (integer(1), integer(8)), cursors["now"])
+    now = addresses.address_shared_element(buffer, (int32_const(1), int32_const(8)), cursors["now"])
     assert now.offset == 2048 + byte(tile.layout, 1, 8)
-    assert addresses.shared_element(buffer, (integer(2), integer(8)), cursors["now"]).base == now.base
-    assert addresses.shared_element(buffer, (integer(1), integer(8)), cursors["later"]).base != now.base
+    assert addresses.address_shared_element(buffer, (int32_const(2), int32_const(8)), cursors["now"]).base == now.base
+    assert addresses.address_shared_element(buffer, (int32_const(1), int32_const(8)), cursors["later"]).base != now.base
     addresses.forget_positions()
-    assert addresses.shared_element(buffer, (integer(1), integer(8)), cursors["now"]).base != now.base
+    assert addresses.address_shared_element(buffer, (int32_const(1), int32_const(8)), cursors["now"]).base != now.base
 
 
 # ---- global memory ---------------------------------------------------------------------------------------------------
@@ -143,11 +148,11 @@ def test_a_tensor_is_row_major() -> None:
     addresses = Addresses(scalars.builder, scalars, program(), {"A": Reg("%A")})
     strides = np.array([84, 14, 2])
     for index in itertools.product(range(5), range(6), range(7)):
-        found = addresses.global_element(tensor, tuple(integer(i) for i in index))
+        found = addresses.address_global_element(tensor, tuple(int32_const(i) for i in index))
         assert (found.base, found.offset) == (Reg("%A"), int(strides @ index))
-    indices = (OUTER, ROW, Binary("add", COLUMN, integer(3), INT32))
-    base = addresses.global_element(tensor, indices)
-    again = addresses.global_element(tensor, (OUTER, ROW, Binary("add", COLUMN, integer(4), INT32)))
+    indices = (OUTER, ROW, Binary("add", COLUMN, int32_const(3), INT32))
+    base = addresses.address_global_element(tensor, indices)
+    again = addresses.address_global_element(tensor, (OUTER, ROW, Binary("add", COLUMN, int32_const(4), INT32)))
     assert (base.base, base.offset, again.base, again.offset) == (again.base, 6, base.base, 8)
 
 
@@ -156,6 +161,6 @@ def test_far_constants_go_into_the_base() -> None:
     tensor = Buffer("A", (1 << 14, 1 << 18), FLOAT16, "global")
     scalars = Symbolic({})
     addresses = Addresses(scalars.builder, scalars, program(), {"A": Reg("%A")})
-    far = addresses.global_element(tensor, (integer(9000), integer(5)))
+    far = addresses.address_global_element(tensor, (int32_const(9000), int32_const(5)))
     assert 0 <= far.offset < 1 << 20
     assert far.base != Reg("%A")

@@ -12,9 +12,9 @@ from stages import advanced, work_on
 
 from tilec.driver import emulate
 from tilec.interp import run as interp
-from tilec.ir.elements import stored, values_of
-from tilec.ir.expr import constant
-from tilec.ir.manifest import in_module
+from tilec.ir.elements import decode_values, encode_values
+from tilec.ir.expr import make_constant
+from tilec.ir.manifest import manifests_in_module
 from tilec.ir.tile import (
     BIT_COUNTS,
     COMPARISONS,
@@ -34,15 +34,15 @@ from tilec.ir.tile import (
     Var,
     walk_expr,
 )
-from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, FLOAT16, FLOAT32, FLOAT64, NARROW, DType
-from tilec.ops.intrinsics import references
-from tilec.ptx.isa import check
+from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, NARROW_TYPES, TYPES_BY_NAME, DType
+from tilec.ops.intrinsics import make_references
+from tilec.ptx.isa import check_instruction
 from tilec.ptx.module import Instruction
 from tilec.ptx.text import print_module
 
 N = 32
 LANE = Var("i")
-TYPES = tuple(t for t in dict.fromkeys(BY_NAME.values()) if t not in NARROW)  # which test_narrow tries
+TYPES = tuple(t for t in dict.fromkeys(TYPES_BY_NAME.values()) if t not in NARROW_TYPES)  # which test_narrow tries
 INPUTS = {
     dtype: (Buffer(f"{dtype}_a", (N,), dtype, "global"), Buffer(f"{dtype}_b", (N,), dtype, "global")) for dtype in TYPES
 }
@@ -59,8 +59,8 @@ def compiled(expr: Expr, target: str) -> tuple[Kernel, str, Any]:
     module = advanced(work_on(kernel, target), "emit").module
     for item in module.entries[0].body:
         if isinstance(item, Instruction):
-            assert check(item, module.target, module.version) is None, item
-    (manifest,) = in_module(module)
+            assert check_instruction(item, module.target, module.version) is None, item
+    (manifest,) = manifests_in_module(module)
     return kernel, print_module(module), manifest
 
 
@@ -71,7 +71,7 @@ def values(dtype: DType, generator: np.random.Generator) -> Array:
     if dtype.is_float:
         some = np.array([0.0, -0.0, 1.0, -1.5, np.inf, -np.inf, np.nan, 3e-8, 65504.0, -1e30], np.float64)
         drawn = np.concatenate([some, generator.normal(0, 10, N - len(some))])
-        return stored(drawn.astype(np.float32), dtype)
+        return encode_values(drawn.astype(np.float32), dtype)
     info = np.iinfo(dtype.name)
     some = np.array([0, 1, 2, info.min, info.max, info.max - 1], dtype.name)
     near = generator.integers(max(info.min, -9), 10, 16).astype(dtype.name)
@@ -91,8 +91,8 @@ def agree(expr: Expr, target: str = "sm_90a", seed: int = 0, tolerance: float = 
         arguments.tensors["out"] = emulate.poisoned(Buffer("out", (N,), expr.dtype, "global"))
         expected = arguments.copy()
         emulate.launch(ptx, "scalar", 1, N, emulate.launch_arguments(manifest, arguments))
-        interp.run(kernel, expected.tensors)
-        found, wanted = (values_of(a.tensors["out"], expr.dtype) for a in (arguments, expected))
+        interp.run_kernel(kernel, expected.tensors)
+        found, wanted = (decode_values(a.tensors["out"], expr.dtype) for a in (arguments, expected))
         if tolerance:
             np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
         else:
@@ -111,7 +111,7 @@ def leaf(dtype: DType) -> st.SearchStrategy[Expr]:
         numbers = st.integers(0, 9)
     elif dtype.is_float:
         numbers = st.sampled_from([0.0, 1.0, -2.5, 0.1, 1e5])
-    return loads | numbers.map(lambda n: constant(n, dtype))
+    return loads | numbers.map(lambda n: make_constant(n, dtype))
 
 
 def of_type(dtype: DType, depth: int) -> st.SearchStrategy[Expr]:
@@ -185,9 +185,9 @@ def test_casts(source: DType) -> None:
 @pytest.mark.parametrize("divisor", [1, 2, 8, 3, 7, -1, -2, -5])
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
 def test_division_rounds_down(dtype: str, divisor: int, target: str) -> None:
-    numerator = Load(INPUTS[BY_NAME[dtype]][0], (LANE,))
+    numerator = Load(INPUTS[TYPES_BY_NAME[dtype]][0], (LANE,))
     for op in ("floordiv", "floormod"):
-        agree(Binary(op, numerator, constant(divisor, numerator.dtype), numerator.dtype), target)
+        agree(Binary(op, numerator, make_constant(divisor, numerator.dtype), numerator.dtype), target)
 
 
 POSITIVE = Call("abs", (Load(INPUTS[FLOAT32][0], (LANE,)),), FLOAT32)
@@ -205,9 +205,9 @@ ULPS = {"tan": 8, "exp10": 4, "log2": 4, "log10": 4}
 
 def test_bits_are_reinterpreted() -> None:
     for one, other in ((FLOAT32, "int32"), (FLOAT32, "uint32"), (FLOAT16, "int16"), (BFLOAT16, "uint16")):
-        agree(Call("reinterpret", (Load(INPUTS[one][0], (LANE,)),), BY_NAME[other]))
+        agree(Call("reinterpret", (Load(INPUTS[one][0], (LANE,)),), TYPES_BY_NAME[other]))
     for one, other in (("uint32", "float32"), ("int16", "float16"), ("uint64", "int64"), ("int8", "uint8")):
-        agree(Call("reinterpret", (Load(INPUTS[BY_NAME[one]][0], (LANE,)),), BY_NAME[other]))
+        agree(Call("reinterpret", (Load(INPUTS[TYPES_BY_NAME[one]][0], (LANE,)),), TYPES_BY_NAME[other]))
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
@@ -232,8 +232,8 @@ def test_remainders_are_exact(target: str) -> None:
 
 
 def test_every_function_is_tried() -> None:
-    others = {*references(), *BIT_COUNTS, *INTEGER_CALLS}  # which test_simt and test_scalar_names try
-    assert {*BOUNDED, *UNBOUNDED, "pow", "fmod"} == set(interp._CALLS) - others
+    others = {*make_references(), *BIT_COUNTS, *INTEGER_CALLS}  # which test_simt and test_scalar_names try
+    assert {*BOUNDED, *UNBOUNDED, "pow", "fmod"} == set(interp._CALL_FUNCTIONS) - others
 
 
 def test_powers() -> None:

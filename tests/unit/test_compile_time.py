@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tilec.driver.build import Observer, check
-from tilec.frontend.syntax.parse import parse
-from tilec.frontend.syntax.unparse import unparse
+from tilec.frontend.syntax.parse import parse_file
+from tilec.frontend.syntax.unparse import unparse_module
 from tilec.ir.tile import Buffer
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -43,7 +43,7 @@ def kernel(A: T.Tensor((x, 64), "float16")):
 def test_value(python: str, expected: int) -> None:
     text = f"import tilelang.language as T\n{python}\n{KERNEL}"
     source = SourceFile("x.tl", text)
-    module = parse(source, None)
+    module = parse_file(source, None)
     tensor = check(source, CompileOptions(), Observer()).params[0]
     assert isinstance(tensor, Buffer) and tensor.shape == (expected, 64)
-    assert parse(SourceFile("y.tl", unparse(module)), None) == module
+    assert parse_file(SourceFile("y.tl", unparse_module(module)), None) == module

@@ -11,13 +11,13 @@ from stages import advanced, assignment, planned, problems
 
 from tilec.ir.tile import Kernel
 from tilec.passes.loop.build_problem import LoopProblem, loops_to_schedule
-from tilec.sched.check import faults
-from tilec.sched.objective import held_at_once, limited, make
+from tilec.sched.check import find_problem_faults
+from tilec.sched.objective import count_held_at_once, list_limited_pools, make_schedule
 from tilec.sched.problem import UNLIMITED
-from tilec.sched.solve import solve
-from tilec.sched.verify import violations
+from tilec.sched.solve import solve_problem
+from tilec.sched.verify import find_violations
 from tilec.support.diagnostics import CompileError
-from tilec.support.options import Strategy, Switches
+from tilec.support.options import EnvironmentSwitches, Strategy
 from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
@@ -39,7 +39,7 @@ PARAMS = 'A: T.Tensor((512, 64), "float16"), C: T.Tensor((512, 64), "float32"), 
 def loops(kernel: Kernel, target: str = "sm_80", strategy: Strategy = "auto") -> tuple[LoopProblem, ...]:
     found = problems(kernel, target, strategy).problems
     for loop in found:
-        assert list(faults(loop.problem)) == []
+        assert list(find_problem_faults(loop.problem)) == []
     return found
 
 
@@ -181,7 +181,7 @@ def test_roles_and_their_issue_slots(kernel: Make, target: str, strategy: Strate
     assert list(loop.roles) == [op.role for op in problem.ops] == roles
     issue = {slot.name: i for i, slot in enumerate(problem.slots) if slot.name.startswith("issue ")}
     assert list(issue) == [f"issue ({role})" for role in dict.fromkeys(roles)]
-    assert [slot.name for slot in problem.slots[: -len(issue)]] == [s.name for s in targets.load(target).slots]
+    assert [slot.name for slot in problem.slots[: -len(issue)]] == [s.name for s in targets.load_target(target).slots]
     for op in problem.ops:
         assert {use.slot for use in op.uses if use.slot in issue.values()} == {issue[f"issue ({op.role})"]}
 
@@ -210,7 +210,7 @@ def test_the_pool_knows_what_else_is_there(kernel: Make) -> None:
     pool = loop.problem.pools[0]
     (ring,) = loop.problem.rings
     assert (ring.bytes, ring.max_depth) == (2 * 128 * 64 * 2, 4)
-    assert pool.capacity == targets.load("sm_90a").limit("smem_bytes_per_cta")
+    assert pool.capacity == targets.load_target("sm_90a").limit("smem_bytes_per_cta")
     assert 0 < pool.reserved <= 1024
     (again,) = loops(kernel(STAGED), "sm_90a")
     assert 2 * 128 * 64 * 2 < again.problem.pools[0].reserved <= 2 * 128 * 64 * 2 + 1024
@@ -236,10 +236,10 @@ def test_barriers_are_pools_too(kernel: Make) -> None:
     assert (named.name, named.capacity, named.reserved, named.carried) == ("named_barriers", 16, 3, None)
     assert (mbarriers.name, mbarriers.capacity) == ("mbarriers", 29056)
     # Two of each version.
-    depth = solve(loop.problem).schedule.depth
+    depth = solve_problem(loop.problem).schedule.depth
     (held,) = (value for value in loop.problem.values if value.pool == 3)
-    schedule = solve(loop.problem).schedule
-    assert held.amount * depth[0] == held_at_once(loop.problem, schedule.ii, schedule.start, 3) == 8
+    schedule = solve_problem(loop.problem).schedule
+    assert held.amount * depth[0] == count_held_at_once(loop.problem, schedule.ii, schedule.start, 3) == 8
     (plain,) = loops(kernel(GEMM), "sm_80")
     assert [pool.name for pool in plain.problem.pools] == ["smem", "registers", "named_barriers"]
     assert plain.problem.pools[2].reserved == 1
@@ -269,15 +269,16 @@ def test_fragments_that_do_not_fit_together_take_turns(body: Make) -> None:
     """128 registers each: one fits beside the 24 that a thread needs anyway, two do not."""
     problem = wide(body, 256).problem
     assert [value.amount for value in problem.values] == [128, 128, 128]
-    assert limited(problem) == (1,) and problem.pools[1].capacity == 255
-    schedule = solve(problem).schedule
+    assert list_limited_pools(problem) == (1,) and problem.pools[1].capacity == 255
+    schedule = solve_problem(problem).schedule
     assert schedule.status == "optimal"
-    assert held_at_once(problem, schedule.ii, schedule.start, 1) == 128
+    assert count_held_at_once(problem, schedule.ii, schedule.start, 1) == 128
     free = replace(problem, pools=(problem.pools[0], replace(problem.pools[1], capacity=1000), problem.pools[2]))
-    assert solve(free).schedule.ii <= schedule.ii
-    together = make(problem, schedule.ii, [0, schedule.ii - 1] * 3, "given")
+    assert solve_problem(free).schedule.ii <= schedule.ii
+    together = make_schedule(problem, schedule.ii, [0, schedule.ii - 1] * 3, "given")
     assert any(
-        text.startswith("pool registers is asked for") and "of 255" in text for text in violations(problem, together)
+        text.startswith("pool registers is asked for") and "of 255" in text
+        for text in find_violations(problem, together)
     )
 
 
@@ -303,7 +304,7 @@ def test_too_much_for_one_version(kernel: Make) -> None:
     made = kernel(GEMM, block_K=512)
     with pytest.raises(CompileError, match="shared-memory-overflow"):
         problems(made, "sm_80")
-    (loop,) = problems(made, "sm_80", switches=Switches(unlimited_smem=True)).problems
+    (loop,) = problems(made, "sm_80", switches=EnvironmentSwitches(unlimited_smem=True)).problems
     assert loop.problem.pools[0].capacity > 1 << 30
 
 
@@ -321,7 +322,7 @@ def test_what_attention_keeps_in_registers_for_a_part_of_its_iteration(kernel: M
 def test_attention_issues_the_next_scores_before_this_output(kernel: Make) -> None:
     """The overlap that experts write by hand: the next tile's QKᵀ is issued before this tile's PV."""
     (loop,) = loops(kernel(ATTENTION), "sm_90a")
-    schedule = solve(loop.problem).schedule
+    schedule = solve_problem(loop.problem).schedule
     scores, output = (i for i, op in enumerate(loop.problem.ops) if op.name.startswith("gemm"))
     assert schedule.status == "optimal"
     assert schedule.start[scores] + schedule.ii < schedule.start[output]

@@ -1,6 +1,6 @@
 import pytest
 
-from tilec.support.diagnostics import CompileError, Diagnostic, Label, fail
+from tilec.support.diagnostics import CompileError, Diagnostic, Label, raise_error
 from tilec.support.source import Span
 
 SPAN = Span(1, 1, 1, 2)
@@ -8,7 +8,7 @@ SPAN = Span(1, 1, 1, 2)
 
 def test_fail_raises_one_diagnostic() -> None:
     with pytest.raises(CompileError) as caught:
-        fail("some-code", "what is wrong", SPAN, "here", help="do this")
+        raise_error("some-code", "what is wrong", SPAN, "here", help="do this")
     assert caught.value.diagnostics == (
         Diagnostic("some-code", "what is wrong", Label(SPAN, "here"), (), (), "do this"),
     )
@@ -16,7 +16,7 @@ def test_fail_raises_one_diagnostic() -> None:
 
 def test_without_a_span_there_is_no_primary_label() -> None:
     with pytest.raises(CompileError) as caught:
-        fail("some-code", "what is wrong")
+        raise_error("some-code", "what is wrong")
     assert caught.value.diagnostics[0].primary is None
 
 

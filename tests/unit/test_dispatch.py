@@ -5,29 +5,31 @@ from __future__ import annotations
 from typing import get_args
 
 from tilec.frontend.sema import allocations, loops
-from tilec.frontend.sema.dispatch import COMPILE_TIME, KERNEL
-from tilec.frontend.sema.vocabulary import ALLOCATIONS, LOOPS, supported_names
+from tilec.frontend.sema.dispatch import COMPILE_TIME_DISPATCH, KERNEL_DISPATCH
+from tilec.frontend.sema.vocabulary import ALLOCATION_NAMES, LOOP_NAMES, list_supported_names
 from tilec.frontend.syntax import ast
-from tilec.ops.python import NAMES
+from tilec.ops.python import BUILTIN_NAMES
 from tilec.ops.views import AT_DATA
 
 
 def test_every_kind_of_expression_has_a_reader() -> None:
-    assert COMPILE_TIME.expressions.keys() == KERNEL.expressions.keys() == set(get_args(ast.Expr))
+    assert COMPILE_TIME_DISPATCH.expressions.keys() == KERNEL_DISPATCH.expressions.keys() == set(get_args(ast.Expr))
 
 
 def test_every_kind_of_statement_has_a_reader() -> None:
-    assert KERNEL.statements.keys() == set(get_args(ast.Stmt))
-    assert not COMPILE_TIME.statements, "functions that run at compile time have their own reading of statements"
+    assert KERNEL_DISPATCH.statements.keys() == set(get_args(ast.Stmt))
+    assert not COMPILE_TIME_DISPATCH.statements, (
+        "functions that run at compile time have their own reading of statements"
+    )
 
 
 def test_every_name_with_a_reader_is_a_supported_one() -> None:
-    known = {*supported_names(), *NAMES, *AT_DATA}
-    read = {*KERNEL.values, *KERNEL.actions}
+    known = {*list_supported_names(), *BUILTIN_NAMES, *AT_DATA}
+    read = {*KERNEL_DISPATCH.values, *KERNEL_DISPATCH.actions}
     assert {name for name in read - known if name.startswith("T.")} == set()
-    assert COMPILE_TIME.values.keys() <= KERNEL.values.keys()
+    assert COMPILE_TIME_DISPATCH.values.keys() <= KERNEL_DISPATCH.values.keys()
 
 
 def test_allocations_and_loops_are_the_names_that_are_said_to_be() -> None:
-    assert {*allocations.SIGNATURES, *allocations.OTHERS} == set(ALLOCATIONS)
-    assert {*loops.SEQUENTIAL, *loops.NESTS, loops.PERSISTENT.name} == set(LOOPS)
+    assert {*allocations.TILE_SIGNATURES, *allocations.OTHER_ALLOCATIONS} == set(ALLOCATION_NAMES)
+    assert {*loops.SEQUENTIAL_LOOPS, *loops.NEST_SIGNATURES, loops.PERSISTENT_SIGNATURE.name} == set(LOOP_NAMES)

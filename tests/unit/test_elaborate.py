@@ -8,15 +8,15 @@ import pytest
 
 from tilec.driver import engine
 from tilec.driver.observer import Observer
-from tilec.frontend.sema.elaborate import entries
+from tilec.frontend.sema.elaborate import list_kernel_names
 from tilec.frontend.syntax import ast
-from tilec.frontend.syntax.parse import parse
+from tilec.frontend.syntax.parse import parse_file
 from tilec.ir.text import print_kernel, show_expr
-from tilec.ir.tile import Bind, Buffer, For, If, Kernel, Load, Parallel, Stmt, Store, TileOp, Var, walk
+from tilec.ir.tile import Bind, Buffer, For, If, Kernel, Load, Parallel, Stmt, Store, TileOp, Var, walk_statements
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64
 from tilec.ir.verify import verify_tile
-from tilec.passes.analysis.scalar_definitions import replayable
-from tilec.passes.analysis.usage import reads, usage, writes
+from tilec.passes.analysis.scalar_definitions import mark_replayable_binds
+from tilec.passes.analysis.usage import find_reads, find_tensor_directions, find_writes
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -33,7 +33,7 @@ def text_of(kernel: Kernel) -> str:
 
 def values(kernel: Kernel) -> list[str]:
     """What is stored, in order."""
-    return [show_expr(s.value) for s in walk(kernel.body) if isinstance(s, Store)]
+    return [show_expr(s.value) for s in walk_statements(kernel.body) if isinstance(s, Store)]
 
 
 def store(body: Build, value: str, params: str = "", dtype: str = "float32") -> str:
@@ -120,13 +120,13 @@ def test_the_launch(kernel: Build) -> None:
 def test_one_of_several_kernels_is_chosen(kernel: Build) -> None:
     one = "@T.prim_func\ndef {}():\n    with T.Kernel({}):\n        pass\n\n"
     text = HEAD + "def helper(x):\n    return x\n\n" + one.format("first", 1) + one.format("second", 2)
-    assert entries(parse(SourceFile("k.tl", text))) == ("first", "second")
+    assert list_kernel_names(parse_file(SourceFile("k.tl", text))) == ("first", "second")
     assert kernel(text, "second").grid == (2,)
 
 
 def test_names_become_unique(body: Build) -> None:
     built = body("for i in T.serial(2):\n    j = i * bx\nfor i in T.serial(3):\n    j = i * bx\nj = bx + 1\nj = j + 1")
-    names = [s.var.name for s in walk(built.body) if isinstance(s, For | Bind)]
+    names = [s.var.name for s in walk_statements(built.body) if isinstance(s, For | Bind)]
     assert names == ["i", "j", "i_1", "j_1", "j_2", "j_3"]
     assert list(verify_tile(built)) == []
 
@@ -260,7 +260,11 @@ def test_so_many_copies_do_not_pay(body: Build) -> None:
         'x = T.alloc_fragment((8,), "float32")\n'
         "for i in T.unroll(8):\n    for j in T.unroll(32):\n        for k in T.unroll(32):\n            T.clear(x)\n"
     )
-    assert [stmt.kind for stmt in walk(built.body) if isinstance(stmt, For)] == ["serial", "unroll", "unroll"]
+    assert [stmt.kind for stmt in walk_statements(built.body) if isinstance(stmt, For)] == [
+        "serial",
+        "unroll",
+        "unroll",
+    ]
 
 
 def test_nested_parallel_loops_are_one_nest(body: Build) -> None:
@@ -308,7 +312,7 @@ for k in T.Pipelined(4, order=[0, 1], stage=[0, 1]):
 """
     (loop,) = body(text, 'Ids: T.Tensor((32,), "int32")').body
     assert isinstance(loop, For)
-    assert replayable(loop.body) == (True, False, False)
+    assert mark_replayable_binds(loop.body) == (True, False, False)
 
 
 # ---- regions ---------------------------------------------------------------------------------------------------------
@@ -334,7 +338,7 @@ def test_regions(copy: str, expected: str, body: Build) -> None:
 
 def test_every_statement_knows_its_line(body: Build) -> None:
     built = body("for k in T.serial(4):\n    if bx > k:\n        y = Ids[k]", 'Ids: T.Tensor((4,), "int32")')
-    assert [s.span.line for s in walk(built.body)] == [6, 7, 8]
+    assert [s.span.line for s in walk_statements(built.body)] == [6, 7, 8]
 
 
 def test_indices_that_a_condition_guards_may_look_out_of_range(body: Build) -> None:
@@ -361,7 +365,7 @@ for i in T.Parallel(8):
 T.copy(x, E)
 """
     params = ", ".join(f'{name}: T.Tensor((8,), "float32")' for name in "ABCDEFI")
-    assert usage(body(text, params)) == {
+    assert find_tensor_directions(body(text, params)) == {
         "A": "in", "B": "out", "C": "inout", "D": "in", "E": "out", "F": "in", "I": "in",
     }  # fmt: skip
 
@@ -369,8 +373,8 @@ T.copy(x, E)
 def test_reads_and_writes_of_a_loop(body: Build) -> None:
     built = body(PIPELINE.format("num_stages=2"), 'A: T.Tensor((32, 8), "float16")')
     (loop,) = built.body
-    assert [b.name for b in reads(loop)] == ["A", "s", "x"]
-    assert [b.name for b in writes(loop)] == ["s", "x", "A"]
+    assert [b.name for b in find_reads(loop)] == ["A", "s", "x"]
+    assert [b.name for b in find_writes(loop)] == ["s", "x", "A"]
 
 
 # ---- no mistake gives a traceback ------------------------------------------------------------------------------------
@@ -387,7 +391,9 @@ REPLACEMENTS = [
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_a_changed_kernel_compiles_or_is_refused(path: Path) -> None:
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
-    nodes = [n for n in ast.walk(parse(source)) if isinstance(n, ast.Expr) and n.span.line == n.span.end_line > 2]
+    nodes = [
+        n for n in ast.walk_nodes(parse_file(source)) if isinstance(n, ast.Expr) and n.span.line == n.span.end_line > 2
+    ]
     choose = random.Random(0)
     for _ in range(150):
         span = choose.choice(nodes).span
@@ -406,5 +412,5 @@ def test_a_changed_kernel_compiles_or_is_refused(path: Path) -> None:
 
 def test_tile_ops_have_sorted_attributes(kernel: Build) -> None:
     built = kernel(SAMPLES[0].read_text(encoding="utf-8"))
-    ops: list[Stmt] = [s for s in walk(built.body) if isinstance(s, TileOp)]
+    ops: list[Stmt] = [s for s in walk_statements(built.body) if isinstance(s, TileOp)]
     assert all(list(op.attributes) == sorted(op.attributes, key=lambda a: a[0]) for op in ops if isinstance(op, TileOp))

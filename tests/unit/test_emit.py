@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from building import KERNELS, ROOT, SAMPLES, Defines, built
 
-from tilec.codegen.builder import half_bits, immediate
+from tilec.codegen.builder import encode_half, make_immediate
 from tilec.ir.expr import round_to
 from tilec.ir.manifest import TensorMapParam
 from tilec.ir.tile import Const
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32
-from tilec.ptx.isa import check
+from tilec.ptx.isa import check_instruction
 from tilec.ptx.module import FloatImm, Imm, Instruction, Loc
 from tilec.ptx.parse import parse_module
 from tilec.ptx.text import print_module
@@ -38,7 +38,7 @@ def test_every_instruction_fits_its_row(case: tuple[Path, str, Strategy, int, De
     (entry,) = module.entries
     for item in entry.body:
         if isinstance(item, Instruction):
-            assert check(item, module.target, module.version) is None, item
+            assert check_instruction(item, module.target, module.version) is None, item
 
 
 @cases
@@ -136,16 +136,16 @@ def test_the_manifest_is_what_the_program_needs() -> None:
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.0, 0.1, -2.5, 65504.0, 65520.0, 1e-8, 3.4e38, 1e39, float("inf")])
 def test_constants_of_sixteen_bits(value: float) -> None:
     """As the front end rounds them: through their bits."""
-    assert half_bits(value, FLOAT16) == int(np.float16(round_to(value, FLOAT16)).view(np.uint16))
+    assert encode_half(value, FLOAT16) == int(np.float16(round_to(value, FLOAT16)).view(np.uint16))
     single = np.float32(round_to(round_to(value, FLOAT32), BFLOAT16))
-    assert half_bits(round_to(value, BFLOAT16), BFLOAT16) == int(single.view(np.uint32) >> 16)
+    assert encode_half(round_to(value, BFLOAT16), BFLOAT16) == int(single.view(np.uint32) >> 16)
 
 
 def test_constants() -> None:
-    assert immediate(Const(-7, INT32)) == Imm(-7)
-    assert immediate(Const(1.0, FLOAT32)) == FloatImm(0x3F800000, 32)
-    assert immediate(Const(1.0, FLOAT64)) == FloatImm(0x3FF0000000000000, 64)
-    assert immediate(Const(1e39, FLOAT32)) == FloatImm(0x7F800000, 32)
+    assert make_immediate(Const(-7, INT32)) == Imm(-7)
+    assert make_immediate(Const(1.0, FLOAT32)) == FloatImm(0x3F800000, 32)
+    assert make_immediate(Const(1.0, FLOAT64)) == FloatImm(0x3FF0000000000000, 64)
+    assert make_immediate(Const(1e39, FLOAT32)) == FloatImm(0x7F800000, 32)
 
 
 # ---- the same every time ---------------------------------------------------------------------------------------------

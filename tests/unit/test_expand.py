@@ -17,7 +17,7 @@ from evaluation import evaluate
 from stages import advanced, problems, work_on
 
 from tilec.ir import warp
-from tilec.ir.tile import For, Kernel, Store, integer
+from tilec.ir.tile import For, Kernel, Store, int32_const
 from tilec.ir.warp_verify import program_violations
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.loop.describe import describe
@@ -202,14 +202,14 @@ def test_trip_counts_do_not_unroll_the_steady_state(body: Make, target: str, str
     """However often the loop runs, the program is as long."""
     _, schedule, short = programs(body, "7", SCHEDULES["one each"], target, strategy)
     _, _, long = programs(body, "1000", SCHEDULES["one each"], target, strategy)
-    sizes = [sum(1 for role in p.roles for _ in warp.walk(role.body)) for p in (short, long)]
+    sizes = [sum(1 for role in p.roles for _ in warp.walk_operations(role.body)) for p in (short, long)]
     assert sizes[0] == sizes[1]
     if strategy == "unspecialize":
         (role,) = short.roles
         (steady,) = (op for op in role.body if isinstance(op, warp.Loop))
         # One iteration fewer overlaps than there are stages: it begins where no product is in flight
         # (`loop.rotate_loop`).
-        assert (steady.part, steady.start) == ("steady", integer(max(schedule.stage) - 1))
+        assert (steady.part, steady.start) == ("steady", int32_const(max(schedule.stage) - 1))
 
 
 # ---- the rest of the program -----------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def test_trip_counts_do_not_unroll_the_steady_state(body: Make, target: str, str
 @pytest.mark.parametrize("groups", range(1, 8))
 def test_registers_are_shared_out_among_the_warpgroups(groups: int) -> None:
     """Multiples of 8 that setmaxnreg takes, together no more than there are."""
-    few, many = register_split(groups, targets.load("sm_90a"))
+    few, many = register_split(groups, targets.load_target("sm_90a"))
     assert few % 8 == many % 8 == 0 and 24 <= few <= many <= 240
     assert 128 * (few + groups * many) <= 65536
 

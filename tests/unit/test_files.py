@@ -10,7 +10,7 @@ import pytest
 
 from tilec.support import files
 from tilec.support.diagnostics import CompileError
-from tilec.support.staging import Staging, staging
+from tilec.support.staging import Staging, open_staging
 
 
 def _code(error: pytest.ExceptionInfo[CompileError]) -> str:
@@ -176,7 +176,7 @@ def test_strays_are_removed_by_whoever_writes_there_next(tmp_path: Path) -> None
 
 
 def test_what_a_living_process_writes_is_no_stray(tmp_path: Path) -> None:
-    with staging(tmp_path) as staged:
+    with open_staging(tmp_path) as staged:
         number = staged.write(b"first", "first")
         files.write_all({str(tmp_path / "second"): b"second"})
         staged.place(number, "first")

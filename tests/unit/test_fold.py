@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tilec.interp.run import convert, run
-from tilec.ir.expr import constant, round_to, wrap
+from tilec.interp.run import convert_values, run_kernel
+from tilec.ir.expr import make_constant, round_to, wrap_integer
 from tilec.ir.text import print_kernel, show_expr
-from tilec.ir.tile import Binary, BinaryOp, Buffer, Expr, For, Kernel, Parallel, Store, Unary, Var, integer
-from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, FLOAT16, FLOAT32, INT8, INT32, UINT8, DType
-from tilec.passes.analysis.fold_constants import fold, fold_expr
+from tilec.ir.tile import Binary, BinaryOp, Buffer, Expr, For, Kernel, Parallel, Store, Unary, Var, int32_const
+from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT8, INT32, TYPES_BY_NAME, UINT8, DType
+from tilec.passes.analysis.fold_constants import fold_constants, fold_expr
 
 X, Y = Var("x"), Var("y")
 
 
 def binary(op: BinaryOp, a: Expr | int, b: Expr | int) -> Binary:
-    left, right = (integer(e) if isinstance(e, int) else e for e in (a, b))
+    left, right = (int32_const(e) if isinstance(e, int) else e for e in (a, b))
     return Binary(op, left, right, left.dtype)
 
 
@@ -63,12 +63,12 @@ def test_what_does_not_change_is_the_same_object() -> None:
 
 def test_floats_keep_their_rounding_and_their_special_values() -> None:
     x = Var("x", FLOAT32)
-    zero, one = constant(0, FLOAT32), constant(1, FLOAT32)
+    zero, one = make_constant(0, FLOAT32), make_constant(1, FLOAT32)
     assert fold_expr(Binary("mul", x, one, FLOAT32)) is x
     for untouched in (Binary("mul", x, zero, FLOAT32), Binary("add", x, zero, FLOAT32), Binary("sub", x, x, FLOAT32)):
         assert fold_expr(untouched) is untouched
-    third = fold_expr(Binary("div", one, constant(3, FLOAT32), FLOAT32))
-    assert third == constant(float(np.float32(1) / np.float32(3)), FLOAT32)
+    third = fold_expr(Binary("div", one, make_constant(3, FLOAT32), FLOAT32))
+    assert third == make_constant(float(np.float32(1) / np.float32(3)), FLOAT32)
 
 
 def test_conditions_and_empty_loops_disappear(body: Callable[..., Kernel]) -> None:
@@ -87,20 +87,23 @@ if T.float32(1) < 0 and bx > 0:
 
 def test_a_folded_kernel_folds_to_itself(body: Callable[..., Kernel]) -> None:
     built = body("for k in T.serial(4 * 1):\n    y = (bx * 4 + 1 + 2) * 2")
-    assert fold(built) is built
+    assert fold_constants(built) is built
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_folding_does_not_change_the_value(data: st.DataObject) -> None:
     """Random integer expressions of two loop variables, evaluated before and after."""
-    leaves = st.sampled_from([X, Y]) | st.integers(-9, 9).map(integer)
+    leaves = st.sampled_from([X, Y]) | st.integers(-9, 9).map(int32_const)
     operators: list[BinaryOp] = ["add", "sub", "mul", "min", "max", "floordiv", "floormod", "bitand", "xor"]
 
     def combine(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
         plain = st.builds(lambda op, a, b: Binary(op, a, b, INT32), st.sampled_from(operators[:5]), inner, inner)
         by_constant = st.builds(
-            lambda op, a, b: Binary(op, a, integer(b), INT32), st.sampled_from(operators[5:]), inner, st.integers(1, 9)
+            lambda op, a, b: Binary(op, a, int32_const(b), INT32),
+            st.sampled_from(operators[5:]),
+            inner,
+            st.integers(1, 9),
         )
         return plain | by_constant
 
@@ -110,7 +113,7 @@ def test_folding_does_not_change_the_value(data: st.DataObject) -> None:
     def value(of: Expr) -> np.ndarray:
         nest = Parallel((X, Y), (5, 7), (Store(out, (X, Y), of),))
         array = np.zeros((5, 7), np.int32)
-        run(Kernel("k", (out,), (1,), (Var("b"),), 32, (), (nest,)), {"out": array})
+        run_kernel(Kernel("k", (out,), (1,), (Var("b"),), 32, (), (nest,)), {"out": array})
         return array
 
     assert (value(expr) == value(fold_expr(expr))).all(), show_expr(expr)
@@ -120,14 +123,14 @@ def test_folding_does_not_change_the_value(data: st.DataObject) -> None:
 
 
 def test_constants_fit_their_type() -> None:
-    assert constant(300, UINT8).value == 44
-    assert constant(300.0, UINT8).value == 255
-    assert constant(-2.7, INT8).value == -2
-    assert constant(math.inf, INT8).value == 127
-    assert constant(math.nan, INT32).value == 0
-    assert constant(2, BOOL).value is True
-    assert constant(1e6, FLOAT16).value == math.inf
-    assert wrap(-129, INT8) == 127
+    assert make_constant(300, UINT8).value == 44
+    assert make_constant(300.0, UINT8).value == 255
+    assert make_constant(-2.7, INT8).value == -2
+    assert make_constant(math.inf, INT8).value == 127
+    assert make_constant(math.nan, INT32).value == 0
+    assert make_constant(2, BOOL).value is True
+    assert make_constant(1e6, FLOAT16).value == math.inf
+    assert wrap_integer(-129, INT8) == 127
 
 
 @settings(max_examples=150, deadline=None)
@@ -139,7 +142,7 @@ def test_rounding_agrees_with_ml_dtypes(value: float, dtype: object) -> None:
     with np.errstate(all="ignore"):
         single = np.float64(value) if name != "bfloat16" else np.float32(value)
         expected = float(np.asarray(single).astype(kind))
-    assert np.array_equal(round_to(float(single), BY_NAME[name]), expected, equal_nan=True)
+    assert np.array_equal(round_to(float(single), TYPES_BY_NAME[name]), expected, equal_nan=True)
 
 
 def test_a_bfloat16_is_rounded_once() -> None:
@@ -150,11 +153,11 @@ def test_a_bfloat16_is_rounded_once() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
-@pytest.mark.parametrize("dtype", [d for d in BY_NAME.values() if d.name != "float64"], ids=str)
+@pytest.mark.parametrize("dtype", [d for d in TYPES_BY_NAME.values() if d.name != "float64"], ids=str)
 def test_casts_of_constants_and_of_arrays_agree(dtype: DType) -> None:
     for value in (0.0, 1.5, -1.5, 300.25, -7e9, 1e20, math.inf, -math.inf, math.nan):
-        array = convert(np.asarray(value), dtype)
-        assert np.array_equal(array, np.asarray(constant(value, dtype).value, array.dtype), equal_nan=True), value
+        array = convert_values(np.asarray(value), dtype)
+        assert np.array_equal(array, np.asarray(make_constant(value, dtype).value, array.dtype), equal_nan=True), value
 
 
 MANUAL = """

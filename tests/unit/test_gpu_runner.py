@@ -20,7 +20,7 @@ import pytest
 from gpu_case import GROUPS, Case, cubins, read_cases, summary
 from gpu_workloads import WORKLOADS
 
-from tilec.ir.elements import stored
+from tilec.ir.elements import encode_values
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ABSENT = ("lark", "ortools", "click", "rich", "torch", "triton", "ml_dtypes")
@@ -78,7 +78,7 @@ def test_nan_and_infinity_are_compared_without_a_word() -> None:
     assert gpu_child.different(np.array([nan, inf, -inf, 1.0, 2.0, nan, -inf]), wanted, 0.5) == 3
     assert gpu_child.different(np.array([1, 2, 200], np.uint8), np.array([1, 3, 3], np.uint8), 0) == 2
     case = Case("s", "samples", "sample", noise=0.1, steps=1)
-    assert np.isnan(gpu_child._slack(case, gpu_child.BY_NAME["float16"], np.full(3, nan))).all()
+    assert np.isnan(gpu_child._slack(case, gpu_child.TYPES_BY_NAME["float16"], np.full(3, nan))).all()
 
 
 class Bytes:
@@ -143,7 +143,7 @@ def test_drawn_kernels_are_judged_by_what_each_element_may_be(tmp_path: Path, mo
         with np.load(tmp_path / case.arrays) as held:
             means = {n.removeprefix("out_"): held[n] for n in held.files if n.startswith("out_")}
             allowed = {n: held[f"allowed_{n}"] for n in means}
-        Stand.results = {n: stored(a, gpu_child.BY_NAME[case.dtypes[n]]) for n, a in means.items()}
+        Stand.results = {n: encode_values(a, gpu_child.TYPES_BY_NAME[case.dtypes[n]]) for n, a in means.items()}
         assert gpu_child.sample_fault(tmp_path, case) == "", case.name
         # One element farther off than it may be, where one can be.
         for name, array in means.items():
@@ -151,7 +151,7 @@ def test_drawn_kernels_are_judged_by_what_each_element_may_be(tmp_path: Path, mo
             if array.dtype.kind != "f" or not at.size:
                 continue
             array.flat[at[0]] += 1 + 2 * allowed[name].flat[at[0]]
-            Stand.results[name] = stored(array, gpu_child.BY_NAME[case.dtypes[name]])
+            Stand.results[name] = encode_values(array, gpu_child.TYPES_BY_NAME[case.dtypes[name]])
             assert f"{name}: 1 of" in gpu_child.sample_fault(tmp_path, case), case.name
 
 

@@ -125,7 +125,7 @@ def f(A: T.Tensor((64, 24), "float16"), at: T.Tensor((4,), "int32"), n: T.int32)
             for k in T.Pipelined(3):
                 T.copy(A[{row}, {column}], s)
 """)
-    assert any(isinstance(stmt, Copy) for stmt in tile.walk(made.body)) == is_inside
+    assert any(isinstance(stmt, Copy) for stmt in tile.walk_statements(made.body)) == is_inside
 
 
 def test_swizzle_of_a_line_of_blocks_changes_nothing(body: Callable[..., Kernel]) -> None:

@@ -7,7 +7,7 @@ import gc
 import re
 from pathlib import Path
 
-from tilec.support.identity import Same
+from tilec.support.identity import IdentityKey
 
 PACKAGE = Path(__file__).parents[2] / "tilec"
 MAY = {"support/identity.py", "support/memo.py"}
@@ -17,19 +17,19 @@ MAY = {"support/identity.py", "support/memo.py"}
 def test_equal_values_are_not_the_same() -> None:
     one, other = (1, [2]), (1, [2])
     assert one == other
-    table = {Same(one): "one"}
-    assert table[Same(one)] == "one"
-    assert Same(other) not in table
-    assert Same(one) != one
-    assert (Same(one), 1) in {(Same(one), 1)}
-    assert repr(Same(3)) == "Same(3)"
+    table = {IdentityKey(one): "one"}
+    assert table[IdentityKey(one)] == "one"
+    assert IdentityKey(other) not in table
+    assert IdentityKey(one) != one
+    assert (IdentityKey(one), 1) in {(IdentityKey(one), 1)}
+    assert repr(IdentityKey(3)) == "Same(3)"
 
 
 def test_what_is_in_a_table_lives() -> None:
     """So no other object gets its number."""
-    table = {Same([number]) for number in range(100)}
+    table = {IdentityKey([number]) for number in range(100)}
     gc.collect()
-    assert not any(Same([number]) in table for number in range(1000))
+    assert not any(IdentityKey([number]) in table for number in range(1000))
     assert sorted(each.of[0] for each in table) == list(range(100))
 
 
@@ -41,4 +41,4 @@ def test_nobody_else_asks_for_numbers_of_objects() -> None:
             is_asked = isinstance(node, ast.Name) and node.id == "id" and isinstance(node.ctx, ast.Load)
             if is_asked and name not in MAY:
                 found.append(f"{name}:{node.lineno}")
-    assert not found, f"use tilec.support.identity.Same: {', '.join(found)}"
+    assert not found, f"use tilec.support.identity.IdentityKey: {', '.join(found)}"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tilec.interp.run import run
-from tilec.ir.elements import stored, values_of
+from tilec.interp.run import run_kernel
+from tilec.ir.elements import decode_values, encode_values
 from tilec.ir.tile import Kernel
 from tilec.ir.types import BFLOAT16
 from tilec.support.diagnostics import CompileError
@@ -27,11 +27,11 @@ def sample(kernel: Build, name: str, **defines: int | str) -> Kernel:
 
 def random(*shape: int, dtype: str = "float16") -> Array:
     values = np.random.default_rng(sum(shape)).standard_normal(shape, np.float32)
-    return stored(values, BFLOAT16) if dtype == "bfloat16" else values.astype(dtype)
+    return encode_values(values, BFLOAT16) if dtype == "bfloat16" else values.astype(dtype)
 
 
 def wide(array: Array) -> Matrix:
-    return values_of(array, BFLOAT16) if array.dtype == np.uint16 else array.astype(np.float32)
+    return decode_values(array, BFLOAT16) if array.dtype == np.uint16 else array.astype(np.float32)
 
 
 # ---- samples against numpy -------------------------------------------------------------------------------------------
@@ -43,8 +43,8 @@ def test_gemm(m: int, n: int, k: int, dtype: str, kernel: Build) -> None:
     a, b = random(m, k, dtype=dtype), random(k, n, dtype=dtype)
     bias = random(n, dtype=dtype)
     c, d = np.zeros_like(a, shape=(m, n)), np.zeros_like(a, shape=(m, n))
-    run(sample(kernel, "gemm", M=m, N=n, K=k, dtype=dtype), {"A": a, "B": b, "C": c})
-    run(sample(kernel, "gemm_bias_relu", M=m, N=n, K=k, dtype=dtype), {"A": a, "B": b, "bias": bias, "C": d})
+    run_kernel(sample(kernel, "gemm", M=m, N=n, K=k, dtype=dtype), {"A": a, "B": b, "C": c})
+    run_kernel(sample(kernel, "gemm_bias_relu", M=m, N=n, K=k, dtype=dtype), {"A": a, "B": b, "bias": bias, "C": d})
     product = wide(a) @ wide(b)
     tolerance = 2**-7 if dtype == "bfloat16" else 2**-10
     np.testing.assert_allclose(wide(c), product, rtol=tolerance, atol=1e-3)
@@ -54,7 +54,7 @@ def test_gemm(m: int, n: int, k: int, dtype: str, kernel: Build) -> None:
 def test_softmax(kernel: Build) -> None:
     x = random(33, 1024)
     y = np.zeros_like(x)
-    run(sample(kernel, "softmax", M=33), {"X": x, "Y": y})
+    run_kernel(sample(kernel, "softmax", M=33), {"X": x, "Y": y})
     e = np.exp(wide(x) - wide(x).max(1, keepdims=True))
     np.testing.assert_allclose(wide(y), e / e.sum(1, keepdims=True), rtol=2e-3, atol=1e-6)
 
@@ -62,7 +62,7 @@ def test_softmax(kernel: Build) -> None:
 def test_vector_add(kernel: Build) -> None:
     a, b = random(5000, dtype="float32"), random(5000, dtype="float32")
     c = np.full_like(a, np.nan)
-    run(sample(kernel, "vector_add", N=5000), {"A": a, "B": b, "C": c})
+    run_kernel(sample(kernel, "vector_add", N=5000), {"A": a, "B": b, "C": c})
     np.testing.assert_array_equal(c, wide(a) + wide(b))
 
 
@@ -74,7 +74,7 @@ def elementwise(body: Build, value: str, dtype: str = "float32", size: int = 8, 
     params = f'O: T.Tensor(({4 * size},), "{dtype}"), I: T.Tensor(({4 * size},), "int32"), n: T.int32, s: T.float32'
     built = body(f"for i in T.Parallel({size}):\n    O[bx * {size} + i] = {value}", params)
     out = np.zeros(4 * size, dtype)
-    run(built, {"O": out, "I": np.arange(4 * size, dtype=np.int32)}, {"n": 5, "s": 0.5, **scalars})
+    run_kernel(built, {"O": out, "I": np.arange(4 * size, dtype=np.int32)}, {"n": 5, "s": 0.5, **scalars})
     return out[3 * size :]
 
 
@@ -114,9 +114,9 @@ def test_bfloat16_is_rounded_at_every_step(body: Build) -> None:
         'O: T.Tensor((2,), "bfloat16")',
     )
     out = np.zeros(2, np.uint16)
-    run(built, {"O": out})
+    run_kernel(built, {"O": out})
     # 1 + 2**-8 is halfway, and goes to the even neighbour.
-    np.testing.assert_array_equal(values_of(out, BFLOAT16), [1, 1])
+    np.testing.assert_array_equal(decode_values(out, BFLOAT16), [1, 1])
 
 
 def test_copies_pad_with_zeros_and_drop_what_is_outside(body: Build) -> None:
@@ -126,7 +126,7 @@ T.copy(s, B[bx * 4, 3])
 """
     a = np.arange(1, 61, dtype=np.float32).reshape(10, 6)
     b = np.full((15, 6), -1, np.float32)
-    run(body(text, 'A: T.Tensor((10, 6), "float32"), B: T.Tensor((15, 6), "float32")'), {"A": a, "B": b})
+    run_kernel(body(text, 'A: T.Tensor((10, 6), "float32"), B: T.Tensor((15, 6), "float32")'), {"A": a, "B": b})
     padded = np.pad(a, ((1, 4), (0, 4)))
     for block in range(4):
         rows = min(4, 15 - block * 4)
@@ -146,7 +146,7 @@ T.reduce_{kind}(x, y, dim={dim}, clear={clear})
 T.copy(y, B)
 """
     a, b = random(4, 4, dtype="float32"), np.zeros(4, np.float32)
-    run(body(text, 'A: T.Tensor((4, 4), "float32"), B: T.Tensor((4,), "float32")'), {"A": a, "B": b})
+    run_kernel(body(text, 'A: T.Tensor((4, 4), "float32"), B: T.Tensor((4,), "float32")'), {"A": a, "B": b})
     with_old = a if clear else np.insert(a, 0, 0.25, axis=dim if dim >= 0 else 1)
     np.testing.assert_allclose(b, numpy(with_old, axis=dim), rtol=1e-6)
 
@@ -155,7 +155,7 @@ def test_reduce_absmax(body: Build) -> None:
     text = 'x = T.alloc_fragment((4, 4), "float32")\ny = T.alloc_fragment((4, 1), "float32")\n'
     text += "T.copy(A, x)\nT.reduce_absmax(x, y)\nT.copy(y, B)"
     a, b = random(4, 4, dtype="float32"), np.zeros((4, 1), np.float32)
-    run(body(text, 'A: T.Tensor((4, 4), "float32"), B: T.Tensor((4, 1), "float32")'), {"A": a, "B": b})
+    run_kernel(body(text, 'A: T.Tensor((4, 4), "float32"), B: T.Tensor((4, 1), "float32")'), {"A": a, "B": b})
     np.testing.assert_array_equal(b[:, 0], np.abs(wide(a)).max(1))
 
 
@@ -175,7 +175,7 @@ T.copy(c, C)
 """
     params = f'A: T.Tensor({a_shape}, "float16"), B: T.Tensor({b_shape}, "float16"), C: T.Tensor((4, 16), "float32")'
     a, b, c = random(*a_shape), random(*b_shape), np.zeros((4, 16), np.float32)
-    run(body(text, params), {"A": a, "B": b, "C": c})
+    run_kernel(body(text, params), {"A": a, "B": b, "C": c})
     product = (wide(a).T if transpose_a else wide(a)) @ (wide(b).T if transpose_b else wide(b))
     np.testing.assert_allclose(c, product + (0 if clear else 1), rtol=1e-5, atol=1e-5)
 
@@ -190,7 +190,7 @@ T.gemm(a, b, c, clear_accum=True)
 T.copy(c, C)
 """
     c = np.zeros((4, 4), np.int32)
-    run(body(text, 'C: T.Tensor((4, 4), "int32")'), {"C": c})
+    run_kernel(body(text, 'C: T.Tensor((4, 4), "int32")'), {"C": c})
     assert (c == -127 * 128 * 512).all()
 
 
@@ -208,7 +208,7 @@ for k in T.serial(bx, n, 2):
 T.copy(x, O[bx * 4])
 """
     out = np.zeros(16, np.int32)
-    run(body(text, 'O: T.Tensor((16,), "int32"), n: T.int32'), {"O": out}, {"n": 9})
+    run_kernel(body(text, 'O: T.Tensor((16,), "int32"), n: T.int32'), {"O": out}, {"n": 9})
     expected = np.zeros((4, 4), np.int32)
     for block in range(4):
         for k in range(block, 9, 2):
@@ -219,13 +219,13 @@ T.copy(x, O[bx * 4])
 
 def test_accumulation_into_a_tensor_keeps_what_it_held(body: Build) -> None:
     out = np.arange(8, dtype=np.float32)
-    run(body("for i in T.Parallel(2):\n    O[bx * 2 + i] += 10", 'O: T.Tensor((8,), "float32")'), {"O": out})
+    run_kernel(body("for i in T.Parallel(2):\n    O[bx * 2 + i] += 10", 'O: T.Tensor((8,), "float32")'), {"O": out})
     np.testing.assert_array_equal(out, np.arange(8) + 10)
 
 
 def test_reading_before_writing_shows(body: Build) -> None:
     out = np.zeros(4, np.float32)
-    run(body('x = T.alloc_fragment((4,), "float32")\nT.copy(x, O)', 'O: T.Tensor((4,), "float32")'), {"O": out})
+    run_kernel(body('x = T.alloc_fragment((4,), "float32")\nT.copy(x, O)', 'O: T.Tensor((4,), "float32")'), {"O": out})
     assert np.isnan(out).all()
 
 
@@ -246,17 +246,19 @@ def code(call: Callable[[], None]) -> str:
 def test_inputs_are_checked(body: Build) -> None:
     built = body("pass", 'A: T.Tensor((4,), "float16"), n: T.int32')
     right = np.zeros(4, np.float16)
-    assert code(lambda: run(built, {}, {"n": 1})) == "missing-input"
-    assert code(lambda: run(built, {"A": right})) == "missing-input"
-    assert code(lambda: run(built, {"A": right.astype(np.float32)}, {"n": 1})) == "wrong-input"
-    assert code(lambda: run(built, {"A": np.zeros(5, np.float16)}, {"n": 1})) == "wrong-input"
+    assert code(lambda: run_kernel(built, {}, {"n": 1})) == "missing-input"
+    assert code(lambda: run_kernel(built, {"A": right})) == "missing-input"
+    assert code(lambda: run_kernel(built, {"A": right.astype(np.float32)}, {"n": 1})) == "wrong-input"
+    assert code(lambda: run_kernel(built, {"A": np.zeros(5, np.float16)}, {"n": 1})) == "wrong-input"
 
 
 def test_tiles_may_not_be_left(body: Build) -> None:
     params = 'A: T.Tensor((4,), "float32"), n: T.int32'
     tile = 's = T.alloc_shared((4,), "float32")\nT.clear(s)\n'
     tensors, scalars = {"A": np.zeros(4, np.float32)}, {"n": 3}
-    run(body(f"{tile}for i in T.Parallel(4):\n    if i + n < 4:\n        s[i + n] = A[i]", params), tensors, scalars)
+    run_kernel(
+        body(f"{tile}for i in T.Parallel(4):\n    if i + n < 4:\n        s[i + n] = A[i]", params), tensors, scalars
+    )
     for text in ("for i in T.Parallel(4):\n    s[i + n] = A[i]", "T.copy(A[0:2], s[n : n + 2])"):
         built = body(tile + text, params)
-        assert code(partial(run, built, tensors, scalars)) == "out-of-range"
+        assert code(partial(run_kernel, built, tensors, scalars)) == "out-of-range"

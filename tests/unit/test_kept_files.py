@@ -11,23 +11,23 @@ import pytest
 
 from tilec.frontend.syntax import mistakes, tables
 from tilec.support import kept_files
-from tilec.support.kept_files import LARGEST_ENTRY, keep, kept
-from tilec.support.resources import grammar
+from tilec.support.kept_files import LARGEST_ENTRY, read_entry, write_entry
+from tilec.support.resources import grammar_text
 
 
 def test_what_was_kept_is_found_for_its_key_only(tmp_path: Path) -> None:
-    keep(tmp_path / "one", "one", b"data")
-    assert kept(tmp_path / "one", "one") == b"data"
+    write_entry(tmp_path / "one", "one", b"data")
+    assert read_entry(tmp_path / "one", "one") == b"data"
     (tmp_path / "two").write_bytes((tmp_path / "one").read_bytes())
     with pytest.raises(ValueError, match="not what was written"):
-        kept(tmp_path / "two", "two")
+        read_entry(tmp_path / "two", "two")
 
 
 def test_an_entry_of_another_version_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep(tmp_path / "one", "one", b"data")
+    write_entry(tmp_path / "one", "one", b"data")
     monkeypatch.setattr(kept_files, "__version__", "another")
     with pytest.raises(ValueError, match="not what was written"):
-        kept(tmp_path / "one", "one")
+        read_entry(tmp_path / "one", "one")
 
 
 def _make_sparse(path: Path) -> None:
@@ -46,10 +46,10 @@ PLANTED: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("planted", PLANTED)
 def test_what_is_no_file_of_a_plausible_size_is_not_read(planted: str, tmp_path: Path) -> None:
-    keep(tmp_path / "elsewhere", "one", b"data")
+    write_entry(tmp_path / "elsewhere", "one", b"data")
     PLANTED[planted](tmp_path / "one")
     with pytest.raises((OSError, ValueError)):
-        kept(tmp_path / "one", "one")
+        read_entry(tmp_path / "one", "one")
 
 
 # ---- what is sealed, and still no tables -----------------------------------------------------------------------------
@@ -71,24 +71,24 @@ class _Planted:
 )
 def test_parser_tables_with_another_content_are_made_again(content: bytes, tmp_path: Path) -> None:
     text = "start: X\nX: /x/\n%declare "  # never built: `_build` is told what to give
-    name = tables.tables_name(text)
+    name = tables.make_tables_name(text)
     expected = tables.Tables(({},), (), 0, 0, "", {}, (), ())
-    keep(tmp_path / name, name, content)
+    write_entry(tmp_path / name, name, content)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tables, "_build", lambda _: expected)
-        assert tables._load(text, name, tmp_path) == expected
-        patched.setattr(tables, "_build", None)
-        assert tables._load(text, name, tmp_path) == expected
+        patched.setattr(tables, "_build_tables", lambda _: expected)
+        assert tables._load_tables(text, name, tmp_path) == expected
+        patched.setattr(tables, "_build_tables", None)
+        assert tables._load_tables(text, name, tmp_path) == expected
 
 
 def test_nothing_in_an_entry_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = mistakes._build(grammar("tile.lark"))
-    monkeypatch.setattr(mistakes, "_build", lambda _: expected)
-    mistakes._load("a grammar", tmp_path)
+    expected = mistakes._build_parser(grammar_text("tile.lark"))
+    monkeypatch.setattr(mistakes, "_build_parser", lambda _: expected)
+    mistakes._load_parser("a grammar", tmp_path)
     (entry,) = tmp_path.iterdir()
     for content in (pickle.dumps(_Planted(tmp_path / "owned")), pickle.dumps({}), b"", pickle.dumps([1])):
-        keep(entry, entry.name, content)
-        assert mistakes._load("a grammar", tmp_path) is expected
+        write_entry(entry, entry.name, content)
+        assert mistakes._load_parser("a grammar", tmp_path) is expected
         assert [path.name for path in tmp_path.iterdir()] == [entry.name]
-    monkeypatch.setattr(mistakes, "_build", None)
-    assert mistakes._load("a grammar", tmp_path) is not expected, "the last one was put right"
+    monkeypatch.setattr(mistakes, "_build_parser", None)
+    assert mistakes._load_parser("a grammar", tmp_path) is not expected, "the last one was put right"

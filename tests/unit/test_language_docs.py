@@ -12,9 +12,9 @@ from types import ModuleType
 import pytest
 
 from tilec.driver.explanations import EXPLANATIONS
-from tilec.frontend.sema.vocabulary import supported_names
-from tilec.ir.types import BY_NAME
-from tilec.ops.python import MATH_CONSTANTS, NAMES
+from tilec.frontend.sema.vocabulary import list_supported_names
+from tilec.ir.types import TYPES_BY_NAME
+from tilec.ops.python import BUILTIN_NAMES, MATH_CONSTANTS
 from tilec.ops.rendezvous import RENDEZVOUS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -47,8 +47,8 @@ def test_the_pages_are_up_to_date(path: str) -> None:
 
 def test_every_name_is_documented() -> None:
     text = "\n".join(text for path, text in pages().items() if path.startswith("language/"))
-    types = {f"T.{name}" for name in BY_NAME}
-    names = [*supported_names(), *NAMES, *MATH_CONSTANTS]
+    types = {f"T.{name}" for name in TYPES_BY_NAME}
+    names = [*list_supported_names(), *BUILTIN_NAMES, *MATH_CONSTANTS]
     shown = [(name, name.removeprefix("T.") if name in types else name) for name in names]
     assert [name for name, word in shown if f"`{word}`" not in text and f"`{word}(" not in text] == []
 

@@ -16,11 +16,11 @@ from tilec.ir.layout import (
     Axis,
     Fragment,
     SharedLayout,
-    column_major,
+    column_major_fragment,
     mma_accumulator,
-    plain,
-    row_major,
-    swizzled,
+    row_major_fragment,
+    swizzled_layout,
+    unswizzled_layout,
     wgmma_accumulator,
 )
 from tilec.ir.tile import THREAD
@@ -54,17 +54,17 @@ FRAGMENTS: dict[str, Fragment] = {
     "wgmma 128x32 on 2x1 groups": wgmma_accumulator((128, 32), 2, 1),
     "wgmma 64x32 on 1x2 groups": wgmma_accumulator((64, 32), 1, 2),
     "wgmma 256x16 on 2x1 groups": wgmma_accumulator((256, 16), 2, 1),
-    "row-major 32": row_major((32,), 128, 4),
-    "row-major 4x100": row_major((4, 100), 128, 8),
-    "row-major 7x13": row_major((7, 13), 64, 4),
-    "row-major 3x5x24": row_major((3, 5, 24), 96, 8),
-    "row-major 1": row_major((1,), 128, 4),
-    "row-major 37x1": row_major((37, 1), 32, 4),
-    "row-major 2048": row_major((2048,), 256, 4),
+    "row-major 32": row_major_fragment((32,), 128, 4),
+    "row-major 4x100": row_major_fragment((4, 100), 128, 8),
+    "row-major 7x13": row_major_fragment((7, 13), 64, 4),
+    "row-major 3x5x24": row_major_fragment((3, 5, 24), 96, 8),
+    "row-major 1": row_major_fragment((1,), 128, 4),
+    "row-major 37x1": row_major_fragment((37, 1), 32, 4),
+    "row-major 2048": row_major_fragment((2048,), 256, 4),
     "rows of wgmma": wgmma_accumulator((128, 32), 2, 1).project((0,)),
     "columns of mma": mma_accumulator((64, 64), 2, 2).project((1,)),
-    "rows of row-major": row_major((4, 100), 128, 8).project((0,)),
-    "nothing left": row_major((4, 8), 32, 2).project(()),
+    "rows of row-major": row_major_fragment((4, 100), 128, 8).project((0,)),
+    "nothing left": row_major_fragment((4, 8), 32, 2).project(()),
 }
 fragments = pytest.mark.parametrize("layout", FRAGMENTS.values(), ids=FRAGMENTS.keys())
 
@@ -79,7 +79,7 @@ def test_every_element_is_held_once_per_replica(layout: Fragment) -> None:
 @fragments
 def test_one_thread_of_each_set_of_replicas_is_chosen(layout: Fragment) -> None:
     threads = np.arange(layout.thread_count)
-    replica = layout.replica()
+    replica = layout.replica_index()
     digit = np.zeros_like(threads) if replica is None else evaluate(replica, {THREAD.name: threads})
     chosen: dict[Coordinates, list[int]] = defaultdict(list)
     for thread, base in enumerate(thread_parts(layout)):
@@ -92,7 +92,7 @@ def test_one_thread_of_each_set_of_replicas_is_chosen(layout: Fragment) -> None:
 def test_one_thread_of_each_group_is_chosen() -> None:
     threads = np.arange(256)
     layout = Fragment((4,), (Axis(4, 0, 1), Axis(32, -1, 0), Axis(2, -1, 0)), ())
-    chosen = [layout.replica(groups) for groups in (1, 2)]
+    chosen = [layout.replica_index(groups) for groups in (1, 2)]
     zeros = [np.flatnonzero(evaluate(digit, {THREAD.name: threads}) == 0) for digit in chosen if digit is not None]
     assert [found.tolist() for found in zeros] == [[0, 1, 2, 3], [0, 1, 2, 3, 128, 129, 130, 131]]
 
@@ -149,7 +149,7 @@ def test_wgmma_accumulator(shape: tuple[int, int], groups: tuple[int, int]) -> N
 @pytest.mark.parametrize("columns", [1, 2, 24, 100, 1000])
 def test_row_major_runs_are_aligned_and_whole(columns: int, threads: int) -> None:
     """A run of `vector` elements starts on a multiple of it and lies inside the tile or outside as a whole."""
-    layout = row_major((3, columns), threads, 8)
+    layout = row_major_fragment((3, columns), threads, 8)
     vector = layout.registers[0].size
     assert columns % vector == 0
     for base in thread_parts(layout):
@@ -164,7 +164,7 @@ def test_row_major_runs_are_aligned_and_whole(columns: int, threads: int) -> Non
 
 @pytest.mark.parametrize("keep", [(0,), (1,), (0, 1), ()], ids=str)
 @pytest.mark.parametrize(
-    "layout", [wgmma_accumulator((128, 16), 2, 1), mma_accumulator((32, 32), 2, 2), row_major((5, 12), 32, 4)]
+    "layout", [wgmma_accumulator((128, 16), 2, 1), mma_accumulator((32, 32), 2, 2), row_major_fragment((5, 12), 32, 4)]
 )
 def test_a_projection_is_where_the_rows_are(layout: Fragment, keep: tuple[int, ...]) -> None:
     """Each thread holds exactly the elements of the rows that it has a part of."""
@@ -202,8 +202,8 @@ def function(layout: Fragment) -> tuple[object, ...]:
 @given(random_fragments, random_fragments)
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_canonical_forms_are_equal_where_the_functions_are(a: Fragment, b: Fragment) -> None:
-    assert function(a.canonical()) == function(a)
-    assert (a.canonical() == b.canonical()) == (function(a) == function(b))
+    assert function(a.to_canonical()) == function(a)
+    assert (a.to_canonical() == b.to_canonical()) == (function(a) == function(b))
 
 
 @given(random_fragments, st.integers(0, 3))
@@ -219,20 +219,29 @@ def test_splitting_a_digit_changes_nothing(layout: Fragment, which: int) -> None
         return tuple(parts)
 
     again = Fragment(layout.shape, split(layout.threads), split(layout.registers))
-    assert again.canonical() == layout.canonical()
+    assert again.to_canonical() == layout.to_canonical()
 
 
 # ---- shared memory ---------------------------------------------------------------------------------------------------
 
 
 def test_the_widest_swizzle_that_divides_a_row() -> None:
-    assert [swizzled((8, n), 2).swizzle for n in (64, 128, 32, 96, 48, 16, 24, 8)] == [128, 128, 64, 64, 32, 32, 0, 0]
-    assert swizzled((4, 8, 128), 2) == SharedLayout((4, 8, 128), 2, 64, 128)
-    assert plain((8, 24), 2) == SharedLayout((8, 24), 2, 24)
+    assert [swizzled_layout((8, n), 2).swizzle for n in (64, 128, 32, 96, 48, 16, 24, 8)] == [
+        128,
+        128,
+        64,
+        64,
+        32,
+        32,
+        0,
+        0,
+    ]
+    assert swizzled_layout((4, 8, 128), 2) == SharedLayout((4, 8, 128), 2, 64, 128)
+    assert unswizzled_layout((8, 24), 2) == SharedLayout((8, 24), 2, 24)
 
 
 def test_each_copy_of_a_tile_begins_with_the_pattern() -> None:
-    small = replace(swizzled((4, 64), 2), copies=2)
+    small = replace(swizzled_layout((4, 64), 2), copies=2)
     assert (small.repeat_bytes, small.copy_bytes, small.bytes) == (1024, 1024, 2048)
     assert replace(small, copies=1).bytes == 512
 
@@ -249,16 +258,16 @@ def byte(layout: SharedLayout, row: int, column: int) -> int:
 
 
 SHARED = [
-    swizzled((16, 64), 2),
-    swizzled((16, 128), 2),
-    swizzled((16, 96), 2),
-    swizzled((32, 48), 2),
-    swizzled((16, 64), 1),
-    swizzled((8, 32), 4),
-    swizzled((4, 4, 64), 2),
-    plain((8, 24), 2),
-    plain((40,), 4),
-    swizzled((256,), 2),
+    swizzled_layout((16, 64), 2),
+    swizzled_layout((16, 128), 2),
+    swizzled_layout((16, 96), 2),
+    swizzled_layout((32, 48), 2),
+    swizzled_layout((16, 64), 1),
+    swizzled_layout((8, 32), 4),
+    swizzled_layout((4, 4, 64), 2),
+    unswizzled_layout((8, 24), 2),
+    unswizzled_layout((40,), 4),
+    swizzled_layout((256,), 2),
 ]
 shared = pytest.mark.parametrize("layout", SHARED, ids=lambda s: f"{s.shape}x{s.element_bytes}-{s.swizzle}")
 
@@ -286,10 +295,10 @@ def conflicts(address: Callable[[int, int], int], row: int, column: int) -> int:
 @pytest.mark.parametrize("columns", [64, 128, 32, 96, 16, 48])
 def test_eight_rows_of_a_matrix_lie_in_eight_bank_groups(columns: int) -> None:
     """ldmatrix and stmatrix, stored either way round, and TMA's rows: no bank conflicts in any swizzled tile."""
-    layout = swizzled((64, columns), 2)
+    layout = swizzled_layout((64, columns), 2)
     for row, column in itertools.product(range(0, 64, 8), range(0, columns, 8)):
         assert conflicts(lambda r, c: byte(layout, r, c), row, column) == 1
-    unswizzled = plain((64, 64), 2)
+    unswizzled = unswizzled_layout((64, 64), 2)
     assert conflicts(lambda r, c: byte(unswizzled, r, c), 0, 0) == 8
 
 
@@ -297,7 +306,7 @@ def test_eight_rows_of_a_matrix_lie_in_eight_bank_groups(columns: int) -> None:
 @pytest.mark.parametrize("shape", [(1, 8), (3, 8), (16, 64), (17, 24), (200, 6)])
 def test_threads_go_down_the_rows_as_far_as_there_are_any(shape: tuple[int, int], threads: int) -> None:
     """As many rows at once as there are, rounded up to a power of two; who is left over has copies."""
-    layout = column_major(shape, threads, 4)
+    layout = column_major_fragment(shape, threads, 4)
     down, across, copies = (axis.size for axis in layout.threads)
     assert down * across * copies == threads
     least = 1 << (shape[0] - 1).bit_length()

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tilec.frontend.sema.linear_resources import Ledger, Path, Taken
-from tilec.support.diagnostics import CompileError, Mistakes
+from tilec.frontend.sema.linear_resources import Ledger, PathNote, Resource
+from tilec.support.diagnostics import CompileError, ErrorCollector
 from tilec.support.source import Span
 
 ROLE = range(1)
@@ -19,10 +19,10 @@ def at(line: int) -> Span:
 
 @pytest.fixture
 def ledger() -> Ledger:
-    return Ledger(Mistakes())
+    return Ledger(ErrorCollector())
 
 
-def take(ledger: Ledger, line: int) -> Taken:
+def take(ledger: Ledger, line: int) -> Resource:
     return ledger.take("the stage", at(line), ROLE)
 
 
@@ -42,33 +42,33 @@ def refused(does: Callable[[], None]) -> str:
 
 
 def test_once_is_right(ledger: Ledger) -> None:
-    with ledger.region(Path(at(9), "")):
+    with ledger.region(PathNote(at(9), "")):
         thing = take(ledger, 1)
         ledger.use(thing, at(2))
-        ledger.give_back(thing, at(3), ROLE)
+        ledger.release(thing, at(3), ROLE)
     assert reported(ledger) == [] and ledger.held() == []
 
 
 def test_never(ledger: Ledger) -> None:
-    with ledger.region(Path(at(9), "")):
+    with ledger.region(PathNote(at(9), "")):
         take(ledger, 1)
     assert reported(ledger) == [("missing-release", [1, 9])]
 
 
 def test_twice_and_afterwards(ledger: Ledger) -> None:
     thing = take(ledger, 1)
-    ledger.give_back(thing, at(2), ROLE)
-    assert refused(lambda: ledger.give_back(thing, at(3), ROLE)) == "double-release"
+    ledger.release(thing, at(2), ROLE)
+    assert refused(lambda: ledger.release(thing, at(3), ROLE)) == "double-release"
     assert refused(lambda: ledger.use(thing, at(3))) == "use-after-release"
 
 
 def test_by_another_role(ledger: Ledger) -> None:
     thing = take(ledger, 1)
-    assert refused(lambda: ledger.give_back(thing, at(2), range(1, 2))) == "divergent-release"
+    assert refused(lambda: ledger.release(thing, at(2), range(1, 2))) == "divergent-release"
 
 
 def part(ledger: Ledger, then: Callable[[], None], otherwise: Callable[[], None], line: int = 5) -> None:
-    with ledger.parting(at(line)) as paths:
+    with ledger.split_paths(at(line)) as paths:
         with paths.path("holds", at(line)):
             then()
         with paths.path("does not hold", at(line)):
@@ -80,19 +80,19 @@ def nothing() -> None:
 
 
 def test_on_both_paths(ledger: Ledger) -> None:
-    with ledger.region(Path(at(9), "")):
+    with ledger.region(PathNote(at(9), "")):
         thing = take(ledger, 1)
-        part(ledger, lambda: ledger.give_back(thing, at(6), ROLE), lambda: ledger.give_back(thing, at(7), ROLE))
-        assert refused(lambda: ledger.give_back(thing, at(8), ROLE)) == "double-release"
+        part(ledger, lambda: ledger.release(thing, at(6), ROLE), lambda: ledger.release(thing, at(7), ROLE))
+        assert refused(lambda: ledger.release(thing, at(8), ROLE)) == "double-release"
     assert reported(ledger) == []
 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_on_one_path(ledger: Ledger, first: bool) -> None:
     """The label of the path points at the condition, and says on which side of it."""
-    with ledger.region(Path(at(9), "")):
+    with ledger.region(PathNote(at(9), "")):
         thing = take(ledger, 1)
-        paths = [lambda: ledger.give_back(thing, at(6), ROLE), nothing]
+        paths = [lambda: ledger.release(thing, at(6), ROLE), nothing]
         part(ledger, *(paths if first else paths[::-1]))
     assert reported(ledger) == [("missing-release", [1, 6, 5])]
     (found,) = ledger.mistakes.found.values()
@@ -100,11 +100,11 @@ def test_on_one_path(ledger: Ledger, first: bool) -> None:
 
 
 def test_paths_inside_paths(ledger: Ledger) -> None:
-    with ledger.region(Path(at(9), "")):
+    with ledger.region(PathNote(at(9), "")):
         thing = take(ledger, 1)
 
         def back(line: int) -> Callable[[], None]:
-            return lambda: ledger.give_back(thing, at(line), ROLE)
+            return lambda: ledger.release(thing, at(line), ROLE)
 
         part(ledger, lambda: part(ledger, back(6), back(7), line=4), back(8))
     assert reported(ledger) == []
@@ -116,31 +116,31 @@ def test_taken_on_a_path(ledger: Ledger) -> None:
 
 
 def test_what_an_iteration_takes_it_gives_back(ledger: Ledger) -> None:
-    with ledger.loop(Path(at(2), "")):
+    with ledger.loop(PathNote(at(2), "")):
         thing = take(ledger, 3)
-        ledger.give_back(thing, at(4), ROLE)
+        ledger.release(thing, at(4), ROLE)
         take(ledger, 5)
     assert reported(ledger) == [("missing-release", [5, 2])]
 
 
 def test_held_over_a_loop(ledger: Ledger) -> None:
     thing = take(ledger, 1)
-    with ledger.loop(Path(at(2), "")):
+    with ledger.loop(PathNote(at(2), "")):
         ledger.use(thing, at(3))
-    ledger.give_back(thing, at(4), ROLE)
+    ledger.release(thing, at(4), ROLE)
     assert reported(ledger) == []
 
 
 def test_given_back_in_a_later_loop(ledger: Ledger) -> None:
     thing = take(ledger, 1)
-    with ledger.loop(Path(at(2), "")):
-        assert refused(lambda: ledger.give_back(thing, at(3), ROLE)) == "unbalanced-release"
+    with ledger.loop(PathNote(at(2), "")):
+        assert refused(lambda: ledger.release(thing, at(3), ROLE)) == "unbalanced-release"
 
 
 def test_a_loop_left_with_it(ledger: Ledger) -> None:
-    with ledger.loop(Path(at(2), "")):
+    with ledger.loop(PathNote(at(2), "")):
         thing = take(ledger, 3)
-        part(ledger, lambda: ledger.leave(at(6), "break"), lambda: ledger.give_back(thing, at(7), ROLE))
+        part(ledger, lambda: ledger.leave(at(6), "break"), lambda: ledger.release(thing, at(7), ROLE))
     assert reported(ledger) == [("missing-release", [3, 6])]
 
 
@@ -148,19 +148,19 @@ def test_a_loop_left_without_it(ledger: Ledger) -> None:
     """The path that has left meets the other one no more."""
 
     def out() -> None:
-        ledger.give_back(thing, at(6), ROLE)
+        ledger.release(thing, at(6), ROLE)
         ledger.leave(at(6), "break")
 
     outer = take(ledger, 1)
-    with ledger.loop(Path(at(2), "")):
+    with ledger.loop(PathNote(at(2), "")):
         thing = take(ledger, 3)
-        part(ledger, out, lambda: ledger.give_back(thing, at(7), ROLE))
+        part(ledger, out, lambda: ledger.release(thing, at(7), ROLE))
     assert ledger.held() == [outer] and not ledger.is_left
     assert reported(ledger) == []
 
 
 def test_every_path_leaves(ledger: Ledger) -> None:
-    with ledger.loop(Path(at(2), "")):
+    with ledger.loop(PathNote(at(2), "")):
         part(ledger, lambda: ledger.leave(at(6), "break"), lambda: ledger.leave(at(7), "break"))
         assert ledger.is_left
     assert not ledger.is_left
@@ -168,15 +168,15 @@ def test_every_path_leaves(ledger: Ledger) -> None:
 
 def test_behind_another_mistake_nothing_is_said(ledger: Ledger) -> None:
     """That may have been the release."""
-    with ledger.region(Path(at(9), "")):
+    with ledger.region(PathNote(at(9), "")):
         take(ledger, 1)
         ledger.mistakes.add(CompileError())
     assert reported(ledger) == []
 
 
 def test_one_that_is_missed_is_missed_once(ledger: Ledger) -> None:
-    with ledger.region(Path(at(9), "")), ledger.loop(Path(at(2), "")):
+    with ledger.region(PathNote(at(9), "")), ledger.loop(PathNote(at(2), "")):
         thing = take(ledger, 3)
-        part(ledger, lambda: ledger.give_back(thing, at(6), ROLE), nothing)
-        part(ledger, lambda: ledger.give_back(thing, at(7), ROLE) if thing in ledger.held() else None, nothing)
+        part(ledger, lambda: ledger.release(thing, at(6), ROLE), nothing)
+        part(ledger, lambda: ledger.release(thing, at(7), ROLE) if thing in ledger.held() else None, nothing)
     assert [code for code, _ in reported(ledger)] == ["missing-release"]

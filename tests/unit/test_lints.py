@@ -20,7 +20,7 @@ from tilec.driver.work import Work
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Kernel
 from tilec.ir.types import FLOAT16, FLOAT32, DType
-from tilec.passes.layout.tensor_memory import columns
+from tilec.passes.layout.tensor_memory import count_columns
 from tilec.ptx.assemble import parse_remarks
 from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.options import CompileOptions, Lint
@@ -342,7 +342,7 @@ def test_a_command_warns_and_refuses(code: str, source: str, tmp_path: Path, cap
 )
 def test_columns_of_an_accumulator(shape: tuple[int, int], dtype: DType, wanted: int) -> None:
     """A row of up to 128 lanes takes a column for each element, halves too."""
-    assert columns(Buffer("c", shape, dtype, "tmem")) == wanted
+    assert count_columns(Buffer("c", shape, dtype, "tmem")) == wanted
 
 
 @pytest.mark.weekly

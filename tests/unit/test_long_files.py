@@ -7,8 +7,8 @@ import time
 import pytest
 
 from tilec.frontend.syntax import ast
-from tilec.frontend.syntax.parse import mistake_of, parse
-from tilec.support.diagnostics import CompileError, Mistakes
+from tilec.frontend.syntax.parse import diagnose_foreign, parse_file
+from tilec.support.diagnostics import CompileError, ErrorCollector
 from tilec.support.source import SourceFile
 
 LINES = 5000
@@ -21,7 +21,7 @@ KERNEL = "@T.prim_func\ndef k():\n    with T.Kernel(1) as bx:\n"
 def _read(text: str) -> ast.Module | CompileError:
     began = time.process_time()
     try:
-        return parse(SourceFile("long.tl", text))
+        return parse_file(SourceFile("long.tl", text))
     except CompileError as error:
         return error
     finally:
@@ -51,7 +51,7 @@ def _read(text: str) -> ast.Module | CompileError:
 def test_mistakes_on_every_line(text: str) -> None:
     error = _read(text)
     assert isinstance(error, CompileError)
-    assert 0 < len(error.diagnostics) <= Mistakes.MOST
+    assert 0 < len(error.diagnostics) <= ErrorCollector.MOST
 
 
 def test_definitions_of_other_python_on_every_line() -> None:
@@ -61,6 +61,6 @@ def test_definitions_of_other_python_on_every_line() -> None:
     assert len(module.body) == 2 * LINES
     last = module.body[-1]
     assert isinstance(last, ast.Foreign)
-    mistake = mistake_of(last)
+    mistake = diagnose_foreign(last)
     assert mistake.title == "`class` is not part of the kernel language"
     assert mistake.primary is not None and mistake.primary.span.line == last.span.line == 3 * LINES - 1

@@ -11,7 +11,7 @@ from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build
 from tilec.ir import warp
 from tilec.ir.layout import Fragment
-from tilec.ir.tile import For, Kernel, TileOp, integer, walk
+from tilec.ir.tile import For, Kernel, TileOp, int32_const, walk_statements
 from tilec.support.diagnostics import Diagnostic
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -38,7 +38,7 @@ def made(body: str, target: str = "sm_80", **defines: int) -> Build:
 def header(loop: str) -> For:
     """The loop in tile IR, around two copies."""
     kernel = made(f"for i in {loop}:\n{COPY}").kernel
-    return next(s for s in walk(kernel.body) if isinstance(s, For))
+    return next(s for s in walk_statements(kernel.body) if isinstance(s, For))
 
 
 def stored(loop: str, n: int = 0) -> list[int]:
@@ -86,7 +86,7 @@ def test_annotations_make_a_serial_loop_a_pipeline() -> None:
 def unrolled(loop: str) -> tuple[int, int]:
     """How many loops are left, and how often the body is written out."""
     result = made(f"for i in {loop}:\n    for j in T.Parallel(N):\n        B[i, j] = A[i, j]")
-    body = [op for role in result.program.roles for op in warp.walk(role.body)]
+    body = [op for role in result.program.roles for op in warp.walk_operations(role.body)]
     return sum(isinstance(op, warp.Loop) for op in body), sum(isinstance(op, warp.Elementwise) for op in body)
 
 
@@ -130,7 +130,7 @@ LAYOUT = "T.Fragment((N, N), forward_fn=lambda i, j: (i * 2 + j // 32, j % 32))"
 @pytest.mark.parametrize("given", [f"loop_layout={LAYOUT}", f'annotations={{"parallel_loop_layout": {LAYOUT}}}'])
 def test_who_takes_what(given: str) -> None:
     result = made(f"for i, j in T.Parallel(N, N, {given}):\n    B[i, j] = A[i, j]")
-    (nest,) = (op for op in warp.walk(result.program.roles[0].body) if isinstance(op, warp.Elementwise))
+    (nest,) = (op for op in warp.walk_operations(result.program.roles[0].body) if isinstance(op, warp.Elementwise))
     for thread, register in ((0, 0), (1, 5), (77, 31)):
         first = Fragment(nest.layout.shape, (), nest.layout.threads).register_offset(thread)
         row, column = (a + b for a, b in zip(first, nest.layout.register_offset(register), strict=True))
@@ -252,10 +252,10 @@ def test_num_stages_beside_them_is_the_number_of_versions() -> None:
 
 
 def copies(kernel: Kernel) -> list[TileOp]:
-    return [s for s in walk(kernel.body) if isinstance(s, TileOp) and s.name == "copy"]
+    return [s for s in walk_statements(kernel.body) if isinstance(s, TileOp) and s.name == "copy"]
 
 
 def test_the_loop_variable_of_a_pipeline_starts_where_it_says() -> None:
     first, _ = copies(pipeline("2, 4").kernel)
-    loop = next(s for s in walk(pipeline("2, 4").kernel.body) if isinstance(s, For))
-    assert (loop.start, loop.stop) == (integer(2), integer(4)) and first.regions[0].start[0] != integer(0)
+    loop = next(s for s in walk_statements(pipeline("2, 4").kernel.body) if isinstance(s, For))
+    assert (loop.start, loop.stop) == (int32_const(2), int32_const(4)) and first.regions[0].start[0] != int32_const(0)

@@ -20,7 +20,7 @@ from tilec.ir.manifest import (
     TensorInfo,
     TensorMapParam,
 )
-from tilec.ptx.assemble import assemble
+from tilec.ptx.assemble import assemble_module
 from tilec.ptx.module import Entry, Instruction, Module
 from tilec.ptx.text import print_module
 from tilec.support.diagnostics import CompileError
@@ -50,7 +50,7 @@ GEMM = Manifest(
 
 def _module(*manifests: Manifest) -> Module:
     entries = tuple(Entry(m.entry, (), (), (Instruction("ret"),)) for m in manifests)
-    return Module("8.0", "sm_90a", tuple(manifest.variable(m) for m in manifests), entries)
+    return Module("8.0", "sm_90a", tuple(manifest.manifest_variable(m) for m in manifests), entries)
 
 
 def test_json_keeps_everything() -> None:
@@ -65,7 +65,7 @@ def test_json_has_no_spaces_and_a_fixed_order() -> None:
 
 
 def test_summary() -> None:
-    assert manifest.summary(GEMM).split("\n") == [
+    assert manifest.summarise_manifest(GEMM).split("\n") == [
         "gemm for sm_90a",
         "  grid     64 x 32 x 1",
         "  block    384 x 1 x 1",
@@ -94,39 +94,39 @@ def test_json_round_trip(entry: str, grid: tuple[int, int, int], tensors: list[t
 
 
 def test_a_module_says_what_it_carries() -> None:
-    assert manifest.in_module(_module(GEMM)) == (GEMM,)
+    assert manifest.manifests_in_module(_module(GEMM)) == (GEMM,)
 
 
 def test_the_cubin_carries_it() -> None:
-    cubin = assemble(print_module(_module(GEMM)), "sm_90a").cubin
-    assert manifest.extract(cubin) == [GEMM]
+    cubin = assemble_module(print_module(_module(GEMM)), "sm_90a").cubin
+    assert manifest.extract_from_cubin(cubin) == [GEMM]
 
 
 def test_two_entries_come_sorted() -> None:
     other = Manifest("axpy", "sm_90a", (1, 1, 1), (32, 1, 1), (1, 1, 1), 0, (), (), ())
-    cubin = assemble(print_module(_module(GEMM, other)), "sm_90a").cubin
-    assert [m.entry for m in manifest.extract(cubin)] == ["axpy", "gemm"]
+    cubin = assemble_module(print_module(_module(GEMM, other)), "sm_90a").cubin
+    assert [m.entry for m in manifest.extract_from_cubin(cubin)] == ["axpy", "gemm"]
 
 
 def test_a_cubin_without_one() -> None:
     module = Module("8.0", "sm_90a", (), (Entry("k", (), (), (Instruction("ret"),)),))
     with pytest.raises(CompileError, match="no-manifest"):
-        manifest.extract(assemble(print_module(module), "sm_90a").cubin)
+        manifest.extract_from_cubin(assemble_module(print_module(module), "sm_90a").cubin)
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"\x7fELF\x01\x01", b"\x7fELF\x02\x01" + b"\0" * 20])
 def test_what_is_not_a_cubin(data: bytes) -> None:
     with pytest.raises(CompileError, match="not-a-cubin"):
-        manifest.extract(data)
+        manifest.extract_from_cubin(data)
 
 
 def test_a_truncated_cubin_is_a_diagnostic_never_a_crash() -> None:
-    cubin = assemble(print_module(_module(GEMM)), "sm_90a").cubin
+    cubin = assemble_module(print_module(_module(GEMM)), "sm_90a").cubin
     with pytest.raises(CompileError, match="not-a-cubin"):
-        manifest.extract(cubin[: len(cubin) // 2])
+        manifest.extract_from_cubin(cubin[: len(cubin) // 2])
     for length in range(0, len(cubin), 97):
         with suppress(CompileError):
-            assert manifest.extract(cubin[:length]) == [GEMM]
+            assert manifest.extract_from_cubin(cubin[:length]) == [GEMM]
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import pytest
 from stages import assignment, problems
 
 from tilec.driver.build import Observer, check
-from tilec.ir.tile import Bind, For, Kernel, Parallel, TileOp, walk
+from tilec.ir.tile import Bind, For, Kernel, Parallel, TileOp, walk_statements
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.annotate import given_schedule
 from tilec.passes.loop.build_problem import LoopProblem
-from tilec.sched.verify import violations
+from tilec.sched.verify import find_violations
 from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -130,7 +130,7 @@ def test_depth(body: Make, lists: str, depth: int, target: str) -> None:
     found = problem(body(TWO.format(lists=lists), PARAMS), target)
     schedule = given_schedule(found)
     assert schedule is not None and schedule.depth == (depth,)
-    assert list(violations(found.problem, schedule)) == []
+    assert list(find_violations(found.problem, schedule)) == []
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def kernel({PARAMS}):
 {statements}"""
     observer = Observer()
     kernel = check(SourceFile("kernel.tl", text), CompileOptions(), observer)
-    assert any(isinstance(s, For) for s in walk(kernel.body))
+    assert any(isinstance(s, For) for s in walk_statements(kernel.body))
     return [w for w in observer.warnings if w.code != "unused-parameter"]
 
 
@@ -310,7 +310,7 @@ def test_the_entry_of_a_name_is_the_one_at_its_place(body: Make, name: str, plac
     text = 'tx = T.get_thread_binding()\ns = T.alloc_shared((64, 64), "float16")\n'
     text += f"for k in T.Pipelined(8, stage={list(stage)}, order={list(order)}):\n"
     text += "".join(line[8:] + "\n" for line in AMONG.format(*written).splitlines())
-    (loop,) = (s for s in walk(body(text, PARAMS).body) if isinstance(s, For) and s.stage is not None)
+    (loop,) = (s for s in walk_statements(body(text, PARAMS).body) if isinstance(s, For) and s.stage is not None)
     kept = [value for at, value in enumerate(stage) if at != place]
     assert loop.stage == tuple(kept)
     found = problem(body(text, PARAMS))

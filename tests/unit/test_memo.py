@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tilec.support.memo import by_identity
+from tilec.support.memo import cache_by_identity
 
 
 def test_an_answer_is_of_the_value_asked_about_and_not_of_an_equal_one() -> None:
     asked: list[tuple[int, ...]] = []
 
-    @by_identity(8)
+    @cache_by_identity(8)
     def itself(value: tuple[int, ...], more: bool = False) -> tuple[int, ...]:
         asked.append(value)
         return value
@@ -23,7 +23,7 @@ def test_an_answer_is_of_the_value_asked_about_and_not_of_an_equal_one() -> None
 def test_old_answers_make_room() -> None:
     asked: list[object] = []
 
-    @by_identity(4)
+    @cache_by_identity(4)
     def known(value: tuple[int]) -> int:
         asked.append(value)
         return value[0]

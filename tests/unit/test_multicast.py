@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tilec.ir.layout import SharedLayout
-from tilec.ir.multicast import mates, mates_by_any, number, sliced_dimension
-from tilec.ir.tile import Binary, Cluster, Const, Expr, Kernel, Select, Var, integer
+from tilec.ir.multicast import count_multicast_blocks, multicast_ranks, multicast_ranks_of_any, sliced_dimension
+from tilec.ir.tile import Binary, Cluster, Const, Expr, Kernel, Select, Var, int32_const
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.memory.multicast import Finder
@@ -56,21 +56,21 @@ def value(expr: Expr, values: dict[Var, Numbers]) -> Numbers:
 
 def random_expr(generator: random.Random, depth: int) -> Expr:
     if depth == 0 or generator.random() < 0.1:
-        return generator.choice([X, X, Y, WAVE, SIZE, integer(generator.randint(0, 9))])
+        return generator.choice([X, X, Y, WAVE, SIZE, int32_const(generator.randint(0, 9))])
     a = random_expr(generator, depth - 1)
     match generator.randrange(4):
         case 0:
             op = generator.choice(["floordiv", "floormod"])
-            return Binary(op, a, integer(generator.choice([1, 2, 3, 4, 6, 8])), INT32)
+            return Binary(op, a, int32_const(generator.choice([1, 2, 3, 4, 6, 8])), INT32)
         case 1:
-            return Binary(generator.choice(["add", "sub"]), a, integer(generator.choice([2, 4, 3, 1])), INT32)
+            return Binary(generator.choice(["add", "sub"]), a, int32_const(generator.choice([2, 4, 3, 1])), INT32)
         case 2:
-            return Binary("add", a, Binary("mul", WAVE, integer(generator.choice([2, 3, 4, 6])), INT32), INT32)
+            return Binary("add", a, Binary("mul", WAVE, int32_const(generator.choice([2, 3, 4, 6])), INT32), INT32)
         case _:
             b = random_expr(generator, depth - 1)
             if generator.random() < 0.5:
                 return Binary(generator.choice(["add", "sub", "min", "max"]), a, b, INT32)
-            test = Binary(generator.choice(["lt", "le", "gt", "ge"]), a, integer(generator.randint(0, 9)), BOOL)
+            test = Binary(generator.choice(["lt", "le", "gt", "ge"]), a, int32_const(generator.randint(0, 9)), BOOL)
             return Select(test, b, a, INT32)
 
 
@@ -94,12 +94,12 @@ def test_what_is_taken_to_be_the_same_is(cluster: tuple[int, int, int]) -> None:
 
 
 def test_mates() -> None:
-    assert mates((2, 2, 1), "x") == (0, 1)
-    assert mates((2, 2, 1), "y") == (0, 2)
-    assert mates((2, 2, 2), "xz") == (0, 1, 4, 5)
-    assert mates_by_any((2, 2, 1), ("x", "y")) == (0, 1, 2)
-    assert mates_by_any((2, 2, 1), ()) == (0,)
-    assert number((4, 2, 1), "xy") == 8
+    assert multicast_ranks((2, 2, 1), "x") == (0, 1)
+    assert multicast_ranks((2, 2, 1), "y") == (0, 2)
+    assert multicast_ranks((2, 2, 2), "xz") == (0, 1, 4, 5)
+    assert multicast_ranks_of_any((2, 2, 1), ("x", "y")) == (0, 1, 2)
+    assert multicast_ranks_of_any((2, 2, 1), ()) == (0,)
+    assert count_multicast_blocks((4, 2, 1), "xy") == 8
 
 
 @pytest.mark.parametrize(

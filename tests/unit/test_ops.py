@@ -10,17 +10,17 @@ import pytest
 from tilec.ir.text import show_region
 from tilec.ir.tile import Kernel, TileOp
 from tilec.ops import registry
-from tilec.ops.arithmetic import binary, logical, select
-from tilec.ops.gemm import gemm_shape
+from tilec.ops.arithmetic import apply_binary, apply_logical, apply_select
+from tilec.ops.gemm import get_gemm_shape
 from tilec.ops.registry import Effects, Operation, Spelling
 from tilec.ops.scalar import FUNCTIONS
-from tilec.ops.signature import Argument, Parameter, Signature, bind, nearest
+from tilec.ops.signature import Argument, Parameter, Signature, bind_arguments, find_nearest_name
 from tilec.ops.values import Value
 from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.source import Span
 
 Build = Callable[..., Kernel]
-OPERATIONS = [op for op in registry.operations() if op.name != "refused"]  # which no kernel can write
+OPERATIONS = [op for op in registry.list_operations() if op.name != "refused"]  # which no kernel can write
 TESTS = Path(__file__).parents[1]
 ERRORS = TESTS / "errors"
 
@@ -141,7 +141,7 @@ r = T.alloc_fragment((16,), "float32")
 def test_effects(call: str, reads: list[str], writes: list[str], body: Build) -> None:
     (op,) = body(TILES + call).body
     assert isinstance(op, TileOp)
-    effects = registry.get(op.name).effects(op)
+    effects = registry.get_operation(op.name).effects(op)
     assert [show_region(r) for r in effects.reads] == reads
     assert [show_region(r) for r in effects.writes] == writes
 
@@ -155,7 +155,7 @@ def test_attributes(body: Build) -> None:
         ("transpose_A", False),
         ("transpose_B", True),
     )
-    assert gemm_shape(op) == (16, 8, 32)
+    assert get_gemm_shape(op) == (16, 8, 32)
     (op,) = body(TILES + "T.reduce_absmax(c, r, dim=-1)").body
     assert isinstance(op, TileOp)
     assert op.attributes == (("clear", True), ("dim", 1), ("kind", "absmax"))
@@ -173,11 +173,11 @@ def argument(value: Value) -> Argument:
 
 
 def test_binding_follows_python() -> None:
-    call = bind(SIGNATURE, [argument(1)], {}, CALL)
+    call = bind_arguments(SIGNATURE, [argument(1)], {}, CALL)
     assert (call["a"].value, call["b"].value) == (1, 2)
     assert call.is_given("a") and not call.is_given("b")
-    assert bind(SIGNATURE, [], {"b": argument(3), "a": argument(1)}, CALL)["b"].value == 3
-    assert bind(SIGNATURE, [argument(1)], {"c": argument(None)}, CALL)["c"].value is None
+    assert bind_arguments(SIGNATURE, [], {"b": argument(3), "a": argument(1)}, CALL)["b"].value == 3
+    assert bind_arguments(SIGNATURE, [argument(1)], {"c": argument(None)}, CALL)["c"].value is None
     assert str(SIGNATURE) == "T.f(a, b=)"
 
 
@@ -193,21 +193,23 @@ def test_binding_follows_python() -> None:
 )
 def test_binding_refuses(positional: list[Value], keywords: dict[str, Value], code: str) -> None:
     with pytest.raises(CompileError) as caught:
-        bind(SIGNATURE, [argument(v) for v in positional], {k: argument(v) for k, v in keywords.items()}, CALL)
+        bind_arguments(
+            SIGNATURE, [argument(v) for v in positional], {k: argument(v) for k, v in keywords.items()}, CALL
+        )
     assert caught.value.diagnostics[0].code == code
 
 
 def test_nearest_looks_past_case() -> None:
-    assert nearest("Gemm", ["gemm", "copy"]) == "gemm"
-    assert nearest("zzz", ["gemm", "copy"]) is None
+    assert find_nearest_name("Gemm", ["gemm", "copy"]) == "gemm"
+    assert find_nearest_name("zzz", ["gemm", "copy"]) is None
 
 
 def test_static_values_stay_python_values() -> None:
     a, b = Argument(7, FIRST), Argument(2.0, SECOND)
-    assert binary("/", a, b, CALL) == 3.5
-    assert binary("min", a, b, CALL) == 2.0
-    assert select(Argument(True, CALL), a, b, CALL) == 7
-    assert logical("and", True, False) is False
+    assert apply_binary("/", a, b, CALL) == 3.5
+    assert apply_binary("min", a, b, CALL) == 2.0
+    assert apply_select(Argument(True, CALL), a, b, CALL) == 7
+    assert apply_logical("and", True, False) is False
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda op: op.name)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tilec.support.diagnostics import CompileError
-from tilec.support.option_fields import parse_cluster, parse_rasterisation, parse_subtile, value_of
+from tilec.support.option_fields import parse_cluster, parse_rasterisation, parse_subtile, parse_value
 from tilec.support.options import (
     OPTIONS,
     CompileOptions,
-    Switches,
+    EnvironmentSwitches,
     Value,
     cache_folder,
-    changed,
+    describe_changes,
     parse_define,
-    switches,
+    read_switches,
 )
 
 
@@ -52,20 +52,20 @@ def test_cache_folder() -> None:
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ({}, Switches()),
-        ({"TILE_AS_DEBUG_UNLIMITED_SMEM": "1"}, Switches(unlimited_smem=True)),
-        ({"TILE_AS_DEBUG_UNLIMITED_SMEM": "0"}, Switches()),
-        ({"TILE_AS_DEBUG_UNLIMITED_SMEM": "true"}, Switches()),
-        ({"TILEIR_PREFER_TMA_FOR_LOAD_STORE": "true"}, Switches(prefer_tma=True)),
-        ({"TILEIR_PREFER_TMA_FOR_LOAD_STORE": "1"}, Switches()),
-        ({"TILEIR_ALWAYS_SWIZZLE": "0"}, Switches(always_swizzle=True)),
-        ({"TILEIR_ALWAYS_SWIZZLE": ""}, Switches(always_swizzle=True)),
-        ({"TILEIR_DELAY_TMA_STORE_WAIT": "0"}, Switches(delay_tma_store_wait=False)),
-        ({"TILEIR_DELAY_TMA_STORE_WAIT": "2"}, Switches()),
+        ({}, EnvironmentSwitches()),
+        ({"TILE_AS_DEBUG_UNLIMITED_SMEM": "1"}, EnvironmentSwitches(unlimited_smem=True)),
+        ({"TILE_AS_DEBUG_UNLIMITED_SMEM": "0"}, EnvironmentSwitches()),
+        ({"TILE_AS_DEBUG_UNLIMITED_SMEM": "true"}, EnvironmentSwitches()),
+        ({"TILEIR_PREFER_TMA_FOR_LOAD_STORE": "true"}, EnvironmentSwitches(prefer_tma=True)),
+        ({"TILEIR_PREFER_TMA_FOR_LOAD_STORE": "1"}, EnvironmentSwitches()),
+        ({"TILEIR_ALWAYS_SWIZZLE": "0"}, EnvironmentSwitches(always_swizzle=True)),
+        ({"TILEIR_ALWAYS_SWIZZLE": ""}, EnvironmentSwitches(always_swizzle=True)),
+        ({"TILEIR_DELAY_TMA_STORE_WAIT": "0"}, EnvironmentSwitches(delay_tma_store_wait=False)),
+        ({"TILEIR_DELAY_TMA_STORE_WAIT": "2"}, EnvironmentSwitches()),
     ],
 )
-def test_switches(environment: dict[str, str], expected: Switches) -> None:
-    assert switches(environment) == expected
+def test_switches(environment: dict[str, str], expected: EnvironmentSwitches) -> None:
+    assert read_switches(environment) == expected
 
 
 def test_a_define_of_too_large_a_number() -> None:
@@ -77,14 +77,14 @@ def test_a_define_of_too_large_a_number() -> None:
 @pytest.mark.parametrize("value", ["", "yes", "0x1", "1.5", "+-+1", "--1", "+", "\u0661", "1" * 5000])
 def test_a_delay_is_a_number(value: str) -> None:
     with pytest.raises(CompileError, match="bad-environment"):
-        switches({"TILEIR_DELAY_TMA_STORE_WAIT": value})
+        read_switches({"TILEIR_DELAY_TMA_STORE_WAIT": value})
 
 
 @pytest.mark.parametrize(
     ("text", "extents"), [("2", (2, 1, 1)), ("2x1", (2, 1, 1)), ("1X2x4", (1, 2, 4)), ("none", (1, 1, 1))]
 )
 def test_clusters(text: str, extents: tuple[int, int, int]) -> None:
-    assert value_of(OPTIONS["cluster"], None, text) == extents
+    assert parse_value(OPTIONS["cluster"], None, text) == extents
 
 
 @pytest.mark.parametrize("text", ["", "0x1", "2x", "1x1x1x1", "two"])
@@ -95,7 +95,7 @@ def test_no_cluster(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "parts"), [("auto", None), ("none", 1), ("1", 1), ("4", 4)])
 def test_subtiles(text: str, parts: int | None) -> None:
-    assert value_of(OPTIONS["subtile"], None, text) == parts
+    assert parse_value(OPTIONS["subtile"], None, text) == parts
 
 
 @pytest.mark.parametrize("text", ["", "0", "-2", "half"])
@@ -106,7 +106,7 @@ def test_no_subtiles(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "panel"), [("auto", None), ("none", 0), ("8", 8)])
 def test_rasterisation(text: str, panel: int | None) -> None:
-    assert value_of(OPTIONS["rasterisation"], None, text) == panel
+    assert parse_value(OPTIONS["rasterisation"], None, text) == panel
 
 
 @pytest.mark.parametrize("text", ["", "0", "-8", "hilbert", "8x8"])
@@ -117,7 +117,7 @@ def test_no_rasterisation(text: str) -> None:
 
 def test_what_was_asked_for_beside_what_is_usual() -> None:
     """No place of a file is among it, nor what changes no code."""
-    assert changed(CompileOptions()) == {}
+    assert describe_changes(CompileOptions()) == {}
     asked = CompileOptions(
         target="sm_80",
         cache_dir="/secret",
@@ -127,9 +127,9 @@ def test_what_was_asked_for_beside_what_is_usual() -> None:
         cluster=(2, 1, 1),
         persistent=False,
         opt_level=2,
-        switches=Switches(always_swizzle=True),
+        switches=EnvironmentSwitches(always_swizzle=True),
     )
-    assert changed(asked) == {
+    assert describe_changes(asked) == {
         "opt-level": "2",
         "persistent": "false",
         "cluster": "2x1x1",

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tilec.frontend.syntax import ast, lalr, mistakes
-from tilec.frontend.syntax.parse import parse
+from tilec.frontend.syntax.parse import parse_file
 from tilec.frontend.syntax.tree import MAX_DEPTH, Branch, Token
-from tilec.frontend.syntax.unparse import unparse
+from tilec.frontend.syntax.unparse import unparse_module
 from tilec.support.diagnostics import CompileError, Diagnostic
-from tilec.support.resources import grammar
+from tilec.support.resources import grammar_text
 from tilec.support.source import SourceFile, Span
 
 SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("*.tl"))
 
 
 def tree(text: str) -> ast.Module:
-    return parse(SourceFile("k.tl", text))
+    return parse_file(SourceFile("k.tl", text))
 
 
 def only(text: str) -> ast.Stmt:
@@ -124,7 +124,7 @@ def test_a_with_of_several_items_is_one_in_the_other(
         body = (ast.With(context, target, body),)
     found = only(f"with {items}: pass")
     assert (found,) == body
-    assert tree(unparse(ast.Module((found,)))).body == body
+    assert tree(unparse_module(ast.Module((found,)))).body == body
 
 
 def test_each_item_of_a_with_begins_where_it_stands() -> None:
@@ -173,7 +173,10 @@ def test_comments_blank_lines_and_line_ends_do_not_matter(text: str) -> None:
 
 
 def test_a_tab_is_as_far_as_eight_spaces() -> None:
-    assert lalr.tree(mistakes.tables_of(grammar("tile.lark")), "if x:\n        a = 1\n\tb = 2\n") is not None
+    assert (
+        lalr.build_tree(mistakes.extract_tables(grammar_text("tile.lark")), "if x:\n        a = 1\n\tb = 2\n")
+        is not None
+    )
     assert len(tree("if x:\n        a = 1\n\tb = 2\n").body) == 1
 
 
@@ -191,7 +194,7 @@ def test_spans_point_at_the_text() -> None:
 def test_every_span_lies_inside_the_file() -> None:
     for path in SAMPLES:
         source = SourceFile(path.name, path.read_text(encoding="utf-8"))
-        for node in ast.walk(parse(source)):
+        for node in ast.walk_nodes(parse_file(source)):
             span = node.span
             assert 1 <= span.line <= span.end_line <= len(source.lines), node
             assert 1 <= span.column <= len(source.lines[span.line - 1]) + 1, node
@@ -236,15 +239,15 @@ def test_the_tables_are_cached_and_a_broken_cache_is_rebuilt(tmp_path: Path) -> 
     from tilec.frontend.syntax import tables
 
     source = SourceFile("k.tl", "a + b")
-    expected = parse(source)
+    expected = parse_file(source)
     for content in (None, b"", b"nonsense", b"\x80\x04N."):
-        tables._made.clear()
+        tables._loaded_tables.clear()
         if content is not None:
             (file,) = tmp_path.iterdir()
             file.write_bytes(content)
-        assert parse(source, tmp_path) == expected
-        tables._made.clear()
-        assert parse(source, tmp_path) == expected
+        assert parse_file(source, tmp_path) == expected
+        tables._loaded_tables.clear()
+        assert parse_file(source, tmp_path) == expected
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -255,10 +258,10 @@ def test_damage_of_a_cache_is_noticed(text: str, tmp_path: Path) -> None:
     from tilec.frontend.syntax import mistakes, tables
 
     def parsed() -> object:
-        tables._made.clear()
-        mistakes._made.clear()
+        tables._loaded_tables.clear()
+        mistakes._built_parsers.clear()
         try:
-            return parse(SourceFile("k.tl", text), tmp_path)
+            return parse_file(SourceFile("k.tl", text), tmp_path)
         except CompileError as error:
             return error.diagnostics
 
@@ -275,7 +278,7 @@ def test_damage_of_a_cache_is_noticed(text: str, tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    assert parse(SourceFile("k.tl", "a"), blocked / "folder").body == (ast.Evaluate(a),)
+    assert parse_file(SourceFile("k.tl", "a"), blocked / "folder").body == (ast.Evaluate(a),)
 
 
 # ---- text again ------------------------------------------------------------------------------------------------------
@@ -284,7 +287,7 @@ def test_a_cache_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_samples_unparse_to_themselves(path: Path) -> None:
     module = tree(path.read_text(encoding="utf-8"))
-    assert tree(unparse(module)) == module
+    assert tree(unparse_module(module)) == module
 
 
 names = st.sampled_from(["a", "b", "x_1", "T", "match"]).map(ast.Name)
@@ -362,7 +365,7 @@ def block(inner: st.SearchStrategy[ast.Stmt]) -> st.SearchStrategy[ast.Stmt]:
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.recursive(simple, block, max_leaves=5), max_size=3).map(lambda body: ast.Module(tuple(body))))
 def test_every_tree_unparses_to_itself(module: ast.Module) -> None:
-    assert tree(unparse(module)) == module
+    assert tree(unparse_module(module)) == module
 
 
 # ---- the tables against Lark -----------------------------------------------------------------------------------------
@@ -389,8 +392,11 @@ def as_data(node: object) -> object:
 def test_the_tables_read_what_lark_reads(path: Path) -> None:
     """The tree and every place in it; and of texts with a mistake, which these are."""
     text = path.read_text(encoding="utf-8") + "\n"
-    parser, tables = mistakes._parser(grammar("tile.lark"), None), mistakes.tables_of(grammar("tile.lark"))
-    assert as_data(lalr.tree(tables, text)) == as_data(parser.parse(text))
+    parser, tables = (
+        mistakes._get_parser(grammar_text("tile.lark"), None),
+        mistakes.extract_tables(grammar_text("tile.lark")),
+    )
+    assert as_data(lalr.build_tree(tables, text)) == as_data(parser.parse(text))
     for place in range(7, len(text), len(text) // 9):
         for instead in ("", ")", "(", "\n", "  ", ":", "\n   x", "'''", "$"):
             changed = text[:place] + instead + text[place + 1 :]
@@ -398,4 +404,4 @@ def test_the_tables_read_what_lark_reads(path: Path) -> None:
                 read = as_data(parser.parse(changed))
             except (lark.UnexpectedInput, CompileError):
                 read = None
-            assert as_data(lalr.tree(tables, changed)) == read, (place, instead)
+            assert as_data(lalr.build_tree(tables, changed)) == read, (place, instead)

@@ -13,7 +13,7 @@ from tilec.passes.cost.estimate import Tile, tiles_in_order
 from tilec.sched.decision import Decision
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions, TileScheduler
-from tilec.target.table import load
+from tilec.target.table import load_target
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 
@@ -94,7 +94,7 @@ def test_each_block_is_looked_at_once_for_what_decides_it() -> None:
     assert cycles == sorted(cycles, reverse=True)
     steps = {before - after for before, after in pairwise(cycles[:-1])}
     assert max(steps) - min(steps) <= 2
-    assert tiles_in_order(assignment, load("sm_90a"), 511) is None
+    assert tiles_in_order(assignment, load_target("sm_90a"), 511) is None
 
 
 @pytest.mark.parametrize(

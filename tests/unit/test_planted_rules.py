@@ -31,7 +31,7 @@ from tilec.emu import Fault
 from tilec.frontend.sema import evaluate
 from tilec.ir.tile import Expr, Kernel
 from tilec.ops import form
-from tilec.passes.analysis.tensor_regions import Regions
+from tilec.passes.analysis.tensor_regions import RegionAnalysis
 from tilec.passes.explicit_roles import pipeline_counts, protocol, role_races
 from tilec.passes.loop import statement_price
 from tilec.passes.lower import insert_sync as sync, numbered
@@ -39,7 +39,7 @@ from tilec.passes.lower.owners import Owner
 from tilec.passes.memory import shared_reuse
 from tilec.sched import check
 from tilec.sched.problem import Op, Problem, Slot, Use
-from tilec.sched.solve import solve
+from tilec.sched.solve import solve_problem
 from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -78,7 +78,7 @@ def test_tensors_without_dependences(monkeypatch: Patch) -> None:
     params = 'A: T.Tensor((1024,), "float32")'
     with pytest.raises(CompileError, match="schedule-order"):
         made(params, ROWS)
-    monkeypatch.setattr(Regions, "distance", lambda *_: None)
+    monkeypatch.setattr(RegionAnalysis, "distance", lambda *_: None)
     assert not is_right(made(params, ROWS))
 
 
@@ -89,13 +89,13 @@ def test_tensors_without_dependences(monkeypatch: Patch) -> None:
 def test_threads_that_own_whatever_they_reach(form: str, monkeypatch: Patch) -> None:
     loops.made(loops.NEEDED[form], "sm_80")
     everybody = Owner((), ())
-    monkeypatch.setattr(numbered, "owners", lambda op, fixed: {("Y", write): everybody for write in (False, True)})
+    monkeypatch.setattr(numbered, "find_owners", lambda op, fixed: {("Y", write): everybody for write in (False, True)})
     with pytest.raises(InternalError, match="on Y has no barrier after"):
         loops.made(loops.NEEDED[form], "sm_80")
 
 
 def test_waits_that_are_not_hoisted(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(sync._Role, "before_loop", lambda self, loop: None)
+    monkeypatch.setattr(sync._RoleExecution, "before_loop", lambda self, loop: None)
     assert loops.waits_in_loops(loops.made(loops.READS["counted"], "sm_80").program)
 
 
@@ -163,9 +163,9 @@ def test_roles_that_count_differently(monkeypatch: Patch) -> None:
 def test_problems_that_nobody_checks(slot: int) -> None:
     problem = Problem("one", (Op("a", (Use(0, 1),), 1, 1),), (), (Slot("unit"),))
     wrong = replace(problem, ops=(Op("a", (Use(slot, 1),), 1, 1),))
-    assert list(check.faults(problem)) == [] and list(check.faults(wrong))
+    assert list(check.find_problem_faults(problem)) == [] and list(check.find_problem_faults(wrong))
     with pytest.raises((IndexError, TypeError, ValueError)):
-        solve(wrong)
+        solve_problem(wrong)
 
 
 WRITTEN = """kernel kernel(A, B), blocks bx < 1, 128 threads
@@ -186,7 +186,7 @@ def test_tile_operations_that_nobody_checks(monkeypatch: Patch) -> None:
     source, options = SourceFile("k.tile", text), CompileOptions(target="sm_80")
     with pytest.raises(CompileError):
         build(source, options, Observer())
-    monkeypatch.setattr(form, "_wrong", lambda stmt, kernel: ())
+    monkeypatch.setattr(form, "_find_statement_violations", lambda stmt, kernel: ())
     with pytest.raises((KeyError, IndexError, ValueError, AssertionError, InternalError)):
         build(source, options, Observer())
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tilec.frontend.prelude import read
-from tilec.frontend.sema.elaborate import elaborate
+from tilec.frontend.sema.elaborate import elaborate_entry
 from tilec.frontend.syntax import ast
-from tilec.frontend.syntax.parse import parse
+from tilec.frontend.syntax.parse import parse_file
 from tilec.ops.scalar import FUNCTIONS
 from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.source import SourceFile
@@ -16,16 +16,16 @@ FOLDER = read.Path(read.__file__).parent
 
 
 def test_each_file_defines_the_names_that_are_said_to_be_in_it() -> None:
-    assert {path.stem for path in FOLDER.glob("*.tl")} == set(read.FILES)
-    for file, names in read.FILES.items():
-        module = parse(SourceFile(file, (FOLDER / f"{file}.tl").read_text(encoding="utf-8")))
+    assert {path.stem for path in FOLDER.glob("*.tl")} == set(read.NAMES_BY_FILE)
+    for file, names in read.NAMES_BY_FILE.items():
+        module = parse_file(SourceFile(file, (FOLDER / f"{file}.tl").read_text(encoding="utf-8")))
         assert [f"T.{node.name}" for node in module.body if isinstance(node, ast.Function)] == list(names)
-    assert not read.NAMES.keys() & FUNCTIONS.keys(), "a name has one definition"
+    assert not read.FILE_BY_NAME.keys() & FUNCTIONS.keys(), "a name has one definition"
 
 
 def test_each_definition_has_a_doc_and_parameters_without_defaults() -> None:
-    for name in read.NAMES:
-        defined = read.definition(name)
+    for name in read.FILE_BY_NAME:
+        defined = read.find_definition(name)
         assert defined.doc and not defined.doc.endswith(".")
         assert defined.signature.name == name and defined.parameters
 
@@ -46,7 +46,7 @@ def k(A: T.Tensor((64,), "int32"), X: T.Tensor((64,), "float32"), n: T.int32):
 def found(line: str) -> tuple[Diagnostic, SourceFile]:
     source = kernel(line)
     with pytest.raises(CompileError) as caught:
-        elaborate(parse(source), source)
+        elaborate_entry(parse_file(source), source)
     (diagnostic,) = caught.value.diagnostics
     return diagnostic, source
 
@@ -91,16 +91,16 @@ def test_files_are_read_when_a_kernel_uses_them(monkeypatch: pytest.MonkeyPatch)
 
     def noted(source: SourceFile) -> ast.Module:
         asked.append(source.path)
-        return parse(source)
+        return parse_file(source)
 
-    monkeypatch.setattr(read, "parse", noted)
-    read._definitions.cache_clear()
+    monkeypatch.setattr(read, "parse_file", noted)
+    read._read_definitions.cache_clear()
     for line, files in (
         ("A[T.ceildiv(n, 4)] = T.max(n, 2)", []),
         ("A[bx] = T.clamp(n, 1, T.clamp(n, 2, 3))", ["numbers.tl"]),
     ):
         source = kernel(line)
-        elaborate(parse(source), source)
+        elaborate_entry(parse_file(source), source)
         assert asked == files
 
 
@@ -108,4 +108,4 @@ def test_calls_inside_each_other_are_not_counted_against_the_kernel() -> None:
     functions = [f"def f{n}(x):\n    return f{n - 1}(x)\n" for n in range(1, 29)]
     text = "\n".join(["import tilelang.language as T\n", "def f0(x):\n    return T.truncmod(x, 3)\n", *functions])
     source = SourceFile("k.tl", text + kernel("A[bx] = f28(n)").text.removeprefix("import tilelang.language as T\n"))
-    elaborate(parse(source), source)
+    elaborate_entry(parse_file(source), source)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import tilec.emu.launcher  # noqa: F401  (registers the semantics)
-from tilec.emu.decode import SEMANTICS
-from tilec.ptx.isa import ROWS, check, lookup
+from tilec.emu.decode import DECODERS
+from tilec.ptx.isa import ROWS, check_instruction, find_row
 from tilec.ptx.module import Address, Imm, Instruction, Operand, Reg, Symbol, TensorAddress, Vector
 
 R = Reg("%r0")
@@ -14,7 +14,7 @@ P = Reg("%p0")
 
 
 def test_every_row_is_emulated_and_nothing_else() -> None:
-    assert set(ROWS) == set(SEMANTICS)
+    assert set(ROWS) == set(DECODERS)
 
 
 @pytest.mark.parametrize(
@@ -39,15 +39,15 @@ def test_every_row_is_emulated_and_nothing_else() -> None:
     ],
 )
 def test_lookup_takes_the_longest_stem(opcode: str, stem: str) -> None:
-    row = lookup(opcode)
+    row = find_row(opcode)
     assert row is not None
     assert row.stem == stem
 
 
 def test_unknown_instructions_have_no_row() -> None:
-    assert lookup("frobnicate.b32") is None
-    assert lookup("adder.b32") is None
-    assert check(Instruction("frobnicate.b32"), "sm_90a", "8.0") == "unknown instruction frobnicate.b32"
+    assert find_row("frobnicate.b32") is None
+    assert find_row("adder.b32") is None
+    assert check_instruction(Instruction("frobnicate.b32"), "sm_90a", "8.0") == "unknown instruction frobnicate.b32"
 
 
 ACCUMULATOR = Vector((R,) * 4)
@@ -107,4 +107,4 @@ TENSOR: tuple[Operand, ...] = (Address(R), TensorAddress(R, (R, R)), Address(R))
     ],
 )
 def test_check(instruction: Instruction, target: str, version: str, complaint: str | None) -> None:
-    assert check(instruction, target, version) == complaint
+    assert check_instruction(instruction, target, version) == complaint

@@ -11,7 +11,7 @@ import pytest
 from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build, build_all
 from tilec.ptx.module import Entry, Module, Param, Variable
-from tilec.ptx.verify_names import name_clashes
+from tilec.ptx.verify_names import find_name_clashes
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -71,11 +71,11 @@ def test_names_that_are_free_stay() -> None:
 def test_the_verifier_sees_each_kind_of_clash() -> None:
     entry = Entry("f", (Param("u64", "A"),), (), ())
     module = Module("8.0", "sm_80", (Variable("global", "v", 1, 4),), (entry,))
-    assert not list(name_clashes(module))
+    assert not list(find_name_clashes(module))
     for params in ("f", "v"), ("A", "A"):
         one = replace(entry, params=tuple(Param("u64", name) for name in params))
-        assert list(name_clashes(replace(module, entries=(one,)))), params
-    assert list(name_clashes(replace(module, entries=(entry, entry))))
-    assert list(name_clashes(replace(module, entries=(replace(entry, name="v"),))))
+        assert list(find_name_clashes(replace(module, entries=(one,)))), params
+    assert list(find_name_clashes(replace(module, entries=(entry, entry))))
+    assert list(find_name_clashes(replace(module, entries=(replace(entry, name="v"),))))
     local = replace(entry, body=(Variable("local", "A", 8, 8),))
-    assert list(name_clashes(replace(module, entries=(local,))))
+    assert list(find_name_clashes(replace(module, entries=(local,))))

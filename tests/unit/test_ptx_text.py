@@ -30,7 +30,7 @@ from tilec.ptx.module import (
     Variable,
     Vector,
 )
-from tilec.ptx.parse import PtxSyntaxError, _parser, parse_module
+from tilec.ptx.parse import PtxSyntaxError, _make_parser, parse_module
 from tilec.ptx.text import print_module
 
 
@@ -249,7 +249,7 @@ PLAIN = [
 @pytest.mark.parametrize("line", PLAIN)
 def test_an_instruction_in_one_piece_is_what_the_rules_say(line: str) -> None:
     """With a blank before the semicolon, it is read word by word."""
-    assert _parser().parse(MODULE.format(line)) == _parser().parse(MODULE.format(line.replace(";", " ;")))
+    assert _make_parser().parse(MODULE.format(line)) == _make_parser().parse(MODULE.format(line.replace(";", " ;")))
     (entry,) = parse_module(MODULE.format(line)).entries
     assert isinstance(entry.body[-1], Instruction) and entry.body[-1].line == 6
 
@@ -258,7 +258,7 @@ MODULE = ".version 8.0\n.target sm_90a\n.entry k()\n{{\n.reg .pred p; .reg .b32 
 
 
 def test_most_instructions_are_read_in_one_piece() -> None:
-    kinds = [next(t.type for t in _parser().lex(MODULE.format(line)) if t.line == 6) for line in PLAIN]
+    kinds = [next(t.type for t in _make_parser().lex(MODULE.format(line)) if t.line == 6) for line in PLAIN]
     assert [line for line, kind in zip(PLAIN, kinds, strict=True) if kind != "PLAIN"] == [
         "setp.lt.s32 %p1|_, %r1, 007;",
         "setp.ne.s32 _|%p1, %r1, 0x1f;",

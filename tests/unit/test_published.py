@@ -10,9 +10,9 @@ import gpu_cases
 import published_rows
 import pytest
 
-from tilec.ir.types import BY_NAME
+from tilec.ir.types import TYPES_BY_NAME
 from tilec.support import schema
-from tilec.target.table import evaluate
+from tilec.target.table import evaluate_formula
 
 SOURCES, GROUPS = published_rows.read()
 ROWS = [(name, row) for name, group in GROUPS.items() for row in group.rows]
@@ -48,13 +48,13 @@ def test_rates_are_below_what_the_machine_can_do(name: str) -> None:
     """A shape or a figure that was copied wrongly is far off: no kernel moves or multiplies more than is there."""
     for row in GROUPS[name].rows:
         ours, time = GROUPS[name].ours[row.ours], GROUPS[name].microseconds(row)
-        values = {**row.shape, "size": BY_NAME[row.dtype].bits / 8}
+        values = {**row.shape, "size": TYPES_BY_NAME[row.dtype].bits / 8}
         peak = {"A": 312, "H": 990, "B": 2250}[row.gpu[0]] * 2 / values["size"]
-        assert evaluate(ours.flop, values) / time / 1e6 < peak, row
+        assert evaluate_formula(ours.flop, values) / time / 1e6 < peak, row
         if row.unit != "TFLOP/s":
             bandwidth = {"A": 2039, "H": 3350, "B": 8000}[row.gpu[0]]
-            in_cache = evaluate(ours.bytes, values) < 2 * {"A": 40e6, "H": 50e6, "B": 126e6}[row.gpu[0]]
-            assert in_cache or evaluate(ours.bytes, values) / time / 1e3 < bandwidth, row
+            in_cache = evaluate_formula(ours.bytes, values) < 2 * {"A": 40e6, "H": 50e6, "B": 126e6}[row.gpu[0]]
+            assert in_cache or evaluate_formula(ours.bytes, values) / time / 1e3 < bandwidth, row
 
 
 def test_no_measurement_is_there_twice() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from tilec.codegen.read_masks import ranks, read_masks
 from tilec.codegen.steps import Assignment
-from tilec.ir.tile import Binary, Buffer, Const, Expr, Load, Select, Store, Unary, integer
+from tilec.ir.tile import Binary, Buffer, Const, Expr, Load, Select, Store, Unary, int32_const
 from tilec.ir.types import BOOL, INT32
 
 S = Buffer("s", (8,), INT32, "shared")
@@ -16,15 +16,15 @@ GARBAGE = -12345
 
 
 def at(place: int) -> Load:
-    return Load(S, (integer(place),))
+    return Load(S, (int32_const(place),))
 
 
 def is_positive(value: Expr) -> Expr:
-    return Binary("gt", value, integer(0), BOOL)
+    return Binary("gt", value, int32_const(0), BOOL)
 
 
 def step(conditions: tuple[Expr, ...], value: Expr) -> Assignment:
-    return Assignment(conditions, Store(OUT, (integer(0),), value))
+    return Assignment(conditions, Store(OUT, (int32_const(0),), value))
 
 
 def meaning(expr: Expr, memory: dict[int, int], read: set[int]) -> int:
@@ -99,7 +99,7 @@ FORMS: dict[str, list[Assignment]] = {
     "not and": [step((no(both(A, B)),), at(4))],
     "elif": [step((A,), at(4)), step((no(A), B), at(4)), step((no(A), no(B), C), at(5))],
     "arms": [step((), choice(A, at(4), at(5)))],
-    "both arms": [step((), choice(A, at(4), Binary("add", at(4), integer(1), INT32)))],
+    "both arms": [step((), choice(A, at(4), Binary("add", at(4), int32_const(1), INT32)))],
     "arms in arms": [step((), choice(A, choice(B, at(4), at(5)), choice(C, at(5), at(6))))],
     "an arm under if": [step((A,), choice(B, at(4), at(5)))],
     "an arm in a condition": [step((is_positive(choice(A, at(4), at(5))),), at(6))],

@@ -11,10 +11,10 @@ import pytest
 from tilec.ir import manifest
 from tilec.ir.read import read_kernel
 from tilec.ptx.parse import PtxSyntaxError, parse_module
-from tilec.sched.trace import TraceError, read_schedule
+from tilec.sched.trace import TraceError, read_schedules
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import parse_define
-from tilec.support.readers import DEEPEST, json_value, python_expression, toml_table
+from tilec.support.readers import DEEPEST, parse_json, parse_python_expression, parse_toml
 from tilec.target import table as target
 from tilec.tune import tuned
 
@@ -27,14 +27,14 @@ def nested(before: str, inner: str, behind: str, times: int) -> str:
 @pytest.mark.parametrize(
     ("read", "before", "inner", "behind"),
     [
-        (json_value, "[", "", "]"),
-        (json_value, '{"a":', "1", "}"),
-        (toml_table, "a = [", "", "]"),
-        (toml_table, "a", "a = 1", ".a"),
-        (python_expression, "(0, ", "0", ")"),
-        (python_expression, "-", "1", ""),
-        (python_expression, "", "1", " + 1"),
-        (python_expression, "", "f", "()"),
+        (parse_json, "[", "", "]"),
+        (parse_json, '{"a":', "1", "}"),
+        (parse_toml, "a = [", "", "]"),
+        (parse_toml, "a", "a = 1", ".a"),
+        (parse_python_expression, "(0, ", "0", ")"),
+        (parse_python_expression, "-", "1", ""),
+        (parse_python_expression, "", "1", " + 1"),
+        (parse_python_expression, "", "f", "()"),
     ],
 )
 def test_depth_is_refused_by_name(read: Callable[[str], Any], before: str, inner: str, behind: str, times: int) -> None:
@@ -49,16 +49,16 @@ def test_depth_is_refused_by_name(read: Callable[[str], Any], before: str, inner
 )
 def test_what_is_no_json(text: str) -> None:
     with pytest.raises(ValueError):
-        json_value(text)
+        parse_json(text)
 
 
 def test_characters_in_two_halves() -> None:
-    assert json_value(r'["\ud83d\ude00", "\\ud800"]') == ["\U0001f600", r"\ud800"]
+    assert parse_json(r'["\ud83d\ude00", "\\ud800"]') == ["\U0001f600", r"\ud800"]
 
 
 def test_a_tree_is_not_evaluated(capfd: pytest.CaptureFixture[str]) -> None:
-    assert isinstance(python_expression("print('executed')"), ast.Call)
-    python_expression("1or 2")  # about which Python itself warns
+    assert isinstance(parse_python_expression("print('executed')"), ast.Call)
+    parse_python_expression("1or 2")  # about which Python itself warns
     assert capfd.readouterr() == ("", "")
 
 
@@ -69,18 +69,18 @@ DEEP = "[" * 5000 + "]" * 5000
 
 def test_a_trace() -> None:
     with pytest.raises(TraceError, match="nested more than"):
-        read_schedule(DEEP)
+        read_schedules(DEEP)
 
 
 def test_a_tuned_file() -> None:
     with pytest.raises(CompileError, match="bad-tuned-file"):
-        tuned.read(DEEP, "k.tuned.json")
+        tuned.read_tuned(DEEP, "k.tuned.json")
 
 
 def test_a_target_file() -> None:
     for text in (f"a = {DEEP}", f"a = {'9' * 5000}", "a = 1e999"):
         with pytest.raises(CompileError, match="bad-target-file"):
-            target.parse(text, "t.toml")
+            target.parse_target(text, "t.toml")
 
 
 def test_a_constant_on_the_command_line() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from tilec.cli import main
 from tilec.driver import refusals
-from tilec.sched.bounds import Unschedulable, bounds
+from tilec.sched.bounds import Unschedulable, compute_bounds
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 from tilec.sched.schedule import Schedule
-from tilec.sched.verify import violations
+from tilec.sched.verify import find_violations
 from tilec.support import resources
 from tilec.target import table as targets
 from tilec.target.table import Limit, Source
@@ -39,7 +39,7 @@ def found(schedule: Schedule, problem: Problem = LOOP) -> list[tuple[str, str, t
 
 
 def test_a_schedule_that_holds_is_not_refused() -> None:
-    assert not list(violations(LOOP, GOOD))
+    assert not list(find_violations(LOOP, GOOD))
     assert found(GOOD) == []
 
 
@@ -54,7 +54,7 @@ def test_a_schedule_that_holds_is_not_refused() -> None:
     ],
 )
 def test_what_binds(schedule: Schedule, refusal: tuple[str, str, tuple[int, ...]]) -> None:
-    assert list(violations(LOOP, schedule))
+    assert list(find_violations(LOOP, schedule))
     assert refusal in found(schedule)
 
 
@@ -63,7 +63,7 @@ def test_values_that_ask_too_much_of_a_pool() -> None:
     values = (Value("C", (1,), (2,), 5, 1), Value("mark", (0,), (2,), 1, 2))
     pools = (*LOOP.pools, Pool("registers", 8, 4), Pool("banks", 4, 0, 0))
     problem = replace(LOOP, values=values, pools=pools)
-    assert len(list(violations(problem, GOOD))) == 2
+    assert len(list(find_violations(problem, GOOD))) == 2
     assert [(r.name, r.ops, r.text) for r in refusals.refusals(problem, GOOD)] == [
         ("registers", (1, 2), "pool registers would hold 9 of 8 at once: 5 C beside 4 others"),
         ("banks", (0, 2), "pool banks would carry 1 of 0 from one interval to the next: 1 mark"),
@@ -81,7 +81,7 @@ def test_every_mutation_that_the_verifier_refuses_is_explained() -> None:
             order = tuple(at for _, at in sorted((begin % 14, at) for at, begin in enumerate(start)))
             moved = replace(GOOD, start=start, order=order)
             if min(start) >= 0:
-                assert bool(list(violations(LOOP, moved))) == bool(found(moved)), start
+                assert bool(list(find_violations(LOOP, moved))) == bool(found(moved)), start
 
 
 def test_the_placement_in_words() -> None:
@@ -95,7 +95,7 @@ def test_the_placement_in_words() -> None:
 def test_no_schedule_at_all() -> None:
     narrow = replace(LOOP, pools=(Pool("smem", 8),))
     with pytest.raises(Unschedulable) as caught:
-        bounds(narrow)
+        compute_bounds(narrow)
     assert caught.value.name == "smem"
     notes = refusals.binding(narrow, caught.value)
     assert notes[0] == "binding: pool smem, at every II"
@@ -138,8 +138,8 @@ def test_a_ceiling_of_a_target_is_refused_by_name(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     text = resources.target_text("sm_90a").replace("far_memory = { value = 5000", "far_memory = { value = 20")
-    low = targets.parse(text, "low.toml", "book")
-    monkeypatch.setattr(targets, "load", lambda *_: low)
+    low = targets.parse_target(text, "low.toml", "book")
+    monkeypatch.setattr(targets, "load_target", lambda *_: low)
     assert main([GEMM, "--calibration", "book", "-o", "a.cubin"]) == 1
     said = capfd.readouterr().err
     assert (

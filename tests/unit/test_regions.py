@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tilec.ir.tile import For, Kernel, Store, walk
-from tilec.passes.analysis.tensor_regions import Regions
+from tilec.ir.tile import For, Kernel, Store, walk_statements
+from tilec.passes.analysis.tensor_regions import RegionAnalysis
 
 Make = Callable[..., Kernel]
 
@@ -22,8 +22,8 @@ PARAMS = (
 def distances(kernel: Kernel) -> tuple[int | None, int | None]:
     """From the first statement of the loop to the second, and from the second to the first."""
     loop = next(s for s in kernel.body if isinstance(s, For))
-    regions = Regions(loop)
-    statements = [s for s in loop.body if any(isinstance(inner, Store) for inner in walk((s,)))]
+    regions = RegionAnalysis(loop)
+    statements = [s for s in loop.body if any(isinstance(inner, Store) for inner in walk_statements((s,)))]
     first, second = (regions.of(s).writes for s in statements)
     (name,) = first
     return regions.distance(first[name], second[name], 0), regions.distance(second[name], first[name], 1)

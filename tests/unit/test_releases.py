@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.passes.analysis.rings import RingPlan
-from tilec.passes.lower.releases import given_back
+from tilec.passes.lower.releases import choose_release_cycle
 from tilec.sched.problem import Op, Problem, Use
 from tilec.sched.schedule import Schedule
 
@@ -19,7 +19,7 @@ TILES = RingPlan((), (LOAD,), (PRODUCT,))
 def released(ii: int, start: int, depth: int, adding: frozenset[int] = ADDING, *, computes: bool = False) -> int:
     """Cycles after the product of the iteration began."""
     schedule = Schedule(ii, (0, start), (0, 1), (depth,), "given")
-    return given_back(PROBLEM, schedule, TILES, [PRODUCT], adding, depth, computes) - start
+    return choose_release_cycle(PROBLEM, schedule, TILES, [PRODUCT], adding, depth, computes) - start
 
 
 def test_the_next_product_goes_first_where_it_is_due_before_this_one_could_be_seen_to_be_complete() -> None:
@@ -48,7 +48,7 @@ def test_what_reads_last_decides() -> None:
     ops = (*PROBLEM.ops, Op("sum", (), 10, 700))
     schedule = Schedule(632, (0, 1312, 1312), (0, 1, 2), (3,), "given")
     problem = replace(PROBLEM, ops=ops)
-    assert given_back(problem, schedule, TILES, [PRODUCT, 2], ADDING, 3) == 1312 + 700
+    assert choose_release_cycle(problem, schedule, TILES, [PRODUCT, 2], ADDING, 3) == 1312 + 700
 
 
 def test_who_computes_between_products_issues_the_next_first_where_no_load_waits_for_it() -> None:

@@ -1,14 +1,14 @@
 from rich.console import Console
 
 from tilec.support.diagnostics import Diagnostic, Label
-from tilec.support.render import render
+from tilec.support.render import render_diagnostic
 from tilec.support.source import NOWHERE, SourceFile, Span
 
 SOURCE = SourceFile("k.tl", "a = one(two)\n\tb = [red]\nc = '漢字' + x\n")
 
 
 def plain(diagnostic: Diagnostic, source: SourceFile | None = SOURCE) -> str:
-    return render(diagnostic, source).plain
+    return render_diagnostic(diagnostic, source).plain
 
 
 def test_the_whole_picture() -> None:
@@ -73,5 +73,5 @@ def test_a_very_long_line_is_cut_around_what_matters() -> None:
 def test_it_prints_in_colour() -> None:
     console = Console(force_terminal=True, width=80, color_system="standard")
     with console.capture() as captured:
-        console.print(render(Diagnostic("c", "t", Label(Span(1, 1, 1, 2))), SOURCE), soft_wrap=True)
+        console.print(render_diagnostic(Diagnostic("c", "t", Label(Span(1, 1, 1, 2))), SOURCE), soft_wrap=True)
     assert "\x1b[" in captured.get()

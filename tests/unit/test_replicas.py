@@ -12,11 +12,11 @@ import pytest
 from tilec.driver import emulate
 from tilec.driver.build import Observer, build
 from tilec.ir import tile, warp
-from tilec.ir.layout import Axis, Fragment, plain, row_major
+from tilec.ir.layout import Axis, Fragment, row_major_fragment, unswizzled_layout
 from tilec.ir.tile import Buffer, Load, Parallel, Store, Var
 from tilec.ir.types import FLOAT32, DType
 from tilec.ir.warp_verify import program_violations
-from tilec.passes.lower.replicated_nests import separated
+from tilec.passes.lower.replicated_nests import split_replicated_nest
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -40,7 +40,7 @@ TAIL = """
 ROW = Var("i")
 HELD, MINE = Buffer("held", (32,), FLOAT32, "shared"), Buffer("mine", (32,), FLOAT32, "fragment")
 READ, SET = Store(MINE, (ROW,), Load(HELD, (ROW,))), Store(HELD, (ROW,), Load(MINE, (ROW,)))
-BY_FOUR = replace(row_major((32,), 128, 1), threads=(Axis(32, 0, 1), Axis(4, -1, 0)), registers=())
+BY_FOUR = replace(row_major_fragment((32,), 128, 1), threads=(Axis(32, 0, 1), Axis(4, -1, 0)), registers=())
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
@@ -124,7 +124,7 @@ def violations(layout: Fragment, *nests: Parallel) -> list[str]:
     for one in nests:
         sweeps += [warp.Elementwise(one, layout), warp.BarSync(0, 128)]
     role = warp.Role("all", 0, 4, tuple(sweeps))
-    shared = (warp.SharedTile(HELD, plain((32,), 4), 1, offset=0),)
+    shared = (warp.SharedTile(HELD, unswizzled_layout((32,), 4), 1, offset=0),)
     program = warp.Program("kernel", (), (), (1, 1, 1), (), (role,), shared, ((MINE, layout),), (), 128)
     return list(program_violations(program))
 
@@ -133,7 +133,7 @@ def test_the_verifier_finds_a_nest_that_does_both() -> None:
     both = nest(READ, SET)
     (found,) = violations(BY_FOUR, both)
     assert "sets registers of threads that read held, which another one sets" in found
-    apart = separated(both, BY_FOUR, no_tile)
+    apart = split_replicated_nest(both, BY_FOUR, no_tile)
     assert violations(BY_FOUR, *apart) == []
     assert len(apart) == 2
 
@@ -146,6 +146,6 @@ def test_the_verifier_finds_a_value_that_one_thread_knows() -> None:
 
 
 def test_without_copies_a_nest_stays_whole() -> None:
-    alone = row_major((32,), 32, 1)
-    assert separated(nest(READ, SET), alone, no_tile) == (nest(READ, SET),)
-    assert separated(nest(READ), BY_FOUR, no_tile) == (nest(READ),)
+    alone = row_major_fragment((32,), 32, 1)
+    assert split_replicated_nest(nest(READ, SET), alone, no_tile) == (nest(READ, SET),)
+    assert split_replicated_nest(nest(READ), BY_FOUR, no_tile) == (nest(READ),)

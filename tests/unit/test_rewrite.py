@@ -9,10 +9,17 @@ import re
 import pytest
 
 from tilec.ir import parts, tile, warp
-from tilec.ir.rewrite import map_declared, map_expressions, map_statements, rewrite, rewrite_expression, with_bodies
+from tilec.ir.rewrite import (
+    map_declared_variables,
+    map_expressions,
+    map_nested_bodies,
+    map_statements,
+    rewrite_expression,
+    rewrite_statements,
+)
 from tilec.ir.types import BOOL, INT32
 
-ZERO = tile.integer(0)
+ZERO = tile.int32_const(0)
 HOLDS = tile.Const(True, BOOL)
 
 
@@ -29,7 +36,7 @@ def one(random: random.Random, depth: int) -> tile.Stmt:
     name = f"v{random.randrange(1 << 30)}"
     match random.randrange(6) if depth else 0:
         case 1:
-            return tile.For("serial", tile.Var(name), ZERO, tile.integer(4), 1, drawn(random, depth - 1))
+            return tile.For("serial", tile.Var(name), ZERO, tile.int32_const(4), 1, drawn(random, depth - 1))
         case 2:
             return tile.If(HOLDS, drawn(random, depth - 1), drawn(random, depth - 1))
         case 3:
@@ -45,10 +52,10 @@ BODIES = [drawn(random.Random(seed), 4) for seed in range(60)]
 
 @pytest.mark.parametrize("body", BODIES)
 def test_what_nothing_changes_is_the_same_object(body: tuple[tile.Stmt, ...]) -> None:
-    assert rewrite(body, lambda stmt: stmt) is body
-    assert rewrite(body, lambda stmt: (stmt,)) is body
+    assert rewrite_statements(body, lambda stmt: stmt) is body
+    assert rewrite_statements(body, lambda stmt: (stmt,)) is body
     assert map_statements(body, lambda stmt: stmt) is body
-    assert all(with_bodies(stmt, lambda inner: inner) is stmt for stmt in body)
+    assert all(map_nested_bodies(stmt, lambda inner: inner) is stmt for stmt in body)
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -56,33 +63,33 @@ def test_every_statement_is_visited_once_and_those_inside_first(body: tuple[tile
     seen: list[tile.Stmt] = []
 
     def visit(stmt: tile.Stmt) -> tile.Stmt:
-        inside = [s for stmts in tile.bodies(stmt) for s in tile.walk(stmts)]
+        inside = [s for stmts in tile.nested_bodies(stmt) for s in tile.walk_statements(stmts)]
         assert not inside or all(any(s is known for known in seen) for s in inside)
         seen.append(stmt)
         return stmt
 
-    rewrite(body, visit)
-    assert sorted(map(id, seen)) == sorted(map(id, tile.walk(body)))
+    rewrite_statements(body, visit)
+    assert sorted(map(id, seen)) == sorted(map(id, tile.walk_statements(body)))
 
 
 @pytest.mark.parametrize("body", BODIES)
 def test_statements_are_left_out_wherever_they_stand(body: tuple[tile.Stmt, ...]) -> None:
-    left = rewrite(body, lambda stmt: () if isinstance(stmt, tile.Bind) else stmt)
-    kinds = [type(s) for s in tile.walk(body)]
-    assert [type(s) for s in tile.walk(left)] == [kind for kind in kinds if kind is not tile.Bind]
+    left = rewrite_statements(body, lambda stmt: () if isinstance(stmt, tile.Bind) else stmt)
+    kinds = [type(s) for s in tile.walk_statements(body)]
+    assert [type(s) for s in tile.walk_statements(left)] == [kind for kind in kinds if kind is not tile.Bind]
 
 
 @pytest.mark.parametrize("body", BODIES)
 def test_what_is_put_in_is_not_visited_again(body: tuple[tile.Stmt, ...]) -> None:
-    doubled = rewrite(body, lambda stmt: (bind("new"), stmt) if isinstance(stmt, tile.Bind) else stmt)
-    binds = sum(isinstance(s, tile.Bind) for s in tile.walk(body))
-    assert sum(isinstance(s, tile.Bind) for s in tile.walk(doubled)) == 2 * binds
-    assert rewrite(doubled, lambda stmt: () if stmt == bind("new") else stmt) == body
+    doubled = rewrite_statements(body, lambda stmt: (bind("new"), stmt) if isinstance(stmt, tile.Bind) else stmt)
+    binds = sum(isinstance(s, tile.Bind) for s in tile.walk_statements(body))
+    assert sum(isinstance(s, tile.Bind) for s in tile.walk_statements(doubled)) == 2 * binds
+    assert rewrite_statements(doubled, lambda stmt: () if stmt == bind("new") else stmt) == body
 
 
 def test_a_list_without_a_change_is_kept_beside_one_with_it() -> None:
     stmt = tile.If(HOLDS, (bind("a"),), (bind("b"),))
-    (made,) = rewrite((stmt,), lambda s: bind("c") if s == bind("a") else s)
+    (made,) = rewrite_statements((stmt,), lambda s: bind("c") if s == bind("a") else s)
     assert isinstance(made, tile.If) and made.then == (bind("c"),) and made.orelse is stmt.orelse
 
 
@@ -96,7 +103,7 @@ def test_the_phases_of_a_loop_are_written_anew_before_its_body() -> None:
         order.append(op)
         return () if op is lets[0] or op is lets[2] else op
 
-    (made,) = rewrite((loop,), visit)
+    (made,) = rewrite_statements((loop,), visit)
     assert isinstance(made, warp.Loop)
     assert order[:3] == lets
     assert made.body == (lets[1],) and made.phases == (dataclasses.replace(phase, body=()),)
@@ -140,7 +147,7 @@ def test_operands_are_all_that_is_in_an_expression_and_in_order(
 ) -> None:
     seen: list[tile.Expr] = []
     assert map_expressions(expr, lambda part: (seen.append(part), part)[1]) is expr
-    assert tuple(seen) == tile.children(expr) == operands
+    assert tuple(seen) == tile.direct_operands(expr) == operands
 
 
 STATEMENTS: tuple[tuple[tile.Stmt, tuple[tile.Expr, ...], tuple[tile.Var, ...]], ...] = (
@@ -163,9 +170,9 @@ def test_a_statement_has_these_expressions_and_declares_these_variables(
     seen: list[tile.Expr] = []
     assert map_expressions(stmt, lambda part: (seen.append(part), part)[1]) is stmt
     assert tuple(seen) == expressions
-    assert tile.declared(stmt) == declared
-    renamed = map_declared(stmt, lambda var: tile.Var(f"{var.name}2"))
-    assert tile.declared(renamed) == tuple(tile.Var(f"{var.name}2") for var in declared)
+    assert tile.declared_variables(stmt) == declared
+    renamed = map_declared_variables(stmt, lambda var: tile.Var(f"{var.name}2"))
+    assert tile.declared_variables(renamed) == tuple(tile.Var(f"{var.name}2") for var in declared)
     assert (renamed is stmt) == (not declared)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tilec.ir.tile import For, Kernel
 from tilec.passes.analysis import rings
-from tilec.passes.analysis.rings import pipelined_loops
+from tilec.passes.analysis.rings import find_pipelined_loops
 
 Make = Callable[..., Kernel]
 
@@ -31,17 +31,17 @@ def nest(*lines: str, extents: str = "64, 64") -> str:
 def loop_of(body: Make, text: str, around: str = "{}") -> tuple[Kernel, For]:
     """The innermost pipelined loop: over k, with this body."""
     kernel = body(HEAD + around.format("for k in T.Pipelined(n):\n" + indent(text, "    ")), PARAMS)
-    return kernel, pipelined_loops(kernel.body)[-1]
+    return kernel, find_pipelined_loops(kernel.body)[-1]
 
 
 def found(body: Make, text: str, around: str = "{}") -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    plans = rings.rings(*loop_of(body, text, around))
+    plans = rings.plan_rings(*loop_of(body, text, around))
     return [("+".join(b.name for b in plan.buffers), plan.producers, plan.consumers) for plan in plans]
 
 
 def reason(body: Make, text: str, tile: str = "s", around: str = "{}") -> str | None:
     kernel, loop = loop_of(body, text, around)
-    return rings.body(kernel, loop).why_not_versioned(next(b for b in kernel.buffers if b.name == tile))
+    return rings.analyse_loop_body(kernel, loop).why_not_versioned(next(b for b in kernel.buffers if b.name == tile))
 
 
 FILLS = [
@@ -136,8 +136,8 @@ def test_what_bounds_and_conditions_around_the_loop_read_is_used_outside(body: M
         "for k in T.Pipelined(n):\n    one[0] = Ids[k]\n    for i in T.Parallel(8):\n        Ids[i] = one[0]", "    "
     )
     kernel = body(HEAD + around.format(text), PARAMS)
-    (loop,) = pipelined_loops(kernel.body)
-    assert rings.rings(kernel, loop) == ()
+    (loop,) = find_pipelined_loops(kernel.body)
+    assert rings.plan_rings(kernel, loop) == ()
 
 
 def test_copies_share_a_ring_and_what_is_computed_has_its_own(body: Make) -> None:

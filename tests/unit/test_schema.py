@@ -13,8 +13,8 @@ import pytest
 from tilec.cli.problem import problems_of
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Role, Slot, Use, Value
-from tilec.sched.solve import Scheduler, solve
-from tilec.sched.text import to_json
+from tilec.sched.solve import Scheduler, solve_problem
+from tilec.sched.text import problem_to_json
 from tilec.support import schema
 from tilec.support.diagnostics import CompileError
 from tilec.support.records import dataclass
@@ -35,7 +35,7 @@ class Round:
 @dataclass(frozen=True, slots=True)
 class Square:
     KIND: ClassVar[str] = "square"
-    side: Annotated[int, schema.Made(int | str, int)]
+    side: Annotated[int, schema.Conversion(int | str, int)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,32 +46,32 @@ class Outer:
     pair: tuple[int, str] = (0, "")
     forms: Mapping[str, Round | Square] = field(default_factory=dict)
     sizes: int | tuple[int, ...] = 0
-    limits: Annotated[dict[str, int], schema.Where(lambda limits: "x" not in limits, "no x")] | None = None
+    limits: Annotated[dict[str, int], schema.Constraint(lambda limits: "x" not in limits, "no x")] | None = None
 
 
 def test_a_value_is_made_from_its_types() -> None:
     given = {"inner": [{"width": 8}], "kind": "b", "share": 1, "pair": [3, "z"], "limits": {"y": 2}}
-    made = schema.read(Outer, given, "it")
+    made = schema.read_value(Outer, given, "it")
     assert made == Outer((Inner(8),), "b", 1.0, (3, "z"), limits={"y": 2})
-    assert schema.plain(made) == given
+    assert schema.to_plain(made) == given
 
 
 def test_objects_say_of_which_kind_they_are() -> None:
     given = {"inner": [], "forms": {"a": {"kind": "round", "radius": 2.5}, "b": {"kind": "square", "side": "3"}}}
-    made = schema.read(Outer, given, "it")
+    made = schema.read_value(Outer, given, "it")
     assert made == Outer((), forms={"a": Round(2.5), "b": Square(3)})
-    assert schema.read(Outer, schema.plain(made), "it") == made
+    assert schema.read_value(Outer, schema.to_plain(made), "it") == made
 
 
 def test_versions() -> None:
-    assert schema.versioned({"schema": 2, "x": 1}, 1, 2) == {"x": 1}
+    assert schema.check_schema_version({"schema": 2, "x": 1}, 1, 2) == {"x": 1}
     for given, says in (
         ([], "expected an object or table, found []"),
         ({}, "schema is None, this version reads 1, 2"),
         ({"schema": True}, "schema is True, this version reads 1, 2"),
     ):
         with pytest.raises(schema.SchemaError, match=re.escape(says)):
-            schema.versioned(given, 1, 2)
+            schema.check_schema_version(given, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_versions() -> None:
 )
 def test_what_does_not_fit_is_named(given: object, says: str) -> None:
     with pytest.raises(schema.SchemaError) as caught:
-        schema.read(Outer, given, "it")
+        schema.read_value(Outer, given, "it")
     assert str(caught.value).startswith(says)
 
 
 def test_a_made_value_is_held_against_its_types() -> None:
-    assert list(schema.faults(Outer((Inner(3),)), "")) == []
-    assert list(schema.faults(Outer((Inner(3), Inner(0))), "")) == [
+    assert list(schema.find_faults(Outer((Inner(3),)), "")) == []
+    assert list(schema.find_faults(Outer((Inner(3), Inner(0))), "")) == [
         "inner[1].width: expected a whole number from 1 to 8, found 0"
     ]
 
@@ -157,7 +157,7 @@ def _strange(value: Any) -> Iterator[Any]:
             yield from ([*value[:at], made, *value[at + 1 :]] for made in _strange(member))
 
 
-@pytest.mark.parametrize("given", [to_json(everything()), NEUTRAL], ids=["own", "exchanged"])
+@pytest.mark.parametrize("given", [problem_to_json(everything()), NEUTRAL], ids=["own", "exchanged"])
 @pytest.mark.parametrize("scheduler", ["heuristic", "exact"])
 def test_every_problem_that_is_read_can_be_solved(given: Any, scheduler: Scheduler) -> None:
     """Or is refused, whatever stands in place of one of its values. The solver is asked about a tenth."""
@@ -171,7 +171,7 @@ def test_every_problem_that_is_read_can_be_solved(given: Any, scheduler: Schedul
             continue
         for problem in problems:
             try:
-                accepted += bool(solve(problem, effort=0.01, scheduler=scheduler).schedule.ii)
+                accepted += bool(solve_problem(problem, effort=0.01, scheduler=scheduler).schedule.ii)
             except Unschedulable:
                 continue
     assert accepted

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tilec.ir.tile import Buffer, Kernel, Region, TileOp, integer, walk
+from tilec.ir.tile import Buffer, Kernel, Region, TileOp, int32_const, walk_statements
 from tilec.ir.types import FLOAT16, FLOAT32
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm, Policy
-from tilec.passes.layout.select_mechanisms import cp_async_width, select
-from tilec.passes.layout.warp_partition import mma_warps, wgmma_groups
+from tilec.passes.layout.select_mechanisms import find_cp_async_width, select_mechanisms
+from tilec.passes.layout.warp_partition import partition_warpgroups, partition_warps
 from tilec.support.diagnostics import CompileError
-from tilec.support.options import Strategy, Switches, Value
+from tilec.support.options import EnvironmentSwitches, Strategy, Value
 from tilec.target import table as targets
 
 Make = Callable[..., Kernel]
@@ -29,8 +29,8 @@ SOFTMAX = (ROOT / "samples/softmax.tl").read_text(encoding="utf-8")
 
 def selected(kernel: Kernel, target: str, strategy: Strategy = "auto", **switches: bool) -> tuple[str, list[str]]:
     """The form, and the mechanism of every copy and gemm in program order."""
-    found = select(kernel, targets.load(target), strategy, Switches(**switches))
-    operations = [s for s in walk(found.kernel.body) if isinstance(s, Copy | Gemm)]
+    found = select_mechanisms(kernel, targets.load_target(target), strategy, EnvironmentSwitches(**switches))
+    operations = [s for s in walk_statements(found.kernel.body) if isinstance(s, Copy | Gemm)]
     return found.form.form, [str(s.via) for s in operations]
 
 
@@ -69,7 +69,7 @@ def test_the_sample_gemm(kernel: Make, target: str, strategy: Strategy, form: st
 def test_why_no_warps_have_roles_is_said_where_it_is_decided(
     kernel: Make, kernel_text: str, target: str, strategy: Strategy, why: str | None
 ) -> None:
-    assert select(kernel(kernel_text), targets.load(target), strategy).form.why_alike == why
+    assert select_mechanisms(kernel(kernel_text), targets.load_target(target), strategy).form.why_alike == why
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ T.copy(d, {other}[bx * 64, 0])
 def test_staging_tiles_are_shared(body: Make) -> None:
     """Two accumulators of one shape leave one after the other through one tile."""
     params = 'C: T.Tensor((256, 64), "float16"), D: T.Tensor((256, 64), "float16")'
-    found = select(body(STORES.format(other="D"), params), targets.load("sm_90a"), "auto")
+    found = select_mechanisms(body(STORES.format(other="D"), params), targets.load_target("sm_90a"), "auto")
     assert [b.name for b in found.kernel.buffers if b.scope == "shared"] == ["a", "c.staging"]
 
 
@@ -206,7 +206,7 @@ def test_the_largest_chunk_of_cp_async(body: Make, copy: str, width: int | None)
     )
     (op,) = made.body
     assert isinstance(op, TileOp)
-    assert cp_async_width(op, targets.load("sm_80")) == width
+    assert find_cp_async_width(op, targets.load_target("sm_80")) == width
 
 
 # ---- how threads share an accumulator --------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def gemm(m: int, n: int, k: int, policy: Policy = "square", *, a_t: bool = False
         Buffer(name, shape, FLOAT32 if name == "C" else FLOAT16, "fragment" if name == "C" else "shared")
         for name, shape in shapes.items()
     ]
-    a, b, c = (Region(b, (integer(0), integer(0)), b.shape) for b in buffers)
+    a, b, c = (Region(b, (int32_const(0), int32_const(0)), b.shape) for b in buffers)
     return Gemm(a, b, c, clear_accum=False, policy=policy, transpose_A=a_t, transpose_B=b_t)
 
 
@@ -241,7 +241,7 @@ def gemm(m: int, n: int, k: int, policy: Policy = "square", *, a_t: bool = False
     ],
 )
 def test_warpgroups(m: int, n: int, k: int, threads: int, policy: str, groups: tuple[int, int] | None) -> None:
-    assert wgmma_groups(gemm(m, n, k, policy), threads) == groups
+    assert partition_warpgroups(gemm(m, n, k, policy), threads) == groups
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_warpgroups(m: int, n: int, k: int, threads: int, policy: str, groups: t
     ],
 )
 def test_warps(m: int, n: int, k: int, threads: int, policy: str, warps: tuple[int, int] | None) -> None:
-    assert mma_warps(gemm(m, n, k, policy), threads) == warps
+    assert partition_warps(gemm(m, n, k, policy), threads) == warps
 
 
 @pytest.mark.parametrize("policy", ["square", "full_row", "full_col"])
@@ -272,11 +272,11 @@ def test_shares_are_whole_instructions(policy: str) -> None:
     for m, n, groups in itertools.product(sizes, sizes, (1, 2, 3, 4)):
         for a_t, b_t in itertools.product((False, True), repeat=2):
             op = gemm(m, n, 64, policy, a_t=a_t, b_t=b_t)
-            if shared := wgmma_groups(op, 128 * groups):
+            if shared := partition_warpgroups(op, 128 * groups):
                 assert shared[0] * shared[1] == groups
                 assert m % (64 * shared[0]) == 0
                 assert n % (8 * shared[1]) == 0 and n // shared[1] <= 256
-            if split := mma_warps(op, 32 * groups):
+            if split := partition_warps(op, 32 * groups):
                 assert split[0] * split[1] == groups
                 assert m % (16 * split[0]) == 0 and n % (8 * split[1]) == 0
 

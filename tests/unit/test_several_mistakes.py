@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilec.driver import build as driver
-from tilec.support.diagnostics import CompileError, Diagnostic, Label, Mistakes, fail
+from tilec.support.diagnostics import CompileError, Diagnostic, ErrorCollector, Label, raise_error
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile, Span
 
@@ -275,12 +275,12 @@ for o in T.Pipelined(4, order=[0, 1, 2], stage=[0, 1, 0]):
 
 
 def test_no_more_than_twenty() -> None:
-    collected = Mistakes()
+    collected = ErrorCollector()
     for line in range(30, 0, -1):
         with collected.caught():
-            fail("unknown-name", "nothing", Span(line, 1, line, 2), "here")
+            raise_error("unknown-name", "nothing", Span(line, 1, line, 2), "here")
         with collected.caught():
-            fail("unknown-name", "again", Span(line, 1, line, 2), "here")
+            raise_error("unknown-name", "again", Span(line, 1, line, 2), "here")
     with pytest.raises(CompileError) as raised:
         collected.end()
     found = raised.value.diagnostics
@@ -290,7 +290,7 @@ def test_no_more_than_twenty() -> None:
 
 
 def test_without_mistakes_nothing_happens() -> None:
-    collected = Mistakes()
+    collected = ErrorCollector()
     with collected.caught():
         pass
     collected.end()

@@ -8,10 +8,10 @@ from itertools import product
 import pytest
 
 from tilec.ir import warp
-from tilec.ir.tile import Binary, Buffer, Expr, Load, Unary, Var, integer
+from tilec.ir.tile import Binary, Buffer, Expr, Load, Unary, Var, int32_const
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.analysis.fold_constants import compute_expr
-from tilec.passes.lower.split_loops import split
+from tilec.passes.lower.split_loops import split_loops
 
 K, N, M = Var("k"), Var("n"), Var("m")
 LOCAL = Buffer("x", (1,), INT32, "local")
@@ -22,7 +22,7 @@ def less(a: Expr, b: Expr) -> Binary:
 
 
 def times(var: Var, factor: int, more: int) -> Expr:
-    return Binary("add", Binary("mul", var, integer(factor), INT32), integer(more), INT32)
+    return Binary("add", Binary("mul", var, int32_const(factor), INT32), int32_const(more), INT32)
 
 
 def steady(*conditions: Expr, start: int = 0, stop: Expr | None = None) -> warp.Loop:
@@ -31,15 +31,15 @@ def steady(*conditions: Expr, start: int = 0, stop: Expr | None = None) -> warp.
         warp.Branch(condition, (warp.BarSync(2 * n, 128),), (warp.BarSync(2 * n + 1, 128),))
         for n, condition in enumerate(conditions)
     )
-    return warp.Loop(K, integer(start), integer(9) if stop is None else stop, 1, tuple(branches), "steady")
+    return warp.Loop(K, int32_const(start), int32_const(9) if stop is None else stop, 1, tuple(branches), "steady")
 
 
 def pieces(loop: warp.Loop) -> tuple[warp.Operation, ...]:
     role = warp.Role("all", 0, 4, (loop,))
     other = warp.Role("producer", 4, 4, ())
     program = warp.Program("p", (N, M), (), (1, 1, 1), (), (role, other), (), (), ())
-    assert split(replace(program, roles=(role,))) == replace(program, roles=(role,))
-    return split(program).roles[0].body
+    assert split_loops(replace(program, roles=(role,))) == replace(program, roles=(role,))
+    return split_loops(program).roles[0].body
 
 
 def run(body: tuple[warp.Operation, ...], values: dict[Var, int]) -> list[tuple[int, int]]:
@@ -74,7 +74,7 @@ def run(body: tuple[warp.Operation, ...], values: dict[Var, int]) -> list[tuple[
 
 
 def branches(body: tuple[warp.Operation, ...]) -> int:
-    return sum(isinstance(op, warp.Branch) for op in warp.walk(body))
+    return sum(isinstance(op, warp.Branch) for op in warp.walk_operations(body))
 
 
 def test_each_iteration_does_what_it_did() -> None:
@@ -91,9 +91,9 @@ def test_each_iteration_does_what_it_did() -> None:
 
 
 def test_thresholds_that_are_numbers() -> None:
-    *lets, made = pieces(steady(less(times(K, 1, 0), integer(5))))
+    *lets, made = pieces(steady(less(times(K, 1, 0), int32_const(5))))
     assert isinstance(made, warp.Loop) and not lets
-    assert [(phase.until, phase.body) for phase in made.phases] == [(integer(5), (warp.BarSync(0, 128),))]
+    assert [(phase.until, phase.body) for phase in made.phases] == [(int32_const(5), (warp.BarSync(0, 128),))]
     assert made.body == (warp.BarSync(1, 128),)
 
 
@@ -101,8 +101,8 @@ def test_thresholds_that_are_numbers() -> None:
 def test_thresholds_in_their_order(factor: int) -> None:
     """A window: nothing is left to be tested in any of the pieces, whichever side is asked for first."""
     at = times(K, factor, 0)
-    behind = less(at, Binary("sub", N, integer(200), INT32))
-    before = less(Binary("add", N, integer(30), INT32), at)
+    behind = less(at, Binary("sub", N, int32_const(200), INT32))
+    before = less(Binary("add", N, int32_const(30), INT32), at)
     for condition in (Binary("or", behind, before, BOOL), Binary("or", before, behind, BOOL)):
         *_, made = pieces(steady(condition))
         assert isinstance(made, warp.Loop) and branches((made,)) == 0
@@ -110,21 +110,21 @@ def test_thresholds_in_their_order(factor: int) -> None:
 
 
 def test_what_stays_whole() -> None:
-    moving = less(K, Load(LOCAL, (integer(0),)))
+    moving = less(K, Load(LOCAL, (int32_const(0),)))
     squared = less(Binary("mul", K, K, INT32), N)
-    outside = less(K, integer(20))  # the loop ends before
+    outside = less(K, int32_const(20))  # the loop ends before
     for condition in (moving, squared, less(N, M), outside, Binary("eq", K, N, BOOL)):
         loop = steady(condition)
         assert pieces(loop) == (loop,)
 
 
 def test_no_more_than_two_thresholds() -> None:
-    three = [less(K, Binary("add", N, integer(n), INT32)) for n in (1, 2, 3)]
+    three = [less(K, Binary("add", N, int32_const(n), INT32)) for n in (1, 2, 3)]
     *_, made = pieces(steady(*three))
     assert isinstance(made, warp.Loop) and len(made.phases) == 2
     assert branches((made,)) == 3  # of the last condition, in each piece
 
 
 def test_other_loops_stay_whole() -> None:
-    loop = warp.Loop(K, integer(0), integer(9), 1, steady(less(K, N)).body)
+    loop = warp.Loop(K, int32_const(0), int32_const(9), 1, steady(less(K, N)).body)
     assert pieces(loop) == (loop,)

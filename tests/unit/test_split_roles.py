@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilec.driver.build import Observer, check_all
-from tilec.ir.groups import WARPGROUP_THREADS, groups_of
+from tilec.ir.groups import WARPGROUP_THREADS, guarded_warpgroups
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
@@ -31,7 +31,7 @@ def kernels(file: str) -> list[Kernel]:
 def test_blocks_partition_the_warpgroups(file: str) -> None:
     for kernel in kernels(file):
         apart = split(kernel)
-        blocks = [groups for stmt in apart.body if (groups := groups_of(stmt)) is not None]
+        blocks = [groups for stmt in apart.body if (groups := guarded_warpgroups(stmt)) is not None]
         if not blocks:  # one role alone
             assert apart is kernel and [role.name for role in split_roles_of(apart)] == ["all"]
             continue

@@ -44,7 +44,7 @@ NEST = "for i, j in T.Parallel(64, 64):\n    "
 
 
 def loading(target: str, size: int, scope: str = "global") -> int:
-    return targets.load(target).price(f"ld.{scope}", bytes=size, threads=128).latency
+    return targets.load_target(target).price(f"ld.{scope}", bytes=size, threads=128).latency
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -112,7 +112,7 @@ def test_a_bind_that_loads_is_waited_for_where_it_is_replayed(body: Make, target
 
 
 def test_the_units_behind_a_load_are_held_behind_it(body: Make) -> None:
-    machine = targets.load("sm_80")
+    machine = targets.load_target("sm_80")
     op = first_op(body, f"{NEST}h[i, j] = H[k, i, j] * T.float16(2)", "sm_80", ADD_H)
     offsets = {machine.slots[use.slot].name: use.offset for use in op.uses if use.slot < len(machine.slots)}
     assert offsets["tp_gnic_rd"] == 0 and offsets["tp_smem_wr"] >= loading("sm_80", 64 * 64 * 2)

@@ -12,7 +12,7 @@ import pytest
 
 from tilec.driver.build import Observer, check
 from tilec.driver.explanations import EXPLANATIONS
-from tilec.frontend.sema.vocabulary import supported_names
+from tilec.frontend.sema.vocabulary import list_supported_names
 from tilec.ops.names import REFUSED
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
@@ -27,7 +27,7 @@ def rows() -> list[list[str]]:
 
 
 def status(name: str) -> str:
-    if f"T.{name}" in supported_names():
+    if f"T.{name}" in list_supported_names():
         return "works"
     return "refused" if name in REFUSED else "missing"
 
@@ -44,7 +44,7 @@ def test_the_table_is_true(request: pytest.FixtureRequest) -> None:
 
 
 def test_no_name_is_both_supported_and_refused() -> None:
-    assert [name for name in supported_names() if name.removeprefix("T.") in REFUSED] == []
+    assert [name for name in list_supported_names() if name.removeprefix("T.") in REFUSED] == []
 
 
 @pytest.mark.parametrize("name", REFUSED)

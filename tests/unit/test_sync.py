@@ -110,7 +110,7 @@ def test_the_mutants_are_many() -> None:
 def steady(program: warp.Program, role: str) -> tuple[warp.Operation, ...]:
     """The steady state of a role's pipeline."""
     (body,) = (r.body for r in program.roles if r.name == role)
-    (loop,) = (op for op in warp.walk(body) if isinstance(op, warp.Loop) and op.part == "steady")
+    (loop,) = (op for op in warp.walk_operations(body) if isinstance(op, warp.Loop) and op.part == "steady")
     return loop.body
 
 
@@ -135,7 +135,7 @@ def test_one_barrier_serves_an_iteration(target: str, strategy: Strategy, stages
         target=target, pipeline_strategy=strategy, defines=(("num_stages", stages),), tma_loads=False
     )
     (role,) = build(gemm, asked, Observer()).program.roles
-    (loop,) = (op for op in warp.walk(role.body) if isinstance(op, warp.Loop))
+    (loop,) = (op for op in warp.walk_operations(role.body) if isinstance(op, warp.Loop))
     assert names(loop.body).count("BarSync") == (2 if stages == 1 else 1)
 
 
@@ -144,7 +144,9 @@ def test_waits_leave_in_flight_what_the_schedule_does() -> None:
     pending = []
     for stages in (1, 2, 3, 4):
         made = built(SAMPLES / "gemm.tl", "sm_80", "auto", 2, (("num_stages", stages),)).program
-        pending.append(next(op.pending for op in warp.walk(made.roles[0].body) if isinstance(op, warp.CpAsyncWait)))
+        pending.append(
+            next(op.pending for op in warp.walk_operations(made.roles[0].body) if isinstance(op, warp.CpAsyncWait))
+        )
     assert pending == sorted(pending) and pending[0] == 0 and pending[-1] > 0
 
 
@@ -169,7 +171,7 @@ def kernel(A: T.Tensor((256, 64), "float16"), B: T.Tensor((64, 32), "float16"), 
 def test_a_product_in_one_branch_only(target: str, strategy: Strategy) -> None:
     """Where paths meet, what only one of them started is still waited for."""
     made = build_source(SourceFile("kernel.tl", BRANCH), target, strategy)
-    waits = [op for op in warp.walk(made.program.roles[0].body) if isinstance(op, warp.WgmmaWait)]
+    waits = [op for op in warp.walk_operations(made.program.roles[0].body) if isinstance(op, warp.WgmmaWait)]
     assert bool(waits) == (target == "sm_90a")
     assert outcome(made, made.program, target) == ""
 
@@ -194,7 +196,7 @@ def kernel(A: T.Tensor((128, 64), "float16"), B: T.Tensor((64, 64), "float16"), 
 def test_a_copy_in_one_branch_only() -> None:
     """The other path has begun fewer groups: a wait that leaves one in flight would leave its last."""
     made = build_source(SourceFile("kernel.tl", COPIES), "sm_80", "none")
-    found = [type(op) for op in warp.walk(made.program.roles[0].body)]
+    found = [type(op) for op in warp.walk_operations(made.program.roles[0].body)]
     assert found.count(warp.CpAsync) == 2 and warp.CpAsyncWait in found
     assert outcome(made, made.program, "sm_80") == ""
 
@@ -205,7 +207,7 @@ def test_barriers_of_roles_do_not_meet() -> None:
     for path, target, strategy, defines in CASES:
         made = built(path, target, strategy, 3, defines).program
         for number, role in enumerate(made.roles):
-            found = {(op.id, op.threads) for op in warp.walk(role.body) if isinstance(op, warp.BarSync)}
+            found = {(op.id, op.threads) for op in warp.walk_operations(role.body) if isinstance(op, warp.BarSync)}
             assert found <= {(1 + number if len(made.roles) > 1 else 0, role.threads)}
 
 
@@ -214,10 +216,10 @@ def test_no_wgmma_in_flight_where_a_guard_ends() -> None:
     guard that follows it, everything is waited for."""
     defines = (("causal", True), ("block_M", 64), ("block_N", 64), ("threads", 128))
     made = built(SAMPLES / "flash_attention.tl", "sm_90a", "auto", 3, defines)
-    pipeline = next(op for op in warp.walk(made.program.roles[0].body) if isinstance(op, warp.Pipeline))
+    pipeline = next(op for op in warp.walk_operations(made.program.roles[0].body) if isinstance(op, warp.Pipeline))
     at = next(i for i, op in enumerate(pipeline.body) if isinstance(op, warp.Loop))
     guards = [op for op in pipeline.body[at + 2 :] if isinstance(op, warp.Branch)]
-    ends = [pipeline.body[at + 1], *(op.then[-1] for op in guards if any(map(is_wgmma, warp.walk(op.then))))]
+    ends = [pipeline.body[at + 1], *(op.then[-1] for op in guards if any(map(is_wgmma, warp.walk_operations(op.then))))]
     assert len(ends) > 1
     assert all(isinstance(op, warp.WgmmaWait) and op.pending == 0 for op in ends)
 

@@ -66,7 +66,7 @@ def runs(result: Build, n: int = 11) -> None:
 def waits(result: Build, kind: type[warp.Operation]) -> list[warp.Operation]:
     """Those in every iteration of the outermost loops."""
     program = result.program
-    loops = (op for role in program.roles for op in warp.walk(role.body) if isinstance(op, warp.Loop))
+    loops = (op for role in program.roles for op in warp.walk_operations(role.body) if isinstance(op, warp.Loop))
     return [op for loop in loops for op in loop.body if isinstance(op, kind)]
 
 

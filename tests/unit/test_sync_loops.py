@@ -114,8 +114,13 @@ def made(body: str, target: str) -> Build:
 
 
 def waits_in_loops(program: warp.Program) -> int:
-    inner = (op for role in program.roles for op in warp.walk(role.body) if isinstance(op, warp.Loop | warp.Forever))
-    return sum(isinstance(op, WAITS) for loop in inner for op in warp.walk(loop.body))
+    inner = (
+        op
+        for role in program.roles
+        for op in warp.walk_operations(role.body)
+        if isinstance(op, warp.Loop | warp.Forever)
+    )
+    return sum(isinstance(op, WAITS) for loop in inner for op in warp.walk_operations(loop.body))
 
 
 def runs(result: Build) -> None:

@@ -16,14 +16,22 @@ from tilec.driver.build import build
 from tilec.driver.observer import Observer
 from tilec.ir.tile import Buffer, Scope
 from tilec.ir.types import FLOAT32
-from tilec.ops.lowering import loaded, stored
+from tilec.ops.lowering import list_load_demands, list_store_demands
 from tilec.support import resources
 from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.options import CALIBRATIONS, CompileOptions
 from tilec.support.source import SourceFile
 from tilec.target import table as target
 from tilec.target.kinds import InstructionKind
-from tilec.target.table import _BY_GENERATION, FormulaError, Target, evaluate, load, parse, whole_cycles
+from tilec.target.table import (
+    _GENERATION_TARGETS,
+    FormulaError,
+    Target,
+    evaluate_formula,
+    load_target,
+    parse_target,
+    round_up_cycles,
+)
 
 COMMON = (
     *("cp.async", "ld.global", "st.global", "ld.shared", "st.shared", "mma.sync", "ldmatrix"),
@@ -39,7 +47,7 @@ ONLY_WITH = {
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
 @pytest.mark.parametrize("name", resources.target_names())
 def test_every_target_that_ships(name: str, calibration: str) -> None:
-    machine = load(name, calibration)
+    machine = load_target(name, calibration)
     assert machine.name == name
     assert machine.limit("smem_bytes_per_cta") == machine.pool("smem").capacity
     assert all(machine.prices(kind) for kind in COMMON)
@@ -56,7 +64,7 @@ def test_every_target_that_ships(name: str, calibration: str) -> None:
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
 @pytest.mark.parametrize("name", resources.target_names())
 def test_every_number_has_a_public_source(name: str, calibration: str) -> None:
-    machine = load(name, calibration)
+    machine = load_target(name, calibration)
     numbers = (*machine.limits, *machine.families, *machine.ceilings, *machine.kinds)
     for source in (number.source for number in numbers):
         assert len(source.where) > 10
@@ -64,7 +72,7 @@ def test_every_number_has_a_public_source(name: str, calibration: str) -> None:
 
 
 def test_hopper_numbers() -> None:
-    hopper = load("sm_90a")
+    hopper = load_target("sm_90a")
     assert hopper.has("wgmma") and hopper.has("tma") and not hopper.has("tcgen05")
     assert (hopper.limit("smem_bytes_per_cta"), hopper.limit("registers_per_sm")) == (232448, 65536)
     # Published cycles of wgmma m64nNk16, operands in shared memory and A in registers.
@@ -84,21 +92,21 @@ def test_hopper_numbers() -> None:
 
 
 def test_ampere_numbers() -> None:
-    ampere = load("sm_80")
+    ampere = load_target("sm_80")
     assert ampere.has("cp.async") and not ampere.has("tma")
     assert ampere.limit("smem_bytes_per_cta") == 166912
     # 128 × 128 × 32 on four tensor cores of 256 FMA a cycle.
     assert ampere.price("mma.sync", count=256, warps=8).uses[0] == ("tc_and_mma", 512, 0)
     assert ampere.price("mma.sync", count=256, warps=2).uses[0] == ("tc_and_mma", 1024, 0)
     assert ampere.price("elementwise", ops=1, elements=4096, threads=128).uses[0][1] == 64
-    assert load("sm_90a").price("elementwise", ops=1, elements=4096, threads=128).uses[0][1] == 32
+    assert load_target("sm_90a").price("elementwise", ops=1, elements=4096, threads=128).uses[0][1] == 32
     with pytest.raises(InternalError, match=re.escape("target sm_80 does not price 'wgmma.ss'")):
         ampere.price("wgmma.ss", n=64, count=1, k_bytes=32)
 
 
 def test_blackwell_numbers() -> None:
     """Published cycles of tcgen05.mma, 32 bytes of k: steady per instruction, and alone with its commit and wait."""
-    blackwell = load("sm_100a")
+    blackwell = load_target("sm_100a")
     assert blackwell.has("tcgen05") and not blackwell.has("wgmma")
     assert (blackwell.pool("tmem").capacity, blackwell.pool("tmem_banks").capacity) == (512, 4)
     for form, m, published in (
@@ -117,7 +125,7 @@ def test_blackwell_numbers() -> None:
 @pytest.mark.parametrize("name", resources.target_names())
 def test_the_book_prices_a_statement_by_rows(name: str) -> None:
     """Whatever the size; and with the families of the book."""
-    machine = load(name, "book")
+    machine = load_target(name, "book")
     assert {family.name: family.value for family in machine.families if family.name != "tma"} == {
         "dual_alu": 2, "alu": 4, "transport": 7, "tensor": 8,
     }  # fmt: skip
@@ -133,7 +141,7 @@ def held(machine: Target, kind: str, **parameters: int) -> dict[str, int]:
 
 def test_the_numbers_of_the_roofline_examples() -> None:
     """Hopper: 8 cycles of memory by 8 of compute. Blackwell: 8 + 7 by 8."""
-    hopper, blackwell = load("sm_90a", "book"), load("sm_100a", "book")
+    hopper, blackwell = load_target("sm_90a", "book"), load_target("sm_100a", "book")
     for machine in (hopper, blackwell):
         assert held(machine, "tma.load", bytes=16384) == {"tma": 8, "tp_smem_wr": 8}
     assert held(hopper, "wgmma.ss", n=128, count=4, k_bytes=32) == {"tc_and_mma": 8, "tp_mma": 8}
@@ -143,10 +151,12 @@ def test_the_numbers_of_the_roofline_examples() -> None:
 
 
 def test_ceilings_belong_to_the_book() -> None:
-    ceilings = {name: {c.name: c.value for c in load(name, "book").ceilings} for name in resources.target_names()}
+    ceilings = {
+        name: {c.name: c.value for c in load_target(name, "book").ceilings} for name in resources.target_names()
+    }
     assert ceilings["sm_80"] == {"far_memory": 5000}
     assert ceilings["sm_90a"] == ceilings["sm_100a"] == {"far_memory": 5000, "cross_cluster": 7000}
-    assert all(load(name).ceilings == () for name in resources.target_names())
+    assert all(load_target(name).ceilings == () for name in resources.target_names())
 
 
 def test_pools() -> None:
@@ -154,15 +164,15 @@ def test_pools() -> None:
     smem = {"sm_80": 166912, "sm_86": 101376, "sm_87": 166912, "sm_89": 101376, "sm_90a": 232448, "sm_100a": 232448}
     smem |= {"sm_103a": 232448, "sm_110a": 232448, "sm_120a": 101376}
     for name, size in smem.items():
-        pools = {pool.name: pool.capacity for pool in load(name).pools}
+        pools = {pool.name: pool.capacity for pool in load_target(name).pools}
         assert pools["smem"] == size and pools["mbarriers"] == size // 8
         assert (pools["named_barriers"], pools["named_barriers_carried"]) == (16, 3)
         assert (pools["registers"], pools["registers_per_thread"]) == (65536, 255)
-        assert ("tmem" in pools) == load(name).has("tcgen05")
+        assert ("tmem" in pools) == load_target(name).has("tcgen05")
 
 
 def test_wrong_questions_are_bugs_of_ours() -> None:
-    machine = load("sm_80")
+    machine = load_target("sm_80")
     with pytest.raises(InternalError, match=re.escape("'mufu' on sm_80 is priced by (elements), not by (bytes)")):
         machine.price("mufu", bytes=4)
     for ask in (machine.limit, machine.slot, machine.pool):
@@ -172,12 +182,12 @@ def test_wrong_questions_are_bugs_of_ours() -> None:
 
 def test_every_kind_that_may_be_asked_for_is_priced_where_it_exists() -> None:
     """`load` refuses a file that lacks one of `_ASKED`: those are all there are, by the features that they need."""
-    asked = [kind for features in target._ASKED.values() for kind in features.kinds]
+    asked = [kind for features in target._REQUIRED_NAMES.values() for kind in features.kinds]
     assert sorted(asked) == sorted(get_args(InstructionKind))
     for name in resources.target_names():
-        machine = load(name)
+        machine = load_target(name)
         priced = {kind.name for kind in machine.kinds}
-        there = (wanted for feature, wanted in target._ASKED.items() if not feature or machine.has(feature))
+        there = (wanted for feature, wanted in target._REQUIRED_NAMES.items() if not feature or machine.has(feature))
         assert all(priced.issuperset(wanted.kinds) for wanted in there)
 
 
@@ -185,12 +195,12 @@ def test_a_machine_without_what_all_code_uses_is_refused(tmp_path: Path) -> None
     path = tmp_path / "old.toml"
     path.write_text(resources.target_text("sm_80").replace('"ldmatrix", ', ""), encoding="utf-8")
     with pytest.raises(CompileError, match="features: 'ldmatrix' is missing, which every machine"):
-        load(str(path))
+        load_target(str(path))
 
 
 def test_what_asks_for_a_price_names_its_parameters() -> None:
     """Every `demand(kind, ...)` and `price(kind, ...)` in the compiler that names its kind. Types hold the kinds."""
-    wanted = {kind: set(names) for asked in target._ASKED.values() for kind, names in asked.kinds.items()}
+    wanted = {kind: set(names) for asked in target._REQUIRED_NAMES.values() for kind, names in asked.kinds.items()}
     found = set()
     for path in Path(tilec.__file__).parent.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
@@ -211,14 +221,18 @@ def test_what_asks_for_a_price_names_its_parameters() -> None:
 def test_an_access_to_any_buffer_has_a_price(name: str, scope: Scope) -> None:
     """Registers are nobody's memory, of a barrier it is the address alone, tensor memory has its own instructions."""
     buffer = Buffer("a", (64,), FLOAT32, scope)
-    for asked in (*loaded(buffer, 256, 128), *stored(buffer, 256, 128)):
-        assert load(name).price(asked.kind, **dict(asked.parameters)).issue > 0
-    assert bool(loaded(buffer, 256, 128)) == bool(stored(buffer, 256, 128)) == (scope in ("global", "shared"))
+    for asked in (*list_load_demands(buffer, 256, 128), *list_store_demands(buffer, 256, 128)):
+        assert load_target(name).price(asked.kind, **dict(asked.parameters)).issue > 0
+    assert (
+        bool(list_load_demands(buffer, 256, 128))
+        == bool(list_store_demands(buffer, 256, 128))
+        == (scope in ("global", "shared"))
+    )
 
 
 def test_an_unknown_target_suggests_the_nearest() -> None:
     with pytest.raises(CompileError) as caught:
-        load("sm_9a")
+        load_target("sm_9a")
     (diagnostic,) = caught.value.diagnostics
     assert (diagnostic.code, diagnostic.title) == ("unknown-target", "unknown target 'sm_9a'")
     assert diagnostic.help == "did you mean 'sm_90a'?"
@@ -250,7 +264,7 @@ def test_an_unknown_target_suggests_the_nearest() -> None:
 )
 def test_a_gpu_by_its_number_or_name_is_told_what_it_runs(name: str, answer: str | None) -> None:
     with pytest.raises(CompileError) as caught:
-        load(name)
+        load_target(name)
     assert caught.value.diagnostics[0].help == answer
 
 
@@ -259,10 +273,10 @@ def test_a_gpu_by_its_number_or_name_is_told_what_it_runs(name: str, answer: str
 
 @pytest.mark.parametrize("name", resources.target_names())
 def test_a_gpu_has_the_limits_of_its_target_but_for_its_own(name: str) -> None:
-    target = load(name)
+    target = load_target(name)
     for gpu in target.gpus:
         own = {limit.name: limit for limit in gpu.limits}
-        product = load(name, gpu=gpu.name)
+        product = load_target(name, gpu=gpu.name)
         assert (product.gpu, product.pools) == (gpu.name, target.pools)
         assert gpu.families or product.kinds == target.kinds
         assert product.limits == tuple(own.get(limit.name, limit) for limit in target.limits)
@@ -282,17 +296,17 @@ def test_a_gpu_has_the_limits_of_its_target_but_for_its_own(name: str) -> None:
 )
 def test_a_gpu_of_another_number_is_never_suggested(target: str, gpu: str, answer: str | None) -> None:
     with pytest.raises(CompileError) as caught:
-        load(target, gpu=gpu)
+        load_target(target, gpu=gpu)
     assert caught.value.diagnostics[0].help == answer
 
 
 def test_names_of_generations_stand_for_targets() -> None:
-    assert {target for targets in _BY_GENERATION.values() for target in targets} <= set(resources.target_names())
+    assert {target for targets in _GENERATION_TARGETS.values() for target in targets} <= set(resources.target_names())
 
 
 def test_an_unknown_gpu_suggests_the_nearest() -> None:
     with pytest.raises(CompileError) as caught:
-        load("sm_90a", gpu="H100-SMX")
+        load_target("sm_90a", gpu="H100-SMX")
     (diagnostic,) = caught.value.diagnostics
     assert (diagnostic.code, diagnostic.title) == ("unknown-gpu", "target sm_90a has no GPU 'H100-SMX'")
     assert diagnostic.help == "did you mean 'H100-SXM'?"
@@ -306,7 +320,7 @@ def test_a_gpu_differs_in_limits_that_are_not_the_size_of_a_pool(limit: str, mes
     source = 'source = { kind = "guess", where = "x" }'
     row = f'[gpus.X]\nwhat = "x"\n[gpus.X.limits]\n{limit} = {{ value = 1, {source} }}\n'
     with pytest.raises(CompileError) as caught:
-        parse(resources.target_text("sm_90a") + row, "x.toml")
+        parse_target(resources.target_text("sm_90a") + row, "x.toml")
     assert message in caught.value.diagnostics[0].title
 
 
@@ -314,11 +328,11 @@ def test_a_gpu_differs_in_cycles_of_a_family() -> None:
     """GeForce boards add into fp32 at half the rate of professional ones: 256 and 512 FMA a clock, of 2048 each."""
     for name, faster in (("sm_86", "A10"), ("sm_89", "L4")):
         for gpu, cycles in ((None, 32), (faster, 16)):
-            assert held(load(name, gpu=gpu), "mma.sync", count=1, warps=1)["tc_and_mma"] == cycles
-        assert load(name, "book", faster).kinds == load(name, "book").kinds
+            assert held(load_target(name, gpu=gpu), "mma.sync", count=1, warps=1)["tc_and_mma"] == cycles
+        assert load_target(name, "book", faster).kinds == load_target(name, "book").kinds
     row = '[gpus.X]\nwhat = "x"\n[gpus.X.families]\nmmma = { value = 1, source = { kind = "guess", where = "x" } }\n'
     with pytest.raises(CompileError) as caught:
-        parse(resources.target_text("sm_86") + row, "x.toml")
+        parse_target(resources.target_text("sm_86") + row, "x.toml")
     assert caught.value.diagnostics[0].title == (
         "x.toml: gpus.X.families: the silicon calibration has no family 'mmma'"
     )
@@ -335,7 +349,7 @@ def test_a_gpu_differs_in_cycles_of_a_family() -> None:
     ],
 )
 def test_formulas(formula: str, cycles: int) -> None:
-    assert whole_cycles(evaluate(formula, {"n": 8})) == cycles
+    assert round_up_cycles(evaluate_formula(formula, {"n": 8})) == cycles
 
 
 @pytest.mark.parametrize(
@@ -352,7 +366,7 @@ def test_formulas(formula: str, cycles: int) -> None:
 )
 def test_what_is_no_formula(formula: str, says: str) -> None:
     with pytest.raises(FormulaError, match=re.escape(says)):
-        evaluate(formula, {"n": 8})
+        evaluate_formula(formula, {"n": 8})
 
 
 # --- files ---
@@ -392,7 +406,7 @@ source = { kind = "guess", where = "nowhere in particular" }
 
 
 def test_a_small_file() -> None:
-    machine: Target = parse(SMALL, "toy.toml")
+    machine: Target = parse_target(SMALL, "toy.toml")
     timing = machine.price("work", n=9)
     assert (timing.uses, timing.issue, timing.latency) == ((("unit", 5, 3),), 1, 19)
 
@@ -472,7 +486,7 @@ def test_a_small_file() -> None:
 def test_faults_in_a_file_are_named(old: str, new: str, says: str) -> None:
     assert old in SMALL
     with pytest.raises(CompileError) as caught:
-        parse(SMALL.replace(old, new), "toy.toml")
+        parse_target(SMALL.replace(old, new), "toy.toml")
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.code == "bad-target-file"
     assert diagnostic.title.startswith(says)
@@ -510,23 +524,23 @@ def test_what_a_file_lacks_is_said_before_it_is_missed(name: str, monkeypatch: p
     refused = 0
     for made in changed:
         monkeypatch.setattr(resources, "target_text", lambda _, made=made: made)
-        load.cache_clear()
+        load_target.cache_clear()
         try:
             build(SourceFile("k.tl", KERNEL), CompileOptions(target=name, scheduler="heuristic"), Observer())
         except CompileError as error:
             assert error.diagnostics[0].code == "bad-target-file"
             refused += 1
-    load.cache_clear()
+    load_target.cache_clear()
     assert refused > len(changed) - 5
 
 
 def test_what_is_asked_of_machines_with_a_feature(monkeypatch: pytest.MonkeyPatch) -> None:
     text = resources.target_text("sm_90a").replace('[timing."tma.load"', '[timing."load"')
     monkeypatch.setattr(resources, "target_text", lambda _: text)
-    load.cache_clear()
+    load_target.cache_clear()
     with pytest.raises(CompileError, match=r"sm_90a.toml: timing: 'tma.load' is missing, which machines with tma have"):
-        load("sm_90a")
-    load.cache_clear()
+        load_target("sm_90a")
+    load_target.cache_clear()
 
 
 # --- resources ---
@@ -537,7 +551,7 @@ def test_resources_of_a_checkout() -> None:
         "sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90a",
     )  # fmt: skip
     assert resources.target_text("sm_80").startswith("# Ampere")
-    assert resources.grammar("tile.lark")
+    assert resources.grammar_text("tile.lark")
 
 
 def test_resources_of_an_installed_package(tmp_path: Path) -> None:

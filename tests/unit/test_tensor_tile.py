@@ -6,8 +6,8 @@ import pytest
 
 from tilec.ir import warp
 from tilec.ir.tile import Buffer
-from tilec.ir.types import BY_NAME
-from tilec.passes.layout.tensor_memory import columns
+from tilec.ir.types import TYPES_BY_NAME
+from tilec.passes.layout.tensor_memory import count_columns
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,6 @@ from tilec.passes.layout.tensor_memory import columns
 def test_dimensions_before_the_last_two_number_versions(
     shape: tuple[int, ...], dtype: str, is_factor: bool, taken: int, shared: int
 ) -> None:
-    tile = Buffer("t", shape, BY_NAME[dtype], "tmem")
-    assert columns(tile, is_factor) == taken
+    tile = Buffer("t", shape, TYPES_BY_NAME[dtype], "tmem")
+    assert count_columns(tile, is_factor) == taken
     assert warp.TensorTile(tile, taken).per_column == shared

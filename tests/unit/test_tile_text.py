@@ -21,7 +21,7 @@ from tilec.ir.tile import (
     TileOp,
     Unary,
     Var,
-    integer,
+    int32_const,
 )
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32
 from tilec.ir.verify import verify_tile
@@ -122,15 +122,17 @@ def test_the_verifier_finds_what_is_broken(body: Callable[..., Kernel]) -> None:
     assert "a block of 0 threads" in broken(built, threads=0)
     every = replace(nest, vars=(THREAD,), extents=(built.threads + 1,), body=())
     assert "a nest of every thread has" in broken(built, body=(every,))
-    assert "outside Parallel" in broken(built, body=(Store(x, (integer(0),), Const(0.0, FLOAT32)),))
+    assert "outside Parallel" in broken(built, body=(Store(x, (int32_const(0),), Const(0.0, FLOAT32)),))
     assert "inside Parallel" in broken(built, body=(replace(nest, body=(clear,)),))
-    assert "which holds float32" in broken(built, body=(replace(nest, body=(Store(x, (integer(0),), integer(0)),)),))
+    assert "which holds float32" in broken(
+        built, body=(replace(nest, body=(Store(x, (int32_const(0),), int32_const(0)),)),)
+    )
     assert "its value is float32" in broken(built, body=(Bind(Var("z"), Const(0.0, FLOAT32)),))
     assert "2 indices for x" in broken(built, body=(replace(nest, body=(Store(x, (X, X), Const(0.0, FLOAT32)),)),))
-    assert "the condition 1 is int32" in broken(built, body=(If(integer(1), ()),))
+    assert "the condition 1 is int32" in broken(built, body=(If(int32_const(1), ()),))
     wide = replace(clear.regions[0], extent=(9,))
     assert "extent 9 in a dimension of 8" in broken(built, body=(clear.with_regions((wide,)),))
-    mixed = Binary("add", integer(1), Const(1.0, FLOAT32), INT32)
+    mixed = Binary("add", int32_const(1), Const(1.0, FLOAT32), INT32)
     assert "int32 of int32 and float32" in broken(built, body=(Bind(Var("z"), mixed),))
-    halves = Binary("div", integer(1), integer(2), INT32)
+    halves = Binary("div", int32_const(1), int32_const(2), INT32)
     assert "divides integers" in broken(built, body=(Bind(Var("z"), halves),))

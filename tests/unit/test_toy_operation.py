@@ -16,15 +16,15 @@ from tilec.driver import emulate
 from tilec.driver.build import Build, build, check
 from tilec.driver.observer import Observer
 from tilec.ir import operations, warp
-from tilec.ir.expr import cast
+from tilec.ir.expr import cast_expr
 from tilec.ir.operation_interfaces import Axis
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Binary, Load, Parallel, Store, TileOp, Var
 from tilec.ops import registry
-from tilec.ops.form import OnChip, Scalar, same_dtype, same_shape
-from tilec.ops.lowering import Context, Demand, demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.form import OnChip, Scalar, verify_same_dtype, verify_same_shape
+from tilec.ops.lowering import Demand, LoweringContext, make_demand
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.signature import Call, Parameter, Signature, as_expr
 from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.options import CompileOptions
@@ -51,7 +51,7 @@ class ToyScale(TileOp):
 
 
 def _check(call: Call) -> ToyScale:
-    source, destination = call.region("src"), call.region("dst")
+    source, destination = call.read_region("src"), call.read_region("dst")
     return ToyScale(source, destination, as_expr(call["factor"], source.buffer.dtype), span=call.span)
 
 
@@ -67,24 +67,24 @@ def _make_known() -> None:
     spelling = Spelling(
         Signature("T.toy_scale", (Parameter("src"), Parameter("dst"), Parameter("factor"))), "Scale a tile.", _check
     )
-    register(Operation(ToyScale, (spelling,), _effects, _reference))
+    register_operation(Operation(ToyScale, (spelling,), _effects, _reference))
 
-    @facet(ToyScale, "demand")
-    def price(op: ToyScale, context: Context) -> tuple[Demand, ...]:
-        return (demand("elementwise", ops=1, elements=math.prod(op.source.extent), threads=context.threads),)
+    @attach_facet(ToyScale, "demand")
+    def price(op: ToyScale, context: LoweringContext) -> tuple[Demand, ...]:
+        return (make_demand("elementwise", ops=1, elements=math.prod(op.source.extent), threads=context.threads),)
 
-    @facet(ToyScale, "lower")
-    def lower(op: ToyScale, context: Context) -> tuple[warp.Operation, ...]:
+    @attach_facet(ToyScale, "lower")
+    def lower(op: ToyScale, context: LoweringContext) -> tuple[warp.Operation, ...]:
         source, destination = op.source.buffer, op.destination.buffer
         at = tuple(Var(f"%e{d}") for d in range(len(source.shape)))
-        value = Binary("mul", Load(source, at), cast(op.factor, source.dtype), source.dtype)
+        value = Binary("mul", Load(source, at), cast_expr(op.factor, source.dtype), source.dtype)
         nest = Parallel(at, source.shape, (Store(destination, at, value, op.span),), op.span)
         return (warp.Elementwise(nest, context.fragments[source.name], cursors=context.cursors, span=op.span),)
 
-    @facet(ToyScale, "agrees")
+    @attach_facet(ToyScale, "agrees")
     def fits(op: ToyScale) -> Iterator[str]:
-        yield from same_shape(op.source, op.destination)
-        yield from same_dtype(op.source, op.destination)
+        yield from verify_same_shape(op.source, op.destination)
+        yield from verify_same_dtype(op.source, op.destination)
 
 
 @pytest.fixture(autouse=True)

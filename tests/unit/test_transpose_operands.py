@@ -9,7 +9,7 @@ import pytest
 from tilec.ir import tile
 from tilec.ir.tile import Kernel
 from tilec.ops.gemm import Gemm
-from tilec.passes.layout.transpose_operands import transposed
+from tilec.passes.layout.transpose_operands import transpose_operands
 
 STAGED = """
 A_shared = T.alloc_shared((64, 64), "float8_e4m3fn")
@@ -21,7 +21,7 @@ IN_REGISTERS = STAGED.replace("A_shared = T.alloc_shared((64, 64)", "A_shared = 
 
 
 def gemm_of(kernel: Kernel) -> Gemm:
-    (found,) = (stmt for stmt in tile.walk(kernel.body) if isinstance(stmt, Gemm))
+    (found,) = (stmt for stmt in tile.walk_statements(kernel.body) if isinstance(stmt, Gemm))
     return found
 
 
@@ -36,7 +36,7 @@ def test_only_a_factor_in_registers_gives_its_order(body: Callable[..., Kernel],
         made.append(buffer)
         return buffer
 
-    steps, changed = transposed(gemm_of(body(text)), lambda op: op.transpose_B, make)
+    steps, changed = transpose_operands(gemm_of(body(text)), lambda op: op.transpose_B, make)
     assert [step.order for step in steps] == [order]
     assert (changed.order, changed.transpose_B, changed.transpose_A) == (order, True, False)
     assert len(made) == 1

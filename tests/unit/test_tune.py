@@ -19,9 +19,9 @@ from tilec.passes.cost.model import (
     pipeline_times,
     predict,
 )
-from tilec.tune.rank import Candidate, Rejection, rank
-from tilec.tune.search import by_model, next_batch
-from tilec.tune.space import SpaceError, space
+from tilec.tune.rank import Candidate, Rejection, rank_predictions
+from tilec.tune.search import choose_next_batch, propose_by_model
+from tilec.tune.space import SpaceError, build_space
 
 HOPPER = Machine(sms=132, l2_bytes_per_cycle=4472, dram_bytes_per_cycle=1720)
 LOOP = LoopCost(ii=512, length=2024, trip_count=64, busy=512)
@@ -161,7 +161,7 @@ def test_more_of_what_hides_never_costs_time() -> None:
 
 
 def test_space() -> None:
-    both = space([("M", [64, 128, 64]), ("wide", [True, 1])])
+    both = build_space([("M", [64, 128, 64]), ("wide", [True, 1])])
     assert both.size == 4
     assert list(both.points()) == [
         (("M", 64), ("wide", True)),
@@ -169,17 +169,17 @@ def test_space() -> None:
         (("M", 128), ("wide", True)),
         (("M", 128), ("wide", 1)),
     ]
-    assert list(space([]).points()) == [()]
+    assert list(build_space([]).points()) == [()]
     with pytest.raises(SpaceError, match="'M' is given twice"):
-        space([("M", [1]), ("M", [2])])
+        build_space([("M", [1]), ("M", [2])])
     with pytest.raises(SpaceError, match="'M' has no values to try"):
-        space([("M", [])])
+        build_space([("M", [])])
 
 
 def test_ranking_says_what_was_refused() -> None:
     found = {32: 968, 128: 936, 512: "a block of 512 does not fit", 64: 936, 256: 744}
-    blocks = space([("block", list(found))]).points()
-    ranking = rank((point, found[int(dict(point)["block"])]) for point in blocks)
+    blocks = build_space([("block", list(found))]).points()
+    ranking = rank_predictions((point, found[int(dict(point)["block"])]) for point in blocks)
     assert ranking.best == (
         Candidate((("block", 256),), 744),
         # As fast as 64, and earlier in the space.
@@ -192,15 +192,15 @@ def test_ranking_says_what_was_refused() -> None:
 
 def test_of_variants_that_differ_in_stages_only_one_stands_for_those_that_are_as_fast() -> None:
     cycles = {(64, 2): 900, (64, 3): 800, (64, 4): 800, (128, 2): 800, (128, 3): 700, (128, 4): 700}
-    points = list(space([("block", [64, 128]), ("n", [2, 3, 4])]).points())
-    ranking = rank(((point, cycles[int(point[0][1]), int(point[1][1])]) for point in points), stages=("n",))
+    points = list(build_space([("block", [64, 128]), ("n", [2, 3, 4])]).points())
+    ranking = rank_predictions(((point, cycles[int(point[0][1]), int(point[1][1])]) for point in points), stages=("n",))
     found = [(*(value for _, value in one.point), one.again) for one in ranking.best]
     assert found == [
         (128, 3, False), (128, 4, True), (64, 3, False), (64, 4, True), (128, 2, False), (64, 2, False),
     ]  # fmt: skip
-    order = [next_batch(ranking.best, {}, by_model(ranking))]
+    order = [choose_next_batch(ranking.best, {}, propose_by_model(ranking))]
     left = [one for one in ranking.best if one.point not in order[0]]
-    order.append(next_batch(left, {}, by_model(ranking)))
+    order.append(choose_next_batch(left, {}, propose_by_model(ranking)))
     assert [[tuple(value for _, value in point) for point in batch] for batch in order] == [
         [(128, 3), (64, 3), (128, 2), (64, 2)],
         [(128, 4), (64, 4)],
@@ -208,5 +208,5 @@ def test_of_variants_that_differ_in_stages_only_one_stands_for_those_that_are_as
 
 
 def test_ranking_of_nothing_that_fits() -> None:
-    ranking = rank([((("block", 512),), "too large")])
+    ranking = rank_predictions([((("block", 512),), "too large")])
     assert (ranking.best, len(ranking.rejected)) == ((), 1)

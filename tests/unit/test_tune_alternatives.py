@@ -12,7 +12,7 @@ from tilec.sched.decision import Alternative, Decision
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions
 from tilec.tune import knobs
-from tilec.tune.alternatives import variants
+from tilec.tune.alternatives import list_alternative_points
 from tilec.tune.space import Point, Value
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -21,7 +21,7 @@ LARGE: tuple[tuple[str, Value], ...] = (("M", 4096), ("N", 4096), ("K", 4096))
 
 def planned(target: str, *, ping_pong: bool = True, point: Point = ()) -> Plan:
     base = CompileOptions(target=target, defines=LARGE, ping_pong=ping_pong)
-    return plan(read_source(str(SAMPLES / "gemm.tl")), knobs.applied(point, base), Observer())
+    return plan(read_source(str(SAMPLES / "gemm.tl")), knobs.apply_point(point, base), Observer())
 
 
 def test_every_switch_of_a_choice_is_a_knob() -> None:
@@ -51,7 +51,7 @@ def test_every_switch_of_a_choice_is_a_knob() -> None:
     ],
 )
 def test_each_alternative_is_a_variant_that_can_be_planned(target: str, expected: set[Point]) -> None:
-    found = variants(planned(target).decisions, (), CompileOptions(target=target, defines=LARGE))
+    found = list_alternative_points(planned(target).decisions, (), CompileOptions(target=target, defines=LARGE))
     assert expected <= set(found)
     changed = {"--cluster": "cluster", "--rasterisation": "rasterisation", "--persistent": "persistent grid"}
     for point in found:
@@ -72,6 +72,8 @@ def test_what_is_asked_for_anyhow_is_no_variant() -> None:
     decisions = (Decision("it", "else", "the compiler", "", said), Decision("again", "else", "the compiler", "", said))
     written = (("block_M", 64),)
     base = CompileOptions(register_stages=2)
-    assert variants(decisions, written, base) == ((("--stmatrix", False), ("block_M", 64)),)
+    assert list_alternative_points(decisions, written, base) == ((("--stmatrix", False), ("block_M", 64)),)
     with pytest.raises(ValueError, match="--nonsense is an alternative of a choice, and no option of one"):
-        variants((Decision("it", "", "the compiler", "", (Alternative("x", None, None, "--nonsense"),)),), (), base)
+        list_alternative_points(
+            (Decision("it", "", "the compiler", "", (Alternative("x", None, None, "--nonsense"),)),), (), base
+        )

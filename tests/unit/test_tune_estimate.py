@@ -35,7 +35,7 @@ def test_more_stages_never_cost_time() -> None:
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_near_what_is_said_of_the_kernel_once_it_is_built(target: str) -> None:
-    built = trial.carried_out(trial.Variant("matmul.tl", TEXT, options(target)))
+    built = trial.try_variant(trial.Variant("matmul.tl", TEXT, options(target)))
     assert not built.refusal and built.intervals
     assert cycles(target) == pytest.approx(built.by_levels, rel=0.25)
 
@@ -76,8 +76,8 @@ def test_what_the_compiler_builds_is_predicted() -> None:
     variant = trial.Variant("wide.tl", WIDE, options("sm_80"))
     with pytest.raises(Refused, match="registers"):
         by_stages(*driver.assignment(variant.source(), variant.options))
-    assert isinstance(trial.predicted(variant), int)
-    assert not trial.carried_out(variant).refusal
+    assert isinstance(trial.predict_variant(variant), int)
+    assert not trial.try_variant(variant).refusal
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
@@ -89,15 +89,15 @@ def test_predictions_begin_as_builds_do(target: str) -> None:
         try:
             driver.plan(variant.source(), variant.options, driver.Observer())
         except CompileError as error:
-            assert trial.predicted(variant) == trial.said(error)
+            assert trial.predict_variant(variant) == trial.format_first_error(error)
         else:
-            assert isinstance(trial.predicted(variant), int), entry
+            assert isinstance(trial.predict_variant(variant), int), entry
 
 
 def test_a_variant_that_is_refused_says_why() -> None:
-    assert trial.predicted(trial.Variant("k.tl", "import\n", options("sm_80"))) != 0
-    refused = trial.carried_out(trial.Variant("matmul.tl", TEXT, options("sm_80", block_M=63)))
+    assert trial.predict_variant(trial.Variant("k.tl", "import\n", options("sm_80"))) != 0
+    refused = trial.try_variant(trial.Variant("matmul.tl", TEXT, options("sm_80", block_M=63)))
     assert refused.refusal.startswith("line ") and refused.refusal.endswith("]")
     several = TEXT + TEXT[TEXT.index("@T.prim_func") :].replace("def matmul", "def other")
-    found = trial.predicted(trial.Variant("several.tl", several, options("sm_80")))
+    found = trial.predict_variant(trial.Variant("several.tl", several, options("sm_80")))
     assert isinstance(found, str) and "entry" in found

@@ -14,9 +14,9 @@ import pytest
 
 from tilec.driver import build as driver
 from tilec.host import runtime
-from tilec.ir.manifest import extract
+from tilec.ir.manifest import extract_from_cubin
 from tilec.support.options import CompileOptions
-from tilec.target.table import load
+from tilec.target.table import load_target
 from tilec.tune import measure, trial
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -34,7 +34,7 @@ def cubin() -> bytes:
 
 class FakeKernel:
     def __init__(self, cubin: bytes) -> None:
-        (self.manifest,) = extract(cubin)
+        (self.manifest,) = extract_from_cubin(cubin)
 
     def bound(self, addresses: Mapping[str, int], scalars: Mapping[str, int]) -> Callable[[int], None]:
         assert set(addresses) == {tensor.name for tensor in self.manifest.tensors}
@@ -70,7 +70,7 @@ def fake_gpu(patched: pytest.MonkeyPatch) -> Iterator[None]:
         "Kernel": FakeKernel,
         "on_gpu": on_gpu,
         "milliseconds": milliseconds,
-        "description": lambda: runtime.Description("a GPU", "1", 108),
+        "description": lambda: runtime.GpuDescription("a GPU", "1", 108),
     }.items():
         patched.setattr(runtime, name, fake)
     yield
@@ -80,18 +80,18 @@ def test_launches_take_turns_on_operands(monkeypatch: pytest.MonkeyPatch, capsys
     with fake_gpu(monkeypatch):
         measure.main(cubin())
     # The three tensors are small: as many copies as there may be, each launched before the first is launched again.
-    assert len(copied) == 3 * measure.MOST_COPIES
+    assert len(copied) == 3 * measure.MAX_COPIES
     runs = measure.WARM_UPS + measure.REPEATS
-    assert len(launched) == len(set(launched)) == runs < measure.MOST_COPIES
+    assert len(launched) == len(set(launched)) == runs < measure.MAX_COPIES
     milliseconds, gpu = json.loads(capsys.readouterr().out)
     assert (milliseconds, gpu) == (float(np.median(range(measure.WARM_UPS + 1, runs + 1))), "a GPU")
     assert copied[0].dtype == np.float16 and copied[0].size == 128 * 128 and copied[0].std() > 0.5
 
 
 def test_contents_of_each_type() -> None:
-    assert measure._contents("bfloat16", (4, 4)).dtype == np.uint16
-    assert not measure._contents("int32", (4, 4)).any() and measure._contents("int32", (4, 4)).nbytes == 64
-    assert measure._contents("float4_e2m1fn", (3, 3)).nbytes == 5
+    assert measure._make_contents("bfloat16", (4, 4)).dtype == np.uint16
+    assert not measure._make_contents("int32", (4, 4)).any() and measure._make_contents("int32", (4, 4)).nbytes == 64
+    assert measure._make_contents("float4_e2m1fn", (3, 3)).nbytes == 5
 
 
 def test_a_process_that_fails_is_a_trial_that_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_process_that_fails_is_a_trial_that_is_refused(monkeypatch: pytest.Mon
     program.write_text("#!/bin/sh\necho starting >&2\necho 'GpuError: CUDA_ERROR_LAUNCH_FAILED' >&2\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    assert trial.carried_out(VARIANT).refusal == "on the GPU: GpuError: CUDA_ERROR_LAUNCH_FAILED"
+    assert trial.try_variant(VARIANT).refusal == "on the GPU: GpuError: CUDA_ERROR_LAUNCH_FAILED"
 
 
 def test_a_measurement_leaves_no_file_whatever_ends_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_measurement_leaves_no_file_whatever_ends_it(monkeypatch: pytest.Monke
     )
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    measure.measured(b"machine code")
+    measure.measure_cubin(b"machine code")
     assert (tmp_path / "given").read_bytes() == b"machine code"
     assert (tmp_path / "seen").read_text() == "tilec-measures.lock\n"
 
@@ -122,7 +122,7 @@ def test_what_a_process_says_is_what_is_known(monkeypatch: pytest.MonkeyPatch, t
     program.write_text("#!/bin/sh\necho 'printed by the kernel'\necho '[0.125, \"a GPU\"]'\n")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    found = trial.carried_out(VARIANT)
+    found = trial.try_variant(VARIANT)
     assert (found.milliseconds, found.gpu, found.cost("a GPU")) == (0.125, "a GPU", 0.125)
     assert found.cycles > 0
 
@@ -137,19 +137,19 @@ def test_only_a_gpu_that_runs_the_code(
     with fake_gpu(monkeypatch):
         monkeypatch.setattr(runtime, "has_gpu", lambda: True)
         monkeypatch.setattr(runtime, "compute_capability", lambda: capability)
-        assert measure.gpu_for(load(target)) == name
+        assert measure.find_gpu_for(load_target(target)) == name
         monkeypatch.setattr(runtime, "has_gpu", lambda: False)
-        assert measure.gpu_for(load(target)) == ""
+        assert measure.find_gpu_for(load_target(target)) == ""
 
 
 def test_the_lock_of_measurements_follows_no_link_and_writes_nothing(tmp_path: Path) -> None:
     precious, lock = tmp_path / "precious", tmp_path / "lock"
     precious.write_bytes(b"old")
     lock.symlink_to(precious)
-    with pytest.raises(OSError), measure.one_at_a_time(lock):
+    with pytest.raises(OSError), measure.hold_machine_lock(lock):
         pass
     assert precious.read_bytes() == b"old"
     lock.unlink()
     for _ in range(2):
-        with measure.one_at_a_time(lock):
+        with measure.hold_machine_lock(lock):
             assert lock.read_bytes() == b""

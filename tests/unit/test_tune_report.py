@@ -14,7 +14,7 @@ from tilec.driver import build as driver
 from tilec.passes.cost.report import Report
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
-from tilec.target.table import load
+from tilec.target.table import load_target
 
 ROOT = Path(__file__).parents[2]
 GEMM = ROOT / "samples" / "gemm.tl"
@@ -125,7 +125,7 @@ def test_more_stages_are_never_slower() -> None:
 def test_a_grid_known_at_launch_is_one_full_wave() -> None:
     found = reported(ROOT / "tests" / "kernels" / "dynamic_gemm.tl", "sm_90a")
     assert found.is_one_wave
-    assert found.ctas == load("sm_90a").limit("sms") * found.together
+    assert found.ctas == load_target("sm_90a").limit("sms") * found.together
 
 
 def test_roles_by_hand_run_beside_each_other() -> None:
@@ -161,7 +161,7 @@ def test_of_a_kernel_whose_roles_wait_at_barriers(entry: str) -> None:
 
 
 def test_busy_tensor_cores_bring_the_clock_down() -> None:
-    target = load("sm_90a")
+    target = load_target("sm_90a")
     product = reported(GEMM, "sm_90a", M=2048, N=2048, K=4096)
     assert target.limit("tensor_clock_mhz") < product.loaded_clock_mhz < target.limit("clock_mhz")
     busy = product.roofline / product.by_levels.cycles

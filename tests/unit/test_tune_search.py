@@ -15,18 +15,18 @@ import pytest
 
 import tilec as package
 from tilec.support.diagnostics import CompileError
-from tilec.support.exhaustion import exhausted
+from tilec.support.exhaustion import find_exhausted_resource
 from tilec.support.options import CompileOptions
 from tilec.tune import journal as journals
-from tilec.tune.engines import Local, Lost
+from tilec.tune.engines import LocalEngine, LostTask
 from tilec.tune.journal import Journal
-from tilec.tune.knobs import as_written
+from tilec.tune.knobs import find_written_point
 from tilec.tune.outcome import Outcome
-from tilec.tune.search import BATCH, Found, Work, search
-from tilec.tune.space import Point, space
+from tilec.tune.search import BATCH_SIZE, SearchResult, TrialWork, search_space
+from tilec.tune.space import Point, build_space
 
 ABOUT = {"kernel": "a", "target": "sm_80"}
-SPACE = space([("x", list(range(30)))])
+SPACE = build_space([("x", list(range(30)))])
 WRITTEN: Point = (("x", 10),)
 """The file as it is."""
 
@@ -75,12 +75,12 @@ class Nobody:
     def found(self, point: Point, outcome: Outcome, is_new: bool) -> None: ...
 
 
-def searched(path: Path, trials: int, engine: Here, baseline: Point = WRITTEN) -> tuple[Found, list[Point]]:
+def searched(path: Path, trials: int, engine: Here, baseline: Point = WRITTEN) -> tuple[SearchResult, list[Point]]:
     journal = Journal(str(path), ABOUT)
     try:
-        return search(
-            SPACE, trials, Work(model, truth, only), engine, journal, Nobody(), baseline=baseline
-        ), journal.proposed()
+        return search_space(
+            SPACE, trials, TrialWork(model, truth, only), engine, journal, Nobody(), baseline=baseline
+        ), journal.read_proposed()
     finally:
         journal.close()
 
@@ -108,32 +108,35 @@ def test_the_file_as_written_may_be_none_of_the_space(tmp_path: Path) -> None:
         return only(point) if point else 12
 
     journal = Journal(str(tmp_path / "j"), ABOUT)
-    found = search(SPACE, 4, Work(model, truth, known), Here(), journal, Nobody())
+    found = search_space(SPACE, 4, TrialWork(model, truth, known), Here(), journal, Nobody())
     journal.close()
     assert [point for point, _ in found.trials][:2] == [(), (("x", 29),)]
     assert found.baseline == () and len(found.trials) == 4
 
 
 def test_what_is_written_as_a_point_of_a_space() -> None:
-    axes = space([("bM", [64, 128]), ("--cluster", ["auto", "2x1"]), ("--ping-pong", [True, False])])
+    axes = build_space([("bM", [64, 128]), ("--cluster", ["auto", "2x1"]), ("--ping-pong", [True, False])])
     base = CompileOptions()
     written = (("bM", 64), ("--cluster", "auto"), ("--ping-pong", True))
-    assert as_written(axes, {"bM": 64, "bN": 8}, base) == written
+    assert find_written_point(axes, {"bM": 64, "bN": 8}, base) == written
     assert (
-        as_written(axes, {"bM": 32}, base) == as_written(axes, {}, base) == as_written(axes, {"bM": True}, base) == ()
+        find_written_point(axes, {"bM": 32}, base)
+        == find_written_point(axes, {}, base)
+        == find_written_point(axes, {"bM": True}, base)
+        == ()
     )
     given = replace(base, defines=(("bM", 128),), ping_pong=False)
-    assert as_written(axes, {"bM": 64}, given) == (("bM", 128), ("--cluster", "auto"), ("--ping-pong", False))
+    assert find_written_point(axes, {"bM": 64}, given) == (("bM", 128), ("--cluster", "auto"), ("--ping-pong", False))
 
 
 def test_a_search_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     whole, _ = searched(tmp_path / "whole", 20, Here())
     with pytest.raises(KeyboardInterrupt):
-        searched(tmp_path / "parts", 20, Here(after=BATCH + 3))
+        searched(tmp_path / "parts", 20, Here(after=BATCH_SIZE + 3))
     again = Here()
     resumed, proposed = searched(tmp_path / "parts", 20, again)
     assert resumed == whole
-    assert len(again.tried) == 20 - BATCH - 3
+    assert len(again.tried) == 20 - BATCH_SIZE - 3
     assert proposed == [point for point, _ in whole.trials]
     nothing_new = Here()
     assert searched(tmp_path / "parts", 20, nothing_new)[0] == whole
@@ -177,7 +180,7 @@ def test_a_new_journal_that_has_no_room_is_not_left(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(journals, "_TABLES", f"PRAGMA max_page_count = 2; {journals._TABLES}")
     with pytest.raises(sqlite3.OperationalError) as caught:
         Journal(str(tmp_path / "j"), ABOUT)
-    assert exhausted(caught.value) == "room on the disk"
+    assert find_exhausted_resource(caught.value) == "room on the disk"
     assert not list(tmp_path.iterdir())
 
 
@@ -237,7 +240,7 @@ class Losing(Here):
 
     def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         for number, answer in super().run(function, tasks):
-            yield number, Lost("its process ended") if (function, tasks[number]) == (truth, 29) else answer
+            yield number, LostTask("its process ended") if (function, tasks[number]) == (truth, 29) else answer
 
 
 def test_a_trial_that_was_lost_is_tried_again_by_the_next_search(tmp_path: Path) -> None:
@@ -259,10 +262,10 @@ def square(x: int) -> int:
 
 
 def test_a_process_that_ends_costs_only_its_own_task() -> None:
-    engine = Local(2)
+    engine = LocalEngine(2)
     try:
         answers = dict(engine.run(square, [1, 2, 3, 4, 5]))
-        assert isinstance(answers.pop(2), Lost)
+        assert isinstance(answers.pop(2), LostTask)
         assert answers == {0: 1, 1: 4, 3: 16, 4: 25}
         assert dict(engine.run(square, [6])) == {0: 36}
     finally:
@@ -271,9 +274,9 @@ def test_a_process_that_ends_costs_only_its_own_task() -> None:
 
 SEARCHER = """
 import sys, time
-from tilec.tune.engines import Local
+from tilec.tune.engines import LocalEngine
 if __name__ == "__main__":
-    engine = Local(1)
+    engine = LocalEngine(1)
     for _ in engine.run(print, ["begun"]): pass
     print(*engine._pool._processes, flush=True)
     time.sleep(60)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.frontend.syntax.parse import parse
+from tilec.frontend.syntax.parse import parse_file
 from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -18,14 +18,14 @@ SAMPLES = Path(__file__).parents[2] / "samples"
 
 def module_of(sample: str) -> object:
     path = SAMPLES / sample
-    return parse(SourceFile(path.name, path.read_text(encoding="utf-8")), None)
+    return parse_file(SourceFile(path.name, path.read_text(encoding="utf-8")), None)
 
 
 def test_a_file() -> None:
     text = (
         '[constants]\nblock_M = [64, 128]\ndtype = "float16"\n[options]\ncluster = ["none", "2x1"]\nstmatrix = [true]\n'
     )
-    found = space_file.read(text, "s.toml", ["block_M", "dtype"])
+    found = space_file.read_space(text, "s.toml", ["block_M", "dtype"])
     assert [(axis.name, axis.values) for axis in found.axes] == [
         ("block_M", (64, 128)),
         ("dtype", ("float16",)),
@@ -57,7 +57,7 @@ def test_a_file() -> None:
 )
 def test_a_file_that_says_nothing(text: str, title: str, help: str) -> None:
     with pytest.raises(CompileError) as caught:
-        space_file.read(text, "s.toml", ["block_M", "block_N"])
+        space_file.read_space(text, "s.toml", ["block_M", "block_N"])
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.code == "bad-space"
     assert title in diagnostic.title
@@ -66,7 +66,7 @@ def test_a_file_that_says_nothing(text: str, title: str, help: str) -> None:
 
 def test_an_option_by_the_name_that_it_had() -> None:
     heard: list[Diagnostic] = []
-    found = space_file.read("[options]\nstore-role = [true, false]\n", "s.toml", [], heard.append)
+    found = space_file.read_space("[options]\nstore-role = [true, false]\n", "s.toml", [], heard.append)
     assert [(axis.name, axis.values) for axis in found.axes] == [("--epilogue-warp", (True, False))]
     assert [(d.code, d.help) for d in heard] == [("deprecated-spelling", "write epilogue-warp")]
 
@@ -85,7 +85,7 @@ def test_a_point_becomes_options() -> None:
         ("--stmatrix", False),
         ("block_M", 128),
     )
-    made = knobs.applied(point, base)
+    made = knobs.apply_point(point, base)
     assert dict(made.defines) == {"M": 64, "block_M": 128}
     assert (made.cluster, made.consumer_warpgroups, made.rasterisation, made.stmatrix) == ((2, 1, 1), None, 8, False)
 
@@ -105,11 +105,11 @@ def test_a_point_becomes_options() -> None:
     ],
 )
 def test_roles_of_constants(sample: str, expected: dict[str, str]) -> None:
-    assert auto.roles(module_of(sample)) == expected
+    assert auto.find_tunable_roles(module_of(sample)) == expected
 
 
 def test_auto_tries_around_what_is_written() -> None:
-    axes = {axis.name: axis.values for axis in auto.auto(module_of("gemm.tl")).axes}
+    axes = {axis.name: axis.values for axis in auto.build_auto_space(module_of("gemm.tl")).axes}
     assert axes == {
         "block_M": (64, 128, 256),
         "block_N": (64, 128, 256),
@@ -130,25 +130,27 @@ def kernel(A: T.Tensor((rows, extent), "float32")):
         s = T.alloc_shared((rows, width), "float32")
         T.copy(A[0, 0], s)
 """
-    assert auto.auto(parse(SourceFile("k.tl", text), None)) == Space(())
+    assert auto.build_auto_space(parse_file(SourceFile("k.tl", text), None)) == Space(())
 
 
 # ---- the file that comes out -----------------------------------------------------------------------------------------
 
-BEST = tuned.Tuned("0" * 64, "sm_80", "matmul", (("block_M", 64), ("--cluster", "none")), "3.0 µs", '{"tilec": 1}')
+BEST = tuned.TunedVariant(
+    "0" * 64, "sm_80", "matmul", (("block_M", 64), ("--cluster", "none")), "3.0 µs", '{"tilec": 1}'
+)
 
 
 def test_a_tuned_file_reads_back() -> None:
-    assert tuned.read(tuned.write(BEST), "t.json") == BEST
+    assert tuned.read_tuned(tuned.write_tuned(BEST), "t.json") == BEST
 
 
 def test_what_a_tuned_file_changes() -> None:
     base = CompileOptions(target="sm_80", defines=(("M", 64),), fast_math=True)
-    made = tuned.applied(BEST, base, "t.json")
+    made = tuned.apply_tuned(BEST, base, "t.json")
     assert (made.defines, made.cluster) == ((("block_M", 64), ("M", 64)), (1, 1, 1))
     assert (made.schedule, made.entry, made.tuned_for, made.fast_math) == ('{"tilec": 1}', "matmul", "0" * 64, True)
     with pytest.raises(CompileError, match=r"t\.json was tuned for sm_80, not for sm_90a"):
-        tuned.applied(BEST, CompileOptions(), "t.json")
+        tuned.apply_tuned(BEST, CompileOptions(), "t.json")
 
 
 @pytest.mark.parametrize(
@@ -158,13 +160,13 @@ def test_what_a_tuned_file_changes() -> None:
         ("[]", "is not what tilec tune writes"),
         ('{"constants": {}, "options": {}}', "'tuned' is missing"),
         (
-            tuned.write(BEST).replace('"block_M": 64', '"block_M": [64]'),
+            tuned.write_tuned(BEST).replace('"block_M": 64', '"block_M": [64]'),
             "constants.block_M: expected a number, true, false or a string, found [64]",
         ),
     ],
 )
 def test_a_file_that_is_not_tuned(text: str, title: str) -> None:
     with pytest.raises(CompileError) as caught:
-        tuned.read(text, "t.json")
+        tuned.read_tuned(text, "t.json")
     (diagnostic,) = caught.value.diagnostics
     assert (diagnostic.code, title in diagnostic.title) == ("bad-tuned-file", True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from itertools import product
 
-from tilec.tune.rank import Candidate, rank
-from tilec.tune.search import by_model, by_surrogate
-from tilec.tune.space import Point, space
-from tilec.tune.surrogate import LEAST, Surrogate
+from tilec.tune.rank import Candidate, rank_predictions
+from tilec.tune.search import propose_by_model, propose_by_surrogate
+from tilec.tune.space import Point, build_space
+from tilec.tune.surrogate import MIN_KNOWN_COSTS, Surrogate
 
-SPACE = space([("--cluster", ["none", "2x1"]), ("block", [16, 32, 64, 128]), ("stages", [2, 3, 4, 6])])
+SPACE = build_space([("--cluster", ["none", "2x1"]), ("block", [16, 32, 64, 128]), ("stages", [2, 3, 4, 6])])
 
 
 def model(point: Point) -> int:
@@ -25,13 +25,13 @@ def truth(point: Point) -> float:
     )
 
 
-RANKING = rank((point, model(point)) for point in SPACE.points())
+RANKING = rank_predictions((point, model(point)) for point in SPACE.points())
 
 
 def test_it_begins_as_the_model() -> None:
     surrogate, first = Surrogate(RANKING.best), [candidate.point for candidate in RANKING.best]
     assert surrogate.propose(RANKING.best, {}) == first
-    known = {point: truth(point) for point in first[: LEAST - 1]}
+    known = {point: truth(point) for point in first[: MIN_KNOWN_COSTS - 1]}
     assert surrogate.propose(RANKING.best, known) == first
 
 
@@ -42,7 +42,7 @@ def test_where_the_model_is_right_it_stays_with_it() -> None:
 
 
 def trials_to_the_best(surrogate: bool) -> int:
-    propose = (by_surrogate if surrogate else by_model)(RANKING)
+    propose = (propose_by_surrogate if surrogate else propose_by_model)(RANKING)
     best, known, left = min(map(truth, SPACE.points())), dict[Point, float](), list[Candidate](RANKING.best)
     while best not in known.values():
         batch = propose(left, known)[:2]

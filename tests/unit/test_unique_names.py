@@ -9,7 +9,7 @@ from dataclasses import replace
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
 from tilec.ir.verify import verify_tile
-from tilec.passes.analysis.unique_names import with_unique_names
+from tilec.passes.analysis.unique_names import make_names_unique
 
 LINES = """
 for i, j in T.Parallel(128, 32):
@@ -28,11 +28,11 @@ PARAMS = "A: T.Tensor((128, 32), 'int32'), B: T.Tensor((128, 32), 'int32'), C: T
 def test_what_is_written_twice_is_told_apart(body: Callable[..., Kernel]) -> None:
     once = body(LINES, PARAMS)
     assert list(verify_tile(once)) == []
-    assert with_unique_names(once) is once
+    assert make_names_unique(once) is once
 
     twice = replace(once, body=(*once.body, *once.body))
     assert any("taken twice" in said for said in verify_tile(twice))
-    made = with_unique_names(twice)
+    made = make_names_unique(twice)
     assert list(verify_tile(made)) == []
     first, second = made.body[: len(once.body)], made.body[len(once.body) :]
     assert first == once.body

@@ -9,8 +9,8 @@ import pytest
 
 from tilec.driver import build
 from tilec.driver.verifiers import verified
-from tilec.ir.layout import Axis, Fragment, SharedLayout, row_major
-from tilec.ir.tile import Binary, Placement, TileOp, Var, integer, walk
+from tilec.ir.layout import Axis, Fragment, SharedLayout, row_major_fragment
+from tilec.ir.tile import Binary, Placement, TileOp, Var, int32_const, walk_statements
 from tilec.ir.types import INT32
 from tilec.ir.verify_layout import layout_violations
 from tilec.passes.layout.assign_layouts import LayoutAssignment
@@ -104,7 +104,7 @@ def test_shared_memory(fault: str, assignment: LayoutAssignment) -> None:
 
 def test_placements(assignment: LayoutAssignment) -> None:
     i, j = Var("i", INT32), Var("j", INT32)
-    rows = Binary("add", Binary("mul", i, integer(64), INT32), j, INT32)
+    rows = Binary("add", Binary("mul", i, int32_const(64), INT32), j, INT32)
 
     def found(place: Binary, size: int) -> str:
         given = SharedLayout((128, 64), 2, 64, placement=Placement((128, 64), (i, j), place, size))
@@ -112,7 +112,7 @@ def test_placements(assignment: LayoutAssignment) -> None:
 
     assert found(rows, 128 * 64) == ""
     assert "two elements share a place" in found(rows, 128 * 64 - 1)
-    assert "two elements share a place" in found(Binary("floordiv", rows, integer(2), INT32), 128 * 64)
+    assert "two elements share a place" in found(Binary("floordiv", rows, int32_const(2), INT32), 128 * 64)
 
 
 def test_tiles_without_a_layout(assignment: LayoutAssignment) -> None:
@@ -139,12 +139,12 @@ def test_nests(assignment: LayoutAssignment) -> None:
 def test_stmatrix_is_given_what_products_leave() -> None:
     text = TEXT.replace('C: T.Tensor((128, 128), "float32")', 'C: T.Tensor((128, 128), "float16")')
     assignment = build.assignment(SourceFile("kernel.tl", text), CompileOptions(target="sm_90a"))[0]
-    assert any(isinstance(s, TileOp) and s.via == "stmatrix" for s in walk(assignment.kernel.body))
+    assert any(isinstance(s, TileOp) and s.via == "stmatrix" for s in walk_statements(assignment.kernel.body))
     assert said(assignment) == ""
     held = assignment.fragments["C_f"]
     low, high, columns, rows = held.registers
     for wrong in (
-        row_major((128, 128), 128, 4),
+        row_major_fragment((128, 128), 128, 4),
         _transposed(held),
         replace(held, registers=(high, low, columns, rows)),
         replace(held, registers=(low, high, rows, columns)),

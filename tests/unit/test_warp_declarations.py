@@ -11,7 +11,7 @@ import pytest
 from tilec.driver import engine
 from tilec.driver.observer import Observer
 from tilec.ir import tile, warp
-from tilec.ir.tile import Var, integer
+from tilec.ir.tile import Var, int32_const
 from tilec.ir.warp import Operation, Program
 from tilec.ir.warp_declarations import declaration_violations
 from tilec.support import files
@@ -82,7 +82,7 @@ def _backwards(op: Operation) -> Operation:
 
 
 def _elsewhere(op: Operation) -> Operation:
-    return replace(op, start=(Var("elsewhere"), integer(0))) if isinstance(op, warp.TmaLoad) else op
+    return replace(op, start=(Var("elsewhere"), int32_const(0))) if isinstance(op, warp.TmaLoad) else op
 
 
 FAULTS: dict[str, tuple[Callable[[Program], Program], str]] = {
@@ -133,7 +133,7 @@ def test_a_name_that_a_nest_declares_stands_for_one_value(twice: str) -> None:
             return op
         first = op.nest.vars[0].name
         name = {"i": first, "bx": program.block_vars[0].name}.get(twice, twice)
-        binds = tuple(tile.Bind(Var(name), integer(n)) for n in range(2))
+        binds = tuple(tile.Bind(Var(name), int32_const(n)) for n in range(2))
         return replace(op, nest=replace(op.nest, body=(*binds, *op.nest.body)))
 
     assert "stands for another value there" in said(every(program, changed))

@@ -37,7 +37,7 @@ def is_unknown(kind: type[Operation], ask: object) -> bool:
     return False
 
 
-@pytest.mark.parametrize("ask", [warp_effects.own_effects, touches.touches])
+@pytest.mark.parametrize("ask", [warp_effects.effects_without_scalars, touches.find_touches])
 def test_every_operation_is_known(ask: object) -> None:
     assert len(KINDS) > 40
     assert [kind.__name__ for kind in KINDS if is_unknown(kind, ask)] == []

@@ -27,9 +27,9 @@ from test_warp_verify import (
 
 from tilec.ir import warp
 from tilec.ir.layout import wgmma_accumulator
-from tilec.ir.tile import Buffer, Const, Load, Store, Var, integer
+from tilec.ir.tile import Buffer, Const, Load, Store, Var, int32_const
 from tilec.ir.types import BOOL, FLOAT32
-from tilec.ir.warp import Moment, Operation
+from tilec.ir.warp import Operation, PipelinePosition
 
 SUM = Buffer("S", (64, 64), FLOAT32, "tmem")
 FENCE = warp.ProxyFence()
@@ -42,7 +42,7 @@ FILLS_SUM, READS_SUM = warp.Cursor("sum.mma", "S"), warp.Cursor("sum.consumer", 
 
 
 def at(place: int, op: Operation) -> Operation:
-    return replace(op, moment=Moment("steady", 0, K, place=place))
+    return replace(op, moment=PipelinePosition("steady", 0, K, place=place))
 
 
 PRODUCER = (loop(ACQUIRE, *LOADS, at(0, NEXT_FILL)),)
@@ -60,7 +60,7 @@ MULTIPLY = warp.TensorMma(A, B, SUM, False, False, Const(False, BOOL), cursors=(
 SUM_READ = (
     warp.RingWait(READS_SUM),
     warp.TensorFence("after"),
-    warp.TensorLoad(SUM, C, integer(0), cursors=(READS_SUM,)),
+    warp.TensorLoad(SUM, C, int32_const(0), cursors=(READS_SUM,)),
     warp.TensorWait("load", C),
     warp.TensorFence("before"),
     warp.RingRelease(READS_SUM),

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tilec.ir import warp
-from tilec.ir.layout import Axis, Fragment, mma_accumulator, row_major, swizzled, wgmma_accumulator
-from tilec.ir.tile import Binary, Buffer, Cast, Const, Load, Parallel, Region, Store, Var, integer
+from tilec.ir.layout import Axis, Fragment, mma_accumulator, row_major_fragment, swizzled_layout, wgmma_accumulator
+from tilec.ir.tile import Binary, Buffer, Cast, Const, Load, Parallel, Region, Store, Var, int32_const
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32
 from tilec.ir.warp_verify import program_violations
 
@@ -17,7 +17,7 @@ A, B = (Buffer(name, (64, 64), FLOAT16, "shared") for name in "AB")
 C = Buffer("C", (64, 64), FLOAT32, "fragment")
 K, ROW, COLUMN = Var("k"), Var("i"), Var("j")
 MAP = warp.TensorMap("X_map", GLOBAL, (64, 64), 128)
-LAYOUT = swizzled((64, 64), 2)
+LAYOUT = swizzled_layout((64, 64), 2)
 
 FILL, USE = warp.Cursor("fill", "ring"), warp.Cursor("use", "ring")
 BAR = warp.BarSync(0, 128)
@@ -25,11 +25,11 @@ COMMIT = warp.CpAsyncCommit()
 
 
 def loop(*body: warp.Operation, trip_count: int = 5) -> warp.Loop:
-    return warp.Loop(K, integer(0), integer(trip_count), 1, body)
+    return warp.Loop(K, int32_const(0), int32_const(trip_count), 1, body)
 
 
 def sweep(store: Store) -> warp.Elementwise:
-    return warp.Elementwise(Parallel((ROW, COLUMN), (64, 64), (store,)), row_major((64, 64), 128, 8))
+    return warp.Elementwise(Parallel((ROW, COLUMN), (64, 64), (store,)), row_major_fragment((64, 64), 128, 8))
 
 
 def write(buffer: Buffer) -> warp.Elementwise:
@@ -47,16 +47,16 @@ def add_up(buffer: Buffer) -> warp.Elementwise:
 
 
 def whole(buffer: Buffer) -> Region:
-    return Region(buffer, tuple(integer(0) for _ in buffer.shape), buffer.shape)
+    return Region(buffer, tuple(int32_const(0) for _ in buffer.shape), buffer.shape)
 
 
 def copy(buffer: Buffer, *cursors: warp.Cursor) -> warp.CpAsync:
-    region = Region(GLOBAL, (integer(0), integer(0)), (64, 64))
-    return warp.CpAsync(region, whole(buffer), row_major((64, 64), 128, 8), 16, cursors=cursors)
+    region = Region(GLOBAL, (int32_const(0), int32_const(0)), (64, 64))
+    return warp.CpAsync(region, whole(buffer), row_major_fragment((64, 64), 128, 8), 16, cursors=cursors)
 
 
 def store(buffer: Buffer) -> warp.TmaStore:
-    return warp.TmaStore(MAP, (integer(0), integer(0)), buffer)
+    return warp.TmaStore(MAP, (int32_const(0), int32_const(0)), buffer)
 
 
 def wgmma(*cursors: warp.Cursor, a: Buffer = A) -> warp.Wgmma:
@@ -99,7 +99,7 @@ def two_roles(
 
 
 def load(buffer: Buffer, *cursors: warp.Cursor) -> warp.TmaLoad:
-    return warp.TmaLoad(MAP, (integer(0), integer(0)), buffer, cursors=cursors)
+    return warp.TmaLoad(MAP, (int32_const(0), int32_const(0)), buffer, cursors=cursors)
 
 
 ACQUIRE, WAIT, RELEASE = warp.RingAcquire(FILL), warp.RingWait(USE), warp.RingRelease(USE)
@@ -353,14 +353,14 @@ def test_reads_need_nothing_between_them() -> None:
 
 @pytest.mark.parametrize("block", [0, 1, 2, 3])
 def test_paths_of_the_first_blocks_and_of_the_last_are_followed(block: int) -> None:
-    here = Binary("eq", Var("bx"), integer(block), BOOL)
+    here = Binary("eq", Var("bx"), int32_const(block), BOOL)
     program = one_role(write(A), warp.Branch(here, (read(A),)))
     assert "has no barrier" in violations(program)
 
 
 def test_trip_counts_of_scalar_parameters_are_followed() -> None:
     n = Var("n")
-    body = warp.Loop(K, integer(0), n, 1, (write(A),))
+    body = warp.Loop(K, int32_const(0), n, 1, (write(A),))
     program = replace(one_role(body), params=(GLOBAL, n))
     assert "has no barrier" in violations(program)
 
@@ -374,19 +374,19 @@ def test_long_loops_are_followed_where_something_new_happens(depth: int) -> None
     assert violations(two_roles((loop(*fill, *fill, trip_count=500),), consumer, depth)) == ""
     assert "waits for ever" in violations(two_roles((loop(*fill, trip_count=999),), consumer, depth))
     assert "waits for ever" in violations(two_roles((loop(*fill, trip_count=1000 + depth + 1),), consumer, depth))
-    last = warp.Branch(Binary("eq", K, integer(999), BOOL), (WAIT, wgmma(USE), NEXT_USE), use[:-1])
+    last = warp.Branch(Binary("eq", K, int32_const(999), BOOL), (WAIT, wgmma(USE), NEXT_USE), use[:-1])
     assert violations(two_roles((loop(*fill, trip_count=1000),), (loop(last, NEXT_USE, trip_count=1000),), depth)) != ""
 
 
 def test_where_data_decides_a_loop_runs_twice() -> None:
-    bound = Load(Buffer("N", (1,), FLOAT16, "global"), (integer(0),))
-    program = one_role(warp.Loop(K, integer(0), bound, 1, (write(A),)))
+    bound = Load(Buffer("N", (1,), FLOAT16, "global"), (int32_const(0),))
+    program = one_role(warp.Loop(K, int32_const(0), bound, 1, (write(A),)))
     assert "has no barrier" in violations(program)
 
 
 def test_values_bound_on_the_way_are_known() -> None:
-    twice = warp.Let(Var("n"), Binary("add", Var("bx"), integer(2), BOOL))
-    program = one_role(twice, warp.Loop(K, integer(0), Var("n"), 1, (write(A),)))
+    twice = warp.Let(Var("n"), Binary("add", Var("bx"), int32_const(2), BOOL))
+    program = one_role(twice, warp.Loop(K, int32_const(0), Var("n"), 1, (write(A),)))
     assert "has no barrier" in violations(program)
 
 
@@ -434,7 +434,7 @@ BY_ROWS = wgmma_accumulator((128, 64), 2, 1)
 
 
 def apart(*body: warp.Operation, warps: int = 8, layout: Fragment = BY_ROWS) -> warp.Program:
-    tile = warp.SharedTile(TALL, swizzled((128, 64), 2))
+    tile = warp.SharedTile(TALL, swizzled_layout((128, 64), 2))
     roles = (warp.Role("all", 0, warps, body),)
     return warp.Program(
         "kernel", (GLOBAL,), (MAP,), (4, 1, 1), (Var("bx"),), roles, (tile,), ((HELD, layout),), (), 16384, 16384
@@ -442,7 +442,7 @@ def apart(*body: warp.Operation, warps: int = 8, layout: Fragment = BY_ROWS) -> 
 
 
 MATRIX = warp.StoreMatrix(HELD, TALL)
-ROWS = warp.TmaStore(MAP, (integer(0), integer(0)), TALL, parts=2)
+ROWS = warp.TmaStore(MAP, (int32_const(0), int32_const(0)), TALL, parts=2)
 DONE = warp.BulkWait(0)
 
 
@@ -471,7 +471,7 @@ def test_warpgroups_that_store_apart_meet_apart() -> None:
             "StoreMatrix on T, which is stored by 2 warpgroups, writes rows of other warpgroups",
         ),
         (
-            apart(MATRIX, warp.ProxyFence(), MEET, ROWS, DONE, layout=row_major((128, 64), 256, 2)),
+            apart(MATRIX, warp.ProxyFence(), MEET, ROWS, DONE, layout=row_major_fragment((128, 64), 256, 2)),
             "writes rows of other warpgroups",
         ),
         (
@@ -491,14 +491,16 @@ def test_what_warpgroups_that_store_apart_need(program: warp.Program, says: str)
 # ---- tiles of which each warpgroup has a copy ------------------------------------------------------------------------
 
 COPIES = replace(LAYOUT, copies=2)
-BY_EACH = replace(row_major((64, 64), 128, 8), threads=(*row_major((64, 64), 128, 8).threads, Axis(2, -1, 0)))
+BY_EACH = replace(
+    row_major_fragment((64, 64), 128, 8), threads=(*row_major_fragment((64, 64), 128, 8).threads, Axis(2, -1, 0))
+)
 FILL_OWN = replace(write(B), layout=BY_EACH)
 TALL_SUM = Buffer("C", (128, 64), FLOAT32, "fragment")
 BY_OWN = warp.Wgmma(whole(TALL), whole(B), TALL_SUM, False, False, False)
 
 
 def with_copies(*body: warp.Operation, warps: int = 8) -> warp.Program:
-    shared = (warp.SharedTile(TALL, swizzled((128, 64), 2)), warp.SharedTile(B, COPIES, offset=16384))
+    shared = (warp.SharedTile(TALL, swizzled_layout((128, 64), 2)), warp.SharedTile(B, COPIES, offset=16384))
     program = replace(apart(*body, warps=warps), shared=shared, smem_bytes=32768, barriers_at=32768)
     return replace(program, fragments=((TALL_SUM, BY_ROWS),))
 
@@ -520,7 +522,7 @@ def test_warpgroups_that_have_copies_meet_apart() -> None:
             "Elementwise on B has no barrier after Wgmma",
         ),
         (
-            with_copies(replace(FILL_OWN, layout=row_major((64, 64), 256, 8))),
+            with_copies(replace(FILL_OWN, layout=row_major_fragment((64, 64), 256, 8))),
             "Elementwise on B, of which 2 warpgroups have a copy, does not do the same in each of them",
         ),
         (with_copies(store(B), warp.BulkWait(0)), "TmaStore on B, of which 2 warpgroups have a copy, knows of no"),

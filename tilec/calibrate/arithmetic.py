@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.calibrate.probe import Array, Probe, Run, loop, same_word, timed, timed_twice
+from tilec.calibrate.probe import Array, Probe, Run, emit_loop, emit_timed, emit_timed_twice, expect_same_word
 
 CHAIN = 32
 TOLERANCE = 1e-3
@@ -25,45 +25,55 @@ START = 0.75
 WARPS, CHAINS, ROUNDS = 8, 4, 8
 
 
-def probes() -> Iterator[Probe]:
-    yield Probe("fma latency", _fma(), _halving, 2 * CHAIN)
-    yield Probe("clock of one SM", _fma(both=True), _halving, 1, (1000, 41000), readings=("cycles", "ns"))
+def arithmetic_probes() -> Iterator[Probe]:
+    yield Probe("fma latency", _fma_chain(), _expected_halving, 2 * CHAIN)
+    yield Probe(
+        "clock of one SM", _fma_chain(both=True), _expected_halving, 1, (1000, 41000), readings=("cycles", "ns")
+    )
     for name in MUFU:
-        yield Probe(f"{name} latency", _mufu(name, 1, CHAIN), _iterated(name, CHAIN, 32), CHAIN, tolerance=TOLERANCE)
-        body, result = _mufu(name, CHAINS, ROUNDS), _iterated(name, ROUNDS, 32 * WARPS)
+        yield Probe(
+            f"{name} latency",
+            _mufu_chains(name, 1, CHAIN),
+            _expect_iterated(name, CHAIN, 32),
+            CHAIN,
+            tolerance=TOLERANCE,
+        )
+        body, result = _mufu_chains(name, CHAINS, ROUNDS), _expect_iterated(name, ROUNDS, 32 * WARPS)
         # The operations of one scheduler, which has two of the eight warps.
         each = CHAINS * ROUNDS * WARPS // 4
         yield Probe(f"{name} throughput", body, result, each, threads=32 * WARPS, tolerance=TOLERANCE)
-    yield Probe("shuffle and maximum latency", _shuffle(), same_word(lambda run: 31.0, 32, np.float32), CHAIN)
+    yield Probe(
+        "shuffle and maximum latency", _shuffle_chain(), expect_same_word(lambda run: 31.0, 32, np.float32), CHAIN
+    )
 
 
-def _start(count: int, value: str) -> str:
+def _initialise_chains(count: int, value: str) -> str:
     return "".join(f"    mov.f32 %f{i}, {value};\n" for i in range(count))
 
 
-def _float(value: float) -> str:
+def _float_literal(value: float) -> str:
     return f"0f{np.float32(value).view(np.uint32):08X}"
 
 
-def _fma(both: bool = False) -> str:
+def _fma_chain(both: bool = False) -> str:
     """Return a chain of x = x / 2 + 1 / 2, which converges to 1 from the thread's index."""
-    half = _float(0.5)
+    half = _float_literal(0.5)
     chain = "\n".join([f"    fma.rn.f32 %f0, %f0, {half}, {half};"] * (2 * CHAIN))
-    body = loop(chain)
+    body = emit_loop(chain)
     return f"""    cvt.rn.f32.u32 %f0, %thread;
     bar.sync 0;
-{timed_twice(body) if both else timed(body)}    mov.b32 %word, %f0;
+{emit_timed_twice(body) if both else emit_timed(body)}    mov.b32 %word, %f0;
 """
 
 
-def _halving(run: Run) -> Array:
+def _expected_halving(run: Run) -> Array:
     x = np.arange(32, dtype=np.float32)
     for _ in range(min(2 * CHAIN * run.trip_count, 100)):
         x = x * np.float32(0.5) + np.float32(0.5)
     return np.tile(x, (run.blocks, 1))
 
 
-def _mufu(name: str, chains: int, rounds: int) -> str:
+def _mufu_chains(name: str, chains: int, rounds: int) -> str:
     before, instruction, _ = MUFU[name]
     lines = [
         f"    {text.format(x=f'%f{chain}', t=f'%f{chain + 16}')}"
@@ -73,27 +83,27 @@ def _mufu(name: str, chains: int, rounds: int) -> str:
         if text
     ]
     largest = "".join(f"    max.f32 %f0, %f0, %f{chain};\n" for chain in range(1, chains))
-    return f"""{_start(chains, _float(START))}    bar.sync 0;
-{timed(loop(chr(10).join(lines)))}{largest}    mov.b32 %word, %f0;
+    return f"""{_initialise_chains(chains, _float_literal(START))}    bar.sync 0;
+{emit_timed(emit_loop(chr(10).join(lines)))}{largest}    mov.b32 %word, %f0;
 """
 
 
-def _iterated(name: str, rounds: int, threads: int) -> Callable[[Run], Array]:
-    def expected(run: Run) -> Array:
+def _expect_iterated(name: str, rounds: int, threads: int) -> Callable[[Run], Array]:
+    def compute_words(run: Run) -> Array:
         x = np.float64(START)
         for _ in range(rounds * run.trip_count):
             x = MUFU[name][2](x)
         return np.full((run.blocks, threads), x, np.float32)
 
-    return expected
+    return compute_words
 
 
-def _shuffle() -> str:
+def _shuffle_chain() -> str:
     steps = "\n".join(
         f"    shfl.sync.bfly.b32 %f1, %f0, {1 << step % 5}, 31, -1;\n    max.f32 %f0, %f0, %f1;"
         for step in range(CHAIN)
     )
     return f"""    cvt.rn.f32.u32 %f0, %lane;
     bar.sync 0;
-{timed(loop(steps))}    mov.b32 %word, %f0;
+{emit_timed(emit_loop(steps))}    mov.b32 %word, %f0;
 """

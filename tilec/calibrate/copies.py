@@ -10,7 +10,18 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tilec.calibrate.probe import ROW_BYTES, Array, Probe, Run, barriers, fill, loop, timed, timed_twice, wait
+from tilec.calibrate.probe import (
+    ROW_BYTES,
+    Array,
+    Probe,
+    Run,
+    emit_barriers,
+    emit_fill,
+    emit_loop,
+    emit_timed,
+    emit_timed_twice,
+    emit_wait,
+)
 from tilec.target.features import Feature
 
 ROWS = 1 << 23
@@ -30,43 +41,64 @@ COPY_BYTES = COPY_THREADS * 4 * 16
 """The bytes that a block copies in an iteration."""
 
 
-def probes() -> Iterator[Probe]:
+def copy_probes() -> Iterator[Probe]:
     tma: tuple[Feature, ...] = ("tma", "mbarrier")
     for box in BOXES:
         yield Probe(
-            f"tma.load {box * ROW_BYTES} bytes", _load_latency(box), _last_box(box), 1, (32, 256), 32,
+            f"tma.load {box * ROW_BYTES} bytes", _load_latency(box), _expect_last_box(box), 1, (32, 256), 32,
             box * ROW_BYTES, tma, ("from dram", "from l2", "issue"), rows=ROWS, box=box,
         )  # fmt: skip
         yield Probe(
-            f"tma.store {box * ROW_BYTES} bytes", _store_latency(box), _filled, 1, (32, 256), 32,
+            f"tma.store {box * ROW_BYTES} bytes", _store_latency(box), _expected_fill, 1, (32, 256), 32,
             box * ROW_BYTES, tma, ("until read", "until written"), rows=ROWS, box=box,
         )  # fmt: skip
     for box in (SMALL, LARGE):
         size = box * ROW_BYTES
         yield Probe(
-            f"tma.load throughput, boxes of {size} bytes", _stream(box, SM_WINDOW), _streamed(box, SM_WINDOW),
+            f"tma.load throughput, boxes of {size} bytes", _load_stream(box, SM_WINDOW), _expect_stream(box, SM_WINDOW),
             SLOTS, (64, 512), 32, SLOTS * size, tma, rows=ROWS, box=box,
         )  # fmt: skip
         yield Probe(
-            f"tma.store throughput, boxes of {size} bytes", _store_stream(box), _filled, SLOTS, (64, 512), 32,
+            f"tma.store throughput, boxes of {size} bytes", _store_stream(box), _expected_fill, SLOTS, (64, 512), 32,
             size, tma, rows=ROWS, box=box,
         )  # fmt: skip
     for name, window, trip_count in (("l2", L2_WINDOW, (16, 256)), ("dram", ROWS, (8, 56))):
         yield Probe(
-            f"{name} throughput, all SMs", _stream(LARGE, window), _streamed(LARGE, window), SLOTS,
+            f"{name} throughput, all SMs", _load_stream(LARGE, window), _expect_stream(LARGE, window), SLOTS,
             trip_count, 32, SLOTS * LARGE * ROW_BYTES, tma, ("cycles", "ns"), fills_chip=True, rows=ROWS, box=LARGE,
         )  # fmt: skip
     yield Probe(
-        "cp.async of 2048 bytes", _cp_async(), _last_copied, 1, (32, 256), 128, 2048, ("cp.async",),
+        "cp.async of 2048 bytes", _cp_async_chain(), _expected_last_copy, 1, (32, 256), 128, 2048, ("cp.async",),
         ("from dram", "from l2"), rows=ROWS,
     )  # fmt: skip
-    yield Probe("ld.global latency", _chase(), _steps, 4, (32, 512), 32, 0, (), ("from dram", "from l2"), rows=ROWS)
     yield Probe(
-        "copy, all SMs", _copy(), _copied, 1, (8, 48), COPY_THREADS, 0, (), ("cycles", "ns"), fills_chip=True, rows=ROWS
+        "ld.global latency",
+        _pointer_chase(),
+        _expected_chase,
+        4,
+        (32, 512),
+        32,
+        0,
+        (),
+        ("from dram", "from l2"),
+        rows=ROWS,
+    )
+    yield Probe(
+        "copy, all SMs",
+        _copy_rows(),
+        _expected_copy,
+        1,
+        (8, 48),
+        COPY_THREADS,
+        0,
+        (),
+        ("cycles", "ns"),
+        fills_chip=True,
+        rows=ROWS,
     )
 
 
-def _word(run: Run, index: int | Array) -> Array:
+def _memory_word(run: Run, index: int | Array) -> Array:
     """Return words of the memory; zeros outside, as in a copied box."""
     at = np.asarray(index)
     found: Array = np.where(at < len(run.words), run.words[np.minimum(at, len(run.words) - 1)], 0).astype(np.uint32)
@@ -84,33 +116,33 @@ def _load_latency(box: int) -> str:
     """Return loads issued and awaited by thread 0, with the time of their issue in %t2. The number of iterations is
     even, so that the barrier's phase ends as it began."""
 
-    def walk(name: str) -> str:
-        return loop(
+    def load_boxes(name: str) -> str:
+        return emit_loop(
             f"""    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bars], {box * ROW_BYTES};
     mov.u64 %rd1, %clock64;
     {_LOAD} [%smem], [%map, {{0, %r5}}], [%bars];
     mov.u64 %rd2, %clock64;
     sub.u64 %rd2, %rd2, %rd1;
     add.u64 %t2, %t2, %rd2;
-{wait(0, "%r6", f"{name}_WAIT")}    xor.b32 %r6, %r6, 1;
+{emit_wait(0, "%r6", f"{name}_WAIT")}    xor.b32 %r6, %r6, 1;
     add.u32 %r5, %r5, {box};""",
             name,
         )
 
-    return f"""{barriers(1)}    mov.u32 %r6, 0;
+    return f"""{emit_barriers(1)}    mov.u32 %r6, 0;
     @!%first bra MET;
     mov.u32 %r5, 0;
-{timed(walk("FAR"))}    mov.u64 %t2, 0;
+{emit_timed(load_boxes("FAR"))}    mov.u64 %t2, 0;
     mov.u32 %r5, 0;
-{timed(walk("NEAR"), 1)}{_READ_BACK}MET:
+{emit_timed(load_boxes("NEAR"), 1)}{_READ_BACK}MET:
 """
 
 
-def _last_box(box: int) -> Callable[[Run], Array]:
-    return lambda run: _of_first(run, _word(run, (run.trip_count - 1) * box * WORDS))
+def _expect_last_box(box: int) -> Callable[[Run], Array]:
+    return lambda run: _word_of_thread_0(run, _memory_word(run, (run.trip_count - 1) * box * WORDS))
 
 
-def _of_first(run: Run, word: int | Array) -> Array:
+def _word_of_thread_0(run: Run, word: int | Array) -> Array:
     """Return the words of all threads: thread 0 leaves the word, the others zero."""
     found = np.zeros((run.blocks, 32), np.uint32)
     found[:, 0] = word
@@ -118,8 +150,8 @@ def _of_first(run: Run, word: int | Array) -> Array:
 
 
 def _store_latency(box: int) -> str:
-    def walk(name: str, until: str) -> str:
-        return loop(
+    def store_boxes(name: str, until: str) -> str:
+        return emit_loop(
             f"""    {_STORE} [%map, {{0, %r5}}], [%smem];
     cp.async.bulk.commit_group;
     cp.async.bulk.wait_group{until} 0;
@@ -127,15 +159,15 @@ def _store_latency(box: int) -> str:
             name,
         )
 
-    return f"""{fill(box * ROW_BYTES, 32, f"    mov.u32 %r2, {FILLED};", is_async=True)}    @!%first bra MET;
+    return f"""{emit_fill(box * ROW_BYTES, 32, f"    mov.u32 %r2, {FILLED};", is_async=True)}    @!%first bra MET;
     mov.u32 %r5, 0;
-{timed(walk("READ", ".read"))}    cp.async.bulk.wait_group 0;
+{emit_timed(store_boxes("READ", ".read"))}    cp.async.bulk.wait_group 0;
     mov.u32 %r5, 0;
-{timed(walk("WRITTEN", ""), 1)}{_stored_word(box)}MET:
+{emit_timed(store_boxes("WRITTEN", ""), 1)}{_read_stored_word(box)}MET:
 """
 
 
-def _stored_word(box: int) -> str:
+def _read_stored_word(box: int) -> str:
     """Read back the box that was stored last, the one before row %r5."""
     return f"""    cp.async.bulk.wait_group 0;
     fence.proxy.async.global;
@@ -145,14 +177,14 @@ def _stored_word(box: int) -> str:
 """
 
 
-def _filled(run: Run) -> Array:
-    return _of_first(run, FILLED)
+def _expected_fill(run: Run) -> Array:
+    return _word_of_thread_0(run, FILLED)
 
 
 # ---- boxes in flight -------------------------------------------------------------------------------------------------
 
 
-def _row(box: int, window: int) -> str:
+def _select_row(box: int, window: int) -> str:
     """Compute in %r5 the first row of box %r4 of this block: blocks take turns, cyclically in the window."""
     return f"""    mad.lo.u32 %r5, %r4, %r7, %block;
     mul.lo.u32 %r5, %r5, {box};
@@ -161,105 +193,105 @@ def _row(box: int, window: int) -> str:
 """
 
 
-def _issue(box: int, window: int, slot: int) -> str:
+def _issue_box(box: int, window: int, slot: int) -> str:
     size = box * ROW_BYTES
-    return f"""{_row(box, window)}    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bars+{8 * slot}], {size};
+    return f"""{_select_row(box, window)}    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bars+{8 * slot}], {size};
     add.u32 %r8, %smem, {slot * size};
     {_LOAD} [%r8], [%map, {{0, %r5}}], [%bars+{8 * slot}];
 """
 
 
-def _stream(box: int, window: int) -> str:
+def _load_stream(box: int, window: int) -> str:
     """Return a loop in which thread 0 keeps eight boxes in flight. It waits for the last ones, because the block must
     not exit before."""
-    first = "".join(_issue(box, window, slot) for slot in range(SLOTS))
-    body = "".join(wait(slot, "%r6", f"WAIT{slot}") + _issue(box, window, slot) for slot in range(SLOTS))
-    last = "".join(wait(slot, "%r6", f"LAST{slot}") for slot in range(SLOTS))
-    return f"""{barriers(SLOTS)}    mov.u32 %r6, 0;
+    first = "".join(_issue_box(box, window, slot) for slot in range(SLOTS))
+    body = "".join(emit_wait(slot, "%r6", f"WAIT{slot}") + _issue_box(box, window, slot) for slot in range(SLOTS))
+    last = "".join(emit_wait(slot, "%r6", f"LAST{slot}") for slot in range(SLOTS))
+    return f"""{emit_barriers(SLOTS)}    mov.u32 %r6, 0;
     mov.u32 %r4, 0;
     mov.u32 %r7, %nctaid.x;
     @!%first bra MET;
-{first}{timed_twice(loop(body + "    xor.b32 %r6, %r6, 1;"))}{last}{_READ_BACK}MET:
+{first}{emit_timed_twice(emit_loop(body + "    xor.b32 %r6, %r6, 1;"))}{last}{_READ_BACK}MET:
 """
 
 
-def _streamed(box: int, window: int) -> Callable[[Run], Array]:
-    def expected(run: Run) -> Array:
+def _expect_stream(box: int, window: int) -> Callable[[Run], Array]:
+    def compute_words(run: Run) -> Array:
         # Slot 0 holds the first box of the last iteration's issues.
         row = (run.trip_count * SLOTS * run.blocks + np.arange(run.blocks)) * box & window - 1
-        return _of_first(run, _word(run, row * WORDS))
+        return _word_of_thread_0(run, _memory_word(run, row * WORDS))
 
-    return expected
+    return compute_words
 
 
 def _store_stream(box: int) -> str:
     """Return a loop in which thread 0 stores the same box to row after row, four of them in flight."""
-    one = f"""{_row(box, SM_WINDOW)}    {_STORE} [%map, {{0, %r5}}], [%smem];
+    one = f"""{_select_row(box, SM_WINDOW)}    {_STORE} [%map, {{0, %r5}}], [%smem];
     cp.async.bulk.commit_group;
     cp.async.bulk.wait_group.read 3;
 """
-    return f"""{fill(box * ROW_BYTES, 32, f"    mov.u32 %r2, {FILLED};", is_async=True)}    mov.u32 %r4, 0;
+    return f"""{emit_fill(box * ROW_BYTES, 32, f"    mov.u32 %r2, {FILLED};", is_async=True)}    mov.u32 %r4, 0;
     mov.u32 %r7, %nctaid.x;
     @!%first bra MET;
-{timed(loop(one * SLOTS))}    add.u32 %r5, %r5, {box};
-{_stored_word(box)}MET:
+{emit_timed(emit_loop(one * SLOTS))}    add.u32 %r5, %r5, {box};
+{_read_stored_word(box)}MET:
 """
 
 
 # ---- without the accelerator -----------------------------------------------------------------------------------------
 
 
-def _cp_async() -> str:
+def _cp_async_chain() -> str:
     """Return a loop in which 128 threads copy 2048 bytes and wait for them."""
 
-    def walk(name: str) -> str:
+    def copy_rows(name: str) -> str:
         start = "    mad.wide.u32 %rd3, %thread, 16, %memory;\n"
         body = """    cp.async.cg.shared.global [%r7], [%rd3], 16;
     cp.async.commit_group;
     cp.async.wait_group 0;
     add.u64 %rd3, %rd3, 2048;"""
-        return start + loop(body, name)
+        return start + emit_loop(body, name)
 
     return f"""    mad.lo.u32 %r7, %thread, 16, %smem;
     bar.sync 0;
-{timed(walk("FAR"))}    bar.sync 0;
-{timed(walk("NEAR"), 1)}    ld.shared.b32 %word, [%r7];
+{emit_timed(copy_rows("FAR"))}    bar.sync 0;
+{emit_timed(copy_rows("NEAR"), 1)}    ld.shared.b32 %word, [%r7];
 """
 
 
-def _last_copied(run: Run) -> Array:
-    return np.tile(_word(run, (run.trip_count - 1) * 512 + 4 * np.arange(128)), (run.blocks, 1))
+def _expected_last_copy(run: Run) -> Array:
+    return np.tile(_memory_word(run, (run.trip_count - 1) * 512 + 4 * np.arange(128)), (run.blocks, 1))
 
 
 STEP = 4096 + 128
 """Bytes between links of the chain, so that no two share a line or always the same channel."""
 
 
-def _chase() -> str:
+def _pointer_chase() -> str:
     """Return a chain of loads in which each address depends on the previous word, which is zero: a load and a 64-bit
     addition per link."""
 
-    def walk(name: str, start: str) -> str:
+    def follow_chain(name: str, start: str) -> str:
         link = f"""    ld.global.cg.b32 %r8, [%rd3];
     cvt.u64.u32 %rd4, %r8;
     add.u64 %rd3, %rd3, %rd4;
     add.u64 %rd3, %rd3, {STEP};
 """
-        return f"    add.u64 %rd3, %memory, {start};\n" + loop(link * 4, name)
+        return f"    add.u64 %rd3, %memory, {start};\n" + emit_loop(link * 4, name)
 
     # The second walk depends on the last word of the first one, so that the assembler keeps both.
     return f"""    @!%first bra MET;
-{timed(walk("FAR", "0"))}{timed(walk("NEAR", "%rd4"), 1)}    sub.u64 %rd3, %rd3, %memory;
+{emit_timed(follow_chain("FAR", "0"))}{emit_timed(follow_chain("NEAR", "%rd4"), 1)}    sub.u64 %rd3, %rd3, %memory;
     cvt.u32.u64 %word, %rd3;
 MET:
 """
 
 
-def _steps(run: Run) -> Array:
-    return _of_first(run, 4 * STEP * run.trip_count)
+def _expected_chase(run: Run) -> Array:
+    return _word_of_thread_0(run, 4 * STEP * run.trip_count)
 
 
-def _copy() -> str:
+def _copy_rows() -> str:
     """Return a loop in which each thread copies 64 bytes, 16 by 16, from the first half of the rows to the second."""
     loads = "".join(
         f"    ld.global.v4.b32 {{%r{8 + 4 * i}, %r{9 + 4 * i}, %r{10 + 4 * i}, %r{11 + 4 * i}}}, "
@@ -279,11 +311,11 @@ def _copy() -> str:
     ld.param.u32 %r6, [rows];
     mad.wide.u32 %rd4, %r6, {ROW_BYTES // 2}, %rd3;
     bar.sync 0;
-{timed_twice(loop(loads + stores + further))}    sub.u64 %rd4, %rd4, %rd6;
+{emit_timed_twice(emit_loop(loads + stores + further))}    sub.u64 %rd4, %rd4, %rd6;
     ld.global.b32 %word, [%rd4];
 """
 
 
-def _copied(run: Run) -> Array:
+def _expected_copy(run: Run) -> Array:
     place = ((run.trip_count - 1) * run.blocks + np.arange(run.blocks)) * (COPY_BYTES // 4)
-    return _word(run, place[:, None] + 4 * np.arange(COPY_THREADS))
+    return _memory_word(run, place[:, None] + 4 * np.arange(COPY_THREADS))

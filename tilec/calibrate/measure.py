@@ -19,16 +19,16 @@ from tilec.calibrate import arithmetic, copies, shared, tensor, thread_barriers
 from tilec.calibrate.probe import Array, Probe, Run
 from tilec.host import runtime
 from tilec.support import readers, schema
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 PROBES: tuple[Probe, ...] = (
-    *arithmetic.probes(),
-    *tensor.probes(),
-    *shared.probes(),
-    *thread_barriers.probes(),
-    *copies.probes(),
+    *arithmetic.arithmetic_probes(),
+    *tensor.tensor_probes(),
+    *shared.shared_probes(),
+    *thread_barriers.barrier_probes(),
+    *copies.copy_probes(),
 )
 SCHEMA = 1
 REPEATS = 15
@@ -36,7 +36,7 @@ PATIENCE_SECONDS = 60
 """The time limit of a probe's process, which normally takes about two seconds."""
 
 
-def probes_for(target: Target) -> tuple[Probe, ...]:
+def select_probes(target: Target) -> tuple[Probe, ...]:
     """Return the probes whose instructions the target supports."""
     return tuple(probe for probe in PROBES if all(target.has(feature) for feature in probe.features))
 
@@ -68,7 +68,7 @@ class Measurement:
     driver: str
     date: str
     sms: Annotated[int, schema.Range(1, 1 << 16)]
-    figures: Mapping[str, Annotated[tuple[float, ...], schema.Where(bool, "figures of one run at least")]]
+    figures: Mapping[str, Annotated[tuple[float, ...], schema.Constraint(bool, "figures of one run at least")]]
     faults: Mapping[str, str]
 
     def spread(self, name: str) -> Spread:
@@ -78,15 +78,15 @@ class Measurement:
 
 
 def to_json(measurement: Measurement) -> str:
-    return json.dumps({"schema": SCHEMA, **schema.plain(measurement)}, indent=1) + "\n"
+    return json.dumps({"schema": SCHEMA, **schema.to_plain(measurement)}, indent=1) + "\n"
 
 
 def from_json(text: str, path: str) -> Measurement:
     """Return the measurement in a file at `path`, written by `to_json`. Fails with `bad-measurements`."""
     try:
-        read = schema.record(Measurement, schema.versioned(readers.json_value(text), SCHEMA), "")
+        read = schema.read_record(Measurement, schema.check_schema_version(readers.parse_json(text), SCHEMA), "")
     except ValueError as error:
-        fail(
+        raise_error(
             "bad-measurements",
             f"{path} does not hold measurements: {error}",
             help="'tilec calibrate --json FILE' writes them, where there is a GPU",
@@ -128,7 +128,7 @@ class Gpu:
     process, and no other probe's."""
 
     def __init__(self) -> None:
-        known = runtime.description()
+        known = runtime.describe_gpu()
         self.gpu, self.driver, self.sms = known.name, known.driver, known.sms
 
     def run(self, probe: Probe, cubin: bytes, repeats: int) -> Slopes:
@@ -137,7 +137,12 @@ class Gpu:
         try:
             # Through a pipe, so that an interrupted run leaves no file.
             child = subprocess.run(
-                command, input=cubin, capture_output=True, timeout=PATIENCE_SECONDS, check=False, env=_environment()
+                command,
+                input=cubin,
+                capture_output=True,
+                timeout=PATIENCE_SECONDS,
+                check=False,
+                env=_child_environment(),
             )
         except subprocess.TimeoutExpired:
             raise ProbeFault(f"it took more than {PATIENCE_SECONDS} s") from None
@@ -148,13 +153,13 @@ class Gpu:
         return slopes
 
 
-def _environment() -> dict[str, str]:
+def _child_environment() -> dict[str, str]:
     here = str(Path(__file__).parents[2])
     paths = os.environ.get("PYTHONPATH", "")
     return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{paths}" if paths else here}
 
 
-def runs_code(capability: tuple[int, int], target: Target) -> bool:
+def can_run_code(capability: tuple[int, int], target: Target) -> bool:
     """Return whether a GPU of this compute capability runs the target's code: sm_90a code runs on 9.0 only, sm_80 code
     on every 8.x."""
     digits = target.ptx_target.removeprefix("sm_").rstrip("af")
@@ -164,24 +169,26 @@ def runs_code(capability: tuple[int, int], target: Target) -> bool:
     return capability[0] == wanted[0] and capability[1] >= wanted[1]
 
 
-def gpu_for(target: Target) -> Gpu:
+def find_gpu(target: Target) -> Gpu:
     """Return this machine's GPU, if it runs the target's code. Fails with `no-gpu` or `wrong-gpu`."""
     if not runtime.has_gpu():
-        fail(
+        raise_error(
             "no-gpu",
             "there is no GPU here, or no driver for it",
             help="write the probes with --emit DIR, carry them to a GPU, and bring back what --json writes there",
         )
     major, minor = runtime.compute_capability()
-    if not runs_code((major, minor), target):
-        fail("wrong-gpu", f"the GPU here has compute capability {major}.{minor}, which does not run {target.name} code")
+    if not can_run_code((major, minor), target):
+        raise_error(
+            "wrong-gpu", f"the GPU here has compute capability {major}.{minor}, which does not run {target.name} code"
+        )
     return Gpu()
 
 
 # ---- measuring -------------------------------------------------------------------------------------------------------
 
 
-def measure(
+def measure_target(
     device: Device,
     target: Target,
     cubin_of: Callable[[Probe], bytes],
@@ -195,11 +202,11 @@ def measure(
     figures: dict[str, tuple[float, ...]] = {}
     faults: dict[str, str] = {}
 
-    def known() -> Measurement:
+    def results_so_far() -> Measurement:
         return Measurement(target.name, device.gpu, device.driver, date, device.sms, dict(figures), dict(faults))
 
-    for probe in probes_for(target):
-        keep(known())
+    for probe in select_probes(target):
+        keep(results_so_far())
         note(probe)
         try:
             found = device.run(probe, cubin_of(probe), repeats)
@@ -207,21 +214,21 @@ def measure(
             faults[probe.name] = str(fault)
             continue
         figures |= {name: tuple(run[i] for run in found) for i, name in enumerate(probe.figures)}
-    return known()
+    return results_so_far()
 
 
-def slopes(probe: Probe, kernel: Kernel, sms: int, repeats: int) -> Iterator[list[float]]:
+def measure_slopes(probe: Probe, kernel: Kernel, sms: int, repeats: int) -> Iterator[list[float]]:
     """Yield for each pair of a short and a long run the time of one operation in each reading, after a warm-up pair.
     Raises `ProbeFault` where the threads leave wrong words."""
     short, long = probe.trip_count
     for repeat in range(-1, repeats):
-        few, many = _readings(probe, kernel, short, sms), _readings(probe, kernel, long, sms)
+        few, many = _take_readings(probe, kernel, short, sms), _take_readings(probe, kernel, long, sms)
         if repeat >= 0:
             operations = (long - short) * probe.operations
             yield [float(later - sooner) / operations for sooner, later in zip(few, many, strict=True)]
 
 
-def _readings(probe: Probe, kernel: Kernel, trip_count: int, sms: int) -> list[int]:
+def _take_readings(probe: Probe, kernel: Kernel, trip_count: int, sms: int) -> list[int]:
     """Return the readings of the slowest block."""
     blocks = sms if probe.fills_chip else 1
     times = np.full((blocks, len(probe.readings)), -1, np.int64)
@@ -229,13 +236,13 @@ def _readings(probe: Probe, kernel: Kernel, trip_count: int, sms: int) -> list[i
     rows = {"rows": probe.rows} if probe.rows else {}
     kernel.run({"times": times, "result": result}, {"trips": trip_count, "blocks": blocks, **rows})
     # The memory is zero at first, and words outside the given ones count as zero.
-    wrong = wrong_words(probe, Run(trip_count, blocks, np.zeros(1, np.uint32)), result)
+    wrong = find_wrong_word(probe, Run(trip_count, blocks, np.zeros(1, np.uint32)), result)
     if wrong:
         raise ProbeFault(wrong)
     return [int(reading) for reading in times.max(axis=0)]
 
 
-def wrong_words(probe: Probe, run: Run, result: Array) -> str:
+def find_wrong_word(probe: Probe, run: Run, result: Array) -> str:
     """Return what is wrong with the words that the threads left; empty if they are right."""
     wanted = probe.expected(run)
     found: Array = result.view(wanted.dtype)
@@ -255,8 +262,8 @@ def main(cubin: bytes, name: str, repeats: str, sms: str) -> int:
     """Print the slopes of a probe as JSON, or on standard error why there are none. Return the exit code."""
     (probe,) = (one for one in PROBES if one.name == name)
     try:
-        with runtime.context(), closing(runtime.Kernel(cubin)) as kernel:
-            print(json.dumps(list(slopes(probe, kernel, int(sms), int(repeats)))))
+        with runtime.hold_primary_context(), closing(runtime.Kernel(cubin)) as kernel:
+            print(json.dumps(list(measure_slopes(probe, kernel, int(sms), int(repeats)))))
     except (runtime.GpuError, ProbeFault) as error:
         print(error, file=sys.stderr)
         return 1

@@ -21,12 +21,12 @@ from tilec.calibrate import copies, shared, tensor
 from tilec.calibrate.measure import Measurement
 from tilec.calibrate.probe import ROW_BYTES
 from tilec.support.records import dataclass
-from tilec.target.table import evaluate
+from tilec.target.table import evaluate_formula
 
 Value = int | str
 """The value of a cell: a whole number, or a formula."""
 CLOCK = "clock_mhz"
-MOST_OFF = 1.5
+MAX_DEVIATION = 1.5
 """The largest factor between a formula and one of its figures."""
 LARGEST = 1 << 40
 """A bound on the numbers of a row; its reciprocal bounds them from below."""
@@ -69,7 +69,7 @@ class Figures:
         """Require that the formula at `key`, for the parameters `at`, is close to the measured figure."""
         self.checks.append(Check(key, figure, took, at, is_limit))
 
-    def doubt(self, key: str, reason: str) -> None:
+    def refuse_formula(self, key: str, reason: str) -> None:
         """Refuse the formula at `key`."""
         self.doubts[key] = reason
 
@@ -87,20 +87,20 @@ class Figures:
     def mhz(self) -> int:
         """The clock of the file with these rows: what the chip holds with every tensor core at work, where that was
         measured; else the file's, or that of one multiprocessor."""
-        if "clock under load" in self._of.figures and not self.idle():
+        if "clock under load" in self._of.figures and not self.explain_idle():
             return round(1000 * self["clock under load"] / self["clock under load ns"])
         return self._file_mhz or round(self.sm_mhz)
 
-    def idle(self) -> str:
+    def explain_idle(self) -> str:
         """Return why the tensor cores were idle when the clock was read; empty if they were not."""
         if "wgmma.ss bf16 n256" not in self._of.figures:
             return ""
         took, products = self["clock under load"], tensor.IN_FLIGHT * self["wgmma.ss bf16 n256"]
-        if 1 / MOST_OFF <= took / products <= MOST_OFF:
+        if 1 / MAX_DEVIATION <= took / products <= MAX_DEVIATION:
             return ""
         return f"an iteration took {took:.4g} cycles, and its products take {products:.4g}"
 
-    def far(self, name: str) -> float:
+    def memory_cycles(self, name: str) -> float:
         """Return a time to memory, in cycles of the file's clock."""
         return self[name] * self.mhz / self.sm_mhz
 
@@ -110,19 +110,19 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Fits:
+class DerivedRows:
     """The rows that the figures support, and the reasons why others were refused, by table (and cell)."""
 
     rows: tuple[Row, ...]
     refused: Mapping[str, str]
 
 
-def rows(measurement: Measurement) -> tuple[Row, ...]:
+def derive_rows(measurement: Measurement) -> tuple[Row, ...]:
     """Return the rows that the measurement supports."""
-    return fits(measurement).rows
+    return derive_checked_rows(measurement).rows
 
 
-def fits(measurement: Measurement, file_mhz: int | None = None) -> Fits:
+def derive_checked_rows(measurement: Measurement, file_mhz: int | None = None) -> DerivedRows:
     """Return a row for each table whose figures were all measured, without the cells that the figures contradict.
     `file_mhz` is the file's clock, which stays where none is measured under load."""
     found: list[Row] = []
@@ -138,7 +138,7 @@ def fits(measurement: Measurement, file_mhz: int | None = None) -> Fits:
             used = ", ".join(f"{name} {measurement.spread(name).median:.4g}" for name in figures.used)
             refused[f"[{table}], {says}"] = f"nothing follows from {used}: {error}"
             continue
-        faults = {key: fault for key, value in cells.items() if (fault := _fault(key, value, figures))}
+        faults = {key: fault for key, value in cells.items() if (fault := _find_fault(key, value, figures))}
         refused |= {f"[{table}] {key}": fault for key, fault in faults.items()}
         kept = {key: value for key, value in cells.items() if key not in faults}
         if not kept:
@@ -148,10 +148,10 @@ def fits(measurement: Measurement, file_mhz: int | None = None) -> Fits:
         where = f"tilec calibrate on {machine}, {mhz} MHz, spread {spread:.1%}: {says}"
         where += f"; {', '.join(faults)} as before" if faults else ""
         found.append(Row(table, kept, where))
-    return Fits(tuple(found), refused)
+    return DerivedRows(tuple(found), refused)
 
 
-def _fault(key: str, value: Value, figures: Figures) -> str:
+def _find_fault(key: str, value: Value, figures: Figures) -> str:
     """Return why the cell is refused; empty if its figures support it."""
     if key in figures.doubts:
         return figures.doubts[key]
@@ -164,27 +164,27 @@ def _fault(key: str, value: Value, figures: Figures) -> str:
         if not 0 < check.took < math.inf:
             return f"{check.figure} was measured as {check.took:.4g}"
         try:
-            says = evaluate(str(value), check.at)
+            says = evaluate_formula(str(value), check.at)
         except ValueError as error:
             return f"the fit says {value}: {error}"
         off = says / check.took
-        if not (off <= MOST_OFF and (check.is_limit or off >= 1 / MOST_OFF)):
+        if not (off <= MAX_DEVIATION and (check.is_limit or off >= 1 / MAX_DEVIATION)):
             at = ", ".join(f"{name} = {number:.4g}" for name, number in check.at.items())
             return f"{value} is {says:.4g} where {at}, and {check.figure} took {check.took:.4g}"
     return ""
 
 
-def _number(value: float) -> str:
+def _as_text(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _line(points: Mapping[int, float]) -> tuple[float, float]:
+def _fit_line(points: Mapping[int, float]) -> tuple[float, float]:
     """Return intercept and slope of a least squares fit."""
     slope, intercept = np.polyfit(list(points), list(points.values()), 1)
     return float(intercept), float(slope)
 
 
-def _port(figures: Figures, name: str) -> float:
+def _port_rate(figures: Figures, name: str) -> float:
     """Return the bytes a cycle to or from shared memory."""
     return shared.SM_BYTES / figures[f"{name} throughput"]
 
@@ -192,34 +192,34 @@ def _port(figures: Figures, name: str) -> float:
 # ---- the formulas ----------------------------------------------------------------------------------------------------
 
 
-def _clock(figures: Figures) -> dict[str, Value]:
-    if reason := figures.idle():
+def _clock_cells(figures: Figures) -> dict[str, Value]:
+    if reason := figures.explain_idle():
         raise ValueError(reason)
     return {CLOCK: round(1000 * figures["clock under load"] / figures["clock under load ns"])}
 
 
-def _l2(figures: Figures) -> dict[str, Value]:
+def _l2_cells(figures: Figures) -> dict[str, Value]:
     box = copies.LARGE * ROW_BYTES
     return {"l2_bytes_per_cycle": round(figures.bytes_per_cycle(box, "l2 throughput, all SMs"))}
 
 
-def _dram(figures: Figures) -> dict[str, Value]:
+def _dram_cells(figures: Figures) -> dict[str, Value]:
     return {"dram_bytes_per_cycle": round(figures.bytes_per_cycle(2 * copies.COPY_BYTES, "copy, all SMs"))}
 
 
-def _alu(figures: Figures) -> dict[str, Value]:
+def _alu_cells(figures: Figures) -> dict[str, Value]:
     latency = figures["fma latency"]
     figures.check("alu", "fma latency", latency)
     return {"alu": round(latency)}
 
 
-def _tma(figures: Figures, name: str, latency: Callable[[int], float], alone: str, path: str) -> dict[str, Value]:
+def _tma_cells(figures: Figures, name: str, latency: Callable[[int], float], alone: str, path: str) -> dict[str, Value]:
     """Return the cells of a TMA instruction. `alone` is the figure of a box with nothing else in flight."""
     small, large = (
         figures[f"{name} throughput, boxes of {box * ROW_BYTES} bytes"] for box in (copies.SMALL, copies.LARGE)
     )
     points = {box * ROW_BYTES: latency(box * ROW_BYTES) for box in copies.BOXES}
-    intercept, slope = _line(points)
+    intercept, slope = _fit_line(points)
     for size, took in points.items():
         figures.check("latency", f"{name} of {size} bytes", took, bytes=size)
     figures.check("uses.tma", f"{name} throughput, boxes of {copies.SMALL * ROW_BYTES} bytes", small,
@@ -228,73 +228,77 @@ def _tma(figures: Figures, name: str, latency: Callable[[int], float], alone: st
     rate = copies.LARGE * ROW_BYTES / large / 2
     figures.check(f"uses.{path}", alone, figures[alone], is_limit=True, bytes=copies.LARGE * ROW_BYTES)
     return {
-        "uses.tma": f"max({_number(small)}, bytes / 128)",
-        f"uses.{path}": f"bytes / {_number(rate)}",
-        "latency": f"{_number(intercept)} + {_number(slope * 1024)} * bytes / 1024",
+        "uses.tma": f"max({_as_text(small)}, bytes / 128)",
+        f"uses.{path}": f"bytes / {_as_text(rate)}",
+        "latency": f"{_as_text(intercept)} + {_as_text(slope * 1024)} * bytes / 1024",
     }
 
 
-def _tma_load(figures: Figures) -> dict[str, Value]:
+def _tma_load_cells(figures: Figures) -> dict[str, Value]:
     alone = f"tma.load {copies.LARGE * ROW_BYTES} bytes from l2"
-    cells = _tma(figures, "tma.load", lambda size: figures.far(f"tma.load {size} bytes from dram"), alone, "tp_gnic_rd")
+    cells = _tma_cells(
+        figures, "tma.load", lambda size: figures.memory_cycles(f"tma.load {size} bytes from dram"), alone, "tp_gnic_rd"
+    )
     issue = figures[f"tma.load {copies.LARGE * ROW_BYTES} bytes issue"]
     small, wait = figures[SMALL_LOADS], figures["mbarrier arrive and wait"]
-    if small < MOST_OFF * (issue + wait):
+    if small < MAX_DEVIATION * (issue + wait):
         thread = f"the thread that issues it and waits for it {issue + wait:.4g}"
-        figures.doubt("uses.tma", f"a small box takes {small:.4g}, and {thread}")
+        figures.refuse_formula("uses.tma", f"a small box takes {small:.4g}, and {thread}")
     return {**cells, "issue": math.ceil(issue)}
 
 
 SMALL_LOADS = f"tma.load throughput, boxes of {copies.SMALL * ROW_BYTES} bytes"
 
 
-def _tma_store(figures: Figures) -> dict[str, Value]:
+def _tma_store_cells(figures: Figures) -> dict[str, Value]:
     alone = f"tma.store {copies.LARGE * ROW_BYTES} bytes until read"
-    return _tma(figures, "tma.store", lambda size: figures[f"tma.store {size} bytes until read"], alone, "tp_gnic_wr")
+    return _tma_cells(
+        figures, "tma.store", lambda size: figures[f"tma.store {size} bytes until read"], alone, "tp_gnic_wr"
+    )
 
 
-def _cp_async(figures: Figures) -> dict[str, Value]:
-    took = figures.far("cp.async of 2048 bytes from dram")
+def _cp_async_cells(figures: Figures) -> dict[str, Value]:
+    took = figures.memory_cycles("cp.async of 2048 bytes from dram")
     figures.check("latency", "cp.async of 2048 bytes from dram", took, bytes=2048)
-    return {"latency": f"{_number(took - 2048 / 64)} + bytes / 64"}
+    return {"latency": f"{_as_text(took - 2048 / 64)} + bytes / 64"}
 
 
-def _ld_global(figures: Figures) -> dict[str, Value]:
-    took = figures.far("ld.global latency from dram")
+def _ld_global_cells(figures: Figures) -> dict[str, Value]:
+    took = figures.memory_cycles("ld.global latency from dram")
     figures.check("latency", "ld.global latency from dram", took, bytes=4)
-    return {"latency": f"{_number(took)} + bytes / 64"}
+    return {"latency": f"{_as_text(took)} + bytes / 64"}
 
 
-def _shared(figures: Figures, name: str, port: str, chain_bytes: int = 0) -> dict[str, Value]:
-    rate = _number(_port(figures, name))
+def _shared_cells(figures: Figures, name: str, port: str, chain_bytes: int = 0) -> dict[str, Value]:
+    rate = _as_text(_port_rate(figures, name))
     cells: dict[str, Value] = {"uses.lsu": f"bytes / {rate}", f"uses.{port}": f"bytes / {rate}"}
     for key in cells:
         figures.check(key, f"{name} throughput", figures[f"{name} throughput"], bytes=shared.SM_BYTES)
     if chain_bytes:
         took = figures[f"{name} latency"]
-        cells["latency"] = f"{_number(took - chain_bytes / float(rate))} + bytes / {rate}"
+        cells["latency"] = f"{_as_text(took - chain_bytes / float(rate))} + bytes / {rate}"
         figures.check("latency", f"{name} latency", took, bytes=chain_bytes)
     return cells
 
 
-def _issue(figures: Figures) -> str:
+def _issue_formula(figures: Figures) -> str:
     few, many = figures[f"wgmma issue {tensor.FEW}"], figures[f"wgmma issue {tensor.MANY}"]
     for count, took in ((tensor.FEW, few), (tensor.MANY, many)):
         figures.check("issue", f"wgmma issue {count}", took, count=count)
     each = (many - few) / (tensor.MANY - tensor.FEW)
     fixed = few - each * tensor.FEW
     # The first product may cost less than the others; a negative constant is left out.
-    return f"{_number(fixed)} + {_number(each)} * count" if fixed > 0 else f"{_number(each)} * count"
+    return f"{_as_text(fixed)} + {_as_text(each)} * count" if fixed > 0 else f"{_as_text(each)} * count"
 
 
-def _drain(figures: Figures, form: str) -> str:
+def _drain_formula(figures: Figures, form: str) -> str:
     """Return the formula of the latency from the end of the last product until its accumulators may be read."""
     each, alone = figures[f"wgmma.{form} bf16 n128"], figures[f"wgmma.{form} alone n128"]
     figures.check("latency", f"wgmma.{form} alone n128", alone, occupancy=each)
-    return f"occupancy + {_number(alone - each)}"
+    return f"occupancy + {_as_text(alone - each)}"
 
 
-def _wgmma_ss(figures: Figures) -> dict[str, Value]:
+def _wgmma_ss_cells(figures: Figures) -> dict[str, Value]:
     rate = 256 / figures["wgmma.ss bf16 n256"]
     # Narrow products wait for their operands: 64 rows of A and n of B, 32 bytes each.
     port = np.median([(64 + n) * 32 / figures[f"wgmma.ss bf16 n{n}"] for n in (8, 16, 32)])
@@ -302,86 +306,86 @@ def _wgmma_ss(figures: Figures) -> dict[str, Value]:
         took = figures[f"wgmma.ss bf16 n{n}"]
         figures.check("uses.tc_and_mma", f"wgmma.ss bf16 n{n}", took, count=1, n=n, k_bytes=32)
     return {
-        "uses.tc_and_mma": f"count * max(n / {_number(rate)}, (64 + n) * k_bytes / {_number(float(port))})",
-        "issue": _issue(figures),
-        "latency": _drain(figures, "ss"),
+        "uses.tc_and_mma": f"count * max(n / {_as_text(rate)}, (64 + n) * k_bytes / {_as_text(float(port))})",
+        "issue": _issue_formula(figures),
+        "latency": _drain_formula(figures, "ss"),
     }
 
 
-def _wgmma_rs(figures: Figures) -> dict[str, Value]:
-    rate, floor = 128 / figures["wgmma.rs bf16 n128"], _number(figures["wgmma.rs bf16 n8"])
+def _wgmma_rs_cells(figures: Figures) -> dict[str, Value]:
+    rate, floor = 128 / figures["wgmma.rs bf16 n128"], _as_text(figures["wgmma.rs bf16 n8"])
     for n in (8, 128):
         figures.check("uses.tc_and_mma", f"wgmma.rs bf16 n{n}", figures[f"wgmma.rs bf16 n{n}"], count=1, n=n)
     return {
-        "uses.tc_and_mma": f"count * max(n / {_number(rate)}, {floor})",
+        "uses.tc_and_mma": f"count * max(n / {_as_text(rate)}, {floor})",
         "uses.tp_mma": f"count * {floor}",
-        "issue": _issue(figures),
-        "latency": _drain(figures, "rs"),
+        "issue": _issue_formula(figures),
+        "latency": _drain_formula(figures, "rs"),
     }
 
 
-def _mma(figures: Figures) -> dict[str, Value]:
+def _mma_cells(figures: Figures) -> dict[str, Value]:
     each, chain = figures["mma.sync bf16 throughput"], figures["mma.sync bf16 latency"]
-    taken = f"count * {_number(each)} / min(4, warps)"
+    taken = f"count * {_as_text(each)} / min(4, warps)"
     for key in ("uses.tc_and_mma", "issue"):
         figures.check(key, "mma.sync bf16 throughput", each, count=1, warps=1)
     figures.check("latency", "mma.sync bf16 latency", chain, occupancy=each)
-    return {"uses.tc_and_mma": taken, "issue": taken, "latency": f"occupancy + {_number(chain - each)}"}
+    return {"uses.tc_and_mma": taken, "issue": taken, "latency": f"occupancy + {_as_text(chain - each)}"}
 
 
-def _mufu(figures: Figures) -> dict[str, Value]:
+def _mufu_cells(figures: Figures) -> dict[str, Value]:
     each = figures["ex2 throughput"]
-    taken = f"elements * {_number(each)} / 128"
+    taken = f"elements * {_as_text(each)} / 128"
     # Each link of the chain changes the sign first, which takes what a multiply-add takes.
     link = figures["ex2 latency"] - figures["fma latency"]
     for key in ("uses.xu", "issue"):
         figures.check(key, "ex2 throughput", each, elements=128)
     figures.check("latency", "ex2 latency without its addition", link, occupancy=each)
-    return {"uses.xu": taken, "issue": taken, "latency": f"occupancy + {_number(link - each)}"}
+    return {"uses.xu": taken, "issue": taken, "latency": f"occupancy + {_as_text(link - each)}"}
 
 
-def _reduce(figures: Figures) -> dict[str, Value]:
-    return {"latency": f"occupancy + 5 * {_number(figures['shuffle and maximum latency'])}"}
+def _reduce_cells(figures: Figures) -> dict[str, Value]:
+    return {"latency": f"occupancy + 5 * {_as_text(figures['shuffle and maximum latency'])}"}
 
 
-def _barrier(figures: Figures) -> dict[str, Value]:
+def _barrier_cells(figures: Figures) -> dict[str, Value]:
     return {"latency": math.ceil(figures["named barrier one way"])}
 
 
-def _mbarrier(figures: Figures) -> dict[str, Value]:
+def _mbarrier_cells(figures: Figures) -> dict[str, Value]:
     return {"latency": math.ceil(figures["mbarrier one way"])}
 
 
-def _silicon(kind: str) -> str:
+def _row_key(kind: str) -> str:
     return f'timing."{kind}".silicon'
 
 
 TABLES: tuple[tuple[str, str, Callable[[Any], dict[str, Value]]], ...] = (
-    ("limits", "every tensor core at work on numbers like random ones", _clock),
-    ("limits", "boxes of 16 KiB, 8 in flight an SM, all SMs around in 32 MiB", _l2),
-    ("limits", "copy of half a GiB, bytes read and bytes written", _dram),
-    ("calibrations.silicon.families", "chain of fp32 multiply-adds", _alu),
-    (_silicon("tma.load"), "from DRAM, boxes of 1 to 32 KiB; rate of one SM from L2; the term of 128 bytes a cycle and "
-     "tp_smem_wr are port widths", _tma_load),
-    (_silicon("tma.store"), "until shared memory may be written again, boxes of 1 to 32 KiB; rate of one SM; the term "
-     "of 128 bytes a cycle and tp_smem_rd are port widths, the issue is a guess", _tma_store),
-    (_silicon("cp.async"), "latency from DRAM, 128 threads of 16 bytes; the rates are port widths", _cp_async),
-    (_silicon("ld.global"), "latency from DRAM, a chain of loads and additions of 64 bits; the rates are port widths",
-     _ld_global),
-    (_silicon("ld.shared"), "chain of loads; 8 warps of 16 bytes a lane",
-     lambda figures: _shared(figures, "ld.shared", "tp_smem_rd", 128)),
-    (_silicon("st.shared"), "rate of 8 warps of 16 bytes a lane; latency derived from ld.shared",
-     lambda figures: _shared(figures, "st.shared", "tp_smem_wr")),
-    (_silicon("ldmatrix"), "chain of .x4; rate of 8 warps",
-     lambda figures: _shared(figures, "ldmatrix", "tp_smem_rd", 512)),
-    (_silicon("wgmma.ss"), "bf16, one warpgroup; wide products by n256, narrow ones by n8 to n32; drain and issue at "
-     "n128; tp_smem_rd is a port width", _wgmma_ss),
-    (_silicon("wgmma.rs"), "bf16, one warpgroup; wide products by n128, the floor by n8; issue of wgmma.ss; tp_smem_rd "
-     "is a port width", _wgmma_rs),
-    (_silicon("mma.sync"), "bf16 m16n8k16, 4 warps of 8 sums; chain on one sum", _mma),
-    (_silicon("mufu"), "ex2.approx.ftz, 8 warps of 4 chains; chain of one warp", _mufu),
-    (_silicon("reduce"), "latency of a shuffle and a maximum; one operation an element is derived", _reduce),
-    (_silicon("barrier"), "named barrier between two warps, one way; issue is a guess", _barrier),
-    (_silicon("mbarrier"), "arrival of one warp until another has seen it; issue is a guess", _mbarrier),
+    ("limits", "every tensor core at work on numbers like random ones", _clock_cells),
+    ("limits", "boxes of 16 KiB, 8 in flight an SM, all SMs around in 32 MiB", _l2_cells),
+    ("limits", "copy of half a GiB, bytes read and bytes written", _dram_cells),
+    ("calibrations.silicon.families", "chain of fp32 multiply-adds", _alu_cells),
+    (_row_key("tma.load"), "from DRAM, boxes of 1 to 32 KiB; rate of one SM from L2; the term of 128 bytes a cycle and "
+     "tp_smem_wr are port widths", _tma_load_cells),
+    (_row_key("tma.store"), "until shared memory may be written again, boxes of 1 to 32 KiB; rate of one SM; the term "
+     "of 128 bytes a cycle and tp_smem_rd are port widths, the issue is a guess", _tma_store_cells),
+    (_row_key("cp.async"), "latency from DRAM, 128 threads of 16 bytes; the rates are port widths", _cp_async_cells),
+    (_row_key("ld.global"), "latency from DRAM, a chain of loads and additions of 64 bits; the rates are port widths",
+     _ld_global_cells),
+    (_row_key("ld.shared"), "chain of loads; 8 warps of 16 bytes a lane",
+     lambda figures: _shared_cells(figures, "ld.shared", "tp_smem_rd", 128)),
+    (_row_key("st.shared"), "rate of 8 warps of 16 bytes a lane; latency derived from ld.shared",
+     lambda figures: _shared_cells(figures, "st.shared", "tp_smem_wr")),
+    (_row_key("ldmatrix"), "chain of .x4; rate of 8 warps",
+     lambda figures: _shared_cells(figures, "ldmatrix", "tp_smem_rd", 512)),
+    (_row_key("wgmma.ss"), "bf16, one warpgroup; wide products by n256, narrow ones by n8 to n32; drain and issue at "
+     "n128; tp_smem_rd is a port width", _wgmma_ss_cells),
+    (_row_key("wgmma.rs"), "bf16, one warpgroup; wide products by n128, the floor by n8; issue of wgmma.ss; tp_smem_rd "
+     "is a port width", _wgmma_rs_cells),
+    (_row_key("mma.sync"), "bf16 m16n8k16, 4 warps of 8 sums; chain on one sum", _mma_cells),
+    (_row_key("mufu"), "ex2.approx.ftz, 8 warps of 4 chains; chain of one warp", _mufu_cells),
+    (_row_key("reduce"), "latency of a shuffle and a maximum; one operation an element is derived", _reduce_cells),
+    (_row_key("barrier"), "named barrier between two warps, one way; issue is a guess", _barrier_cells),
+    (_row_key("mbarrier"), "arrival of one warp until another has seen it; issue is a guess", _mbarrier_cells),
 )  # fmt: skip
 """The table, the description of the measurement in its source, and the function that makes its cells."""

@@ -22,7 +22,7 @@ from tilec.ir.manifest import (
     ScalarParam,
     TensorInfo,
     TensorMapParam,
-    variable,
+    manifest_variable,
 )
 from tilec.ptx.text import print_variable
 from tilec.support.records import dataclass
@@ -87,7 +87,7 @@ class Probe:
         return tuple(self.name if reading == "cycles" else f"{self.name} {reading}" for reading in self.readings)
 
 
-def manifest(probe: Probe, target: str) -> Manifest:
+def build_manifest(probe: Probe, target: str) -> Manifest:
     """Return the launch manifest of a probe. `blocks` and `rows` are given at launch."""
     memory: Shape = ("rows", ROW_BYTES // 2)
     tensors = [
@@ -108,14 +108,14 @@ def manifest(probe: Probe, target: str) -> Manifest:
         grid=("blocks", 1, 1),
         block=(probe.threads, 1, 1),
         cluster=(1, 1, 1),
-        dynamic_smem=SMEM_ALIGNMENT - DYNAMIC_ALIGNMENT + _bars(probe) + BARS_BYTES,
+        dynamic_smem=SMEM_ALIGNMENT - DYNAMIC_ALIGNMENT + _barriers_offset(probe) + BARS_BYTES,
         tensors=tuple(tensors),
         scalars=tuple(scalars),
         params=tuple(params),
     )
 
 
-def ptx(probe: Probe, target: str, version: str) -> str:
+def build_ptx(probe: Probe, target: str, version: str) -> str:
     """Return the module: one entry, and the manifest for the cubin. The body finds the thread in %thread, its warp and
     lane in %warp and %lane, the block in %block, shared memory at %smem, the iterations in %left; it leaves its
     readings in %t0 … and the thread's word in %word."""
@@ -129,7 +129,7 @@ def ptx(probe: Probe, target: str, version: str) -> str:
 .target {target}
 .address_size 64
 
-{print_variable(variable(manifest(probe, target)))}
+{print_variable(manifest_variable(build_manifest(probe, target)))}
 .extern .shared .align {DYNAMIC_ALIGNMENT} .b8 smem[];
 
 .visible .entry {probe.entry}({", ".join(params)})
@@ -151,14 +151,14 @@ def ptx(probe: Probe, target: str, version: str) -> str:
     mov.u32 %smem, smem;
     add.u32 %smem, %smem, {SMEM_ALIGNMENT - 1};
     and.b32 %smem, %smem, {-SMEM_ALIGNMENT};
-    add.u32 %bars, %smem, {_bars(probe)};
+    add.u32 %bars, %smem, {_barriers_offset(probe)};
     setp.eq.u32 %first, %thread, 0;
     mov.u32 %word, 0;
     mov.u64 %t0, 0;
     mov.u64 %t1, 0;
     mov.u64 %t2, 0;
     mov.u64 %t3, 0;
-{_memory(probe)}{probe.body}
+{_load_memory_parameters(probe)}{probe.body}
     ld.param.u64 %address, [times];
     cvta.to.global.u64 %address, %address;
     mad.wide.u32 %address, %block, {8 * len(probe.readings)}, %address;
@@ -175,11 +175,11 @@ LEAVE:
 """
 
 
-def _bars(probe: Probe) -> int:
+def _barriers_offset(probe: Probe) -> int:
     return -(-probe.smem_bytes // 8) * 8
 
 
-def _memory(probe: Probe) -> str:
+def _load_memory_parameters(probe: Probe) -> str:
     text = "    ld.param.u64 %memory, [memory];\n    cvta.to.global.u64 %memory, %memory;\n" if probe.rows else ""
     return text + ("    mov.u64 %map, map;\n    cvta.param.u64 %map, %map;\n" if probe.box else "")
 
@@ -187,7 +187,7 @@ def _memory(probe: Probe) -> str:
 # ---- building blocks of bodies ---------------------------------------------------------------------------------------
 
 
-def loop(body: str, name: str = "LOOP") -> str:
+def emit_loop(body: str, name: str = "LOOP") -> str:
     """Emit a loop of `trip_count` iterations of the body; %left counts down to 1."""
     return f"""    ld.param.u32 %left, [trips];
 {name}:
@@ -198,7 +198,7 @@ def loop(body: str, name: str = "LOOP") -> str:
 """
 
 
-def timed(inner: str, reading: int = 0, clock: str = "clock64") -> str:
+def emit_timed(inner: str, reading: int = 0, clock: str = "clock64") -> str:
     """Emit the inner code with its time in %t<reading>. `inner` should be a loop: the clock is then read in basic
     blocks of its own."""
     return f"""    mov.u64 %begin, %{clock};
@@ -207,15 +207,15 @@ def timed(inner: str, reading: int = 0, clock: str = "clock64") -> str:
 """
 
 
-def timed_twice(inner: str) -> str:
+def emit_timed_twice(inner: str) -> str:
     """Emit the inner code with its time in cycles in %t0 and in nanoseconds in %t1."""
     return f"""    mov.u64 %t2, %globaltimer;
-{timed(inner)}    mov.u64 %t3, %globaltimer;
+{emit_timed(inner)}    mov.u64 %t3, %globaltimer;
     sub.u64 %t1, %t3, %t2;
 """
 
 
-def fill(size: int, threads: int, word: str, is_async: bool = False) -> str:
+def emit_fill(size: int, threads: int, word: str, is_async: bool = False) -> str:
     """Emit code that fills `size` bytes of shared memory. `word` computes in %r2 the word at offset %r0."""
     return f"""    shl.b32 %r0, %thread, 2;
 FILL:
@@ -230,13 +230,13 @@ FILL:
 """
 
 
-def barriers(count: int) -> str:
+def emit_barriers(count: int) -> str:
     """Emit the initialisation of `count` mbarriers, each of one arrival, at %bars."""
     inits = "\n".join(f"    @%first mbarrier.init.shared::cta.b64 [%bars+{8 * index}], 1;" for index in range(count))
     return f"{inits}\n    @%first fence.mbarrier_init.release.cluster;\n    bar.sync 0;\n"
 
 
-def wait(bar: int, parity: str, label: str) -> str:
+def emit_wait(bar: int, parity: str, label: str) -> str:
     """Emit a wait for the mbarrier's phase of this parity."""
     return f"""    mov.u32 %polls, 0;
 {label}:
@@ -253,6 +253,8 @@ def wait(bar: int, parity: str, label: str) -> str:
 # ---- expected words --------------------------------------------------------------------------------------------------
 
 
-def same_word(value: Callable[[Run], int | float], threads: int, dtype: Any = np.uint32) -> Callable[[Run], Array]:
+def expect_same_word(
+    value: Callable[[Run], int | float], threads: int, dtype: Any = np.uint32
+) -> Callable[[Run], Array]:
     """Return the expectation that every thread of every block leaves this number."""
     return lambda run: np.full((run.blocks, threads), value(run), dtype)

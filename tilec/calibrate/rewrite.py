@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from tilec.calibrate.plan import Row, Value
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 
 
@@ -21,30 +21,30 @@ class Change:
     after: str
 
 
-def rewritten(text: str, rows: Sequence[Row], file: str) -> tuple[str, tuple[Change, ...]]:
+def rewrite_rows(text: str, rows: Sequence[Row], file: str) -> tuple[str, tuple[Change, ...]]:
     """Return the text with these rows, and the changes. A table that the file lacks is skipped: the machine lacks the
     instruction. A table of another form than in the shipped files is refused as `bad-target-file`."""
     lines = text.split("\n")
     changes = []
     for row in rows:
-        found = _section(lines, row.table)
+        found = _find_section(lines, row.table)
         if found is None:
             continue
         source = f'{{ kind = "measured", where = {json.dumps(row.where, ensure_ascii=False)} }}'
-        cells = {key: _toml(value) for key, value in row.cells.items()}
+        cells = {key: _toml_value(value) for key, value in row.cells.items()}
         if "timing." in row.table:
             cells["source"] = source
         for key, value in cells.items():
             entry = value if "timing." in row.table else f"{{ value = {value}, source = {source} }}"
-            changes.append(_replace(lines, found, row.table, key, entry, file))
+            changes.append(_replace_value(lines, found, row.table, key, entry, file))
     return "\n".join(lines), tuple(changes)
 
 
-def _toml(value: Value) -> str:
+def _toml_value(value: Value) -> str:
     return str(value) if isinstance(value, int) else json.dumps(value)
 
 
-def _section(lines: Sequence[str], table: str) -> range | None:
+def _find_section(lines: Sequence[str], table: str) -> range | None:
     """Return the lines under a header, up to the next."""
     if f"[{table}]" not in lines:
         return None
@@ -53,7 +53,7 @@ def _section(lines: Sequence[str], table: str) -> range | None:
     return range(start, end)
 
 
-def _replace(lines: list[str], section: range, table: str, key: str, entry: str, file: str) -> Change:
+def _replace_value(lines: list[str], section: range, table: str, key: str, entry: str, file: str) -> Change:
     """Replace the value behind `key = `, or behind `cycles = ` on the line of its slot, and return the change."""
     slot = key.removeprefix("uses.")
     pattern = rf'^(\s*\{{ slot = "{re.escape(slot)}", cycles = )("[^"]*"|[\d.]+)(.*)$'
@@ -61,7 +61,7 @@ def _replace(lines: list[str], section: range, table: str, key: str, entry: str,
         pattern = rf'^({re.escape(key)} = )("[^"]*"|[\d.]+|\{{.*\}})(.*)$'
     found = next(((at, match) for at in section if (match := re.match(pattern, lines[at]))), None)
     if found is None:
-        fail(
+        raise_error(
             "bad-target-file",
             f"{file}: [{table}] has no line of its own for {key}",
             help="write it as the target files that ship with tilec do",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tilec.calibrate.probe import Array, Probe, Run, fill, loop, same_word, timed
+from tilec.calibrate.probe import Array, Probe, Run, emit_fill, emit_loop, emit_timed, expect_same_word
 from tilec.target.features import Feature
 
 CHAIN = 32
@@ -25,45 +25,62 @@ LDMATRIX: tuple[Feature, ...] = ("ldmatrix",)
 STMATRIX: tuple[Feature, ...] = ("stmatrix",)
 
 
-def probes() -> Iterator[Probe]:
-    yield Probe("ld.shared latency", _chase("ld.shared.b32 %r10, [%r10];", 4, 32), _own(4), CHAIN, smem_bytes=128)
+def shared_probes() -> Iterator[Probe]:
+    yield Probe(
+        "ld.shared latency",
+        _address_chase("ld.shared.b32 %r10, [%r10];", 4, 32),
+        _expect_own_address(4),
+        CHAIN,
+        smem_bytes=128,
+    )
     matrix = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%r10];"
-    yield Probe("ldmatrix latency", _chase(matrix, 16, 128), _own(16), CHAIN, smem_bytes=512, features=LDMATRIX)
+    yield Probe(
+        "ldmatrix latency",
+        _address_chase(matrix, 16, 128),
+        _expect_own_address(16),
+        CHAIN,
+        smem_bytes=512,
+        features=LDMATRIX,
+    )
     for name, access, feature in (
         ("ld.shared", "ld.shared.v4.b32 {{{v}}}, [{at}];", NONE),
         ("ldmatrix", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{v}}}, [{at}];", LDMATRIX),
     ):
-        loaded = same_word(lambda run: 4 * ACCESSES * run.trip_count, THREADS)
-        yield Probe(f"{name} throughput", _loads(access), loaded, 1, (256, 4096), THREADS, WARPS * REGION, feature)
+        loaded = expect_same_word(lambda run: 4 * ACCESSES * run.trip_count, THREADS)
+        yield Probe(
+            f"{name} throughput", _load_stream(access), loaded, 1, (256, 4096), THREADS, WARPS * REGION, feature
+        )
     for name, access, feature in (
         ("st.shared", "st.shared.v4.b32 [{at}], {{%left, %left, %left, %left}};", NONE),
         ("stmatrix", "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{at}], {{%left, %left, %left, %left}};", STMATRIX),
     ):
         # In the last iteration %left, the stored word, is 1.
-        stored = same_word(lambda run: 1, THREADS)
-        yield Probe(f"{name} throughput", _stores(access), stored, 1, (256, 4096), THREADS, WARPS * REGION, feature)
+        stored = expect_same_word(lambda run: 1, THREADS)
+        yield Probe(
+            f"{name} throughput", _store_stream(access), stored, 1, (256, 4096), THREADS, WARPS * REGION, feature
+        )
 
 
-def _chase(load: str, step: int, words: int) -> str:
+def _address_chase(load: str, step: int, words: int) -> str:
     """Return a chain in which each lane loads from the address that it has just loaded. 32 addresses fill the first
     words, and repeat behind."""
     word = f"""    shr.u32 %r2, %r0, 2;
     and.b32 %r2, %r2, 31;
     mad.lo.u32 %r2, %r2, {step}, %smem;"""
     chain = "\n".join([f"    {load}"] * CHAIN)
-    return f"""{fill(4 * words, 32, word)}    mad.lo.u32 %r10, %lane, {step}, %smem;
-{timed(loop(chain))}    sub.u32 %word, %r10, %smem;
+    return f"""{emit_fill(4 * words, 32, word)}    mad.lo.u32 %r10, %lane, {step}, %smem;
+{emit_timed(emit_loop(chain))}    sub.u32 %word, %r10, %smem;
 """
 
 
-def _own(step: int) -> Callable[[Run], Array]:
-    def expected(run: Run) -> Array:
+def _expect_own_address(step: int) -> Callable[[Run], Array]:
+    def compute_words(run: Run) -> Array:
         return np.tile(step * np.arange(32, dtype=np.uint32), (run.blocks, 1))
 
-    return expected
+    return compute_words
 
 
-def _place(which: str) -> str:
+def _select_half(which: str) -> str:
     """Compute the warp's half in this iteration, and the lane's 16 bytes in its first access."""
     return f"""    and.b32 %r8, %left, 1;
     mad.lo.u32 %r9, %r8, {ACCESSES * ACCESS_BYTES}, {which};"""
@@ -74,21 +91,21 @@ _MINE = f"""    mad.lo.u32 %r7, %warp, {REGION}, %smem;
 """
 
 
-def _loads(access: str) -> str:
+def _load_stream(access: str) -> str:
     """Return a stream of loads of ones; their sum tells how many were loaded."""
-    lines = [_place("%r7")]
+    lines = [_select_half("%r7")]
     for number in range(ACCESSES):
         v = [f"%r{12 + 4 * (number % 4) + i}" for i in range(4)]
         lines.append("    " + access.format(v=", ".join(v), at=f"%r9+{number * ACCESS_BYTES}"))
         lines += [f"    add.u32 %word, %word, {register};" for register in v]
-    return fill(WARPS * REGION, THREADS, "    mov.u32 %r2, 1;") + _MINE + timed(loop("\n".join(lines)))
+    return emit_fill(WARPS * REGION, THREADS, "    mov.u32 %r2, 1;") + _MINE + emit_timed(emit_loop("\n".join(lines)))
 
 
-def _stores(access: str) -> str:
-    lines = [_place("%r7")]
+def _store_stream(access: str) -> str:
+    lines = [_select_half("%r7")]
     lines += ["    " + access.format(at=f"%r9+{number * ACCESS_BYTES}") for number in range(ACCESSES)]
     last = ACCESSES * ACCESS_BYTES + (ACCESSES - 1) * ACCESS_BYTES
     return f"""{_MINE}    bar.sync 0;
-{timed(loop(chr(10).join(lines)))}    bar.sync 0;
+{emit_timed(emit_loop(chr(10).join(lines)))}    bar.sync 0;
     ld.shared.b32 %word, [%r7+{last}];
 """

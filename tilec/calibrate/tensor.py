@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tilec.calibrate.probe import Array, Probe, Run, fill, loop, same_word, timed, timed_twice
+from tilec.calibrate.probe import (
+    Array,
+    Probe,
+    Run,
+    emit_fill,
+    emit_loop,
+    emit_timed,
+    emit_timed_twice,
+    expect_same_word,
+)
 from tilec.support.records import dataclass
 
 WARPGROUP = 128
@@ -48,19 +57,19 @@ OPERANDS = (
 BF16 = OPERANDS[0]
 
 
-def probes() -> Iterator[Probe]:
+def tensor_probes() -> Iterator[Probe]:
     yield from _mma_probes()
     for operand in OPERANDS:
         for n in WIDTHS if operand is BF16 else WIDE:
-            yield _wgmma(f"wgmma.ss {operand.name} n{n}", operand, n, _chain(operand, n), IN_FLIGHT)
+            yield _wgmma_probe(f"wgmma.ss {operand.name} n{n}", operand, n, _product_chain(operand, n), IN_FLIGHT)
     for n in WIDTHS_RS:
-        yield _wgmma(f"wgmma.rs bf16 n{n}", BF16, n, _chain(BF16, n, in_registers=True), IN_FLIGHT)
+        yield _wgmma_probe(f"wgmma.rs bf16 n{n}", BF16, n, _product_chain(BF16, n, in_registers=True), IN_FLIGHT)
     for form in ("ss", "rs"):
-        alone = _chain(BF16, 128, count=1, left=0, in_registers=form == "rs")
-        yield _wgmma(f"wgmma.{form} alone n128", BF16, 128, alone, 1)
+        alone = _product_chain(BF16, 128, count=1, left=0, in_registers=form == "rs")
+        yield _wgmma_probe(f"wgmma.{form} alone n128", BF16, 128, alone, 1)
     for count in (FEW, MANY):
-        yield _wgmma(f"wgmma issue {count}", BF16, 128, _issue(count), 1, count)
-    yield _loaded()
+        yield _wgmma_probe(f"wgmma issue {count}", BF16, 128, _issue_loop(count), 1, count)
+    yield _loaded_clock_probe()
 
 
 # ---- mma.sync --------------------------------------------------------------------------------------------------------
@@ -73,30 +82,30 @@ def _mma_probes() -> Iterator[Probe]:
     for operand in OPERANDS:
         if operand.name not in ("bf16", "f16", "s8"):
             continue
-        many, one = _mma_total(operand, MMA_SUMS, MMA_ROUNDS, WARPGROUP), _mma_total(operand, 1, each, 32)
+        many, one = _expect_mma_total(operand, MMA_SUMS, MMA_ROUNDS, WARPGROUP), _expect_mma_total(operand, 1, each, 32)
         name = f"mma.sync {operand.name}"
-        yield Probe(f"{name} throughput", _mma(operand, MMA_SUMS, MMA_ROUNDS), many, each, threads=WARPGROUP,
-                    registers=_sums(operand, 4 * MMA_SUMS), features=("mma.sync",))  # fmt: skip
-        yield Probe(f"{name} latency", _mma(operand, 1, each), one, each,
-                    registers=_sums(operand, 4 * MMA_SUMS), features=("mma.sync",))  # fmt: skip
+        yield Probe(f"{name} throughput", _mma_chain(operand, MMA_SUMS, MMA_ROUNDS), many, each, threads=WARPGROUP,
+                    registers=_declare_accumulators(operand, 4 * MMA_SUMS), features=("mma.sync",))  # fmt: skip
+        yield Probe(f"{name} latency", _mma_chain(operand, 1, each), one, each,
+                    registers=_declare_accumulators(operand, 4 * MMA_SUMS), features=("mma.sync",))  # fmt: skip
 
 
-def _sums(operand: Operand, count: int) -> tuple[str, ...]:
+def _declare_accumulators(operand: Operand, count: int) -> tuple[str, ...]:
     return (f".{operand.accumulator} %sum<{count}>",)
 
 
-def _zeros(operand: Operand, count: int) -> str:
+def _clear_accumulators(operand: Operand, count: int) -> str:
     zero = "0f00000000" if operand.accumulator == "f32" else "0"
     return "".join(f"    mov.{operand.accumulator} %sum{i}, {zero};\n" for i in range(count))
 
 
-def _mma_total(operand: Operand, sums: int, rounds: int, threads: int) -> Callable[[Run], Array]:
+def _expect_mma_total(operand: Operand, sums: int, rounds: int, threads: int) -> Callable[[Run], Array]:
     each = operand.k * rounds
     dtype = np.float32 if operand.accumulator == "f32" else np.int32
-    return same_word(lambda run: sums * (sums - 1) // 2 + sums * each * run.trip_count, threads, dtype)
+    return expect_same_word(lambda run: sums * (sums - 1) // 2 + sums * each * run.trip_count, threads, dtype)
 
 
-def _mma(operand: Operand, sums: int, rounds: int) -> str:
+def _mma_chain(operand: Operand, sums: int, rounds: int) -> str:
     """Return products into several accumulators, each starting from a different number and all used: else the assembler
     would merge them."""
     d, a, b = operand.spelling.split(".")
@@ -115,29 +124,29 @@ def _mma(operand: Operand, sums: int, rounds: int) -> str:
         for tile in range(sums)
     )
     total = "".join(f"    add.{begins} %sum0, %sum0, %sum{4 * tile};\n" for tile in range(1, sums))
-    return f"""{ones}{_zeros(operand, 4 * sums)}{distinct}    bar.sync 0;
-{timed(loop(chr(10).join(line)))}{total}    mov.b32 %word, %sum0;
+    return f"""{ones}{_clear_accumulators(operand, 4 * sums)}{distinct}    bar.sync 0;
+{emit_timed(emit_loop(chr(10).join(line)))}{total}    mov.b32 %word, %sum0;
 """
 
 
 # ---- wgmma -----------------------------------------------------------------------------------------------------------
 
 
-def _wgmma(name: str, operand: Operand, n: int, chain: str, operations: int, count: int = 0) -> Probe:
+def _wgmma_probe(name: str, operand: Operand, n: int, chain: str, operations: int, count: int = 0) -> Probe:
     """Return a probe of wgmma. `count` is the number of products an iteration, where it is not `operations`."""
     each = operand.k * (count or operations)
     dtype = np.float32 if operand.accumulator == "f32" else np.int32
     size = A_BYTES + 128 * n
-    ones = fill(size, WARPGROUP, f"    mov.b32 %r2, {operand.ones};", is_async=True)
-    body = f"{ones}{_operands(operand, n)}{chain}\n    mov.b32 %word, %sum0;\n"
-    registers = (*_sums(operand, n // 2), ".b64 %da<4>, %db<4>")
+    ones = emit_fill(size, WARPGROUP, f"    mov.b32 %r2, {operand.ones};", is_async=True)
+    body = f"{ones}{_set_up_operands(operand, n)}{chain}\n    mov.b32 %word, %sum0;\n"
+    registers = (*_declare_accumulators(operand, n // 2), ".b64 %da<4>, %db<4>")
     return Probe(
-        name, body, same_word(lambda run: min(each * run.trip_count, operand.most), WARPGROUP, dtype),
+        name, body, expect_same_word(lambda run: min(each * run.trip_count, operand.most), WARPGROUP, dtype),
         operations, (16, 144), WARPGROUP, size, ("wgmma",), registers=registers,
     )  # fmt: skip
 
 
-def _operands(operand: Operand, n: int) -> str:
+def _set_up_operands(operand: Operand, n: int) -> str:
     """Set up descriptors of the four steps along a row of A and of B (128-byte swizzle, 1024 bytes between groups of
     eight rows), A in registers %r4 to %r7, and accumulators of zero."""
     text = """    shr.u32 %r10, %smem, 4;
@@ -147,10 +156,10 @@ def _operands(operand: Operand, n: int) -> str:
     for step in range(4):
         text += f"    add.u64 %da{step}, %rd0, {2 * step};\n    add.u64 %db{step}, %rd0, {A_BYTES // 16 + 2 * step};\n"
     text += "".join(f"    mov.b32 %r{i}, {operand.ones};\n" for i in range(4, 8))
-    return text + _zeros(operand, n // 2)
+    return text + _clear_accumulators(operand, n // 2)
 
 
-def _product(operand: Operand, n: int, step: int, in_registers: bool, keeps: str = "1") -> str:
+def _emit_product(operand: Operand, n: int, step: int, in_registers: bool, keeps: str = "1") -> str:
     """Emit one product. `keeps`: whether it adds to the accumulators; 1, or a predicate."""
     sums = ", ".join(f"%sum{i}" for i in range(n // 2))
     a = "{%r4, %r5, %r6, %r7}" if in_registers else f"%da{step}"
@@ -161,20 +170,20 @@ def _product(operand: Operand, n: int, step: int, in_registers: bool, keeps: str
     )
 
 
-def _chain(operand: Operand, n: int, count: int = IN_FLIGHT, left: int = 1, in_registers: bool = False) -> str:
+def _product_chain(operand: Operand, n: int, count: int = IN_FLIGHT, left: int = 1, in_registers: bool = False) -> str:
     """Return groups of `count` products into the same accumulators, with `left` groups in flight."""
-    products = "\n".join(_product(operand, n, step % 4, in_registers) for step in range(count))
+    products = "\n".join(_emit_product(operand, n, step % 4, in_registers) for step in range(count))
     body = f"""    wgmma.fence.sync.aligned;
 {products}
     wgmma.commit_group.sync.aligned;
     wgmma.wait_group.sync.aligned {left};"""
-    return timed(loop(body) + "    wgmma.wait_group.sync.aligned 0;\n")
+    return emit_timed(emit_loop(body) + "    wgmma.wait_group.sync.aligned 0;\n")
 
 
-def _issue(count: int) -> str:
+def _issue_loop(count: int) -> str:
     """Return a loop that times the issue of products to idle tensor cores, without the wait for their end."""
-    products = "\n".join(_product(BF16, 128, step % 4, in_registers=False) for step in range(count))
-    return loop(f"""    wgmma.fence.sync.aligned;
+    products = "\n".join(_emit_product(BF16, 128, step % 4, in_registers=False) for step in range(count))
+    return emit_loop(f"""    wgmma.fence.sync.aligned;
     mov.u64 %begin, %clock64;
 {products}
     wgmma.commit_group.sync.aligned;
@@ -190,7 +199,7 @@ _FACTOR, _ADDEND, _MASK, _EXPONENT = 2654435761, 12345, 0x807F807F, 0x3F003F00
 _WIDE = 256
 
 
-def _loaded() -> Probe:
+def _loaded_clock_probe() -> Probe:
     """Return the probe of the clock under load: products of pseudo-random numbers on every multiprocessor, because
     zeros leave the clock higher. Each iteration clears its accumulators, to limit rounding errors, by a predicate that
     is false: if the assembler knew this, it would drop the products of an unrolled iteration whose accumulators the
@@ -202,23 +211,23 @@ def _loaded() -> Probe:
     or.b32 %r2, %r2, {_EXPONENT};"""
     size = A_BYTES + 128 * _WIDE
     keeps = ["%p1", *["1"] * (IN_FLIGHT - 1)]
-    products = "\n".join(_product(BF16, _WIDE, step % 4, False, kept) for step, kept in enumerate(keeps))
+    products = "\n".join(_emit_product(BF16, _WIDE, step % 4, False, kept) for step, kept in enumerate(keeps))
     never = "    ld.param.u32 %r2, [trips];\n    setp.eq.u32 %p1, %r2, 0;\n"
-    chain = loop(f"""    wgmma.fence.sync.aligned;
+    chain = emit_loop(f"""    wgmma.fence.sync.aligned;
 {products}
     wgmma.commit_group.sync.aligned;
     wgmma.wait_group.sync.aligned 1;""")
-    timing = timed_twice(chain + "    wgmma.wait_group.sync.aligned 0;\n")
-    before = f"{fill(size, WARPGROUP, word, is_async=True)}{_operands(BF16, _WIDE)}{never}"
+    timing = emit_timed_twice(chain + "    wgmma.wait_group.sync.aligned 0;\n")
+    before = f"{emit_fill(size, WARPGROUP, word, is_async=True)}{_set_up_operands(BF16, _WIDE)}{never}"
     body = f"{before}{timing}    mov.b32 %word, %sum0;\n"
-    registers = (*_sums(BF16, _WIDE // 2), ".b64 %da<4>, %db<4>")
+    registers = (*_declare_accumulators(BF16, _WIDE // 2), ".b64 %da<4>, %db<4>")
     return Probe(
-        "clock under load", body, _first_products, 1, (2000, 62000), WARPGROUP, size, ("wgmma",), ("cycles", "ns"),
+        "clock under load", body, _expected_products, 1, (2000, 62000), WARPGROUP, size, ("wgmma",), ("cycles", "ns"),
         fills_chip=True, registers=registers, tolerance=1e-3,
     )  # fmt: skip
 
 
-def _first_products(run: Run) -> Array:
+def _expected_products(run: Run) -> Array:
     """Return the first sum of each thread: row lane / 4 of the warp's sixteen, column 2 (lane mod 4)."""
     offset = np.arange(0, A_BYTES + 128 * _WIDE, 4, dtype=np.uint64)
     word = (offset * _FACTOR + _ADDEND) & 0xFFFFFFFF

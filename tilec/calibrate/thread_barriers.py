@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.calibrate.probe import Probe, barriers, loop, same_word, timed, wait
+from tilec.calibrate.probe import Probe, emit_barriers, emit_loop, emit_timed, emit_wait, expect_same_word
 from tilec.target.features import Feature
 
 ROUNDS = 4
@@ -12,71 +12,71 @@ HOPPER_ON: tuple[Feature, ...] = ("mbarrier", "tma")
 """Features for try_wait and the fence after the initialisation, which came with the accelerator."""
 
 
-def probes() -> Iterator[Probe]:
-    counted = same_word(lambda run: ROUNDS * run.trip_count, 256)
-    yield Probe("barrier of 256 threads", _barrier(), counted, ROUNDS, threads=256)
+def barrier_probes() -> Iterator[Probe]:
+    counted = expect_same_word(lambda run: ROUNDS * run.trip_count, 256)
+    yield Probe("barrier of 256 threads", _barrier_rounds(), counted, ROUNDS, threads=256)
     # A round is one arrival in each direction.
-    first = same_word(lambda run: ROUNDS * run.trip_count, 64)
-    yield Probe("named barrier one way", _named(), first, 2 * ROUNDS, threads=64)
-    alone = same_word(lambda run: ROUNDS * run.trip_count, 32)
-    yield Probe("mbarrier arrive and wait", _alone(), alone, ROUNDS, features=HOPPER_ON)
-    handed = same_word(lambda run: ROUNDS * run.trip_count, 64)
-    yield Probe("mbarrier one way", _handed(), handed, 2 * ROUNDS, threads=64, features=HOPPER_ON)
+    first = expect_same_word(lambda run: ROUNDS * run.trip_count, 64)
+    yield Probe("named barrier one way", _named_barrier_rounds(), first, 2 * ROUNDS, threads=64)
+    alone = expect_same_word(lambda run: ROUNDS * run.trip_count, 32)
+    yield Probe("mbarrier arrive and wait", _single_thread_rounds(), alone, ROUNDS, features=HOPPER_ON)
+    handed = expect_same_word(lambda run: ROUNDS * run.trip_count, 64)
+    yield Probe("mbarrier one way", _two_thread_rounds(), handed, 2 * ROUNDS, threads=64, features=HOPPER_ON)
 
 
-def _barrier() -> str:
+def _barrier_rounds() -> str:
     rounds = "\n".join(["    bar.sync 1, 256;\n    add.u32 %word, %word, 1;"] * ROUNDS)
-    return f"    bar.sync 0;\n{timed(loop(rounds))}"
+    return f"    bar.sync 0;\n{emit_timed(emit_loop(rounds))}"
 
 
-def _two_warps(one: str, other: str) -> str:
+def _run_two_warps(one: str, other: str) -> str:
     """Return two loops for two warps; thread 0 times its own."""
     return f"""    setp.ne.u32 %p1, %warp, 0;
     bar.sync 0;
     @%p1 bra OTHER;
-{timed(loop(one))}    bra MET;
+{emit_timed(emit_loop(one))}    bra MET;
 OTHER:
-{loop(other, "OTHER_LOOP")}MET:
+{emit_loop(other, "OTHER_LOOP")}MET:
     bar.sync 0;
 """
 
 
-def _named() -> str:
+def _named_barrier_rounds() -> str:
     one = "\n".join(["    bar.arrive 1, 64;\n    bar.sync 2, 64;\n    add.u32 %word, %word, 1;"] * ROUNDS)
     other = "\n".join(["    bar.sync 1, 64;\n    bar.arrive 2, 64;\n    add.u32 %word, %word, 1;"] * ROUNDS)
-    return _two_warps(one, other)
+    return _run_two_warps(one, other)
 
 
-def _arrive(bar: int) -> str:
+def _emit_arrive(bar: int) -> str:
     return f"    mbarrier.arrive.shared::cta.b64 _, [%bars+{8 * bar}];\n"
 
 
-def _alone() -> str:
+def _single_thread_rounds() -> str:
     """Return rounds in which a thread waits for its own arrivals. Phases alternate, and an iteration has an even number
     of them."""
-    rounds = "".join(_arrive(0) + wait(0, str(i % 2), f"ROUND{i}") for i in range(ROUNDS))
-    return f"""{barriers(1)}    mov.u32 %r0, 0;
+    rounds = "".join(_emit_arrive(0) + emit_wait(0, str(i % 2), f"ROUND{i}") for i in range(ROUNDS))
+    return f"""{emit_barriers(1)}    mov.u32 %r0, 0;
     @!%first bra MET;
-{timed(loop(rounds))}MET:
+{emit_timed(emit_loop(rounds))}MET:
     ld.param.u32 %left, [trips];
     mul.lo.u32 %word, %left, {ROUNDS};
 """
 
 
-def _handed() -> str:
+def _two_thread_rounds() -> str:
     """Return rounds between one thread each of two warps: full in one direction, empty in the other."""
-    one = "".join(_arrive(0) + wait(1, str(i % 2), f"BACK{i}") for i in range(ROUNDS))
-    other = "".join(wait(0, str(i % 2), f"THERE{i}") + _arrive(1) for i in range(ROUNDS))
+    one = "".join(_emit_arrive(0) + emit_wait(1, str(i % 2), f"BACK{i}") for i in range(ROUNDS))
+    other = "".join(emit_wait(0, str(i % 2), f"THERE{i}") + _emit_arrive(1) for i in range(ROUNDS))
     count = f"    add.u32 %word, %word, {ROUNDS};\n"
-    return f"""{barriers(2)}    setp.ne.u32 %p2, %lane, 0;
+    return f"""{emit_barriers(2)}    setp.ne.u32 %p2, %lane, 0;
     ld.param.u32 %left, [trips];
     mul.lo.u32 %r5, %left, {ROUNDS};
     @%p2 mov.u32 %word, %r5;
     setp.ne.u32 %p1, %warp, 0;
     @%p2 bra MET;
     @%p1 bra OTHER;
-{timed(loop(one + count))}    bra MET;
+{emit_timed(emit_loop(one + count))}    bra MET;
 OTHER:
-{loop(other + count, "OTHER_LOOP")}MET:
+{emit_loop(other + count, "OTHER_LOOP")}MET:
     bar.sync 0;
 """

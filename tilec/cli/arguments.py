@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from tilec.support import files
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 
 MOST_DEPTH, MOST_FILES, MOST_WORDS = 16, 256, 20_000
 LARGEST_FILES = 1 << 20
@@ -35,14 +35,16 @@ class _Reading:
             f"beyond {LARGEST_FILES:,} characters of such files": self._bytes > LARGEST_FILES,
         }
         if reasons := [reason for reason, is_so in too_much.items() if is_so]:
-            fail("bad-response-file", f"{path} is not read: it is {reasons[0]}", help="take @ words out of such files")
+            raise_error(
+                "bad-response-file", f"{path} is not read: it is {reasons[0]}", help="take @ words out of such files"
+            )
         try:
             words = shlex.split(text, comments=True)
         except ValueError as error:
-            fail("bad-response-file", f"{path} cannot be read: {str(error).lower()}", help="close the quotation")
+            raise_error("bad-response-file", f"{path} cannot be read: {str(error).lower()}", help="close the quotation")
         self._words += len(words)
         if self._words > MOST_WORDS:
-            fail(
+            raise_error(
                 "bad-response-file",
                 f"{path} is not read: it is beyond {MOST_WORDS:,} words of such files",
                 help="compile fewer kernels at a time",
@@ -68,7 +70,7 @@ def _expanded(arguments: Sequence[str], within: tuple[Path, ...], reading: _Read
         path = word[1:]
         place = Path(path).resolve()
         if place in within:
-            fail("bad-response-file", f"{path} names itself", help="take its @ word out of it")
+            raise_error("bad-response-file", f"{path} names itself", help="take its @ word out of it")
         words += _expanded(reading.words_of(path, len(within) + 1), (*within, place), reading)
     return words
 

@@ -21,7 +21,7 @@ from tilec.cli.watch import watch_option, watched
 from tilec.cli.words import one_of, several_of
 from tilec.driver.stages import SUFFIX as STAGE_SUFFIX
 from tilec.support import files, resources
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.options import LAST_STAGE, STAGES
 from tilec.support.records import dataclass
 from tilec.support.resources import target_stem
@@ -270,12 +270,12 @@ def _build(
 def _print_pipeline(paths: Sequence[str], targets: Sequence[str], given: dict[str, Any]) -> None:
     from tilec.driver.build import Observer, check_all
     from tilec.driver.pipeline_text import show_pipeline
-    from tilec.target.table import load
+    from tilec.target.table import load_target
 
     for target in targets:
         with reported(None):
             asked = compile_options(given, target)
-            machine, sources = load(target, asked.calibration, asked.gpu), [_kernel_file(path) for path in paths]
+            machine, sources = load_target(target, asked.calibration, asked.gpu), [_kernel_file(path) for path in paths]
         found: list[Kernel] = []
         for source in sources:
             with reported(source):
@@ -331,7 +331,7 @@ def _check_entry_names(plans: Sequence[Plan]) -> None:
     for plan in plans:
         for path in plan.paths():
             if (other := known.setdefault(path, plan.kernel)) != plan.kernel:
-                fail(
+                raise_error(
                     "unwritable-output",
                     f"cannot write {path}: another output goes there",
                     notes=(f"it is made of {other} and of {plan.kernel}",),
@@ -462,7 +462,7 @@ def _kernel_file(path: str) -> SourceFile:
         import difflib
 
         near = difflib.get_close_matches(path, COMMANDS, n=1)
-        fail(
+        raise_error(
             "no-such-file",
             f"{path} is neither a file nor a command",
             help=f"did you mean 'tilec {near[0]}'?" if near else f"commands: {', '.join(COMMANDS)}",
@@ -481,21 +481,21 @@ def _contents(plan: Plan, made: dict[str, Made], style: Style) -> dict[str, byte
         usage(f"{' and '.join(made)} make code for the same machine, of which one file has one cubin")
     for kind, target, path in plan.places:
         if kind == "fatbin":
-            from tilec.host.fatbin import fatbin
+            from tilec.host.fatbin import build_fatbin
             from tilec.host.machines import newest_portable
 
             portable = newest_portable(of_machine)
             ptx = {} if portable is None else {portable: of_machine[portable].texts["ptx"]}
-            contents[path] = fatbin(
+            contents[path] = build_fatbin(
                 {name: one.texts["cubin"] for name, one in of_machine.items()}, ptx, Path(plan.kernel).name
             )
         elif kind == "header":
-            from tilec.host.header import Variant, header
+            from tilec.host.header import Variant, build_header
 
             variants = [
                 Variant(name, one.texts["cubin"], one.texts["ptx"], one.manifests) for name, one in of_machine.items()
             ]
-            contents[path] = header(Path(plan.kernel).name, variants, style).encode()
+            contents[path] = build_header(Path(plan.kernel).name, variants, style).encode()
         elif kind == "json":
             assert target is not None
             contents[path] = _manifests(made[target])
@@ -529,7 +529,7 @@ def _rule(outputs: Sequence[str], inputs: Sequence[str]) -> str:
     for path in (*outputs, *inputs):
         found = next((sign for sign in path if sign in _UNSAFE_IN_RULES or not sign.isprintable()), None)
         if found is not None:
-            fail(
+            raise_error(
                 "unwritable-output",
                 f"no rule of make can name {path!r}: it has {found!r} in it",
                 help="rename it, or leave out -MD and -MF",

@@ -13,7 +13,7 @@ import click
 
 from tilec.cli.console import console, reported, show_tables, usage
 from tilec.support import files, readers, schema
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ def calibrate(
     if results is not None and json_file is not None:
         usage("--results measures nothing: there is nothing new for --json")
     with reported(None):
-        from tilec.target.table import load
+        from tilec.target.table import load_target
 
-        machine = load(target)
+        machine = load_target(target)
         if emit is not None:
             _emit(machine, emit)
             return
@@ -102,26 +102,26 @@ def _base(target: str, output: str | None) -> str:
 
 def _assembled(machine: Target) -> Callable[[Probe], bytes]:
     def cubin_of(probe: Probe) -> bytes:
-        from tilec.calibrate.probe import ptx
-        from tilec.ptx.assemble import assemble
+        from tilec.calibrate.probe import build_ptx
+        from tilec.ptx.assemble import assemble_module
 
-        return assemble(ptx(probe, machine.ptx_target, machine.ptx_version), machine.ptx_target).cubin
+        return assemble_module(build_ptx(probe, machine.ptx_target, machine.ptx_version), machine.ptx_target).cubin
 
     return cubin_of
 
 
 def _emit(machine: Target, folder: str) -> None:
-    from tilec.calibrate.measure import probes_for
+    from tilec.calibrate.measure import select_probes
 
     cubin_of = _assembled(machine)
     made: dict[str, bytes] = {}
     plan: list[_Carried] = []
-    for probe in probes_for(machine):
+    for probe in select_probes(machine):
         cubin = cubin_of(probe)
         name, digest = f"{probe.entry}.cubin", hashlib.sha256(cubin).hexdigest()
         made[str(Path(folder) / name)] = cubin
         plan.append(_Carried(probe.name, name, digest, probe.figures, probe.trip_count, probe.operations))
-    record = schema.plain(_Plan(machine.name, tuple(plan)))
+    record = schema.to_plain(_Plan(machine.name, tuple(plan)))
     made[str(Path(folder) / PLAN)] = (json.dumps(record, indent=1) + "\n").encode()
     files.make_folder(folder)
     files.write_all(made)
@@ -131,18 +131,20 @@ def _emit(machine: Target, folder: str) -> None:
 def carried(folder: str, machine: Target) -> Callable[[Probe], bytes]:
     """The cubins of a folder, as long as they are those of its plan."""
     try:
-        plan = schema.record(_Plan, readers.json_value(files.read_text(str(Path(folder) / PLAN))), "")
+        plan = schema.read_record(_Plan, readers.parse_json(files.read_text(str(Path(folder) / PLAN))), "")
     except ValueError as error:
-        fail("bad-measurements", f"{folder}/{PLAN} is no plan of --emit: {error}")
+        raise_error("bad-measurements", f"{folder}/{PLAN} is no plan of --emit: {error}")
     if plan.target != machine.name:
-        fail("bad-measurements", f"the probes in {folder} are for {plan.target}, not for {machine.name}")
+        raise_error("bad-measurements", f"the probes in {folder} are for {plan.target}, not for {machine.name}")
     sums = {(one.probe, one.file): one.sha256 for one in plan.probes}
 
     def cubin_of(probe: Probe) -> bytes:
         name = f"{probe.entry}.cubin"
         cubin = files.read_bytes(str(Path(folder) / name))
         if hashlib.sha256(cubin).hexdigest() != sums.get((probe.name, name)):
-            fail("bad-measurements", f"{folder}/{name} is not the cubin of its plan", help="write both with --emit")
+            raise_error(
+                "bad-measurements", f"{folder}/{name} is not the cubin of its plan", help="write both with --emit"
+            )
         return cubin
 
     return cubin_of
@@ -150,23 +152,23 @@ def carried(folder: str, machine: Target) -> Callable[[Probe], bytes]:
 
 def _measured(machine: Target, cubins: str | None, repeats: int, json_file: str | None) -> Measurement:
     """Run the probes. After each of them `json_file` holds what is known so far."""
-    from tilec.calibrate.measure import gpu_for, measure, to_json
+    from tilec.calibrate.measure import find_gpu, measure_target, to_json
 
     def keep(measurement: Measurement) -> None:
         if json_file is not None:
             files.write_all({json_file: to_json(measurement).encode()})
 
-    device = gpu_for(machine)
+    device = find_gpu(machine)
     cubin_of = _assembled(machine) if cubins is None else carried(cubins, machine)
     date = datetime.date.today().isoformat()
     if not sys.stderr.isatty():
-        return measure(device, machine, cubin_of, date, repeats, keep=keep)
+        return measure_target(device, machine, cubin_of, date, repeats, keep=keep)
     with console(stderr=True).status("measuring") as status:
 
         def note(probe: Probe) -> None:
             status.update(f"measuring {probe.name}")
 
-        return measure(device, machine, cubin_of, date, repeats, note, keep)
+        return measure_target(device, machine, cubin_of, date, repeats, note, keep)
 
 
 def _read(path: str, target: str) -> Measurement:
@@ -174,7 +176,7 @@ def _read(path: str, target: str) -> Measurement:
 
     measurement = from_json(files.read_text(path), path)
     if measurement.target != target:
-        fail("bad-measurements", f"{path} was measured for {measurement.target}, not for {target}")
+        raise_error("bad-measurements", f"{path} was measured for {measurement.target}, not for {target}")
     return measurement
 
 
@@ -182,15 +184,15 @@ def _finish(measurement: Measurement, base: str, output: str | None, json_file: 
     """What was measured, on the terminal and in the files. The new text is read once as a target file is."""
     from tilec.calibrate import plan
     from tilec.calibrate.measure import to_json
-    from tilec.calibrate.rewrite import rewritten
+    from tilec.calibrate.rewrite import rewrite_rows
     from tilec.target import table as target
 
     written = {} if json_file is None else {json_file: to_json(measurement).encode()}
     file = output or f"{measurement.target}.toml"
     try:
-        fits = plan.fits(measurement, target.load(measurement.target).limit("clock_mhz"))
-        text, changes = rewritten(base, fits.rows, file)
-        target.parse(text, file)
+        fits = plan.derive_checked_rows(measurement, target.load_target(measurement.target).limit("clock_mhz"))
+        text, changes = rewrite_rows(base, fits.rows, file)
+        target.parse_target(text, file)
         if output is not None:
             written[output] = text.encode()
     finally:

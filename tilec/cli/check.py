@@ -101,10 +101,10 @@ def _names_target(mistake: Diagnostic, target: str) -> bool:
 
 def _machines_with_more(target: str) -> list[str]:
     """Return the machines that can do something that this one cannot, the oldest first."""
-    from tilec.host.machines import capability
+    from tilec.host.machines import parse_capability
     from tilec.support.resources import target_names
-    from tilec.target.table import load
+    from tilec.target.table import load_target
 
-    known = load(target).features
-    others = sorted(set(target_names()) - {target}, key=capability)
-    return [other for other in others if not set(load(other).features) <= set(known)]
+    known = load_target(target).features
+    others = sorted(set(target_names()) - {target}, key=parse_capability)
+    return [other for other in others if not set(load_target(other).features) <= set(known)]

@@ -34,7 +34,7 @@ from tilec.cli.terminal import attended
 from tilec.driver.build import Observer
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic
-from tilec.support.exhaustion import exhausted
+from tilec.support.exhaustion import find_exhausted_resource
 
 NO_READER = (errno.EPIPE, errno.EIO)
 """Errors of what standard output goes to."""
@@ -77,10 +77,10 @@ def schedule(
     from rich.text import Text
 
     from tilec.driver import build as driver
-    from tilec.ir.tile import For, walk
+    from tilec.ir.tile import For, walk_statements
     from tilec.passes.analysis.rings import is_pipelined
     from tilec.passes.memory.staged_stores import stagings
-    from tilec.report.tables import decision_table, role_tables, schedule_tables, stores_table
+    from tilec.report.tables import build_decision_table, build_role_tables, build_schedule_tables, build_stores_table
 
     with reported(None):
         source = files.read_source(file)
@@ -94,24 +94,24 @@ def schedule(
         if html is not None:
             import json
 
-            from tilec.report.viewer import page
+            from tilec.report.viewer import build_viewer_page
 
-            files.write_all({html: page([json.loads(plan.trace)["tilec"]]).encode()})
-    show_tables([decision_table(plan.kernel.name, plan.decisions)])
+            files.write_all({html: build_viewer_page([json.loads(plan.trace)["tilec"]]).encode()})
+    show_tables([build_decision_table(plan.kernel.name, plan.decisions)])
     print()
     if not plan.loops:
-        loops = [s for s in walk(plan.kernel.body) if isinstance(s, For) and is_pipelined(s)]
+        loops = [s for s in walk_statements(plan.kernel.body) if isinstance(s, For) and is_pipelined(s)]
         said = f"pipelined loops run serially with strategy {asked.pipeline_strategy}"
         print(f"{plan.kernel.name}: {said if loops else 'no pipelined loop'}")
     import json
 
-    show_tables(role_tables(json.loads(plan.trace)["tilec"]))
+    show_tables(build_role_tables(json.loads(plan.trace)["tilec"]))
     width = console().width
     for planned in plan.loops:
         line = planned.loop.loop.span.line
-        show_tables(schedule_tables(planned.loop.problem, planned.solution, width, line, planned.loop.kept))
+        show_tables(build_schedule_tables(planned.loop.problem, planned.solution, width, line, planned.loop.kept))
     if stores := [store for one in plan.assignment.kernels for store in stagings(one)]:
-        show_tables((Text(), stores_table(stores)))
+        show_tables((Text(), build_stores_table(stores)))
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -184,7 +184,7 @@ def _exit_code(work: Callable[[], int], arguments: Sequence[str]) -> int:
         show([refusal(error)], None)
         return USAGE
     except Exception as error:
-        if (what := exhausted(error)) is not None:
+        if (what := find_exhausted_resource(error)) is not None:
             show([_reached(error, what)], None)
             return LIMIT
         if isinstance(error, OSError) and error.errno in NO_READER:

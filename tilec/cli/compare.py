@@ -11,7 +11,7 @@ from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, kernel_options
 from tilec.cli.simulate import simulated
 from tilec.support import files
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 
 
 @click.command(cls=Grouped)
@@ -27,38 +27,41 @@ def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, 
     `tilec simulate --counters` lists what is compared. Of several launches the mean is shown.
     """
     from tilec.simulate import comparison, counters
-    from tilec.simulate.profile import ProfileError, read
+    from tilec.simulate.profile import ProfileError, read_profile
 
     with reported(None):
         source = files.read_source(file)
         asked = compile_options(given)
         try:
-            launches = read(files.read_text(profile))
+            launches = read_profile(files.read_text(profile))
         except ProfileError as error:
-            fail(
+            raise_error(
                 "bad-profile",
                 f"{profile} is no profile that can be compared: {error}",
                 help="write one with ncu --csv --page raw --set full, and its standard output into the file",
             )
     build, found = simulated(source, asked, sizes)
     entry = build.manifest.entry
-    ours = comparison.of_kernel(launches, entry)
+    ours = comparison.select_launches(launches, entry)
     with reported(None):
         if not ours:
             known = ", ".join(dict.fromkeys(launch.kernel for launch in launches))
-            fail(
+            raise_error(
                 "bad-profile",
                 f"{profile} has no launch of {entry}",
                 notes=(f"it has launches of {known}",),
                 help="profile the program that launches it, or name the file of the kernel that was profiled",
             )
-    compared = comparison.compare(ours, counters.counters(found))
+    compared = comparison.compare_profile(ours, counters.compute_counters(found))
     launches_of_it = "1 launch" if compared.launches == 1 else f"{compared.launches} launches, their means"
     print(f"{entry} on {build.manifest.target}: {launches_of_it} in {profile}")
     print(f"{'measured':>14}{'simulated':>14}{'ratio':>8}  metric")
     for row in compared.rows:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
         unit = f" [{row.unit}]" if row.unit else ""
-        print(f"{counters.amount(row.measured):>14}{counters.amount(row.predicted):>14}{ratio:>8}  {row.name}{unit}")
+        print(
+            f"{counters.format_amount(row.measured):>14}{counters.format_amount(row.predicted):>14}"
+            f"{ratio:>8}  {row.name}{unit}"
+        )
     if compared.unmatched and all_metrics:
         print(f"not predicted: {', '.join(compared.unmatched)}")

@@ -115,12 +115,12 @@ def show(diagnostics: Iterable[Diagnostic], source: SourceFile | None) -> None:
             sys.stderr.write(write(found))
         return
 
-    from tilec.support.render import render
+    from tilec.support.render import render_diagnostic
 
     out = console(stderr=True)
     with out.capture() as captured:
         for diagnostic in listed:
-            out.print(render(diagnostic, source), soft_wrap=True)
+            out.print(render_diagnostic(diagnostic, source), soft_wrap=True)
             out.print()
     sys.stderr.write(captured.get())
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from tilec import __version__
 from tilec.support.diagnostics import Diagnostic, Label
-from tilec.support.printable import printable
+from tilec.support.printable import make_printable
 from tilec.support.source import SourceFile
 
 Format = Literal["text", "json", "sarif", "github"]
@@ -95,7 +95,7 @@ def _all_of(diagnostic: Diagnostic, source: SourceFile | None) -> str:
 
 
 def _message(text: str) -> str:
-    return printable(text, keep="\r\n").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return make_printable(text, keep="\r\n").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

@@ -8,10 +8,10 @@ from itertools import groupby
 import click
 
 from tilec.cli.console import Exit, reported
-from tilec.sched.comparison import Comparison, compared, read
+from tilec.sched.comparison import Comparison, compare_traces, read_trace_record
 from tilec.sched.trace import TraceError
 from tilec.support import files
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 
 DIFFERENT = 1
 
@@ -28,7 +28,7 @@ def diff(old: str, new: str, form: str) -> None:
     Exit codes: 0 the schedules are the same, 1 they differ, or a trace cannot be read.
     """
     with reported(None):
-        found = compared(_record(old), _record(new))
+        found = compare_traces(_record(old), _record(new))
     print(_as_json(found) if form == "json" else _as_text(found))
     if found.changes:
         raise Exit(DIFFERENT)
@@ -36,9 +36,9 @@ def diff(old: str, new: str, form: str) -> None:
 
 def _record(path: str) -> dict[str, object]:
     try:
-        return read(files.read_text(path))
+        return read_trace_record(files.read_text(path))
     except TraceError as error:
-        fail("bad-trace", f"{path} is no schedule trace that can be compared: {error}",
+        raise_error("bad-trace", f"{path} is no schedule trace that can be compared: {error}",
              help="write one with tilec FILE.tl --schedule-trace-file")  # fmt: skip
 
 

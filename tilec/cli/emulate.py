@@ -19,8 +19,8 @@ from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic
-from tilec.support.printable import printable
-from tilec.support.processes import interrupted_code
+from tilec.support.printable import make_printable
+from tilec.support.processes import interrupt_exit_code
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
@@ -121,11 +121,11 @@ class _Files:
 
     def write(self, report: Report, arrays: Callable[[], bytes]) -> None:
         """The timeline, of a faulting kernel too, and the arrays of one that ran to its end."""
-        from tilec.emu.timeline import chrome_trace
+        from tilec.emu.timeline import format_chrome_trace
 
         made: dict[str, bytes] = {}
         if self.timeline is not None:
-            made[self.timeline] = chrome_trace(report.timeline).encode()
+            made[self.timeline] = format_chrome_trace(report.timeline).encode()
         if self.outputs is not None and not report.faults:
             made[self.outputs] = arrays()
         with reported(None):
@@ -166,7 +166,7 @@ def _emulate_kernel(
         blocks = math.prod(emulate.blocks(build.manifest, arguments))
         with _watched(build.manifest.entry, blocks) as note:
             report = emulate.run(build, arguments, note, options)
-        print(printable(report.printed), end="")
+        print(make_printable(report.printed), end="")
         print("".join(map(_allowed, report.allowed.items())), end="")
         made.write(report, lambda: emulate.write_arguments(arguments))
         if report.faults:
@@ -225,7 +225,7 @@ def _emulate_ptx(
     with reported(source):
         with _watched(entry or file, math.prod(geometry.grid)) as note:
             report = emulate_ptx.run(source, entry, geometry, arguments, note, options)
-        print(printable(report.printed), end="")
+        print(make_printable(report.printed), end="")
         print("".join(map(_allowed, report.allowed.items())), end="")
         made.write(report, lambda: emulate_ptx.saved(arguments))
         if report.faults:
@@ -250,7 +250,7 @@ def _watched(name: str, blocks: int) -> Iterator[Callable[[int, int], None]]:
         except KeyboardInterrupt as reason:
             message = f"interrupted after {reached} of {blocks} blocks: nothing is compared, nothing written"
             print(message, file=sys.stderr)
-            raise Exit(interrupted_code(reason)) from None
+            raise Exit(interrupt_exit_code(reason)) from None
 
 
 def _allowed(found: tuple[str, int]) -> str:

@@ -17,19 +17,19 @@ def guarded(work: Callable[[], int]) -> int:
         code = work()
         sys.stdout.flush()
     except KeyboardInterrupt as reason:
-        from tilec.support.processes import interrupted_code
+        from tilec.support.processes import interrupt_exit_code
 
-        return interrupted_code(reason)
+        return interrupt_exit_code(reason)
     except BrokenPipeError:
         # The reader of our output has gone: nothing to say, and nowhere to say it.
         _abandon(sys.stdout)
         _abandon(sys.stderr)
         return _NOBODY_READS
     except OSError as error:
-        from tilec.support.exhaustion import exhausted
+        from tilec.support.exhaustion import find_exhausted_resource
 
         _abandon(sys.stdout)
-        if (what := exhausted(error)) is not None:
+        if (what := find_exhausted_resource(error)) is not None:
             print(f"tilec: there is no more {what}", file=sys.stderr)
             return _LIMIT
         print(f"tilec: cannot write: {(error.strerror or str(error)).lower()}", file=sys.stderr)

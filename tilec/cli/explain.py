@@ -14,7 +14,7 @@ from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, kernel_options
 from tilec.cli.words import codes, one_of
 from tilec.support import files
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 
 
 @click.command()
@@ -45,7 +45,7 @@ def explain(code: str | None) -> None:
 
         near = difflib.get_close_matches(code, (*EXPLANATIONS, *terms.names()), n=1)
         with reported(None):
-            fail("unknown-code", f"there is no error, warning or name '{code}'",
+            raise_error("unknown-code", f"there is no error, warning or name '{code}'",
                  help=f"did you mean '{near[0]}'?" if near else "'tilec explain' lists them")  # fmt: skip
     print(f"{code}\n\n{EXPLANATIONS[code]}")
 
@@ -60,7 +60,7 @@ def explain_pipeline(file: str, verbose: bool, **given: Any) -> None:
     from tilec.driver import build as driver
     from tilec.passes.loop.build_problem import Scheduled
     from tilec.passes.loop.pipelined_buffers import loaded_tiles
-    from tilec.report.tables import plain_table
+    from tilec.report.tables import create_table
 
     with reported(None):
         source = files.read_source(file)
@@ -70,7 +70,7 @@ def explain_pipeline(file: str, verbose: bool, **given: Any) -> None:
         plan = driver.plan(source, asked, observer)
     show(observer.warnings, source)
     schedules = [Scheduled(p.loop, p.solution.schedule) for p in plan.loops]
-    table = plain_table(
+    table = create_table(
         f"{plan.kernel.name} on {plan.target.name}: tiles that are loaded and used",
         "line", "<tile", "<from", "<level", "loop", "versions", "<because",
     )  # fmt: skip

@@ -13,7 +13,7 @@ from tilec.cli import kernel_files
 from tilec.cli.console import WRONG_KERNEL, Exit, reported, show, usage
 from tilec.support import files
 from tilec.support.diagnostics import CompileError
-from tilec.support.recognise import check_no_binary
+from tilec.support.recognise import refuse_binary
 from tilec.support.source import SourceFile
 
 
@@ -29,7 +29,7 @@ def fmt(kernels: tuple[str, ...], check: bool, diff: bool) -> None:
     below, and - for standard input, which goes to standard output. Needs ruff: pip install '.[fmt]' in tilec's
     folder.
     """
-    from tilec.frontend.syntax.formatting import formatted_bytes
+    from tilec.frontend.syntax.formatting import format_kernel_bytes
 
     with reported(None):
         named = list(kernel_files.kernel_files(kernels))
@@ -40,17 +40,17 @@ def fmt(kernels: tuple[str, ...], check: bool, diff: bool) -> None:
             data = kernel_files.standard_input()
         source = SourceFile("<stdin>", data.decode())
         with reported(source):
-            sys.stdout.buffer.write(formatted_bytes(data, source))
+            sys.stdout.buffer.write(format_kernel_bytes(data, source))
         return
     changed: dict[str, tuple[bytes, bytes]] = {}
     failed = False
     for path in {Path(kernel).resolve(): kernel for kernel in named}.values():
         with reported(None):
             before = files.read_bytes(path)
-            check_no_binary(path, before)
-            source = SourceFile(path, files.text_of(path, before))
+            refuse_binary(path, before)
+            source = SourceFile(path, files.decode_text(path, before))
         try:
-            after = formatted_bytes(before, source)
+            after = format_kernel_bytes(before, source)
         except CompileError as error:
             show(error.diagnostics, source)
             failed = True

@@ -9,7 +9,7 @@ import click
 
 from tilec.cli.console import show
 from tilec.support.diagnostics import Diagnostic
-from tilec.support.spelling import nearest
+from tilec.support.spelling import nearest_word
 
 _WORDS = {
     "-ptx": ("--emit", "ptx"),
@@ -100,7 +100,7 @@ def refusal(error: click.UsageError) -> Diagnostic:
     path = context.command_path if context is not None else "tilec"
     if isinstance(error, click.NoSuchOption):
         known = [] if context is None else [o for p in context.command.get_params(context) for o in p.opts]
-        near = nearest(error.option_name, known)
+        near = nearest_word(error.option_name, known)
         help_text = f"did you mean {near}?" if near else f"`{path} --help` lists them"
         return Diagnostic("command-line", f"{path} has no option {error.option_name}", help=help_text)
     text = " ".join(error.format_message().split()).removesuffix(".")

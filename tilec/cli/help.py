@@ -208,9 +208,9 @@ def help_(words: tuple[str, ...]) -> None:
         return
     name = " ".join(words)
     if name not in COMMANDS:
-        from tilec.support.spelling import nearest
+        from tilec.support.spelling import nearest_word
 
-        near = nearest(name, COMMANDS)
+        near = nearest_word(name, COMMANDS)
         usage(f"there is no command '{name}': " + (f"did you mean '{near}'?" if near else "`tilec help` lists them"))
     command, _ = command_of(words)
     command.make_context(f"tilec {name}", ["--help"], help_option_names=[*HELP_NAMES])

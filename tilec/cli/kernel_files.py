@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tilec.support import files
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.source import SourceFile
 
 STDIN = "-"
@@ -27,7 +27,7 @@ def kernel_files(names: Sequence[str]) -> dict[str, bool]:
             found.setdefault(name, False)  # whoever reads it says that it is missing
             continue
         if not below:
-            fail("no-such-file", f"there is no kernel file in {name}", help="kernel files end in .tl")
+            raise_error("no-such-file", f"there is no kernel file in {name}", help="kernel files end in .tl")
         for path in below:
             found.setdefault(path, True)
     return found
@@ -52,5 +52,5 @@ def read(name: str) -> SourceFile:
 def standard_input() -> bytes:
     """All of it, which has to be text."""
     data = sys.stdin.buffer.read()
-    files.text_of(_STDIN_NAME, data)
+    files.decode_text(_STDIN_NAME, data)
     return data

@@ -15,9 +15,9 @@ from tilec.cli.diagnostics import FORMATS
 from tilec.cli.former import FormerSpellings, former_spellings, remember_former
 from tilec.cli.words import several_of
 from tilec.support import files, options, resources
-from tilec.support.diagnostics import fail
-from tilec.support.option_fields import Option, deprecated, value_of, word_for
-from tilec.support.options import DECIDED, OPTIONS, CompileOptions
+from tilec.support.diagnostics import raise_error
+from tilec.support.option_fields import Option, deprecation_warning, find_word, parse_value
+from tilec.support.options import DECISION_OPTIONS, OPTIONS, CompileOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -66,7 +66,7 @@ def kernel_options(command: Command) -> Command:
 def _click_option(field: str, stated: Option) -> Callable[[Command], Command]:
     """One option, under the name of its field; what it is given is read by `compile_options`."""
     default = getattr(_DEFAULTS, field)
-    spelled = f"{stated.switch}/{stated.off}" if default is True else stated.switch
+    spelled = f"{stated.switch}/{stated.negated_switch}" if default is True else stated.switch
     more: dict[str, Any] = {}
     if isinstance(default, bool):
         more |= {"is_flag": True, "default": default}
@@ -97,11 +97,11 @@ def _type(stated: Option) -> click.ParamType[Any]:
 
 def _default(stated: Option, default: object) -> object:
     """As a person would give it: None where `default` says it in words."""
-    return None if stated.default_text else word_for(stated, default) or default
+    return None if stated.default_text else find_word(stated, default) or default
 
 
 def _help(stated: Option) -> str:
-    text = stated.help.format(decides="; ".join(of.decides for of in DECIDED.values()))
+    text = stated.help.format(decides="; ".join(of.decides for of in DECISION_OPTIONS.values()))
     return f"{text}  [{stated.default_text}]" if stated.default_text else text
 
 
@@ -119,7 +119,7 @@ def compile_options(given: dict[str, Any], target: str | None = None) -> Compile
     asked = CompileOptions(
         **{field: _value(field, stated, given[field]) for field, stated in OPTIONS.items()} | {"target": target},
         cache_dir=options.cache_folder(),
-        switches=options.switches(),
+        switches=options.read_switches(),
         silenced=tuple(word.removeprefix("no-") for word in words if word.startswith("no-")),
         errors=tuple(word.removeprefix("error=") for word in words if word.startswith("error=")),
         warnings_are_errors="error" in words,
@@ -129,14 +129,14 @@ def compile_options(given: dict[str, Any], target: str | None = None) -> Compile
         return asked
     from tilec.tune import tuned as tuned_file
 
-    return tuned_file.applied(tuned_file.read(files.read_text(tuned), tuned), asked, tuned)
+    return tuned_file.apply_tuned(tuned_file.read_tuned(files.read_text(tuned), tuned), asked, tuned)
 
 
 def _value(field: str, stated: Option, given: Any) -> Any:
     if stated.many:
-        return tuple(value_of(stated, (), one) for one in given)
+        return tuple(parse_value(stated, (), one) for one in given)
     default = getattr(_DEFAULTS, field)
-    return default if given is None else value_of(stated, default, given)
+    return default if given is None else parse_value(stated, default, given)
 
 
 def _warn_of_former(asked: CompileOptions) -> None:
@@ -147,7 +147,7 @@ def _warn_of_former(asked: CompileOptions) -> None:
 
     observer = Observer()
     for old, new in former.items():
-        observer.warn(deprecated(old, new), asked)
+        observer.warn(deprecation_warning(old, new), asked)
     show(observer.warnings, None)
 
 
@@ -161,7 +161,7 @@ def _warning_word(word: str) -> str:
     code = word.removeprefix(kind)
     now = FORMER_CODES.get(code, code)
     if not kind or now not in EXPLANATIONS:
-        fail(
+        raise_error(
             "unknown-code",
             f"-W{word} is no warning option",
             help="write -Wno-CODE, -Wno-all, -Werror=CODE or -Werror",
@@ -173,30 +173,32 @@ def _warning_word(word: str) -> str:
 
 def _all() -> tuple[str, ...]:
     """Every machine that ships, the oldest first."""
-    from tilec.host.machines import capability
+    from tilec.host.machines import parse_capability
 
-    return tuple(sorted(resources.target_names(), key=capability))
+    return tuple(sorted(resources.target_names(), key=parse_capability))
 
 
 def _all_major() -> tuple[str, ...]:
     """The oldest machine of each generation: what is not made for one alone runs on the others too."""
-    from tilec.host.machines import capability
+    from tilec.host.machines import parse_capability
 
-    first = {capability(name)[0]: name for name in reversed(_all())}
+    first = {parse_capability(name)[0]: name for name in reversed(_all())}
     return tuple(first[generation] for generation in sorted(first))
 
 
 def _native() -> tuple[str, ...]:
     """What runs best on the GPU of this machine."""
     from tilec.host import runtime
-    from tilec.host.machines import runs_on
+    from tilec.host.machines import find_compatible_targets
 
     if not runtime.has_gpu():
-        fail("no-gpu", "--target native: there is no GPU, or no driver", help="name a machine that tilec targets lists")
+        raise_error(
+            "no-gpu", "--target native: there is no GPU, or no driver", help="name a machine that tilec targets lists"
+        )
     major, minor = runtime.compute_capability()
-    known = runs_on((major, minor), resources.target_names())
+    known = find_compatible_targets((major, minor), resources.target_names())
     if not known:
-        fail("unknown-target", f"no target makes code that runs on sm_{major}{minor}")
+        raise_error("unknown-target", f"no target makes code that runs on sm_{major}{minor}")
     return (known[0],)
 
 

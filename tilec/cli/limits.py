@@ -142,7 +142,7 @@ def _carry_out(work: Callable[[], int], writer: int, parent: int) -> NoReturn:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for number in (signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
-        with progress.listening(writer, only=True), attended():
+        with progress.report_to(writer, only=True), attended():
             code = guarded(work)
         with suppress(OSError):
             sys.stderr.flush()
@@ -155,8 +155,8 @@ def _end_in_silence(*_: object) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    files.write_no_more()
-    files.interrupt(KeyboardInterrupt())
+    files.forbid_writing()
+    files.raise_interrupt(KeyboardInterrupt())
 
 
 # ---- in the one that watches -----------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def _watched(child: int, reader: int, said: dict[int, str]) -> Iterator[int | No
         if select.select([reader], [], [], _STEP)[0]:
             read = unfinished + os.read(reader, 1 << 16)
             whole, _, unfinished = read.rpartition(b"\n")
-            progress.heard(whole, said)
+            progress.parse_messages(whole, said)
             if not read:
                 time.sleep(_STEP)  # it is about to end: nobody has the other end of the pipe
         yield None

@@ -9,7 +9,7 @@ import click
 from tilec.cli.console import reported
 from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, kernel_options
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.options import documentation_url
 
 
@@ -25,9 +25,9 @@ def lsp(verbose: bool, **given: Any) -> None:
     with reported(None):
         options = compile_options(given)
         try:
-            from tilec.lsp.server import serve
+            from tilec.lsp.server import serve_editor
         except ModuleNotFoundError as missing:
             if missing.name is None or missing.name.partition(".")[0] not in ("pygls", "lsprotocol"):
                 raise
-            fail("no-language-server", "pygls is not installed here", help="pip install '.[lsp]'")
-    serve(options, documentation_url())
+            raise_error("no-language-server", "pygls is not installed here", help="pip install '.[lsp]'")
+    serve_editor(options, documentation_url())

@@ -11,7 +11,7 @@ import click
 
 from tilec.cli.console import reported
 from tilec.support import files
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 
 _FOLDER = Path(__file__).parent / "templates"
 
@@ -50,10 +50,10 @@ def new(name: str, template: str) -> None:
 
 def _check_name(name: str, kernel: str) -> None:
     if re.fullmatch(r"[a-z][a-z0-9_]*", name) is None or keyword.iskeyword(name):
-        fail("bad-project-name", f"'{name}' cannot be the name of a kernel",
+        raise_error("bad-project-name", f"'{name}' cannot be the name of a kernel",
              help="write lower-case letters, digits and _, a letter first, and no word of Python")  # fmt: skip
     if re.search(rf"\b{name}\b", kernel):
-        fail("bad-project-name", f"'{name}' already has a meaning in the kernel", help="choose another name")
+        raise_error("bad-project-name", f"'{name}' already has a meaning in the kernel", help="choose another name")
 
 
 def _filled(text: str, values: dict[str, str]) -> str:
@@ -65,7 +65,7 @@ def _filled(text: str, values: dict[str, str]) -> str:
 def _write(folder: Path, contents: dict[str, bytes]) -> None:
     """The whole folder or none of it."""
     if folder.exists() or folder.is_symlink():
-        fail("folder-exists", f"{folder} exists already", help="choose another name, or remove it")
+        raise_error("folder-exists", f"{folder} exists already", help="choose another name, or remove it")
     files.make_folder(str(folder))
     try:
         files.write_all({str(folder / name): data for name, data in contents.items()})

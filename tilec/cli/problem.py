@@ -10,14 +10,14 @@ from typing import Any
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.budget import Budget
 from tilec.sched.cp import load_solver
-from tilec.sched.explain import explained
+from tilec.sched.explain import explain_solution
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
-from tilec.sched.solve import Scheduler, solve
+from tilec.sched.solve import Scheduler, solve_problem
 from tilec.sched.text import TextError, problems_from_json
-from tilec.sched.trace import trace
+from tilec.sched.trace import build_trace
 from tilec.support import files, progress, readers
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 
 
@@ -43,22 +43,22 @@ def solve_file(path: str, wanted: Wanted, seconds: float | None, scheduler: Sche
         text = json.dumps(records if is_list else records[0], indent=1, ensure_ascii=False)
         written[wanted.output] = f"{text}\n".encode()
     if wanted.html is not None:
-        from tilec.report.viewer import page
+        from tilec.report.viewer import build_viewer_page
 
-        written[wanted.html] = page([trace(solved)["tilec"]]).encode()
+        written[wanted.html] = build_viewer_page([build_trace(solved)["tilec"]]).encode()
     files.write_all(written)
 
 
 def problems_of(text: str, path: str) -> tuple[list[Problem], bool]:
     """The problems that a file has, and whether they stand in an array."""
     try:
-        value = readers.json_value(text)
+        value = readers.parse_json(text)
     except ValueError as error:
-        fail("bad-problem", f"{path} is not JSON: {error}")
+        raise_error("bad-problem", f"{path} is not JSON: {error}")
     try:
         return [problem for problem, _ in problems_from_json(value)], isinstance(value, list)
     except TextError as error:
-        fail("bad-problem", f"{path} is no scheduling problem: {error}")
+        raise_error("bad-problem", f"{path} is no scheduling problem: {error}")
 
 
 def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_json: bool) -> Solution:
@@ -66,14 +66,16 @@ def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_js
     began = time.monotonic()
     try:
         limit = inf if seconds is None else seconds
-        budget = Budget(None, lambda: began + limit - time.monotonic(), lambda ii: progress.refine(f"interval {ii}"))
-        with progress.doing(f"solving {problem.name}"):
-            solution = solve(problem, budget=budget, scheduler=scheduler)
+        budget = Budget(
+            None, lambda: began + limit - time.monotonic(), lambda ii: progress.report_detail(f"interval {ii}")
+        )
+        with progress.report_during(f"solving {problem.name}"):
+            solution = solve_problem(problem, budget=budget, scheduler=scheduler)
         found = time.monotonic()
-        with progress.doing(f"why {problem.name} has no better schedule"):
-            solution = explained(problem, solution, budget)
+        with progress.report_during(f"why {problem.name} has no better schedule"):
+            solution = explain_solution(problem, solution, budget)
     except Unschedulable as refusal:
-        fail("unschedulable", f"no schedule of {problem.name} exists: {refusal.reason}")
+        raise_error("unschedulable", f"no schedule of {problem.name} exists: {refusal.reason}")
     taken = round(found - began, 4)
     schedule = solution.schedule
     is_proven = schedule.status == "optimal"
@@ -84,9 +86,9 @@ def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_js
         proof = "proven optimal" if is_proven else "not proven optimal"
         print(f"{problem.name}: II {schedule.ii} cycles, {proof}, MII {solution.bounds.mii}, {taken:.3f} s\n")
         from tilec.cli.console import console, show_tables
-        from tilec.report.tables import schedule_tables
+        from tilec.report.tables import build_schedule_tables
 
-        show_tables(schedule_tables(problem, solution, console().width))
+        show_tables(build_schedule_tables(problem, solution, console().width))
     return solution
 
 

@@ -13,7 +13,7 @@ from tilec.cli.console import reported, show, show_tables, usage
 from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options, target_names
 from tilec.cli.watch import watch_option, watched
-from tilec.report.tables import plain_table
+from tilec.report.tables import create_table
 from tilec.support import files
 from tilec.support.options import CompileOptions
 from tilec.support.records import dataclass
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tilec.driver.build import Library
     from tilec.driver.machine_code import LoopCode
     from tilec.passes.cost.report import Report
-    from tilec.report.index_page import Row
+    from tilec.report.index_page import IndexRow
 
 
 @click.command(cls=Grouped)
@@ -80,14 +80,14 @@ def _report(kernels: Sequence[str], html: str | None, counters: bool, given: dic
         index = _index_place(html, [page.place for page in pages])
         files.check_outputs([index] if index is not None else [], input_files(kernels, given))
     written: dict[str, bytes] = {}
-    rows: list[Row] = []
+    rows: list[IndexRow] = []
     for page in pages:
         with reported(page.source):
             written |= _reported(page, counters, rows)
     if index is not None:
-        from tilec.report.index_page import index_page
+        from tilec.report.index_page import build_index_page
 
-        written[index] = index_page(rows).encode()
+        written[index] = build_index_page(rows).encode()
     with reported(None):
         files.write_all(written)
 
@@ -107,7 +107,7 @@ def _index_place(html: str | None, places: Sequence[str | None]) -> str | None:
     return place if place not in places else str(Path(html) / "index-of-kernels.html")
 
 
-def _reported(page: _Page, with_counters: bool, rows: list[Row]) -> dict[str, bytes]:
+def _reported(page: _Page, with_counters: bool, rows: list[IndexRow]) -> dict[str, bytes]:
     """Print what there is to say, add the kernels' rows of the index, and return what is to be written."""
     from tilec.driver import build as driver
 
@@ -124,18 +124,18 @@ def _reported(page: _Page, with_counters: bool, rows: list[Row]) -> dict[str, by
         return {}
     import json
 
-    from tilec.report.index_page import Row
-    from tilec.report.page_data import page_data
-    from tilec.report.viewer import page as page_of
+    from tilec.report.index_page import IndexRow
+    from tilec.report.page_data import build_page_data
+    from tilec.report.viewer import build_viewer_page as page_of
 
     files.check_outputs([page.place], [one.path for one in page.source.imported.values()])
     for one in said:
         share = one.achieved if one.roofline else None
         time, name = one.at(one.predicted), Path(page.source.path).name
         place = Path(page.place).name
-        rows.append(Row(place, name, one.kernel, one.machine, time, share, one.bound, len(observer.warnings)))
+        rows.append(IndexRow(place, name, one.kernel, one.machine, time, share, one.bound, len(observer.warnings)))
     traces = [json.loads(plan.trace)["tilec"] for plan in library.plans]
-    data = page_data(page.source, page.options, library, said, codes, observer.warnings)
+    data = build_page_data(page.source, page.options, library, said, codes, observer.warnings)
     return {page.place: page_of(traces, data).encode()}
 
 
@@ -143,7 +143,7 @@ def report_tables(report: Report) -> Iterator[RenderableType]:
     time = report.at(report.predicted)
     what = "a full wave" if report.is_one_wave else f"{report.ctas:,} block{'s' * (report.ctas != 1)}"
     yield Text(f"{report.kernel} on {report.machine}: {time:,.1f} µs predicted for {what}", "bold")
-    table = plain_table("", "<what", "<predicted")
+    table = create_table("", "<what", "<predicted")
     table.show_header = False
     table.add_row("bound by", report.bound)
     if report.gap:
@@ -166,7 +166,7 @@ def report_tables(report: Report) -> Iterator[RenderableType]:
     table.add_row("blocks of an SM", f"{report.together} ({fits})")
     yield table
     yield Text()
-    levels = plain_table(
+    levels = create_table(
         "levels, in a full wave",
         "line",
         "<level",
@@ -191,15 +191,15 @@ def report_tables(report: Report) -> Iterator[RenderableType]:
 def _counter_tables(library: Library) -> Iterator[RenderableType]:
     """What the simulation of each kernel gives, as a profile of Nsight Compute names it."""
     from tilec.driver.simulate import of_library
-    from tilec.simulate.counters import amount, counters
+    from tilec.simulate.counters import compute_counters, format_amount
 
     for name, found in of_library(library, library.plans[0].target):
         if isinstance(found, str):
             yield Text(f"{name}: not simulated, as {found}")
             continue
-        table = plain_table(f"{name}, simulated, under the names of Nsight Compute", "value", "<unit", "<metric")
-        for each in counters(found):
-            table.add_row(amount(each.value), each.unit, each.name)
+        table = create_table(f"{name}, simulated, under the names of Nsight Compute", "value", "<unit", "<metric")
+        for each in compute_counters(found):
+            table.add_row(format_amount(each.value), each.unit, each.name)
         yield table
         yield Text()
 
@@ -208,7 +208,7 @@ def loop_code_tables(kernel: str, codes: Sequence[LoopCode]) -> Iterator[Rendera
     """The loops of a kernel in machine code, each role's beside the interval that was solved for the loop."""
     from tilec.driver.machine_code import said, waits_by_line
 
-    table = plain_table(
+    table = create_table(
         "machine code, an iteration of one warp",
         "line",
         "<role",

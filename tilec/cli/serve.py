@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tilec.cli.console import reported
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.options import CompileOptions
 from tilec.support.resources import target_names
 from tilec.target.table import refuse_target
@@ -22,7 +22,7 @@ def serve(folder: Path, port: int, target: str) -> None:
     report --html`. For this machine alone: it listens on 127.0.0.1, and reaches no file but the folder's kernels."""
     with reported(None):
         if not folder.is_dir():
-            fail("no-such-file", f"there is no folder {folder}")
+            raise_error("no-such-file", f"there is no folder {folder}")
         if target not in target_names():
             refuse_target(target)
         from tilec.serve.server import Server
@@ -30,7 +30,7 @@ def serve(folder: Path, port: int, target: str) -> None:
         try:
             server = Server(folder, port, target)
         except OSError as error:
-            fail(
+            raise_error(
                 "port-taken", f"cannot listen on port {port}: {error.strerror}", help="--port 0 takes one that is free"
             )
     print(f"{server.url} (Ctrl-C ends)", flush=True)

@@ -7,7 +7,7 @@ import click
 from tilec.cli.console import reported, show_tables
 from tilec.cli.words import one_of
 from tilec.support import files, resources
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.options import CALIBRATIONS
 
 
@@ -21,12 +21,12 @@ def inspect(cubin: str, as_json: bool) -> None:
 
     with reported(None):
         data = files.read_bytes(cubin)
-        members = fatbin.cubins(data) if fatbin.is_fatbin(data) else [data]
+        members = fatbin.extract_cubins(data) if fatbin.is_fatbin(data) else [data]
         if not members:
-            fail("no-manifest", f"{cubin} holds no cubin that tilec can read")
-        found = [described for member in members for described in manifest.extract(member)]
+            raise_error("no-manifest", f"{cubin} holds no cubin that tilec can read")
+        found = [described for member in members for described in manifest.extract_from_cubin(member)]
     for described in found:
-        print(manifest.to_json(described) if as_json else manifest.summary(described))
+        print(manifest.to_json(described) if as_json else manifest.summarise_manifest(described))
 
 
 @click.command()
@@ -40,7 +40,7 @@ def inspect(cubin: str, as_json: bool) -> None:
 )
 def targets(name: str | None, calibration: str) -> None:
     """List the machines, or everything the scheduler knows about one."""
-    from tilec.report.tables import target_details, target_list
+    from tilec.report.tables import build_target_details, build_target_list
 
     with reported(None):
-        show_tables([target_list() if name is None else target_details(name, calibration)])
+        show_tables([build_target_list() if name is None else build_target_details(name, calibration)])

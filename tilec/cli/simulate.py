@@ -106,14 +106,14 @@ def simulated(
     from tilec.driver import build as driver, emulate, simulate
     from tilec.emu import Fault
     from tilec.support.diagnostics import CompileError
-    from tilec.target.table import load
+    from tilec.target.table import load_target
 
     known = dict(map(size_of, sizes))
     observer = driver.Observer()
     with reported(source):
         build = driver.build(source, asked, observer)
         show(observer.warnings, source)
-        machine = load(asked.target, gpu=asked.gpu)
+        machine = load_target(asked.target, gpu=asked.gpu)
         try:
             return build, simulate.of_build(build, machine, sizes=known, blocks=blocks, draws=draws)
         except Fault as fault:
@@ -166,17 +166,17 @@ def _give(
 
     written: dict[str, bytes] = {}
     if wanted.timeline is not None:
-        written[wanted.timeline] = timeline.chrome_trace(found, events).encode()
+        written[wanted.timeline] = timeline.build_chrome_trace(found, events).encode()
     if wanted.html is not None:
-        from tilec.report.simulation_page import page
+        from tilec.report.simulation_page import build_simulation_page
 
-        written[wanted.html] = page(found, name, target, scheduled, predicted).encode()
+        written[wanted.html] = build_simulation_page(found, name, target, scheduled, predicted).encode()
     with reported(None):
         files.write_all(written)
 
-    for line in text.lines(found, name, target, scheduled, predicted):
+    for line in text.format_simulation(found, name, target, scheduled, predicted):
         print(line)
     if wanted.counters:
         print("under the names of Nsight Compute:")
-        for each in counters.counters(found):
-            print(f"  {counters.amount(each.value):>12} {each.unit:8}{each.name}")
+        for each in counters.compute_counters(found):
+            print(f"  {counters.format_amount(each.value):>12} {each.unit:8}{each.name}")

@@ -140,7 +140,7 @@ class _Attendant:
             if self._line is None:
                 yield
                 return
-            with progress.listening(self._said_writer), self._line.beside():
+            with progress.report_to(self._said_writer), self._line.beside():
                 yield
 
     @contextmanager
@@ -178,7 +178,7 @@ class _Attendant:
 
     def _interrupt(self, number: int, _: FrameType | None) -> None:
         self._heard_at = time.monotonic()
-        files.interrupt(Interrupted(number))
+        files.raise_interrupt(Interrupted(number))
 
     # ---- in the thread -----------------------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class _Attendant:
             if self._said_reader in ready:
                 was_idle = not said
                 whole, newline, unfinished = (unfinished + os.read(self._said_reader, 1 << 16)).rpartition(b"\n")
-                progress.heard(whole + newline, said)
+                progress.parse_messages(whole + newline, said)
                 if was_idle:
                     quiet_since = time.monotonic()
             if not said:

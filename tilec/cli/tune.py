@@ -16,7 +16,7 @@ from tilec.cli.console import reported, show, show_tables, usage
 from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options
 from tilec.support import files
-from tilec.support.diagnostics import CompileError, fail
+from tilec.support.diagnostics import CompileError, raise_error
 from tilec.support.options import SCHEDULERS
 from tilec.support.records import dataclass
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from tilec.support.options import CompileOptions
     from tilec.support.source import SourceFile
     from tilec.target.table import Target
-    from tilec.tune.dask_engine import Dask
+    from tilec.tune.dask_engine import DaskEngine
     from tilec.tune.engines import Engine
-    from tilec.tune.ray_engine import Ray
-    from tilec.tune.search import Found, Work
+    from tilec.tune.ray_engine import RayEngine
+    from tilec.tune.search import SearchResult, TrialWork
     from tilec.tune.space import Point, Space
 
 ENGINES = ("local", "dask", "ray")
@@ -173,37 +173,39 @@ def _space(
     its imports."""
     from tilec.driver.observer import Observer
     from tilec.frontend.imports import read_imports
-    from tilec.frontend.syntax.parse import parse
+    from tilec.frontend.syntax.parse import parse_file
     from tilec.tune import auto, knobs, space_file as reader
-    from tilec.tune.space import MOST_POINTS
+    from tilec.tune.space import MAX_POINTS
 
     folder = Path(base.cache_dir) if base.cache_dir else None
-    module = parse(source, folder)
+    module = parse_file(source, folder)
     read_imports(module, source, folder)
     if space_file == "auto":
-        found = auto.auto(module)
+        found = auto.build_auto_space(module)
     else:
         observer = Observer()
         written = files.read_text(space_file)
-        found = reader.read(written, space_file, list(auto.constants(module)), lambda w: observer.warn(w, base))
+        found = reader.read_space(
+            written, space_file, list(auto.find_constants(module)), lambda w: observer.warn(w, base)
+        )
         show(observer.warnings, None)
-    if found.size > MOST_POINTS:
-        fail(
+    if found.size > MAX_POINTS:
+        raise_error(
             "bad-space",
             f"{space_file} has {found.size:,} variants, too many to predict each",
-            help=f"take values out until at most {MOST_POINTS:,} are left",
+            help=f"take values out until at most {MAX_POINTS:,} are left",
         )
-    stages = tuple(name for name, role in auto.roles(module).items() if role == "stages")
+    stages = tuple(name for name, role in auto.find_tunable_roles(module).items() if role == "stages")
     left_out = tuple(
         f"line {line}: num_stages={number} is a number in the kernel, so the search leaves it out; "
         f"write num_stages = {number} above the kernel and num_stages=num_stages here to have it searched"
-        for line, number in auto.literal_stages(module)
+        for line, number in auto.find_literal_stages(module)
     )
-    baseline = knobs.as_written(found, auto.constants(module), base)
+    baseline = knobs.find_written_point(found, auto.find_constants(module), base)
     if space_file == "auto":
         found = replace(found, others=_otherwise(source, base, baseline))
         if not found.size:
-            fail(
+            raise_error(
                 "bad-space",
                 f"{source.path} has no constants for tiles, stages or threads, and leaves nothing to decide",
                 notes=left_out,
@@ -215,13 +217,13 @@ def _space(
 def _otherwise(source: SourceFile, base: CompileOptions, written: Point) -> tuple[Point, ...]:
     """The file as written, with one answer of the compiler changed."""
     from tilec.driver import build as driver
-    from tilec.tune.alternatives import variants
+    from tilec.tune.alternatives import list_alternative_points
 
     try:
         plan = driver.plan(source, base, driver.Observer())
     except CompileError:  # the first trial says why
         return ()
-    return variants(plan.decisions, written, base)
+    return list_alternative_points(plan.decisions, written, base)
 
 
 def _about(asked: Asked) -> dict[str, str]:
@@ -237,29 +239,31 @@ def _about(asked: Asked) -> dict[str, str]:
     }
 
 
-def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[Found, Work]:
+def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[SearchResult, TrialWork]:
     from tilec.cli.tune_view import watched
-    from tilec.target.table import load
+    from tilec.target.table import load_target
     from tilec.tune import trial
     from tilec.tune.journal import Journal
-    from tilec.tune.knobs import applied
-    from tilec.tune.search import Work, by_model, by_surrogate, search
+    from tilec.tune.knobs import apply_point
+    from tilec.tune.search import TrialWork, propose_by_model, propose_by_surrogate, search_space
     from tilec.tune.surrogate import is_installed
 
-    target = load(asked.base.target, asked.base.calibration, asked.base.gpu)
+    target = load_target(asked.base.target, asked.base.calibration, asked.base.gpu)
     journal = Journal(journal_file, _about(asked))
     engine, gpu = _engine(where, target)
 
     def task(point: Point) -> trial.Variant:
-        return trial.Variant(asked.source.path, asked.source.text, applied(point, asked.base), bool(gpu), asked.seconds)
+        return trial.Variant(
+            asked.source.path, asked.source.text, apply_point(point, asked.base), bool(gpu), asked.seconds
+        )
 
     lost = "" if asked.seconds is None else f": it may have taken more than {asked.seconds:g} s"
-    work = Work(trial.predicted, trial.carried_out, task, gpu, lost)
-    proposer = by_surrogate if is_installed() else by_model
+    work = TrialWork(trial.predict_variant, trial.try_variant, task, gpu, lost)
+    proposer = propose_by_surrogate if is_installed() else propose_by_model
     try:
         with watched(gpu, target.limit("clock_mhz")) as watcher:
             of = asked.stages, asked.baseline
-            found = search(asked.space, asked.trials, work, engine, journal, watcher, proposer, *of)
+            found = search_space(asked.space, asked.trials, work, engine, journal, watcher, proposer, *of)
     except KeyboardInterrupt:
         done = len(journal.outcomes())
         print(f"stopped: {journal_file} has {done} trials, and the same command goes on from there", file=sys.stderr)
@@ -274,59 +278,59 @@ def _engine(where: Where, target: Target) -> tuple[Engine, str]:
     """Where trials run, and the GPU that they are measured on: with several machines, if all have the same one."""
     from functools import partial
 
-    from tilec.tune.measure import gpu_for
+    from tilec.tune.measure import find_gpu_for
 
     if where.address is None:
-        from tilec.tune.engines import Local
+        from tilec.tune.engines import LocalEngine
 
-        return Local(where.processes), gpu_for(target)
+        return LocalEngine(where.processes), find_gpu_for(target)
     engine = _far(where.engine, where.address)
-    gpus = set(engine.everywhere(partial(gpu_for, target)))
+    gpus = set(engine.everywhere(partial(find_gpu_for, target)))
     return engine, gpus.pop() if len(gpus) == 1 else ""
 
 
-def _far(engine: str, address: str) -> Dask | Ray:
+def _far(engine: str, address: str) -> DaskEngine | RayEngine:
     """The engine with workers on other machines."""
     if engine == "ray":
-        from tilec.tune.ray_engine import Ray
+        from tilec.tune.ray_engine import RayEngine
 
-        return Ray(address)
-    from tilec.tune.dask_engine import Dask
+        return RayEngine(address)
+    from tilec.tune.dask_engine import DaskEngine
 
-    return Dask(address)
+    return DaskEngine(address)
 
 
-def _variants(asked: Asked, found: Found) -> int:
+def _variants(asked: Asked, found: SearchResult) -> int:
     """Those of the space, and the file as written where it is none of them."""
     return asked.space.size + (found.baseline not in {tuple(sorted(point)) for point in asked.space.points()})
 
 
-def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:
+def _finish(asked: Asked, found: SearchResult, work: TrialWork, output: str) -> None:
     """The best trials on the terminal, and the best one in a file."""
     from tilec.cli.tune_view import about_baseline, best_table, microseconds, refused
     from tilec.driver import build as driver
-    from tilec.target.table import load
+    from tilec.target.table import load_target
     from tilec.tune import knobs, tuned
     from tilec.tune.surrogate import is_installed
 
     built = found.built(work.gpu)
     if not built:
-        fail(
+        raise_error(
             "no-variant",
             f"none of the {_variants(asked, found)} variants can be built",
             notes=tuple(refused(found)),
             help="try smaller tiles or fewer stages, in a file with --space",
         )
     point, outcome = built[0]
-    options = knobs.applied(point, asked.base)
+    options = knobs.apply_point(point, asked.base)
     plan = driver.plan(asked.source, options, driver.Observer())
-    clock = load(asked.base.target, asked.base.calibration, asked.base.gpu).limit("clock_mhz")
+    clock = load_target(asked.base.target, asked.base.calibration, asked.base.gpu).limit("clock_mhz")
     how = f"measured on {work.gpu}" if work.gpu else "modelled, not measured"
     said = f"{microseconds(outcome, work.gpu, clock)}, {how}"
     defines = tuple(sorted(dict(options.defines).items()))
-    chosen = (*defines, *((name, value) for name, value in point if name.startswith(knobs.DASHES)))
-    best = tuned.Tuned(asked.source.digest(), options.target, plan.kernel.name, chosen, said, plan.trace)
-    files.write_all({output: tuned.write(best).encode()})
+    chosen = (*defines, *((name, value) for name, value in point if name.startswith(knobs.OPTION_PREFIX)))
+    best = tuned.TunedVariant(asked.source.digest(), options.target, plan.kernel.name, chosen, said, plan.trace)
+    files.write_all({output: tuned.write_tuned(best).encode()})
     show_tables([best_table(built, work.gpu, clock, found.baseline)])
     for line in (*asked.left_out, *refused(found)):
         print(line)

@@ -14,15 +14,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from tilec.cli.console import console
-from tilec.report.tables import plain_table
+from tilec.report.tables import create_table
 from tilec.support.shares import show_share
-from tilec.tune.knobs import DASHES
+from tilec.tune.knobs import OPTION_PREFIX
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from tilec.tune.outcome import Outcome
-    from tilec.tune.search import Found
+    from tilec.tune.search import SearchResult
     from tilec.tune.space import Point, Value
 
 SHOWN = 10
@@ -82,7 +82,7 @@ def best_table(
     """
     title = "best trials" if gpu else "best trials, modelled"
     measuring = ("measured",) if gpu else ()
-    table = plain_table(title, *measuring, "predicted", "II", "registers", "spilled", "<what it changes")
+    table = create_table(title, *measuring, "predicted", "II", "registers", "spilled", "<what it changes")
     before = dict(baseline or ())
     rows = _merged(built, baseline)
     for place, (points, outcome) in enumerate(rows):
@@ -105,7 +105,7 @@ def _merged(built: Sequence[tuple[Point, Outcome]], baseline: Point | None) -> l
     the baseline's row before all others."""
     rows: dict[tuple[object, ...], tuple[list[Point], Outcome]] = {}
     for point, outcome in sorted(built, key=lambda trial: trial[0] != baseline):
-        constants = tuple((name, value) for name, value in point if not name.startswith(DASHES))
+        constants = tuple((name, value) for name, value in point if not name.startswith(OPTION_PREFIX))
         known = replace(outcome, milliseconds=None, gpu="")
         rows.setdefault((constants, known), ([], outcome))[0].append(point)
     return list(rows.values())
@@ -116,7 +116,7 @@ def _said(point: Point, before: Mapping[str, Value]) -> str:
     return ", ".join(f"{name}={value}" for name, value in point if before.get(name) != value)
 
 
-def about_baseline(found: Found, best: Outcome, gpu: str, clock_mhz: int) -> str:
+def about_baseline(found: SearchResult, best: Outcome, gpu: str, clock_mhz: int) -> str:
     """How the best variant compares with the file as written."""
     written = dict(found.trials)[found.baseline]
     if written.refusal:
@@ -130,7 +130,7 @@ def about_baseline(found: Found, best: Outcome, gpu: str, clock_mhz: int) -> str
     return f"{time}{spilled}; the best takes {show_share(1 - after / before)} less"
 
 
-def refused(found: Found) -> Iterator[str]:
+def refused(found: SearchResult) -> Iterator[str]:
     """Why variants could not be built, the commonest reasons first."""
     reasons = {rejection.point: rejection.reason for rejection in found.ranking.rejected}
     reasons |= {point: outcome.refusal for point, outcome in found.trials if outcome.refusal}

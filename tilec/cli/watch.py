@@ -38,17 +38,17 @@ def watched(command: Callable[[], None]) -> NoReturn:
     while True:
         if sys.stdout.isatty():
             sys.stdout.write("\x1b[H\x1b[2J\x1b[3J")  # a clean screen, and nothing above it
-        target.load.cache_clear()
-        with files.noted() as read:
+        target.load_target.cache_clear()
+        with files.record_reads() as read:
             for path in response_files():
-                files.note(path)
+                files.record_read(path)
             is_right = _carried_out(command)
         names = ", ".join(Path(path).name for path in read)
         print(f"{'' if is_right else 'not built; '}watching {names}; Ctrl-C ends", file=sys.stderr, flush=True)
-        while all(files.state(path) == before for path, before in read.items()):
+        while all(files.file_state(path) == before for path, before in read.items()):
             time.sleep(_SECONDS)
         _settle(read)
-        if any(files.state(path) != read[path] for path in response_files()):
+        if any(files.file_state(path) != read[path] for path in response_files()):
             raise AnotherCommandLine
 
 
@@ -69,8 +69,8 @@ def _carried_out(command: Callable[[], None]) -> bool:
     return True
 
 
-def _settle(read: dict[str, files.State]) -> None:
+def _settle(read: dict[str, files.FileState]) -> None:
     """Some files may be saved together, and one be gone before it is there again."""
     before = None
-    while before != (before := {path: files.state(path) for path in read}):
+    while before != (before := {path: files.file_state(path) for path in read}):
         time.sleep(_SECONDS / 4)

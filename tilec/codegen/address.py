@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilec.codegen.builder import Builder
 from tilec.codegen.scalar import Scalars
 from tilec.ir import tile
-from tilec.ir.affine import add, affine, scale
+from tilec.ir.affine import add_exprs, affine_form, scale_expr
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import SharedLayout
 from tilec.ir.types import INT32
@@ -21,7 +21,7 @@ MAX_OFFSET = 1 << 20  # constant offsets stay well inside the 32 bits an address
 
 
 @dataclass(slots=True)
-class Position:
+class CursorPosition:
     """The position of a role's cursor. `place` counts versions; in a ring with barriers it is the address of the
     version's full barrier, less the offset of the ring's first one. `parity` is that of the next phase to wait for, if
     the role waits at this cursor."""
@@ -32,7 +32,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class VersionPlace:
     """The offset of a tile's version in shared memory: `constant` + `each` · (`register` - `first`) bytes. Without a
     `register` it is `constant`; without `first` it is counted from 0."""
 
@@ -51,18 +51,18 @@ class Addresses:
         self.tiles: dict[str, SharedTile] = {t.buffer.name: t for t in program.shared}
         self.rings = program.rings
         self.ring_of: dict[str, Ring] = {b: r for r in program.rings for b in r.buffers}
-        self.positions: dict[str, Position] = {}
+        self.positions: dict[str, CursorPosition] = {}
         self.strides: dict[str, tuple[int | Reg, ...]] = {}
 
     # ---- global ----
 
-    def measure(self, tensor: tile.Buffer) -> tuple[int | Reg, ...]:
+    def get_strides(self, tensor: tile.Buffer) -> tuple[int | Reg, ...]:
         """Return a tensor's strides in bytes. Strides known only at launch are computed at the first call."""
         if tensor.name in self.strides:
             return self.strides[tensor.name]
         if tensor.strides is not None:
             size = tensor.dtype.bytes
-            given = (s * size if isinstance(s, int) else self.longer(size, s) for s in tensor.strides)
+            given = (s * size if isinstance(s, int) else self.multiply_stride(size, s) for s in tensor.strides)
             self.strides[tensor.name] = tuple(given)
             return self.strides[tensor.name]
         stride = tensor.dtype.bytes
@@ -73,30 +73,30 @@ class Addresses:
             if wide is None and isinstance(extent, int):
                 stride *= extent
             elif len(known) < len(tensor.extents):
-                wide = self.longer(stride if wide is None else wide, extent)
+                wide = self.multiply_stride(stride if wide is None else wide, extent)
         self.strides[tensor.name] = tuple(reversed(known))
         return self.strides[tensor.name]
 
-    def longer(self, stride: int | Reg, extent: tile.Extent) -> Reg:
+    def multiply_stride(self, stride: int | Reg, extent: tile.Extent) -> Reg:
         """Emit stride · extent, in 64 bits."""
         if isinstance(extent, int):
             assert isinstance(stride, Reg)
-            return self.builder.into("b64", "mul.lo.s64", stride, Imm(extent))
-        size = self.scalars.register(extent)
+            return self.builder.create("b64", "mul.lo.s64", stride, Imm(extent))
+        size = self.scalars.get_register(extent)
         if isinstance(stride, int):
-            return self.builder.into("b64", "mul.wide.s32", size, Imm(stride))
-        return self.builder.into("b64", "mul.lo.s64", self.builder.into("b64", "cvt.s64.s32", size), stride)
+            return self.builder.create("b64", "mul.wide.s32", size, Imm(stride))
+        return self.builder.create("b64", "mul.lo.s64", self.builder.create("b64", "cvt.s64.s32", size), stride)
 
-    def global_element(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Address:
+    def address_global_element(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Address:
         """Return an element's address: a 64-bit base that neighbouring elements share, and a constant offset."""
         terms: dict[tile.Expr, int] = {}
         constant = 0
         rows: list[tuple[tile.Expr, Reg]] = []
-        for index, stride in zip(reversed(indices), reversed(self.measure(buffer)), strict=True):
+        for index, stride in zip(reversed(indices), reversed(self.get_strides(buffer)), strict=True):
             if isinstance(stride, Reg):
                 rows.append((index, stride))
                 continue
-            form = affine(index)
+            form = affine_form(index)
             constant += form.constant * stride
             for atom, coefficient in form.terms:
                 terms[atom] = terms.get(atom, 0) + coefficient * stride
@@ -104,77 +104,77 @@ class Addresses:
         moving = tuple((atom, coefficient) for atom, coefficient in terms.items() if coefficient)
         start = self.pointers[buffer.name]
         for index, length in reversed(rows):
-            start = self.row(start, index, length)
-        return Address(self.global_base(start, moving, beyond), constant - beyond)
+            start = self.add_row(start, index, length)
+        return Address(self.get_global_base(start, moving, beyond), constant - beyond)
 
-    def row(self, base: Reg, index: tile.Expr, stride: Reg) -> Reg:
+    def add_row(self, base: Reg, index: tile.Expr, stride: Reg) -> Reg:
         """Emit base + index · stride."""
 
-        def compute() -> Reg:
-            value = self.scalars.register(index)
-            wide = self.builder.into("b64", "cvt.s64.s32", value)
-            return self.builder.into("b64", "mad.lo.s64", wide, stride, base)
+        def compute_row() -> Reg:
+            value = self.scalars.get_register(index)
+            wide = self.builder.create("b64", "cvt.s64.s32", value)
+            return self.builder.create("b64", "mad.lo.s64", wide, stride, base)
 
         if any(isinstance(e, tile.Load) for e in tile.walk_expr(index)):
-            return compute()  # the loaded value may have changed
-        return self.scalars.once(("row", base, index, stride), compute)
+            return compute_row()  # the loaded value may have changed
+        return self.scalars.compute_once(("row", base, index, stride), compute_row)
 
-    def global_base(self, base: Reg, terms: tuple[tuple[tile.Expr, int], ...], constant: int) -> Reg:
+    def get_global_base(self, base: Reg, terms: tuple[tuple[tile.Expr, int], ...], constant: int) -> Reg:
         if any(isinstance(e, tile.Load) for atom, _ in terms for e in tile.walk_expr(atom)):
-            return self.new_global_base(base, terms, constant)
+            return self.emit_global_base(base, terms, constant)
         key = ("global", base, terms, constant)
-        return self.scalars.once(key, lambda: self.new_global_base(base, terms, constant))
+        return self.scalars.compute_once(key, lambda: self.emit_global_base(base, terms, constant))
 
-    def new_global_base(self, base: Reg, terms: tuple[tuple[tile.Expr, int], ...], constant: int) -> Reg:
+    def emit_global_base(self, base: Reg, terms: tuple[tuple[tile.Expr, int], ...], constant: int) -> Reg:
         for atom, coefficient in terms:
-            index = self.scalars.register(atom)
+            index = self.scalars.get_register(atom)
             if -(1 << 31) <= coefficient < 1 << 31:
-                base = self.builder.into("b64", "mad.wide.s32", index, Imm(coefficient), base)
+                base = self.builder.create("b64", "mad.wide.s32", index, Imm(coefficient), base)
             else:
-                wide = self.builder.into("b64", "cvt.s64.s32", index)
-                base = self.builder.into("b64", "mad.lo.s64", wide, Imm(coefficient), base)
+                wide = self.builder.create("b64", "cvt.s64.s32", index)
+                base = self.builder.create("b64", "mad.lo.s64", wide, Imm(coefficient), base)
         if constant:
-            base = self.builder.into("b64", "add.s64", base, Imm(constant))
+            base = self.builder.create("b64", "add.s64", base, Imm(constant))
         return base
 
     # ---- shared ----
 
-    def place(self, buffer: tile.Buffer, cursors: tuple[Cursor, ...]) -> Place:
+    def locate_version(self, buffer: tile.Buffer, cursors: tuple[Cursor, ...]) -> VersionPlace:
         """Return the place of the tile's version that the cursors point at."""
         shared_tile = self.tiles[buffer.name]
         ring = self.ring_of.get(buffer.name)
         if ring is None or ring.depth == 1:
-            return Place(shared_tile.offset)
+            return VersionPlace(shared_tile.offset)
         cursor = next((c for c in cursors if c.ring == ring.name), None)
         if cursor is None:
             raise InternalError(f"{buffer.name} has {ring.depth} versions, and which one is meant is not said")
         if cursor.index is not None:
-            form = affine(cursor.index)
-            moving = self.scalars.register(form.symbolic()) if form.terms else None
-            return Place(shared_tile.offset + shared_tile.stride * form.constant, moving, shared_tile.stride)
-        return self.version(cursor, shared_tile.offset, shared_tile.stride)
+            form = affine_form(cursor.index)
+            moving = self.scalars.get_register(form.without_constant()) if form.terms else None
+            return VersionPlace(shared_tile.offset + shared_tile.stride * form.constant, moving, shared_tile.stride)
+        return self.locate_in_ring(cursor, shared_tile.offset, shared_tile.stride)
 
-    def version(self, cursor: Cursor, offset: int, stride: int) -> Place:
+    def locate_in_ring(self, cursor: Cursor, offset: int, stride: int) -> VersionPlace:
         """Return the place of the cursor's version among versions `stride` bytes apart. In a ring with barriers
         `stride` is a multiple of their size."""
         position = self.positions[cursor.name]
-        first, step = self.first_place(next(ring for ring in self.rings if ring.name == cursor.ring))
-        return Place(offset, position.place, stride // step, first, position.moves)
+        first, step = self.get_first_place(next(ring for ring in self.rings if ring.name == cursor.ring))
+        return VersionPlace(offset, position.place, stride // step, first, position.moves)
 
-    def first_place(self, ring: Ring) -> tuple[Reg | None, int]:
+    def get_first_place(self, ring: Ring) -> tuple[Reg | None, int]:
         """Return the value of the ring's cursors at the first version (None: 0), and the step to the next version."""
-        return (self.scalars.register(SHARED_BASE), MBARRIER_BYTES) if ring.has_barriers else (None, 1)
+        return (self.scalars.get_register(SHARED_BASE), MBARRIER_BYTES) if ring.has_barriers else (None, 1)
 
-    def tile_base(self, buffer: tile.Buffer, cursors: tuple[Cursor, ...]) -> tuple[Reg, int]:
+    def get_tile_base(self, buffer: tile.Buffer, cursors: tuple[Cursor, ...]) -> tuple[Reg, int]:
         """Return the start of the version that the cursors point at: a register and a constant to add."""
-        place = self.place(buffer, cursors)
-        base = self.scalars.register(SHARED_BASE)
-        own = private_copy(self.tiles[buffer.name].layout)
-        if own != tile.integer(0):
-            base = self.sum(base, self.scalars.register(own))
-        return self.moved(base, place), place.constant
+        place = self.locate_version(buffer, cursors)
+        base = self.scalars.get_register(SHARED_BASE)
+        own = compute_copy_offset(self.tiles[buffer.name].layout)
+        if own != tile.int32_const(0):
+            base = self.add_registers(base, self.scalars.get_register(own))
+        return self.move_base(base, place), place.constant
 
-    def moved(self, base: Reg, place: Place) -> Reg:
+    def move_base(self, base: Reg, place: VersionPlace) -> Reg:
         """Return the base moved to the version at this place."""
         moving, first, each = place.register, place.first, place.each
         if moving is None:
@@ -182,93 +182,108 @@ class Addresses:
         if first is None:
             start = base
         else:
-            start = self.scalars.hoisted(("first", base, first, each), lambda: self.multiplied(first, -each, base))
+            start = self.scalars.compute_hoisted(
+                ("first", base, first, each), lambda: self.multiply_add(first, -each, base)
+            )
         key = ("version", start, moving, each, place.moves)
-        return self.scalars.once(key, lambda: self.multiplied(moving, each, start))
+        return self.scalars.compute_once(key, lambda: self.multiply_add(moving, each, start))
 
-    def multiplied(self, register: Reg, by: int, base: Reg) -> Reg:
-        return self.builder.into("b32", "mad.lo.u32", register, Imm(by), base)
+    def multiply_add(self, register: Reg, by: int, base: Reg) -> Reg:
+        return self.builder.create("b32", "mad.lo.u32", register, Imm(by), base)
 
     def forget_positions(self) -> None:
         """Invalidate addresses computed from cursors, at the borders of loops and branches."""
         for position in self.positions.values():
             position.moves += 1
 
-    def shared_element(
+    def address_shared_element(
         self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], cursors: tuple[Cursor, ...]
     ) -> Address:
-        return self.inside_tile(buffer, *self.tile_offset(self.tiles[buffer.name].layout, indices), cursors)
+        return self.address_tile_offset(
+            buffer, *self.compute_tile_offset(self.tiles[buffer.name].layout, indices), cursors
+        )
 
-    def inside_tile(
+    def address_tile_offset(
         self, buffer: tile.Buffer, inside: Reg | None, constant: int, cursors: tuple[Cursor, ...]
     ) -> Address:
         """Return the address at an offset from the tile's start: a register (None: zero) plus a constant."""
-        base, offset = self.tile_base(buffer, cursors)
-        return Address(self.sum(base, inside), offset + constant)
+        base, offset = self.get_tile_base(buffer, cursors)
+        return Address(self.add_registers(base, inside), offset + constant)
 
-    def sum(self, base: Reg, inside: Reg | None) -> Reg:
+    def add_registers(self, base: Reg, inside: Reg | None) -> Reg:
         if inside is None:
             return base
-        return self.scalars.once(("sum", base, inside), lambda: self.builder.into("b32", "add.u32", base, inside))
+        return self.scalars.compute_once(
+            ("sum", base, inside), lambda: self.builder.create("b32", "add.u32", base, inside)
+        )
 
-    def tile_offset(self, layout: SharedLayout, indices: tuple[tile.Expr, ...]) -> tuple[Reg | None, int]:
+    def compute_tile_offset(self, layout: SharedLayout, indices: tuple[tile.Expr, ...]) -> tuple[Reg | None, int]:
         """Return the byte offset of an element inside its tile: a register (None: zero) plus a constant.
 
         The swizzle permutes within `repeat_bytes`, so multiples of that stay constant; the rest is swizzled.
         """
-        linear = self.linear_offset(layout, indices)
-        form = affine(linear)
+        linear = self.compute_linear_offset(layout, indices)
+        form = affine_form(linear)
         constant = form.constant
-        if self.scalars.interval(form.symbolic())[0] < 0:
+        if self.scalars.find_interval(form.without_constant())[0] < 0:
             # The constant keeps the sum from going below the start of shared memory on the way.
-            return self.scalars.register(swizzle(linear, layout) if layout.swizzle else linear), 0
+            return self.scalars.get_register(apply_swizzle(linear, layout) if layout.swizzle else linear), 0
         if not layout.swizzle:
-            symbolic = form.symbolic()
-            return (self.scalars.register(symbolic) if form.terms else None), constant
+            symbolic = form.without_constant()
+            return (self.scalars.get_register(symbolic) if form.terms else None), constant
         outside = constant // layout.repeat_bytes * layout.repeat_bytes
-        inner = add(form.symbolic(), tile.integer(constant - outside))
+        inner = add_exprs(form.without_constant(), tile.int32_const(constant - outside))
         if not form.terms:
             value = constant - outside
             return None, outside + (value ^ (value >> 3 & layout.swizzle_mask << 4))
-        return self.scalars.register(swizzle(inner, layout)), outside
+        return self.scalars.get_register(apply_swizzle(inner, layout)), outside
 
-    def linear_offset(self, layout: SharedLayout, indices: tuple[tile.Expr, ...]) -> tile.Expr:
+    def compute_linear_offset(self, layout: SharedLayout, indices: tuple[tile.Expr, ...]) -> tile.Expr:
         """Build the byte offset before the swizzle."""
         if layout.placement is not None:
-            place = tile.substitute(layout.placement.place, dict(zip(layout.placement.vars, indices, strict=True)))
-            return scale(place, layout.element_bytes)
-        row: tile.Expr = tile.integer(0)
+            place = tile.substitute_variables(
+                layout.placement.place, dict(zip(layout.placement.vars, indices, strict=True))
+            )
+            return scale_expr(place, layout.element_bytes)
+        row: tile.Expr = tile.int32_const(0)
         for index, extent in zip(indices[:-1], layout.shape[:-1], strict=True):
-            row = add(scale(row, extent), index)
-        return add(scale(row, layout.panel * layout.element_bytes), self.column_offset(layout, indices[-1]))
+            row = add_exprs(scale_expr(row, extent), index)
+        return add_exprs(
+            scale_expr(row, layout.panel * layout.element_bytes), self.compute_column_offset(layout, indices[-1])
+        )
 
-    def column_offset(self, layout: SharedLayout, column: tile.Expr) -> tile.Expr:
+    def compute_column_offset(self, layout: SharedLayout, column: tile.Expr) -> tile.Expr:
         """Build the byte offset of a column: of its panel, and inside the panel."""
         size = layout.element_bytes
         if layout.panels == 1:
-            return scale(column, size)
-        form = affine(column)
+            return scale_expr(column, size)
+        form = affine_form(column)
         panel, inside = divmod(form.constant, layout.panel)
-        low, high = self.scalars.interval(form.symbolic())
+        low, high = self.scalars.find_interval(form.without_constant())
         if low >= 0 and inside + high < layout.panel:
-            return add(
-                tile.integer(panel * layout.panel_bytes), scale(add(form.symbolic(), tile.integer(inside)), size)
+            return add_exprs(
+                tile.int32_const(panel * layout.panel_bytes),
+                scale_expr(add_exprs(form.without_constant(), tile.int32_const(inside)), size),
             )
-        width = tile.integer(layout.panel)
-        return add(
-            scale(tile.Binary("floordiv", column, width, INT32), layout.panel_bytes),
-            scale(tile.Binary("floormod", column, width, INT32), size),
+        width = tile.int32_const(layout.panel)
+        return add_exprs(
+            scale_expr(tile.Binary("floordiv", column, width, INT32), layout.panel_bytes),
+            scale_expr(tile.Binary("floormod", column, width, INT32), size),
         )
 
 
-def private_copy(layout: SharedLayout) -> tile.Expr:
+def compute_copy_offset(layout: SharedLayout) -> tile.Expr:
     """Build the byte offset from a tile's first copy to the warpgroup's own one."""
     if layout.copies == 1:
-        return tile.integer(0)
-    return scale(tile.Binary("floordiv", tile.THREAD, tile.integer(WARPGROUP_THREADS), INT32), layout.copy_bytes)
+        return tile.int32_const(0)
+    return scale_expr(
+        tile.Binary("floordiv", tile.THREAD, tile.int32_const(WARPGROUP_THREADS), INT32), layout.copy_bytes
+    )
 
 
-def swizzle(offset: tile.Expr, layout: SharedLayout) -> tile.Expr:
+def apply_swizzle(offset: tile.Expr, layout: SharedLayout) -> tile.Expr:
     """Xor bits 6:4 (5:4, 4) of a byte offset with bits 9:7 (8:7, 7); tiles start where the pattern repeats."""
-    rows = tile.Binary("shr", offset, tile.integer(3), INT32)
-    return tile.Binary("xor", offset, tile.Binary("bitand", rows, tile.integer(layout.swizzle_mask << 4), INT32), INT32)
+    rows = tile.Binary("shr", offset, tile.int32_const(3), INT32)
+    return tile.Binary(
+        "xor", offset, tile.Binary("bitand", rows, tile.int32_const(layout.swizzle_mask << 4), INT32), INT32
+    )

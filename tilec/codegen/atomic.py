@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.codegen.builder import Class, register_class
+from tilec.codegen.builder import RegisterClass, get_register_class
 from tilec.codegen.memory import ZERO
 from tilec.codegen.state import State
 from tilec.ir.tile import Binary, Store, Var
@@ -11,10 +11,10 @@ from tilec.ptx.module import Address, Imm, Reg, Symbol, Vector
 from tilec.support.diagnostics import InternalError
 from tilec.target.table import Target
 
-_WORDS: dict[int, Class] = {16: "b16", 32: "b32", 64: "b64"}
+_WORDS: dict[int, RegisterClass] = {16: "b16", 32: "b32", 64: "b64"}
 
 
-def widest(store: Store, target: Target) -> int:
+def select_vector_width(store: Store, target: Target) -> int:
     """Return the number of neighbours that one red instruction can combine (PTX ISA, red)."""
     dtype = store.buffer.dtype
     if store.atomic != "add" or not _has_instruction(store, target):
@@ -43,9 +43,9 @@ def emit_atomic(store: Store, address: Address, values: list[Reg], guard: Reg | 
         order = {"load": "acquire", "store": "release"}.get(str(store.atomic), "acq_rel")
     where = f"{order}.gpu.{store.buffer.scope}"
     dtype = store.buffer.dtype
-    cls = register_class(dtype)
+    cls = get_register_class(dtype)
     bits = f"b{dtype.bits}"
-    previous = builder.new(cls) if store.previous is not None else None
+    previous = builder.new_register(cls) if store.previous is not None else None
     if previous is not None and guard is not None:
         builder.emit(f"mov.{cls}", previous, ZERO.get(cls, Imm(0)))
     if store.atomic == "load":
@@ -54,22 +54,22 @@ def emit_atomic(store: Store, address: Address, values: list[Reg], guard: Reg | 
     elif store.atomic == "store" and previous is None:
         builder.emit(f"st.{where}.{bits}", address, values[0], guard=guard)
     elif _has_instruction(store, state.target):
-        operation = _operation(store, dtype)
+        operation = _select_operation(store, dtype)
         returns = previous is not None or order in ("acquire", "acq_rel")
         if returns:
-            target = previous or builder.new(cls)
+            target = previous or builder.new_register(cls)
             builder.emit(f"atom.{where}.{operation}", target, address, values[0], guard=guard)
         else:
-            operation, value = _packed(operation, values, state)
+            operation, value = _pack_values(operation, values, state)
             builder.emit(f"red.{where}.{operation}", address, value, guard=guard)
     else:
-        held = _swap(store, address, values[0], guard, order, state)
+        held = _emit_compare_and_swap(store, address, values[0], guard, order, state)
         if previous is not None:
             builder.emit(f"mov.{cls}", previous, held, guard=guard)
     return previous
 
 
-def _operation(store: Store, dtype: DType) -> str:
+def _select_operation(store: Store, dtype: DType) -> str:
     match store.atomic:
         case "add" if dtype.is_float:
             name = {"float16": "noftz.f16", "bfloat16": "noftz.bf16"}.get(dtype.name, f"f{dtype.bits}")
@@ -86,48 +86,50 @@ def _operation(store: Store, dtype: DType) -> str:
             raise InternalError(f"no atomic {other}")
 
 
-def _packed(operation: str, values: list[Reg], state: State) -> tuple[str, Reg | Vector]:
+def _pack_values(operation: str, values: list[Reg], state: State) -> tuple[str, Reg | Vector]:
     """Pack 16-bit floats two to a word, and words into a vector. Return the operation on them and the operand."""
     name, dtype = operation.rsplit(".", 1)
     words = values
     if dtype in ("f16", "bf16") and len(values) > 1:
         dtype += "x2"
         pairs = zip(values[::2], values[1::2], strict=True)
-        words = [state.builder.into("b32", "mov.b32", Vector(pair)) for pair in pairs]
+        words = [state.builder.create("b32", "mov.b32", Vector(pair)) for pair in pairs]
     vector = f".v{len(words)}" if len(words) > 1 else ""
     return f"{name}{vector}.{dtype}", words[0] if len(words) == 1 else Vector(tuple(words))
 
 
-def _swap(store: Store, address: Address, value: Reg, guard: Reg | None, order: str, state: State) -> Reg:
+def _emit_compare_and_swap(
+    store: Store, address: Address, value: Reg, guard: Reg | None, order: str, state: State
+) -> Reg:
     """Emit the compare-and-swap attempt and the branch that retries it. Return the previous value."""
     builder, dtype, scope = state.builder, store.buffer.dtype, store.buffer.scope
-    cls, bits = register_class(dtype), f"b{dtype.bits}"
-    held = builder.into(cls, f"mov.{cls}", ZERO.get(cls, Imm(0)))
-    again, done = builder.label("swap"), builder.label("swapped")
+    cls, bits = get_register_class(dtype), f"b{dtype.bits}"
+    held = builder.create(cls, f"mov.{cls}", ZERO.get(cls, Imm(0)))
+    again, done = builder.new_label("swap"), builder.new_label("swapped")
     if guard is not None:
-        skip = builder.into("pred", "not.pred", guard)
+        skip = builder.create("pred", "not.pred", guard)
         builder.emit("bra", Symbol(done), guard=skip)
     builder.emit(f"ld.relaxed.gpu.{scope}.{bits}", held, address)
-    builder.place(again)
+    builder.place_label(again)
     if store.atomic == "store":
         new = value
     else:
         assert store.atomic is not None and store.atomic != "load"
         left, right = Var("%seen", dtype), Var("%value", dtype)
-        with state.scalars.scope():
+        with state.scalars.open_scope():
             for var, register in ((left, held), (right, value)):
                 state.scalars.scopes[-1][var] = register
-            new = state.scalars.register(Binary(store.atomic, left, right, dtype))
-    before, after = (_as_bits(r, dtype, state) for r in (held, new))
-    seen = builder.into(_WORDS[dtype.bits], f"atom.{order}.gpu.{scope}.cas.{bits}", address, before, after)
-    other = builder.into("pred", f"setp.ne.{'s16' if dtype.bits == 16 else bits}", seen, before)
+            new = state.scalars.get_register(Binary(store.atomic, left, right, dtype))
+    before, after = (_move_to_bits(r, dtype, state) for r in (held, new))
+    seen = builder.create(_WORDS[dtype.bits], f"atom.{order}.gpu.{scope}.cas.{bits}", address, before, after)
+    other = builder.create("pred", f"setp.ne.{'s16' if dtype.bits == 16 else bits}", seen, before)
     builder.emit(f"mov.{bits}", held, seen)
     builder.emit("bra", Symbol(again), guard=other)
-    builder.place(done)
+    builder.place_label(done)
     return held
 
 
-def _as_bits(register: Reg, dtype: DType, state: State) -> Reg:
+def _move_to_bits(register: Reg, dtype: DType, state: State) -> Reg:
     if dtype.bits == 16:
         return register
-    return state.builder.into("b32" if dtype.bits == 32 else "b64", f"mov.b{dtype.bits}", register)
+    return state.builder.create("b32" if dtype.bits == 32 else "b64", f"mov.b{dtype.bits}", register)

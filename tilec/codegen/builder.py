@@ -12,11 +12,11 @@ from tilec.ir.expr import SMALL_FLOATS, round_to
 from tilec.ir.tile import Const
 from tilec.ir.types import DType
 from tilec.ptx.module import FloatImm, Guard, Imm, Instruction, Item, Label, Loc, Operand, Reg, RegDecl
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.source import NOWHERE, Span
 
-Class = Literal["pred", "b16", "b32", "f32", "b64", "f64", "b128"]
-PREFIX: dict[Class, str] = {
+RegisterClass = Literal["pred", "b16", "b32", "f32", "b64", "f64", "b128"]
+REGISTER_PREFIXES: dict[RegisterClass, str] = {
     "pred": "%p",
     "b16": "%h",
     "b32": "%r",
@@ -26,10 +26,10 @@ PREFIX: dict[Class, str] = {
     "b128": "%rq",
 }
 
-_FLOATS: dict[int, Class] = {8: "b32", 16: "b16", 32: "f32", 64: "f64"}
+_FLOATS: dict[int, RegisterClass] = {8: "b32", 16: "b16", 32: "f32", 64: "f64"}
 
 
-def register_class(dtype: DType) -> Class:
+def get_register_class(dtype: DType) -> RegisterClass:
     """Return the register class of a type. 16-bit floats are held as their bits, 8-bit ones in the low byte of 32 bits,
     and small integers extended to 32 bits."""
     if dtype.kind == "bool":
@@ -50,7 +50,7 @@ class Builder:
 
     def __init__(self, imported: tuple[str, ...] = ()) -> None:
         self.items: list[Item] = []
-        self.counts: dict[Class, int] = {}
+        self.counts: dict[RegisterClass, int] = {}
         self.labels = 0
         self.formats: dict[str, None] = {}  # of printf, in order
         self.printed_bytes = 0
@@ -59,35 +59,35 @@ class Builder:
         self.span = NOWHERE
         self.begun = 0
 
-    def begin(self) -> None:
+    def mark_hoist_place(self) -> None:
         """Mark the place where hoisted code is inserted."""
         self.begun = len(self.items)
 
     @contextmanager
-    def hoisted(self) -> Iterator[None]:
+    def hoist_code(self) -> Iterator[None]:
         """Insert the code emitted inside before everything since `begin`."""
         later, self.items = self.items[self.begun :], self.items[: self.begun]
         yield
-        self.begin()
+        self.mark_hoist_place()
         self.items += later
 
-    def new(self, cls: Class) -> Reg:
+    def new_register(self, cls: RegisterClass) -> Reg:
         count = self.counts.get(cls, 0)
         self.counts[cls] = count + 1
-        return Reg(f"{PREFIX[cls]}{count}")
+        return Reg(f"{REGISTER_PREFIXES[cls]}{count}")
 
-    def many(self, cls: Class, count: int) -> tuple[Reg, ...]:
-        return tuple(self.new(cls) for _ in range(count))
+    def new_registers(self, cls: RegisterClass, count: int) -> tuple[Reg, ...]:
+        return tuple(self.new_register(cls) for _ in range(count))
 
     def emit(self, opcode: str, *operands: Operand, guard: Guard | Reg | None = None) -> None:
         self.items.append(Instruction(opcode, operands, Guard(guard) if isinstance(guard, Reg) else guard))
         if len(self.items) > MAX_INSTRUCTIONS:
-            self.expect(0)
+            self.check_room(0)
 
-    def expect(self, instructions: int) -> None:
+    def check_room(self, instructions: int) -> None:
         """Fail if this many further instructions would make the kernel too long."""
         if len(self.items) + instructions > MAX_INSTRUCTIONS:
-            fail(
+            raise_error(
                 "too-many-instructions",
                 "the kernel becomes too long",
                 self.span if self.span.line else None,
@@ -95,20 +95,20 @@ class Builder:
                 help="compute with a smaller tile in a T.serial loop: a thread's elements of one are unrolled",
             )
 
-    def into(self, cls: Class, opcode: str, *operands: Operand, guard: Guard | Reg | None = None) -> Reg:
+    def create(self, cls: RegisterClass, opcode: str, *operands: Operand, guard: Guard | Reg | None = None) -> Reg:
         """Emit an instruction with a new destination register, and return the register."""
-        result = self.new(cls)
+        result = self.new_register(cls)
         self.emit(opcode, result, *operands, guard=guard)
         return result
 
-    def label(self, stem: str) -> str:
+    def new_label(self, stem: str) -> str:
         self.labels += 1
         return f"$L{self.labels}_{stem}"
 
-    def place(self, name: str) -> None:
+    def place_label(self, name: str) -> None:
         self.items.append(Label(name))
 
-    def at(self, span: Span) -> None:
+    def set_location(self, span: Span) -> None:
         """Set the source location of the following instructions."""
         self.span = span if span.line else self.span
         self.locate(span)
@@ -123,29 +123,29 @@ class Builder:
             self.items.pop()  # nothing has come from there
         self.items.append(Loc(1 + self.files.index(span.file), span.line, span.column))
 
-    def declarations(self) -> tuple[RegDecl, ...]:
-        return tuple(RegDecl(cls, PREFIX[cls], n) for cls, n in self.counts.items() if n)
+    def list_declarations(self) -> tuple[RegDecl, ...]:
+        return tuple(RegDecl(cls, REGISTER_PREFIXES[cls], n) for cls, n in self.counts.items() if n)
 
 
-def immediate(const: Const) -> Operand:
+def make_immediate(const: Const) -> Operand:
     """Return a constant as an immediate operand of its type; 16- and 8-bit floats are given as their bits."""
     value, dtype = const.value, const.dtype
     if dtype.is_float:
         if dtype.bits == 64:
             return FloatImm(int.from_bytes(struct.pack(">d", float(value)), "big"), 64)
         if dtype.bits == 32:
-            return f32(float(value))
+            return make_f32(float(value))
         if dtype.bits == 8:
-            return Imm(small_bits(float(value), dtype))
-        return Imm(half_bits(float(value), dtype))
+            return Imm(encode_small_float(float(value), dtype))
+        return Imm(encode_half(float(value), dtype))
     return Imm(int(value))
 
 
-def f32(value: float) -> FloatImm:
-    return FloatImm(int.from_bytes(struct.pack(">f", _clamp(value)), "big"), 32)
+def make_f32(value: float) -> FloatImm:
+    return FloatImm(int.from_bytes(struct.pack(">f", _clamp_to_f32(value)), "big"), 32)
 
 
-def _clamp(value: float) -> float:
+def _clamp_to_f32(value: float) -> float:
     """Return infinity for a value that overflows float32, as the hardware does; Python refuses to pack it."""
     limit = 3.4028235677973366e38
     if value > limit or value < -limit:
@@ -153,19 +153,19 @@ def _clamp(value: float) -> float:
     return value
 
 
-def half_bits(value: float, dtype: DType) -> int:
+def encode_half(value: float, dtype: DType) -> int:
     """Return the bits of a constant as float16 or bfloat16, rounded to nearest even."""
     if dtype.name == "float16":
         if value == value and abs(value) != float("inf") and abs(value) >= 65520.0:
             value = float("inf") if value > 0 else float("-inf")
         return int.from_bytes(struct.pack(">e", value), "big")
-    bits = int.from_bytes(struct.pack(">f", _clamp(value)), "big")
+    bits = int.from_bytes(struct.pack(">f", _clamp_to_f32(value)), "big")
     if value != value:
         return 0x7FC0
     return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
-def small_bits(value: float, dtype: DType) -> int:
+def encode_small_float(value: float, dtype: DType) -> int:
     """Return the bits of a constant as an 8-bit float."""
     form = SMALL_FLOATS[dtype]
     if value != value:

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 from tilec.codegen.address import SHARED_BASE
 from tilec.codegen.builder import Builder
-from tilec.codegen.state import Mate, Pair, Share, State
+from tilec.codegen.state import LeaderBlock, MulticastShare, RingMate, State
 from tilec.ir import warp
 from tilec.ir.manifest import Attribute
-from tilec.ir.multicast import mates, number
+from tilec.ir.multicast import count_multicast_blocks, multicast_ranks
 from tilec.ir.tile import THREAD, Expr, Var
 from tilec.ir.warp import ClusterArrive, Cursor, Elementwise, GridSync, Program, Ring, Role
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Symbol
 
 
-def launch_attributes(operations: Sequence[warp.Operation]) -> tuple[Attribute, ...]:
+def find_launch_attributes(operations: Sequence[warp.Operation]) -> tuple[Attribute, ...]:
     """Return the launch attributes that the program's operations need."""
     needed: list[Attribute] = []
     if any(isinstance(op, GridSync) for op in operations):
@@ -26,7 +26,7 @@ def launch_attributes(operations: Sequence[warp.Operation]) -> tuple[Attribute, 
     return tuple(needed)
 
 
-def emit_start(program: Program, builder: Builder) -> None:
+def emit_start_barrier(program: Program, builder: Builder) -> None:
     """Emit the wait until barriers are initialised and tensor memory is allocated. All threads of the cluster wait if
     its blocks signal or store to one another, for which they must have begun (CUDA programming guide, distributed
     shared memory); otherwise those of the block."""
@@ -43,144 +43,149 @@ def emit_cluster_barrier(builder: Builder) -> None:
     builder.emit("barrier.cluster.wait.acquire.aligned")
 
 
-def prepare(role: Role, state: State) -> None:
+def prepare_role(role: Role, state: State) -> None:
     """Compute once what the role needs to know of its cluster: shares, mates, pair and head."""
-    operations = list(warp.walk(role.body))
+    operations = list(warp.walk_operations(role.body))
     for axes in dict.fromkeys(op.shared for op in operations if isinstance(op, warp.TmaLoad) and op.shared):
-        state.shares[axes] = _share(axes, state)
+        state.shares[axes] = _prepare_share(axes, state)
     released = {op.cursor.ring for op in operations if isinstance(op, warp.RingRelease) and not op.by_tensor_cores}
     for ring in state.program.rings:
         if ring.name in released and ring.shared and ring.shared not in state.mates:
-            state.mates[ring.shared] = _mate(ring.shared, state)
+            state.mates[ring.shared] = _prepare_mate(ring.shared, state)
     filled = {op.cursor.ring for op in operations if isinstance(op, warp.RingAcquire)}
     if any(r.paired and (r.name in released or (r.bytes and r.name in filled)) for r in state.program.rings):
-        state.pair = _pair(state)
+        state.pair = _prepare_pair(state)
     if any(r.heard_by > 1 and r.name in released for r in state.program.rings):
-        state.head = _head(state)
+        state.head = _prepare_head(state)
 
 
-def _digit(axis: str, state: State) -> Reg:
+def _get_cluster_digit(axis: str, state: State) -> Reg:
     """Return the block's index in its cluster along an axis."""
-    read = lambda: state.builder.into("b32", "mov.u32", Reg(f"%cluster_ctaid.{axis}"))  # noqa: E731
-    return state.scalars.once(("cluster place", axis), read)
+    read = lambda: state.builder.create("b32", "mov.u32", Reg(f"%cluster_ctaid.{axis}"))  # noqa: E731
+    return state.scalars.compute_once(("cluster place", axis), read)
 
 
-def _weighted(digits: list[tuple[Reg, int]], state: State) -> Operand:
+def _combine_digits(digits: list[tuple[Reg, int]], state: State) -> Operand:
     """Emit the sum of these digits times their weights."""
     total: Operand = Imm(0)
     for digit, weight in digits:
-        total = state.builder.into("b32", "mad.lo.u32", digit, Imm(weight), total)
+        total = state.builder.create("b32", "mad.lo.u32", digit, Imm(weight), total)
     return total
 
 
-def _share(axes: str, state: State) -> Share:
+def _prepare_share(axes: str, state: State) -> MulticastShare:
     cluster, builder = state.program.cluster, state.builder
-    mine = [(_digit(axis, state), number(cluster, axes[:place])) for place, axis in enumerate(axes)]
+    mine = [
+        (_get_cluster_digit(axis, state), count_multicast_blocks(cluster, axes[:place]))
+        for place, axis in enumerate(axes)
+    ]
     which = Var(f"%slice.{axes}")
-    state.scalars.define(which, _weighted(mine, state), (0, number(cluster, axes) - 1))
-    mask = builder.into("b32", "mov.u32", _mask(axes, state))
-    return Share(which, builder.into("b16", "cvt.u16.u32", mask))
+    state.scalars.define_variable(which, _combine_digits(mine, state), (0, count_multicast_blocks(cluster, axes) - 1))
+    mask = builder.create("b32", "mov.u32", _compute_mask(axes, state))
+    return MulticastShare(which, builder.create("b16", "cvt.u16.u32", mask))
 
 
-def _mask(axes: str, state: State) -> Operand:
+def _compute_mask(axes: str, state: State) -> Operand:
     """Emit the mask with a bit for each block that differs from this one along the axes only."""
     cluster = state.program.cluster
-    first = sum(1 << mate for mate in mates(cluster, axes))
+    first = sum(1 << mate for mate in multicast_ranks(cluster, axes))
     others = [
-        (_digit(axis, state), math.prod(cluster[:place]))
+        (_get_cluster_digit(axis, state), math.prod(cluster[:place]))
         for place, axis in enumerate("xyz")
         if axis not in axes and cluster[place] > 1
     ]
     if not others:
         return Imm(first)
-    return state.builder.into("b32", "shl.b32", Imm(first), _weighted(others, state))
+    return state.builder.create("b32", "shl.b32", Imm(first), _combine_digits(others, state))
 
 
-def mates_mask(shared: tuple[str, ...], state: State) -> Operand:
+def compute_mates_mask(shared: tuple[str, ...], state: State) -> Operand:
     """Emit the mask of all blocks of `_compute_mask` for each of the groups of axes."""
-    all_of_them, *more = (_mask(axes, state) for axes in shared)
+    all_of_them, *more = (_compute_mask(axes, state) for axes in shared)
     for mask in more:
-        all_of_them = state.builder.into("b32", "or.b32", all_of_them, mask)
+        all_of_them = state.builder.create("b32", "or.b32", all_of_them, mask)
     return all_of_them
 
 
-def _mate(shared: tuple[str, ...], state: State) -> Mate:
+def _prepare_mate(shared: tuple[str, ...], state: State) -> RingMate:
     """Compute the block that a lane signals: lane n of each warp signals block n, if that is a mate."""
-    builder, all_of_them = state.builder, mates_mask(shared, state)
-    lane = builder.into("b32", "and.b32", state.scalars.register(THREAD), Imm(31))
-    bit = builder.into("b32", "and.b32", builder.into("b32", "shr.u32", all_of_them, lane), Imm(1))
-    exists = builder.into("pred", "setp.eq.u32", bit, Imm(1))
-    base = builder.into("b32", "mov.u32", Imm(0))
-    builder.emit("mapa.shared::cluster.u32", base, state.scalars.register(SHARED_BASE), lane, guard=exists)
-    return Mate(exists, base)
+    builder, all_of_them = state.builder, compute_mates_mask(shared, state)
+    lane = builder.create("b32", "and.b32", state.scalars.get_register(THREAD), Imm(31))
+    bit = builder.create("b32", "and.b32", builder.create("b32", "shr.u32", all_of_them, lane), Imm(1))
+    exists = builder.create("pred", "setp.eq.u32", bit, Imm(1))
+    base = builder.create("b32", "mov.u32", Imm(0))
+    builder.emit("mapa.shared::cluster.u32", base, state.scalars.get_register(SHARED_BASE), lane, guard=exists)
+    return RingMate(exists, base)
 
 
-def _pair(state: State) -> Pair:
+def _prepare_pair(state: State) -> LeaderBlock:
     """Locate the pair's first block. The ranks of a pair differ in the last bit (PTX ISA, tcgen05 "CTA Pair")."""
-    builder, base = state.builder, state.scalars.register(SHARED_BASE)
-    rank = builder.into("b32", "mov.u32", Reg("%cluster_ctarank"))
-    first = builder.into("b32", "and.b32", rank, Imm(-2))
-    theirs = builder.into("b32", "mapa.shared::cluster.u32", base, first)
-    away = builder.into("b32", "sub.u32", theirs, base)
-    return Pair(away, builder.into("pred", "setp.eq.u32", rank, first))
+    builder, base = state.builder, state.scalars.get_register(SHARED_BASE)
+    rank = builder.create("b32", "mov.u32", Reg("%cluster_ctarank"))
+    first = builder.create("b32", "and.b32", rank, Imm(-2))
+    theirs = builder.create("b32", "mapa.shared::cluster.u32", base, first)
+    away = builder.create("b32", "sub.u32", theirs, base)
+    return LeaderBlock(away, builder.create("pred", "setp.eq.u32", rank, first))
 
 
-def _head(state: State) -> Pair:
+def _prepare_head(state: State) -> LeaderBlock:
     """Locate the cluster's first block."""
-    builder, base = state.builder, state.scalars.register(SHARED_BASE)
-    rank = builder.into("b32", "mov.u32", Reg("%cluster_ctarank"))
-    theirs = builder.into("b32", "mapa.shared::cluster.u32", base, Imm(0))
-    away = builder.into("b32", "sub.u32", theirs, base)
-    return Pair(away, builder.into("pred", "setp.eq.u32", rank, Imm(0)))
+    builder, base = state.builder, state.scalars.get_register(SHARED_BASE)
+    rank = builder.create("b32", "mov.u32", Reg("%cluster_ctarank"))
+    theirs = builder.create("b32", "mapa.shared::cluster.u32", base, Imm(0))
+    away = builder.create("b32", "sub.u32", theirs, base)
+    return LeaderBlock(away, builder.create("pred", "setp.eq.u32", rank, Imm(0)))
 
 
-def first_of_pair(barrier: Address, cursor: Cursor, state: State) -> Address:
+def address_in_pair(barrier: Address, cursor: Cursor, state: State) -> Address:
     assert state.pair is not None
-    return in_first(barrier, cursor, state.pair, state)
+    return address_in_leader(barrier, cursor, state.pair, state)
 
 
-def in_first(barrier: Address, cursor: Cursor, leader: Pair, state: State) -> Address:
+def address_in_leader(barrier: Address, cursor: Cursor, leader: LeaderBlock, state: State) -> Address:
     """Return the address of a version's barrier in the first block of the pair, or of the cluster."""
     place, away = barrier.base, leader.away
     moves = state.addresses.positions[cursor.name].moves
-    theirs = state.scalars.once(
-        ("first block's barrier", cursor.name, moves), lambda: state.builder.into("b32", "add.u32", place, away)
+    theirs = state.scalars.compute_once(
+        ("first block's barrier", cursor.name, moves), lambda: state.builder.create("b32", "add.u32", place, away)
     )
     return Address(theirs, barrier.offset)
 
 
-def wait_for_peer(state: State) -> None:
+def emit_peer_wait(state: State) -> None:
     """Emit the wait of a warp for its counterpart in the pair's other block, by an mbarrier of both blocks. The
     cluster's barrier would not do: other roles have ended, or still wait for these blocks' rings."""
-    builder, base, at = state.builder, state.scalars.register(SHARED_BASE), state.program.peer_barrier_at
-    rank = builder.into("b32", "mov.u32", Reg("%cluster_ctarank"))
-    theirs = builder.into("b32", "mapa.shared::cluster.u32", base, builder.into("b32", "xor.b32", rank, Imm(1)))
-    lane = builder.into("b32", "and.b32", state.scalars.register(THREAD), Imm(31))
-    first = builder.into("pred", "setp.eq.u32", lane, Imm(0))
+    builder, base, at = state.builder, state.scalars.get_register(SHARED_BASE), state.program.peer_barrier_at
+    rank = builder.create("b32", "mov.u32", Reg("%cluster_ctarank"))
+    theirs = builder.create("b32", "mapa.shared::cluster.u32", base, builder.create("b32", "xor.b32", rank, Imm(1)))
+    lane = builder.create("b32", "and.b32", state.scalars.get_register(THREAD), Imm(31))
+    first = builder.create("pred", "setp.eq.u32", lane, Imm(0))
     builder.emit("mbarrier.arrive.release.cluster.shared::cluster.b64", Reg("_"), Address(theirs, at), guard=first)
-    again = builder.label("peer")
-    builder.place(again)
+    again = builder.new_label("peer")
+    builder.place_label(again)
     opcode = "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64"
-    done = builder.into("pred", opcode, Address(base, at), Imm(0))
+    done = builder.create("pred", opcode, Address(base, at), Imm(0))
     builder.emit("bra", Symbol(again), guard=Guard(done, True))
     builder.emit("bar.warp.sync", Imm(-1))
 
 
-def emit_only_first_of_pair(end: str, builder: Builder) -> None:
+def emit_skip_second_block(end: str, builder: Builder) -> None:
     """Emit the branch of the pair's second block to the end: the first block's thread issues for both."""
-    rank = builder.into("b32", "mov.u32", Reg("%cluster_ctarank"))
-    bit = builder.into("b32", "and.b32", rank, Imm(1))
-    builder.emit("bra", Symbol(end), guard=builder.into("pred", "setp.ne.u32", bit, Imm(0)))
+    rank = builder.create("b32", "mov.u32", Reg("%cluster_ctarank"))
+    bit = builder.create("b32", "and.b32", rank, Imm(1))
+    builder.emit("bra", Symbol(end), guard=builder.create("pred", "setp.ne.u32", bit, Imm(0)))
 
 
-def release_to_mates(ring: Ring, cursor: Cursor, state: State) -> None:
+def emit_release_to_mates(ring: Ring, cursor: Cursor, state: State) -> None:
     """Emit the release of a version to each block that fills it, by one lane per block."""
     builder, mate = state.builder, state.mates[ring.shared]
-    position, base = state.addresses.positions[cursor.name], state.scalars.register(SHARED_BASE)
-    away = state.scalars.hoisted(("mate", ring.shared), lambda: builder.into("b32", "sub.u32", mate.base, base))
-    version = state.scalars.once(
+    position, base = state.addresses.positions[cursor.name], state.scalars.get_register(SHARED_BASE)
+    away = state.scalars.compute_hoisted(
+        ("mate", ring.shared), lambda: builder.create("b32", "sub.u32", mate.base, base)
+    )
+    version = state.scalars.compute_once(
         ("mate's barrier", cursor.name, position.moves, ring.shared),
-        lambda: builder.into("b32", "add.u32", position.place, away),
+        lambda: builder.create("b32", "add.u32", position.place, away),
     )
     empty = Address(version, state.barriers[ring.name] + warp.MBARRIER_BYTES * ring.depth)
     # Not .release.cluster, which costs a fence of the whole GPU in every step. The reads are complete, and no writes of
@@ -188,11 +193,11 @@ def release_to_mates(ring: Ring, cursor: Cursor, state: State) -> None:
     builder.emit("mbarrier.arrive.shared::cluster.b64", Reg("_"), empty, guard=mate.exists)
 
 
-def in_block(address: Address, block: Expr, state: State) -> Address:
+def map_to_block(address: Address, block: Expr, state: State) -> Address:
     """Return the same address in another block's shared memory."""
-    number, base = state.scalars.register(block), address.base
-    theirs = state.scalars.once(
-        ("in block", number, base), lambda: state.builder.into("b32", "mapa.shared::cluster.u32", base, number)
+    number, base = state.scalars.get_register(block), address.base
+    theirs = state.scalars.compute_once(
+        ("in block", number, base), lambda: state.builder.create("b32", "mapa.shared::cluster.u32", base, number)
     )
     return Address(theirs, address.offset)
 
@@ -215,35 +220,35 @@ def emit_grid_sync(op: GridSync, state: State) -> None:
     """Emit a grid barrier. The arrivals of all blocks add up to the counter's highest bit, so that each barrier flips
     this bit and leaves the others 0 for the next one. All threads of a block arrive and leave together."""
     builder = state.builder
-    if any(isinstance(inner, warp.TmaStore) for inner in warp.walk(state.role.body)):
+    if any(isinstance(inner, warp.TmaStore) for inner in warp.walk_operations(state.role.body)):
         builder.emit("cp.async.bulk.wait_group", Imm(0), guard=state.first_lanes or state.leader)
     barrier = (Imm(state.barrier_id), Imm(state.role.threads))
     builder.emit("bar.sync", *barrier)
-    passed, again = builder.label("met"), builder.label("meet")
+    passed, again = builder.new_label("met"), builder.new_label("meet")
     first_thread = Imm(32 * state.role.first_warp)
-    other = builder.into("pred", "setp.ne.u32", state.scalars.register(THREAD), first_thread)
+    other = builder.create("pred", "setp.ne.u32", state.scalars.get_register(THREAD), first_thread)
     builder.emit("bra", Symbol(passed), guard=other)
-    mine = _arrival(state)
+    mine = _compute_arrival(state)
     counter = Address(state.pointers[op.counter])
     builder.emit("fence.acq_rel.gpu")
-    before = builder.into("b32", "atom.global.acq_rel.gpu.add.u32", counter, mine)
-    builder.place(again)
-    now = builder.into("b32", "ld.acquire.gpu.global.u32", counter)
-    flipped = builder.into("b32", "xor.b32", now, before)
-    waits = builder.into("pred", "setp.ge.s32", flipped, Imm(0))
+    before = builder.create("b32", "atom.global.acq_rel.gpu.add.u32", counter, mine)
+    builder.place_label(again)
+    now = builder.create("b32", "ld.acquire.gpu.global.u32", counter)
+    flipped = builder.create("b32", "xor.b32", now, before)
+    waits = builder.create("pred", "setp.ge.s32", flipped, Imm(0))
     builder.emit("bra", Symbol(again), guard=waits)
     builder.emit("fence.acq_rel.gpu")
-    builder.place(passed)
+    builder.place_label(passed)
     builder.emit("bar.sync", *barrier)
 
 
-def _arrival(state: State) -> Reg:
+def _compute_arrival(state: State) -> Reg:
     """Emit the block's increment: 1, and for the first block what the others lack to the highest bit."""
     builder = state.builder
     index: Operand = Imm(0)
     blocks: Operand = Imm(1)
     for axis in "xyz":
-        index = builder.into("b32", "or.b32", builder.into("b32", "mov.u32", Reg(f"%ctaid.{axis}")), index)
-        blocks = builder.into("b32", "mul.lo.u32", builder.into("b32", "mov.u32", Reg(f"%nctaid.{axis}")), blocks)
-    rest = builder.into("b32", "sub.u32", Imm(HIGH_BIT + 1), blocks)
-    return builder.into("b32", "selp.b32", rest, Imm(1), builder.into("pred", "setp.eq.u32", index, Imm(0)))
+        index = builder.create("b32", "or.b32", builder.create("b32", "mov.u32", Reg(f"%ctaid.{axis}")), index)
+        blocks = builder.create("b32", "mul.lo.u32", builder.create("b32", "mov.u32", Reg(f"%nctaid.{axis}")), blocks)
+    rest = builder.create("b32", "sub.u32", Imm(HIGH_BIT + 1), blocks)
+    return builder.create("b32", "selp.b32", rest, Imm(1), builder.create("pred", "setp.eq.u32", index, Imm(0)))

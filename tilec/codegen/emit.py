@@ -8,9 +8,9 @@ from typing import cast
 
 from tilec.codegen import clusters
 from tilec.codegen.entry import SMEM, EntryCode
-from tilec.codegen.printing import VPRINTF, formats
+from tilec.codegen.printing import VPRINTF, make_format_variables
 from tilec.ir import manifest as launch, warp
-from tilec.ir.expr import as_size
+from tilec.ir.expr import extent_to_size
 from tilec.ir.tile import Buffer, Extent, Var
 from tilec.ir.warp import Program, TensorMap
 from tilec.ptx.module import Entry, Module, Param, Variable
@@ -20,7 +20,7 @@ from tilec.support.sizes import Size
 from tilec.target.table import Target
 
 
-def emit(
+def emit_module(
     program: Program,
     target: Target,
     file: str,
@@ -41,20 +41,25 @@ def emit(
     directives = [f".reqntid {threads}, 1, 1", ".minnctapersm 1"]
     if program.cluster != (1, 1, 1):
         directives.append(f".reqnctapercluster {', '.join(map(str, program.cluster))}")
-    params = [_param(p) for p in program.params]
+    params = [_make_param(p) for p in program.params]
     params += [Param("b8", parameter_name(m.name), 64, 128) for m in program.maps]
     entry = Entry(program.name, tuple(params), tuple(directives), body)
-    variables = [launch.variable(replace(manifest(program, target, roles), outputs=outputs))]
+    variables = [launch.manifest_variable(replace(make_manifest(program, target, roles), outputs=outputs))]
     if program.smem_bytes:
         variables.append(Variable("shared", SMEM, 1024, 0, "extern"))
-    variables += formats(made.builder)
+    variables += make_format_variables(made.builder)
     functions = (VPRINTF,) if made.builder.formats else ()
     return Module(
-        _ptx_version(program, target), target.ptx_target, tuple(variables), (entry,), (file, *imported), functions
+        _select_ptx_version(program, target),
+        target.ptx_target,
+        tuple(variables),
+        (entry,),
+        (file, *imported),
+        functions,
     )
 
 
-def _param(param: Buffer | Var) -> Param:
+def _make_param(param: Buffer | Var) -> Param:
     if isinstance(param, Buffer):
         return Param("u64", parameter_name(param.name))
     dtype = param.dtype
@@ -62,7 +67,7 @@ def _param(param: Buffer | Var) -> Param:
     return Param(spelled, parameter_name(param.name))
 
 
-def manifest(program: Program, target: Target, roles: Mapping[str, launch.TensorRole]) -> launch.Manifest:
+def make_manifest(program: Program, target: Target, roles: Mapping[str, launch.TensorRole]) -> launch.Manifest:
     operations = tuple(program.operations())
     counters: dict[str, launch.TensorRole] = {
         op.counter: "zeroed" for op in operations if isinstance(op, warp.GridSync)
@@ -72,9 +77,9 @@ def manifest(program: Program, target: Target, roles: Mapping[str, launch.Tensor
         launch.TensorInfo(
             p.name,
             p.dtype.name,
-            tuple(map(_size, p.extents)),
+            tuple(map(_make_size, p.extents)),
             own.get(p.name, "workspace"),
-            None if p.strides is None else tuple(map(_size, p.strides)),
+            None if p.strides is None else tuple(map(_make_size, p.strides)),
         )
         for p in program.params
         if isinstance(p, Buffer)
@@ -84,30 +89,30 @@ def manifest(program: Program, target: Target, roles: Mapping[str, launch.Tensor
         launch.PointerParam(p.name) if isinstance(p, Buffer) else launch.ScalarParam(p.name, p.dtype.name)
         for p in program.params
     ]
-    params += map(_map_param, program.maps)
+    params += map(_make_map_param, program.maps)
     x, y, z = program.grid
     return launch.Manifest(
         program.name,
         target.ptx_target,
-        (_size(x), _size(y), _size(z)),
+        (_make_size(x), _make_size(y), _make_size(z)),
         (program.threads, 1, 1),
         program.cluster,
         program.smem_bytes,
         tensors,
         scalars,
         tuple(params),
-        attributes=clusters.launch_attributes(operations),
+        attributes=clusters.find_launch_attributes(operations),
     )
 
 
-def _ptx_version(program: Program, target: Target) -> str:
+def _select_ptx_version(program: Program, target: Target) -> str:
     """Return the target's version, or a later one that an instruction needs: 8.7 for `.kind::mxf4nvf4`."""
-    every = (op for role in program.roles for op in warp.walk(role.body))
+    every = (op for role in program.roles for op in warp.walk_operations(role.body))
     scaled = {op.scales.kind for op in every if isinstance(op, warp.TensorMma) and op.scales is not None}
     return "8.7" if "mxf4nvf4" in scaled else target.ptx_version
 
 
-def _map_param(made: TensorMap) -> launch.TensorMapParam:
+def _make_map_param(made: TensorMap) -> launch.TensorMapParam:
     tensor, dtype, at = made.tensor.name, made.tensor.dtype.name, made.corners
     swizzle = cast(launch.Swizzle, made.swizzle)
     if at is None:
@@ -115,8 +120,8 @@ def _map_param(made: TensorMap) -> launch.TensorMapParam:
     return launch.Im2colMapParam(tensor, dtype, made.box, swizzle, at.lower, at.upper, at.stride)
 
 
-def _size(extent: Extent) -> Size:
-    size = as_size(extent)
+def _make_size(extent: Extent) -> Size:
+    size = extent_to_size(extent)
     if size is None:
         raise InternalError("a host cannot compute this extent")
     return size

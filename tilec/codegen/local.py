@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tilec.codegen.builder import register_class
+from tilec.codegen.builder import get_register_class
 from tilec.codegen.state import State
 from tilec.ir import tile
-from tilec.ir.affine import add, scale
+from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.types import BOOL
 from tilec.ptx.module import Guard, Imm, Operand, Reg
 
@@ -14,19 +14,21 @@ def clear_local(buffer: tile.Buffer, state: State) -> None:
     """Set the array to zero, so that registers are defined even in threads that have not set them yet."""
     nothing: tile.Const = tile.Const(False if buffer.dtype == BOOL else 0, buffer.dtype)
     for register in state.fragments[buffer.name]:
-        _move(buffer, register, state.scalars.value(nothing), None, state)
+        _emit_move(buffer, register, state.scalars.get_operand(nothing), None, state)
 
 
 def read_local(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], state: State) -> Operand:
     """Return the element; an arbitrary one if the index leaves the array."""
-    registers, position = state.fragments[buffer.name], _position(buffer, indices)
-    fixed = _known(position, state)
+    registers, position = state.fragments[buffer.name], _compute_position(buffer, indices)
+    fixed = _find_constant(position, state)
     if fixed is not None:
         return registers[min(max(fixed, 0), len(registers) - 1)]
-    at = state.scalars.register(position)
-    found = state.builder.into(register_class(buffer.dtype), f"mov.{register_class(buffer.dtype)}", registers[0])
+    at = state.scalars.get_register(position)
+    found = state.builder.create(
+        get_register_class(buffer.dtype), f"mov.{get_register_class(buffer.dtype)}", registers[0]
+    )
     for number, register in enumerate(registers[1:], 1):
-        _move(buffer, found, register, state.builder.into("pred", "setp.eq.s32", at, Imm(number)), state)
+        _emit_move(buffer, found, register, state.builder.create("pred", "setp.eq.s32", at, Imm(number)), state)
     return found
 
 
@@ -34,35 +36,35 @@ def write_local(
     buffer: tile.Buffer, indices: tuple[tile.Expr, ...], value: Operand, guard: Reg | None, state: State
 ) -> None:
     """Set the element; do nothing if the index leaves the array."""
-    registers, position = state.fragments[buffer.name], _position(buffer, indices)
-    fixed = _known(position, state)
+    registers, position = state.fragments[buffer.name], _compute_position(buffer, indices)
+    fixed = _find_constant(position, state)
     if fixed is not None:
         if 0 <= fixed < len(registers):
-            _move(buffer, registers[fixed], value, guard, state)
+            _emit_move(buffer, registers[fixed], value, guard, state)
         return
-    at = state.scalars.register(position)
+    at = state.scalars.get_register(position)
     for number, register in enumerate(registers):
-        here = state.builder.into("pred", "setp.eq.s32", at, Imm(number))
+        here = state.builder.create("pred", "setp.eq.s32", at, Imm(number))
         if guard is not None:
-            here = state.builder.into("pred", "and.pred", here, guard)
-        _move(buffer, register, value, here, state)
+            here = state.builder.create("pred", "and.pred", here, guard)
+        _emit_move(buffer, register, value, here, state)
 
 
-def _position(buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr:
+def _compute_position(buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr:
     """Build the element's number in row-major order, the order of `ir.layout.local`."""
-    total: tile.Expr = tile.integer(0)
+    total: tile.Expr = tile.int32_const(0)
     for index, extent in zip(indices, buffer.shape, strict=True):
-        total = add(scale(total, extent), index)
+        total = add_exprs(scale_expr(total, extent), index)
     return total
 
 
-def _known(position: tile.Expr, state: State) -> int | None:
-    low, high = state.scalars.interval(position)
+def _find_constant(position: tile.Expr, state: State) -> int | None:
+    low, high = state.scalars.find_interval(position)
     return int(low) if low == high else None
 
 
-def _move(buffer: tile.Buffer, target: Reg, value: Operand, guard: Reg | None, state: State) -> None:
-    cls = register_class(buffer.dtype)
+def _emit_move(buffer: tile.Buffer, target: Reg, value: Operand, guard: Reg | None, state: State) -> None:
+    cls = get_register_class(buffer.dtype)
     if cls == "pred":
-        value = state.scalars.in_register(value, buffer.dtype)
+        value = state.scalars.ensure_register(value, buffer.dtype)
     state.builder.emit(f"mov.{cls}", target, value, guard=None if guard is None else Guard(guard))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.codegen.builder import Builder, Class, f32, register_class
-from tilec.codegen.scalar import SHORT, Scalars
+from tilec.codegen.builder import Builder, RegisterClass, get_register_class, make_f32
+from tilec.codegen.scalar import FLOAT_NAMES, Scalars
 from tilec.ir.tile import Buffer
 from tilec.ir.types import FLOAT32, DType
 from tilec.ptx.module import Address, FloatImm, Imm, Operand, Reg, Vector
 
-ZERO: dict[Class, Operand] = {"f32": f32(0.0), "f64": FloatImm(0, 64)}
+ZERO: dict[RegisterClass, Operand] = {"f32": make_f32(0.0), "f64": FloatImm(0, 64)}
 
 
-def words_of(dtype: DType, width: int) -> tuple[Class, str, int, int]:
+def get_word_format(dtype: DType, width: int) -> tuple[RegisterClass, str, int, int]:
     """Return the format in which `width` neighbours move: register class, PTX type, words, elements per word."""
     if width * dtype.bytes >= 4 and dtype.bytes < 4:
         return "b32", "b32", width * dtype.bytes // 4, 4 // dtype.bytes
@@ -21,7 +21,7 @@ def words_of(dtype: DType, width: int) -> tuple[Class, str, int, int]:
         return "b32", "s8" if dtype.kind == "int" else "u8", width, 1
     if dtype.bytes == 2 and not dtype.is_float:
         return "b32", "s16" if dtype.kind == "int" else "u16", width, 1
-    cls = register_class(dtype)
+    cls = get_register_class(dtype)
     return cls, cls, width, 1
 
 
@@ -30,8 +30,8 @@ def load_vector(
 ) -> list[Operand]:
     """Load `width` neighbouring elements; zeros where the guard fails. `read_only`: no kernel writes the tensor."""
     dtype = buffer.dtype
-    cls, spelled, count, per_word = words_of(dtype, width)
-    words = builder.many(cls, count)
+    cls, spelled, count, per_word = get_word_format(dtype, width)
+    words = builder.new_registers(cls, count)
     if guard is not None:
         for word in words:
             builder.emit(f"mov.{cls}", word, ZERO.get(cls, Imm(0)))
@@ -40,41 +40,41 @@ def load_vector(
     target = words[0] if count == 1 else Vector(words)
     builder.emit(f"ld.{space}{vector}.{spelled}", target, address, guard=guard)
     if dtype.kind == "bool":
-        return [builder.into("pred", "setp.ne.b32", w, Imm(0)) for w in words]
+        return [builder.create("pred", "setp.ne.b32", w, Imm(0)) for w in words]
     if per_word == 1:
         return list(words)
-    return [part for word in words for part in unpack(builder, word, dtype, per_word)]
+    return [part for word in words for part in unpack_word(builder, word, dtype, per_word)]
 
 
-def unpack(builder: Builder, word: Reg, dtype: DType, per_word: int) -> Iterator[Operand]:
+def unpack_word(builder: Builder, word: Reg, dtype: DType, per_word: int) -> Iterator[Operand]:
     """Yield the elements of a 32-bit word, lowest first."""
     if dtype.bits == 16 and dtype.is_float:
-        halves = builder.many("b16", 2)
+        halves = builder.new_registers("b16", 2)
         builder.emit("mov.b32", Vector(halves), word)
         yield from halves
         return
     sign = "s" if dtype.kind == "int" else "u"
     for i in range(per_word):
-        yield builder.into("b32", f"bfe.{sign}32", word, Imm(i * dtype.bits), Imm(dtype.bits))
+        yield builder.create("b32", f"bfe.{sign}32", word, Imm(i * dtype.bits), Imm(dtype.bits))
 
 
-def pack(builder: Builder, parts: list[Reg], dtype: DType) -> Reg:
+def pack_word(builder: Builder, parts: list[Reg], dtype: DType) -> Reg:
     """Pack the elements into one 32-bit word, the first lowest."""
     if dtype.bits == 16 and dtype.is_float:
-        return builder.into("b32", "mov.b32", Vector(tuple(parts)))
+        return builder.create("b32", "mov.b32", Vector(tuple(parts)))
     word = parts[0]
     for i, part in enumerate(parts[1:], 1):
-        word = builder.into("b32", "bfi.b32", part, word, Imm(i * dtype.bits), Imm(dtype.bits))
+        word = builder.create("b32", "bfi.b32", part, word, Imm(i * dtype.bits), Imm(dtype.bits))
     return word
 
 
 def pack_f32(scalars: Scalars, dtype: DType, *values: Operand) -> Reg:
     """Convert two float32 values to 16-bit floats, or four to 8-bit floats, in one word, the first lowest."""
-    registers = [scalars.in_register(v, FLOAT32) for v in values]
+    registers = [scalars.ensure_register(v, FLOAT32) for v in values]
     if dtype.bits == 16:
-        return scalars.builder.into("b32", f"cvt.rn.{SHORT[dtype]}x2.f32", registers[1], registers[0])
+        return scalars.builder.create("b32", f"cvt.rn.{FLOAT_NAMES[dtype]}x2.f32", registers[1], registers[0])
     if not scalars.converts_fp8:
-        return pack(scalars.builder, [scalars.narrow(r, dtype) for r in registers], dtype)
-    opcode = f"cvt.rn.satfinite.{SHORT[dtype]}x2.f32"
-    halves = [scalars.builder.into("b16", opcode, registers[i + 1], registers[i]) for i in (0, 2)]
-    return scalars.builder.into("b32", "mov.b32", Vector(tuple(halves)))
+        return pack_word(scalars.builder, [scalars.narrow(r, dtype) for r in registers], dtype)
+    opcode = f"cvt.rn.satfinite.{FLOAT_NAMES[dtype]}x2.f32"
+    halves = [scalars.builder.create("b16", opcode, registers[i + 1], registers[i]) for i in (0, 2)]
+    return scalars.builder.create("b32", "mov.b32", Vector(tuple(halves)))

@@ -8,72 +8,74 @@ from __future__ import annotations
 
 from tilec.codegen.matrix import (
     K_BYTES,
-    KIND,
     LANE,
-    accumulators,
-    clear,
-    digit,
-    element,
-    operand_kind,
-    packed,
-    warp_part,
+    TYPE_NAMES,
+    clear_accumulators,
+    compute_warp_origin,
+    extract_digit,
+    get_accumulators,
+    get_operand_kind,
+    index_part,
+    pack_operand,
 )
-from tilec.codegen.memory import load_vector, pack
-from tilec.codegen.sparse import metadata
+from tilec.codegen.memory import load_vector, pack_word
+from tilec.codegen.sparse import load_metadata
 from tilec.codegen.state import State
-from tilec.ir.affine import add, scale
-from tilec.ir.tile import Expr, Region, integer
+from tilec.ir.affine import add_exprs, scale_expr
+from tilec.ir.tile import Expr, Region, int32_const
 from tilec.ir.types import FLOAT64
 from tilec.ir.warp import Cursor, Mma
 from tilec.ptx.module import Operand, Reg, Vector
 
-ROW = digit(LANE, 4, 8)
-COLUMN = digit(LANE, 1, 4)
+ROW = extract_digit(LANE, 4, 8)
+COLUMN = extract_digit(LANE, 1, 4)
 
 
 def emit_mma(op: Mma, state: State) -> None:
     """Emit the warp's products: per k step, load its rows of A and columns of B, then multiply each pair of them."""
     layout = state.layouts[op.c.name]
     rows, columns = layout.registers[3].size, layout.registers[2].size  # in blocks of 16 and of 8
-    row, column = warp_part(layout, 2)
+    row, column = compute_warp_origin(layout, 2)
     depth = op.a.extent[-2 if op.transpose_a else -1]
     step = K_BYTES // op.a.buffer.dtype.bytes
     dense = 1 if op.metadata is None else 2  # elements of B along k for one of A
     if op.clear:
-        clear(op.c, state)
-    sums = accumulators(op.c, state)
+        clear_accumulators(op.c, state)
+    sums = get_accumulators(op.c, state)
     count = len(sums) // (rows * columns)
     per_step = 2 if op.a.buffer.dtype == FLOAT64 else 4
     factors = (op.a.buffer, op.b.buffer)
-    a_registers, b_registers = (packed(f, state) if f.scope == "fragment" else () for f in factors)
+    a_registers, b_registers = (pack_operand(f, state) if f.scope == "fragment" else () for f in factors)
     b_per_step = per_step // 2
-    with state.scalars.scope():
+    with state.scalars.open_scope():
         for k in range(0, depth, step):
             a: list[tuple[Reg, ...]] = []
             for i in range(rows):
                 first = per_step * (i * depth + k) // step
-                a.append(a_registers[first : first + per_step] or load_a(op, state, add(row, integer(16 * i)), k))
+                a.append(
+                    a_registers[first : first + per_step] or load_a(op, state, add_exprs(row, int32_const(16 * i)), k)
+                )
             b: list[tuple[Reg, ...]] = []
             for j in range(0, columns, 2):
                 if b_registers:
                     firsts = [b_per_step * (i * depth + k) // step for i in range(j, min(j + 2, columns))]
                     b += [b_registers[first : first + b_per_step] for first in firsts]
                     continue
-                n, blocks = add(column, integer(8 * j)), min(2, columns - j)
+                n, blocks = add_exprs(column, int32_const(8 * j)), min(2, columns - j)
                 parts = [load_b(op, state, n, dense * k + half * step, blocks) for half in range(dense)]
                 b += [tuple(register for part in block for register in part) for block in zip(*parts, strict=True)]
             for i in range(rows):
-                where = metadata(op, state, add(row, integer(16 * i)), k // step)
+                where = load_metadata(op, state, add_exprs(row, int32_const(16 * i)), k // step)
                 for j in range(columns):
                     first = count * (i * columns + j)
-                    _multiply(op, state, a[i], b[j], sums[first : first + count], where)
+                    _emit_product(op, state, a[i], b[j], sums[first : first + count], where)
 
 
-def _multiply(
+def _emit_product(
     op: Mma, state: State, a: tuple[Reg, ...], b: tuple[Reg, ...], c: tuple[Reg, ...], where: tuple[Operand, ...]
 ) -> None:
-    a_kind, b_kind = (op.nibbles or operand_kind(part.buffer.dtype) for part in (op.a, op.b))
-    kinds = f"{KIND[op.c.dtype]}.{a_kind}.{b_kind}.{KIND[op.c.dtype]}"
+    a_kind, b_kind = (op.nibbles or get_operand_kind(part.buffer.dtype) for part in (op.a, op.b))
+    kinds = f"{TYPE_NAMES[op.c.dtype]}.{a_kind}.{b_kind}.{TYPE_NAMES[op.c.dtype]}"
     if op.a.buffer.dtype == FLOAT64:
         for half in range(2):  # 8 rows each
             rows = Vector(c[2 * half : 2 * half + 2])
@@ -88,12 +90,12 @@ def _multiply(
 # ---- operands in shared memory ---------------------------------------------------------------------------------------
 
 
-def ldmatrix(
+def emit_ldmatrix(
     state: State, part: Region, row: Expr, column: Expr, cursors: tuple[Cursor, ...], count: int, transposed: bool
 ) -> tuple[Reg, ...]:
     """Load `count` matrices of 8 rows of 16 bytes; this lane gives the address of the row at `row` and `column`."""
-    registers = state.builder.many("b32", count)
-    address = state.addresses.shared_element(part.buffer, element(part, row, column), cursors)
+    registers = state.builder.new_registers("b32", count)
+    address = state.addresses.address_shared_element(part.buffer, index_part(part, row, column), cursors)
     opcode = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16"
     state.builder.emit(opcode, Vector(registers), address)
     return registers
@@ -104,17 +106,20 @@ def load_a(op: Mma, state: State, row: Expr, k: int) -> tuple[Reg, ...]:
     dtype = op.a.buffer.dtype
     chunk = 16 // dtype.bytes
     if dtype == FLOAT64:
-        return tuple(gather(op.a, not op.transpose_a, add(row, integer(8 * h)), k, op.cursors, state) for h in (0, 1))
+        return tuple(
+            gather_register(op.a, not op.transpose_a, add_exprs(row, int32_const(8 * h)), k, op.cursors, state)
+            for h in (0, 1)
+        )
     if not op.transpose_a:
-        m = add(row, digit(LANE, 1, 16))
-        kk = add(scale(digit(LANE, 16, 2), chunk), integer(k))
-        return ldmatrix(state, op.a, m, kk, op.cursors, 4, False)
+        m = add_exprs(row, extract_digit(LANE, 1, 16))
+        kk = add_exprs(scale_expr(extract_digit(LANE, 16, 2), chunk), int32_const(k))
+        return emit_ldmatrix(state, op.a, m, kk, op.cursors, 4, False)
     if dtype.bits == 16:
-        kk = add(add(digit(LANE, 1, 8), scale(digit(LANE, 16, 2), 8)), integer(k))
-        m = add(row, scale(digit(LANE, 8, 2), 8))
-        return ldmatrix(state, op.a, kk, m, op.cursors, 4, True)
-    quarters = [(add(row, integer(8 * h)), k + chunk * c) for c in (0, 1) for h in (0, 1)]
-    return tuple(gather(op.a, False, m, at, op.cursors, state) for m, at in quarters)
+        kk = add_exprs(add_exprs(extract_digit(LANE, 1, 8), scale_expr(extract_digit(LANE, 16, 2), 8)), int32_const(k))
+        m = add_exprs(row, scale_expr(extract_digit(LANE, 8, 2), 8))
+        return emit_ldmatrix(state, op.a, kk, m, op.cursors, 4, True)
+    quarters = [(add_exprs(row, int32_const(8 * h)), k + chunk * c) for c in (0, 1) for h in (0, 1)]
+    return tuple(gather_register(op.a, False, m, at, op.cursors, state) for m, at in quarters)
 
 
 def load_b(op: Mma, state: State, column: Expr, k: int, blocks: int) -> list[tuple[Reg, ...]]:
@@ -124,37 +129,40 @@ def load_b(op: Mma, state: State, column: Expr, k: int, blocks: int) -> list[tup
     if dtype.bits == 64 or (dtype.bits != 16 and not op.transpose_b):
         starts = (k,) if dtype == FLOAT64 else (k, k + chunk)
         return [
-            tuple(gather(op.b, op.transpose_b, add(column, integer(8 * i)), at, op.cursors, state) for at in starts)
+            tuple(
+                gather_register(op.b, op.transpose_b, add_exprs(column, int32_const(8 * i)), at, op.cursors, state)
+                for at in starts
+            )
             for i in range(blocks)
         ]
     if op.transpose_b:  # stored as (N, K): rows are columns of B
-        n = add(column, digit(LANE, 1, 8))
+        n = add_exprs(column, extract_digit(LANE, 1, 8))
         if blocks == 2:
-            n = add(column, add(digit(LANE, 1, 8), scale(digit(LANE, 16, 2), 8)))
-        kk = add(scale(digit(LANE, 8, 2), chunk), integer(k))
-        registers = ldmatrix(state, op.b, n, kk, op.cursors, 2 * blocks, False)
+            n = add_exprs(column, add_exprs(extract_digit(LANE, 1, 8), scale_expr(extract_digit(LANE, 16, 2), 8)))
+        kk = add_exprs(scale_expr(extract_digit(LANE, 8, 2), chunk), int32_const(k))
+        registers = emit_ldmatrix(state, op.b, n, kk, op.cursors, 2 * blocks, False)
     else:
-        kk = add(digit(LANE, 1, 16), integer(k))
-        n = add(column, scale(digit(LANE, 16, 2), 8)) if blocks == 2 else column
-        registers = ldmatrix(state, op.b, kk, n, op.cursors, 2 * blocks, True)
+        kk = add_exprs(extract_digit(LANE, 1, 16), int32_const(k))
+        n = add_exprs(column, scale_expr(extract_digit(LANE, 16, 2), 8)) if blocks == 2 else column
+        registers = emit_ldmatrix(state, op.b, kk, n, op.cursors, 2 * blocks, True)
     return [registers[2 * i : 2 * i + 2] for i in range(blocks)]
 
 
-def gather(part: Region, k_major: bool, first: Expr, k: int, cursors: tuple[Cursor, ...], state: State) -> Reg:
+def gather_register(part: Region, k_major: bool, first: Expr, k: int, cursors: tuple[Cursor, ...], state: State) -> Reg:
     """Load one register of an operand that ldmatrix cannot transpose, element by element: neighbours along k of this
     lane's row or column, counted from `first`."""
     dtype = part.buffer.dtype
     per = max(4 // dtype.bytes, 1)
-    mn = add(first, ROW)
+    mn = add_exprs(first, ROW)
     parts: list[Operand] = []
     for e in range(per):
-        at = add(scale(COLUMN, per), integer(k + e))
-        indices = element(part, mn, at) if k_major else element(part, at, mn)
-        address = state.addresses.shared_element(part.buffer, indices, cursors)
+        at = add_exprs(scale_expr(COLUMN, per), int32_const(k + e))
+        indices = index_part(part, mn, at) if k_major else index_part(part, at, mn)
+        address = state.addresses.address_shared_element(part.buffer, indices, cursors)
         parts += load_vector(state.builder, part.buffer, address, 1, None, False)
     registers = [p for p in parts if isinstance(p, Reg)]
     if dtype == FLOAT64:
         return registers[0]
     if per == 1:
-        return state.builder.into("b32", "mov.b32", registers[0])
-    return pack(state.builder, registers, dtype)
+        return state.builder.create("b32", "mov.b32", registers[0])
+    return pack_word(state.builder, registers, dtype)

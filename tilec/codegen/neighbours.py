@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeVar
 
-from tilec.ir.affine import Affine, affine, row_divisor
+from tilec.ir.affine import Affine, affine_form, row_divisor
 from tilec.ir.tile import Buffer, Expr
 from tilec.support.records import dataclass
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ElementPlace:
     """An element of a buffer. `last` is its last index in affine form."""
 
     buffer: Buffer
@@ -32,34 +32,38 @@ class Place:
         return self.row, self.last.constant
 
 
-def place_of(buffer: Buffer, indices: tuple[Expr, ...]) -> Place:
-    return Place(buffer, indices, affine(indices[-1]))
+def locate_element(buffer: Buffer, indices: tuple[Expr, ...]) -> ElementPlace:
+    return ElementPlace(buffer, indices, affine_form(indices[-1]))
 
 
-def rows(places: Sequence[tuple[Place, T]]) -> list[list[tuple[Place, T]]]:
+def group_rows(places: Sequence[tuple[ElementPlace, T]]) -> list[list[tuple[ElementPlace, T]]]:
     """Group elements whose last indices differ by a constant only, sorted by this constant and without repeats."""
-    found: dict[object, dict[int, tuple[Place, T]]] = {}
+    found: dict[object, dict[int, tuple[ElementPlace, T]]] = {}
     for place, owner in places:
         found.setdefault(place.row, {}).setdefault(place.last.constant, (place, owner))
     return [[row[at] for at in sorted(row)] for row in found.values()]
 
 
-def chunks(row: Sequence[tuple[Place, T]], most_bytes: int, panel: int | None) -> list[list[tuple[Place, T]]]:
+def split_row(
+    row: Sequence[tuple[ElementPlace, T]], most_bytes: int, panel: int | None
+) -> list[list[tuple[ElementPlace, T]]]:
     """Split the elements of one row into accesses that are aligned to their size and wholly inside or outside the
     tensor. `panel` is the number of contiguous elements of a shared tile's row."""
-    made: list[list[tuple[Place, T]]] = []
+    made: list[list[tuple[ElementPlace, T]]] = []
     at = 0
     while at < len(row):
         first, _ = row[at]
         width = 1
-        while _fits(first, row[at : at + 2 * width], 2 * width, most_bytes, panel):
+        while _is_one_access(first, row[at : at + 2 * width], 2 * width, most_bytes, panel):
             width *= 2
         made.append(list(row[at : at + width]))
         at += width
     return made
 
 
-def _fits(first: Place, together: Sequence[tuple[Place, T]], width: int, most_bytes: int, panel: int | None) -> bool:
+def _is_one_access(
+    first: ElementPlace, together: Sequence[tuple[ElementPlace, T]], width: int, most_bytes: int, panel: int | None
+) -> bool:
     if len(together) < width or together[-1][0].last.constant != first.last.constant + width - 1:
         return False
     buffer = first.buffer

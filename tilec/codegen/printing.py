@@ -18,16 +18,16 @@ _ARGUMENTS = "printf_arguments"
 
 
 @contextmanager
-def printing(state: State, guard: Reg | None) -> Iterator[None]:
+def emit_guarded(state: State, guard: Reg | None) -> Iterator[None]:
     """Let the code emitted inside run only in threads for which the guard holds (None: in all)."""
     if guard is None:
         yield
         return
-    past = state.builder.label("printed")
-    skip = state.builder.into("pred", "not.pred", guard)
+    past = state.builder.new_label("printed")
+    skip = state.builder.create("pred", "not.pred", guard)
     state.builder.emit("bra", Symbol(past), guard=skip)
     yield
-    state.builder.place(past)
+    state.builder.place_label(past)
 
 
 def emit_print(text: str, values: Sequence[tuple[Reg, DType]], state: State) -> None:
@@ -36,7 +36,7 @@ def emit_print(text: str, values: Sequence[tuple[Reg, DType]], state: State) -> 
     at = 0
     for value, dtype in values:
         if dtype.is_float and dtype.bits == 32:
-            value = builder.into("f64", "cvt.f64.f32", value)
+            value = builder.create("f64", "cvt.f64.f32", value)
         size = 8 if dtype.is_float or dtype.bits == 64 else 4
         at = -(-at // size) * size
         kind = "f64" if dtype.is_float else f"b{8 * size}"
@@ -44,23 +44,23 @@ def emit_print(text: str, values: Sequence[tuple[Reg, DType]], state: State) -> 
         at += size
     builder.printed_bytes = max(builder.printed_bytes, at, 8)
     builder.formats[text] = None
-    form = builder.into("b64", "mov.u64", Symbol(_name(text)))
-    given = builder.into("b64", "mov.u64", Symbol(_ARGUMENTS))
-    generic = (builder.into("b64", "cvta.global.u64", form), builder.into("b64", "cvta.local.u64", given))
-    builder.emit("call.uni", Arguments((builder.new("b32"),)), Symbol(VPRINTF.name), Arguments(generic))
+    form = builder.create("b64", "mov.u64", Symbol(_name_format(text)))
+    given = builder.create("b64", "mov.u64", Symbol(_ARGUMENTS))
+    generic = (builder.create("b64", "cvta.global.u64", form), builder.create("b64", "cvta.local.u64", given))
+    builder.emit("call.uni", Arguments((builder.new_register("b32"),)), Symbol(VPRINTF.name), Arguments(generic))
 
 
-def formats(builder: Builder) -> tuple[Variable, ...]:
+def make_format_variables(builder: Builder) -> tuple[Variable, ...]:
     """Return the variables of the formats, as C strings."""
-    texts = ((_name(text), text.encode() + b"\0") for text in builder.formats)
+    texts = ((_name_format(text), text.encode() + b"\0") for text in builder.formats)
     return tuple(Variable("global", name, 1, len(data), data=data) for name, data in texts)
 
 
-def _name(text: str) -> str:
+def _name_format(text: str) -> str:
     """Return a name that other kernels of the module use only for the same format."""
     return f"printf_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def local_variables(builder: Builder) -> tuple[Item, ...]:
+def make_local_variables(builder: Builder) -> tuple[Item, ...]:
     """Return the local memory of a thread's printed values."""
     return (Variable("local", _ARGUMENTS, 8, builder.printed_bytes),) if builder.formats else ()

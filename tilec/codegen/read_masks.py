@@ -60,7 +60,7 @@ class _Masks:
                 self.visit(a, path)
                 self.visit(b, (*path, a if op == "and" else _negated(a)))
             case _:
-                for part in tile.children(expr):
+                for part in tile.direct_operands(expr):
                     self.visit(part, path)
 
     def mask(self, load: tile.Load) -> Path:

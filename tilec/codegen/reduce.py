@@ -6,34 +6,34 @@ from __future__ import annotations
 
 import itertools
 
-from tilec.codegen.builder import immediate, register_class
+from tilec.codegen.builder import get_register_class, make_immediate
 from tilec.codegen.state import State
 from tilec.ir import tile
-from tilec.ir.affine import add, interval, scale
+from tilec.ir.affine import add_exprs, scale_expr, value_interval
 from tilec.ir.layout import Fragment
 from tilec.ir.types import BOOL, FLOAT32, INT32, INT64, UINT32, UINT64, DType
 from tilec.ir.warp import Reduce
-from tilec.ops.arithmetic import identity
+from tilec.ops.arithmetic import make_identity
 from tilec.ops.reducer import ACROSS_COPIES
 from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
 
-FULL_WARP = Imm(-1)
+FULL_MASK = Imm(-1)
 
 
 def emit_reduce(op: Reduce, state: State) -> None:
     source, destination = state.layouts[op.source.name], state.layouts[op.destination.name]
-    kept = _kept_registers(source, destination, op.dim)
-    with state.scalars.scope():
-        partial = {d: _own(op, state, source, registers) for d, registers in kept.items()}
+    kept = _group_kept_registers(source, destination, op.dim)
+    with state.scalars.open_scope():
+        partial = {d: _reduce_registers(op, state, source, registers) for d, registers in kept.items()}
         for d in partial:
-            partial[d] = _across_lanes(op, state, source, partial[d])
+            partial[d] = _reduce_across_lanes(op, state, source, partial[d])
         if op.scratch is not None:
-            partial = _across_warps(op, state, source, partial)
+            partial = _reduce_across_warps(op, state, source, partial)
         for d, value in partial.items():
-            _write(op, state, d, value)
+            _write_result(op, state, d, value)
 
 
-def _kept_registers(source: Fragment, destination: Fragment, dim: int) -> dict[int, list[int]]:
+def _group_kept_registers(source: Fragment, destination: Fragment, dim: int) -> dict[int, list[int]]:
     """Return, for each register of the result, the registers of the source that are reduced into it."""
     by_offset = {destination.register_offset(r): r for r in reversed(range(destination.register_count))}
     kept: dict[int, list[int]] = {}
@@ -51,7 +51,7 @@ def _kept_registers(source: Fragment, destination: Fragment, dim: int) -> dict[i
     return kept
 
 
-def _working(dtype: DType) -> DType:
+def _get_working_type(dtype: DType) -> DType:
     """Return the type in which elements are combined: float32 for small floats, 32 bits for small integers."""
     if dtype.is_float:
         return dtype if dtype.bits == 64 else FLOAT32
@@ -59,8 +59,8 @@ def _working(dtype: DType) -> DType:
     return wide[dtype.kind, dtype.bits == 64]
 
 
-def _combine(op: Reduce, state: State, a: Operand, b: Operand) -> Reg:
-    dtype = _working(op.source.dtype)
+def _emit_combine(op: Reduce, state: State, a: Operand, b: Operand) -> Reg:
+    dtype = _get_working_type(op.source.dtype)
     spelled = f"{'f' if dtype.is_float else 's' if dtype.kind == 'int' else 'u'}{dtype.bits}"
     rounded = ".rn" if dtype.is_float else ""
     opcode = {
@@ -68,94 +68,98 @@ def _combine(op: Reduce, state: State, a: Operand, b: Operand) -> Reg:
         "absmax": f"max.{spelled}", "min": f"min.{spelled}", "bitand": f"and.b{dtype.bits}",
         "bitor": f"or.b{dtype.bits}", "bitxor": f"xor.b{dtype.bits}",
     }[op.kind]  # fmt: skip
-    return state.builder.into(register_class(dtype), opcode, a, b)
+    return state.builder.create(get_register_class(dtype), opcode, a, b)
 
 
-def _own(op: Reduce, state: State, layout: Fragment, registers: list[int]) -> Reg:
+def _reduce_registers(op: Reduce, state: State, layout: Fragment, registers: list[int]) -> Reg:
     """Combine a thread's own elements as a tree, to shorten the chain of dependent instructions."""
-    values = [_element(op, state, layout, r) for r in registers]
+    values = [_load_element(op, state, layout, r) for r in registers]
     while len(values) > 1:
-        paired = [_combine(op, state, values[i], values[i + 1]) for i in range(0, len(values) - 1, 2)]
+        paired = [_emit_combine(op, state, values[i], values[i + 1]) for i in range(0, len(values) - 1, 2)]
         values = paired + values[len(paired) * 2 :]
     return values[0]
 
 
-def _element(op: Reduce, state: State, layout: Fragment, register: int) -> Reg:
+def _load_element(op: Reduce, state: State, layout: Fragment, register: int) -> Reg:
     """Return one element in the working type; the identity element if the register holds none."""
-    dtype = _working(op.source.dtype)
-    cls = register_class(dtype)
+    dtype = _get_working_type(op.source.dtype)
+    cls = get_register_class(dtype)
     value: Operand = state.fragments[op.source.name][register]
     if op.source.dtype.is_float and op.source.dtype.bits < 32:
         value = state.scalars.widen(value, op.source.dtype)
     if "abs" in op.kind and dtype.kind != "uint":
-        value = state.builder.into(cls, f"abs.{'f' if dtype.is_float else 's'}{dtype.bits}", value)
+        value = state.builder.create(cls, f"abs.{'f' if dtype.is_float else 's'}{dtype.bits}", value)
     if op.dim != ACROSS_COPIES and layout.overhangs(op.dim):
-        coordinate = add(layout.thread_coordinates()[op.dim], tile.integer(layout.register_offset(register)[op.dim]))
+        coordinate = add_exprs(
+            layout.thread_coordinates()[op.dim], tile.int32_const(layout.register_offset(register)[op.dim])
+        )
         extent = layout.shape[op.dim]
-        if interval(coordinate, state.scalars.ranges)[1] >= extent:
-            inside = state.scalars.register(tile.Binary("lt", coordinate, tile.integer(extent), BOOL))
-            nothing = immediate(identity(op.kind, dtype))
-            value = state.builder.into(cls, f"selp.{cls}", value, nothing, inside)
+        if value_interval(coordinate, state.scalars.ranges)[1] >= extent:
+            inside = state.scalars.get_register(tile.Binary("lt", coordinate, tile.int32_const(extent), BOOL))
+            nothing = make_immediate(make_identity(op.kind, dtype))
+            value = state.builder.create(cls, f"selp.{cls}", value, nothing, inside)
     assert isinstance(value, Reg)
     return value
 
 
-def _across_lanes(op: Reduce, state: State, layout: Fragment, value: Reg) -> Reg:
+def _reduce_across_lanes(op: Reduce, state: State, layout: Fragment, value: Reg) -> Reg:
     below = 1
     for axis in layout.threads:
         step = below
         while axis.dim == op.dim and step < min(below * axis.size, 32):
-            value = _combine(op, state, value, _of_lane(value, step, _working(op.source.dtype), state))
+            value = _emit_combine(
+                op, state, value, _exchange_with_lane(value, step, _get_working_type(op.source.dtype), state)
+            )
             step *= 2
         below *= axis.size
     return value
 
 
-def _of_lane(value: Reg, step: int, dtype: DType, state: State) -> Reg:
+def _exchange_with_lane(value: Reg, step: int, dtype: DType, state: State) -> Reg:
     """Return the value of the lane whose number differs in the bit `step`."""
-    builder, cls = state.builder, register_class(dtype)
+    builder, cls = state.builder, get_register_class(dtype)
 
-    def exchanged(word: Reg) -> Reg:
-        return builder.into("b32", "shfl.sync.bfly.b32", word, Imm(step), Imm(31), FULL_WARP)
+    def exchange_word(word: Reg) -> Reg:
+        return builder.create("b32", "shfl.sync.bfly.b32", word, Imm(step), Imm(31), FULL_MASK)
 
     if dtype.bits == 64:
-        words = builder.many("b32", 2)
+        words = builder.new_registers("b32", 2)
         builder.emit("mov.b64", Vector(words), value)
-        return builder.into(cls, "mov.b64", Vector(tuple(exchanged(w) for w in words)))
+        return builder.create(cls, "mov.b64", Vector(tuple(exchange_word(w) for w in words)))
     if cls == "b32":
-        return exchanged(value)
-    return builder.into(cls, "mov.b32", exchanged(builder.into("b32", "mov.b32", value)))
+        return exchange_word(value)
+    return builder.create(cls, "mov.b32", exchange_word(builder.create("b32", "mov.b32", value)))
 
 
-def _across_warps(op: Reduce, state: State, layout: Fragment, partial: dict[int, Reg]) -> dict[int, Reg]:
+def _reduce_across_warps(op: Reduce, state: State, layout: Fragment, partial: dict[int, Reg]) -> dict[int, Reg]:
     """Combine through shared memory: every thread stores its values, then reads those of all warps of its row."""
     assert op.scratch is not None
     threads = state.role.threads
-    cls = register_class(_working(op.source.dtype))
+    cls = get_register_class(_get_working_type(op.source.dtype))
     place = {d: i for i, d in enumerate(partial)}
     for d, value in partial.items():
-        state.builder.emit(f"st.shared.{cls}", _scratch(op, state, tile.THREAD, place[d] * threads), value)
+        state.builder.emit(f"st.shared.{cls}", _address_scratch(op, state, tile.THREAD, place[d] * threads), value)
     state.builder.emit("bar.sync", Imm(state.barrier_id), Imm(threads))
-    others = list(_row_mates(layout, op.dim))
+    others = list(_list_row_mates(layout, op.dim))
     result = {}
     for d, i in place.items():
         total: Reg | None = None
         for mate in others:  # the same order in every warp, so that all get the same sum
-            value = state.builder.into(cls, f"ld.shared.{cls}", _scratch(op, state, mate, i * threads))
-            total = value if total is None else _combine(op, state, total, value)
+            value = state.builder.create(cls, f"ld.shared.{cls}", _address_scratch(op, state, mate, i * threads))
+            total = value if total is None else _emit_combine(op, state, total, value)
         assert total is not None
         result[d] = total
     return result
 
 
-def _scratch(op: Reduce, state: State, thread: tile.Expr, first: int) -> Address:
+def _address_scratch(op: Reduce, state: State, thread: tile.Expr, first: int) -> Address:
     assert op.scratch is not None
-    return state.addresses.shared_element(
-        op.scratch, (scale(add(thread, tile.integer(first)), max(op.source.dtype.bytes, 4)),), ()
+    return state.addresses.address_shared_element(
+        op.scratch, (scale_expr(add_exprs(thread, tile.int32_const(first)), max(op.source.dtype.bytes, 4)),), ()
     )
 
 
-def _row_mates(layout: Fragment, dim: int) -> list[tile.Expr]:
+def _list_row_mates(layout: Fragment, dim: int) -> list[tile.Expr]:
     """Return the threads, one per warp, that hold parts of this thread's row: its index with other warp digits."""
     digits: list[tuple[int, int, int]] = []  # (weight, size, lane part's size)
     below = 1
@@ -166,27 +170,30 @@ def _row_mates(layout: Fragment, dim: int) -> list[tile.Expr]:
         below *= axis.size
     own: tile.Expr = tile.THREAD
     for weight, size, _ in digits:
-        digit: tile.Expr = tile.Binary("floordiv", tile.THREAD, tile.integer(weight), INT32)
+        digit: tile.Expr = tile.Binary("floordiv", tile.THREAD, tile.int32_const(weight), INT32)
         if weight * size < layout.thread_count:
-            digit = tile.Binary("floormod", digit, tile.integer(size), INT32)
-        own = tile.Binary("sub", own, scale(digit, weight), INT32)
+            digit = tile.Binary("floormod", digit, tile.int32_const(size), INT32)
+        own = tile.Binary("sub", own, scale_expr(digit, weight), INT32)
     choices = itertools.product(*(range(size) for _, size, _ in digits))
     return [
-        add(own, tile.integer(sum(c * w for c, (w, _, _) in zip(choice, digits, strict=True)))) for choice in choices
+        add_exprs(own, tile.int32_const(sum(c * w for c, (w, _, _) in zip(choice, digits, strict=True))))
+        for choice in choices
     ]
 
 
-def _write(op: Reduce, state: State, register: int, value: Reg) -> None:
+def _write_result(op: Reduce, state: State, register: int, value: Reg) -> None:
     target = state.fragments[op.destination.name][register]
     dtype = op.destination.dtype
     is_small_float = dtype.is_float and dtype.bits < 32
     if not op.clear:
         before: Operand = state.scalars.widen(target, dtype) if is_small_float else target
         if op.kind == "absmax" and dtype.kind != "uint":
-            wide = _working(dtype)
-            before = state.builder.into(register_class(wide), f"abs.{'f' if wide.is_float else 's'}{wide.bits}", before)
-        value = _combine(op, state, before, value)
+            wide = _get_working_type(dtype)
+            before = state.builder.create(
+                get_register_class(wide), f"abs.{'f' if wide.is_float else 's'}{wide.bits}", before
+            )
+        value = _emit_combine(op, state, before, value)
     result = state.scalars.narrow(value, dtype) if is_small_float else value
     if not dtype.is_float and dtype.bits < 32:
-        result = state.scalars.wrap(value, dtype)
-    state.builder.emit(f"mov.{register_class(dtype)}", target, result)
+        result = state.scalars.wrap_integer(value, dtype)
+    state.builder.emit(f"mov.{get_register_class(dtype)}", target, result)

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import struct
 
-from tilec.codegen.builder import Builder, f32
+from tilec.codegen.builder import Builder, make_f32
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.types import FLOAT8_E4M3, FLOAT8_E5M2, DType
 from tilec.ptx.module import Imm, Reg, Vector
 
-SHORT = {FLOAT8_E4M3: "e4m3", FLOAT8_E5M2: "e5m2"}
+FLOAT8_NAMES = {FLOAT8_E4M3: "e4m3", FLOAT8_E5M2: "e5m2"}
 """The names of the types in PTX."""
 
 
-def widened(builder: Builder, byte: Reg, dtype: DType, instructions: bool) -> Reg:
+def emit_widen(builder: Builder, byte: Reg, dtype: DType, instructions: bool) -> Reg:
     """Convert the 8-bit float in the low byte of a register to float32."""
-    create = builder.into
+    create = builder.create
     if instructions:
-        pair = create("b32", f"cvt.rn.f16x2.{SHORT[dtype]}x2", create("b16", "cvt.u16.u32", byte))
-        halves = builder.many("b16", 2)
+        pair = create("b32", f"cvt.rn.f16x2.{FLOAT8_NAMES[dtype]}x2", create("b16", "cvt.u16.u32", byte))
+        halves = builder.new_registers("b16", 2)
         builder.emit("mov.b32", Vector(halves), pair)
         return create("f32", "cvt.f32.f16", halves[0])
     if dtype == FLOAT8_E5M2:  # the upper half of a float16
@@ -31,20 +31,20 @@ def widened(builder: Builder, byte: Reg, dtype: DType, instructions: bool) -> Re
     sign = create("b32", "shl.b32", create("b32", "and.b32", byte, Imm(0x80)), Imm(8))
     half = create("b32", "or.b32", sign, create("b32", "shl.b32", size, Imm(7)))
     small = create("f32", "cvt.f32.f16", create("b16", "cvt.u16.u32", half))
-    number = create("f32", "mul.rn.f32", small, f32(256.0))
-    return create("f32", "selp.f32", f32(float("nan")), number, create("pred", "setp.eq.u32", size, Imm(0x7F)))
+    number = create("f32", "mul.rn.f32", small, make_f32(256.0))
+    return create("f32", "selp.f32", make_f32(float("nan")), number, create("pred", "setp.eq.u32", size, Imm(0x7F)))
 
 
-def narrowed(builder: Builder, value: Reg, dtype: DType, instructions: bool) -> Reg:
+def emit_narrow(builder: Builder, value: Reg, dtype: DType, instructions: bool) -> Reg:
     """Convert a float32 to an 8-bit float, in the low byte of a register."""
-    create = builder.into
+    create = builder.create
     if instructions:
-        pair = create("b16", f"cvt.rn.satfinite.{SHORT[dtype]}x2.f32", f32(0.0), value)
+        pair = create("b16", f"cvt.rn.satfinite.{FLOAT8_NAMES[dtype]}x2.f32", make_f32(0.0), value)
         return create("b32", "cvt.u32.u16", pair)
     form = SMALL_FLOATS[dtype]
     bits = create("b32", "mov.b32", value)
     size = create("b32", "and.b32", bits, Imm(0x7FFFFFFF))
-    held = create("b32", "min.u32", size, Imm(_bits(form.largest)))
+    held = create("b32", "min.u32", size, Imm(_encode_float32(form.largest)))
     # A carry out of the fraction goes into the exponent by itself; the subtraction then adjusts the bias.
     dropped = 23 - form.fraction
     odd = create("b32", "bfe.u32", held, Imm(dropped), Imm(1))
@@ -52,14 +52,16 @@ def narrowed(builder: Builder, value: Reg, dtype: DType, instructions: bool) -> 
     bias = Imm(126 + form.lowest << form.fraction)
     normal = create("b32", "sub.u32", create("b32", "shr.u32", up, Imm(dropped)), bias)
     # Adding a number whose last bit is that of the subnormals makes float32 round to them.
-    steps = create("f32", "add.rn.f32", create("f32", "mov.b32", held), f32(2.0 ** (form.lowest - form.fraction + 23)))
+    steps = create(
+        "f32", "add.rn.f32", create("f32", "mov.b32", held), make_f32(2.0 ** (form.lowest - form.fraction + 23))
+    )
     subnormal = create("b32", "and.b32", create("b32", "mov.b32", steps), Imm((2 << form.fraction) - 1))
-    is_normal = create("pred", "setp.ge.u32", held, Imm(_bits(2.0**form.lowest)))
+    is_normal = create("pred", "setp.ge.u32", held, Imm(_encode_float32(2.0**form.lowest)))
     code = create("b32", "selp.b32", normal, subnormal, is_normal)
     sign = create("b32", "and.b32", create("b32", "shr.u32", bits, Imm(24)), Imm(0x80))
     is_nan = create("pred", "setp.gt.u32", size, Imm(0x7F800000))
     return create("b32", "selp.b32", Imm(0x7F), create("b32", "or.b32", code, sign), is_nan)
 
 
-def _bits(value: float) -> int:
+def _encode_float32(value: float) -> int:
     return int.from_bytes(struct.pack("<f", value), "little")

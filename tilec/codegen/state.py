@@ -16,7 +16,7 @@ from tilec.target.table import Target
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class MulticastShare:
     """This block's part of a multicast load: the number of its slice, and the mask of the blocks that get it."""
 
     slice: Var
@@ -24,7 +24,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Mate:
+class RingMate:
     """The block that a lane signals, if one `exists`: the address of its shared memory."""
 
     exists: Reg
@@ -32,7 +32,7 @@ class Mate:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class LeaderBlock:
     """The first block of a pair or cluster: the offset from this block's shared memory to that of the first block, and
     whether this block is the first."""
 
@@ -78,9 +78,9 @@ class State:
     barriers: dict[str, int] = field(default_factory=dict)
     ping_pong_barriers: tuple[Reg, ...] = ()
     touched: frozenset[str] = frozenset()
-    shares: dict[str, Share] = field(default_factory=dict)
-    mates: dict[tuple[str, ...], Mate] = field(default_factory=dict)
+    shares: dict[str, MulticastShare] = field(default_factory=dict)
+    mates: dict[tuple[str, ...], RingMate] = field(default_factory=dict)
     tensor: Reg | None = None
-    pair: Pair | None = None
-    head: Pair | None = None
+    pair: LeaderBlock | None = None
+    head: LeaderBlock | None = None
     loaded: dict[str, tuple[TensorTile, tuple[Reg, ...]]] = field(default_factory=dict)

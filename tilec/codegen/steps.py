@@ -6,7 +6,7 @@ from dataclasses import field, replace
 from itertools import count
 
 from tilec.ir import tile
-from tilec.ir.affine import affine
+from tilec.ir.affine import affine_form
 from tilec.ir.types import BOOL
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
@@ -60,59 +60,59 @@ class Output:
 Step = Assignment | Definition | Output
 
 
-def steps(nest: tile.Parallel) -> list[Step]:
+def list_steps(nest: tile.Parallel) -> list[Step]:
     """Return the steps of a nest in program order. Binds and conditions are substituted into their uses, except those
     that read what the nest writes."""
-    written = {s.buffer for s in tile.walk(nest.body) if isinstance(s, tile.Store)}
+    written = {s.buffer for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store)}
     found: list[Step] = []
     numbers = count()  # one for each condition, kept or not: two conditions of one name would become one value
 
-    def fixed(
+    def bind_value(
         var: tile.Var,
         value: tile.Expr,
         conditions: tuple[tile.Expr, ...],
         values: dict[tile.Var, tile.Expr],
         span: Span,
     ) -> None:
-        value = tile.substitute(value, values)
+        value = tile.substitute_variables(value, values)
         if any(isinstance(e, tile.Load) and e.buffer in written for e in tile.walk_expr(value)):
             found.append(Definition(var, value, conditions, span))
-        elif var.name.startswith(tile.ONCE):
+        elif var.name.startswith(tile.ONCE_PREFIX):
             found.append(Definition(var, value, span=span))
         else:
             values[var] = value
 
-    def visit(
+    def visit_body(
         body: tuple[tile.Stmt, ...], conditions: tuple[tile.Expr, ...], values: dict[tile.Var, tile.Expr]
     ) -> None:
         for stmt in body:
             match stmt:
                 case tile.Bind(var=var, value=value):
-                    fixed(var, value, conditions, values, stmt.span)
+                    bind_value(var, value, conditions, values, stmt.span)
                 case tile.Store():
-                    found.append(Assignment(conditions, _substituted(stmt, values)))
+                    found.append(Assignment(conditions, _substitute_values(stmt, values)))
                 case tile.Print(text=text, values=printed):
-                    shown = tuple(tile.substitute(v, values) for v in printed)
+                    shown = tuple(tile.substitute_variables(v, values) for v in printed)
                     found.append(Output(conditions, text, shown, stmt.span))
                 case tile.If(condition=condition, then=then, orelse=orelse):
                     holds = tile.Var(f"%condition{next(numbers)}", BOOL)
-                    fixed(holds, condition, conditions, values, stmt.span)
+                    bind_value(holds, condition, conditions, values, stmt.span)
                     tested = values.get(holds, holds)
-                    visit(then, (*conditions, tested), dict(values))
-                    visit(orelse, (*conditions, tile.Unary("not", tested, BOOL)), dict(values))
+                    visit_body(then, (*conditions, tested), dict(values))
+                    visit_body(orelse, (*conditions, tile.Unary("not", tested, BOOL)), dict(values))
                 case _:
                     raise InternalError(f"{type(stmt).__name__} inside T.Parallel")
 
-    visit(nest.body, (), {})
+    visit_body(nest.body, (), {})
     return found
 
 
-def _substituted(store: tile.Store, values: dict[tile.Var, tile.Expr]) -> tile.Store:
-    indices = tuple(tile.substitute(i, values) for i in store.indices)
-    return replace(store, indices=indices, value=tile.substitute(store.value, values))
+def _substitute_values(store: tile.Store, values: dict[tile.Var, tile.Expr]) -> tile.Store:
+    indices = tuple(tile.substitute_variables(i, values) for i in store.indices)
+    return replace(store, indices=indices, value=tile.substitute_variables(store.value, values))
 
 
-def follows(before: Step, after: Step) -> bool:
+def stores_next_element(before: Step, after: Step) -> bool:
     """Return whether `after` stores the element next to that of `before`, under the same conditions."""
     if not isinstance(before, Assignment) or not isinstance(after, Assignment):
         return False
@@ -121,5 +121,5 @@ def follows(before: Step, after: Step) -> bool:
         return False
     if one.atomic is not None or other.atomic is not None or one.indices[:-1] != other.indices[:-1]:
         return False
-    first, second = affine(one.indices[-1]), affine(other.indices[-1])
+    first, second = affine_form(one.indices[-1]), affine_form(other.indices[-1])
     return first.terms == second.terms and second.constant == first.constant + 1

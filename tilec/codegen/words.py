@@ -23,29 +23,29 @@ from tilec.ir.warp import (
     TensorStore,
     TensorTile,
     Wgmma,
-    nested,
+    nested_bodies,
     scalar_reads,
-    walk,
+    walk_operations,
 )
-from tilec.passes.analysis.usage import reads
-from tilec.passes.lower.touches import touches
+from tilec.passes.analysis.usage import find_reads
+from tilec.passes.lower.touches import find_touches
 from tilec.ptx.module import Reg, Vector
 
 _WORD_BYTES = 4
 
 
-def per_word(buffer: Buffer) -> int:
+def count_per_word(buffer: Buffer) -> int:
     """Return the number of elements in a word."""
     return max(1, _WORD_BYTES // buffer.dtype.bytes)
 
 
-def held_in_words(role: Role, layouts: Mapping[str, Fragment], tensor: Sequence[TensorTile]) -> frozenset[Buffer]:
+def find_word_fragments(role: Role, layouts: Mapping[str, Fragment], tensor: Sequence[TensorTile]) -> frozenset[Buffer]:
     """Return the role's fragments whose elements are never set or read one by one: operands of products, in registers
     or by way of tensor memory."""
     packed = {tile.buffer for tile in tensor if tile.per_column > 1}
     factors: set[Buffer] = set()
     one_by_one: set[str] = set()
-    for op in walk(role.body):
+    for op in walk_operations(role.body):
         by_word: tuple[str, ...] = ()
         match op:
             case Mma(a=a, b=b) | Wgmma(a=a, b=b):
@@ -57,47 +57,47 @@ def held_in_words(role: Role, layouts: Mapping[str, Fragment], tensor: Sequence[
             case LoadMatrix(destination=destination):
                 by_word = (destination.name,)
             case Elementwise(nest=nest):
-                by_word = tuple(filter(None, [nest_filled(nest, op.layout, layouts)]))
+                by_word = tuple(filter(None, [find_filled_fragment(nest, op.layout, layouts)]))
             case _:
                 pass
-        one_by_one |= {touch.buffer for touch in touches(op)[0] if touch.buffer not in by_word}
+        one_by_one |= {touch.buffer for touch in find_touches(op)[0] if touch.buffer not in by_word}
         one_by_one |= {*scalar_reads(op)}
-    return frozenset(f for f in factors if f.dtype.is_float and per_word(f) > 1 and f.name not in one_by_one)
+    return frozenset(f for f in factors if f.dtype.is_float and count_per_word(f) > 1 and f.name not in one_by_one)
 
 
-def accumulated_in_pairs(role: Role) -> frozenset[Buffer]:
+def find_paired_accumulators(role: Role) -> frozenset[Buffer]:
     """Return the role's float16 accumulators, which tensor cores take two to a register."""
-    return frozenset(p.c for p in walk(role.body) if isinstance(p, Mma | Wgmma) and p.c.dtype == FLOAT16)
+    return frozenset(p.c for p in walk_operations(role.body) if isinstance(p, Mma | Wgmma) and p.c.dtype == FLOAT16)
 
 
 @contextmanager
-def unpacked(op: Operation, state: State) -> Iterator[None]:
+def unpack_accumulators(op: Operation, state: State) -> Iterator[None]:
     """Unpack float16 accumulators around an operation other than a product, and pack them again if it writes them.
     Between products they stay packed, so that the products can stay in flight."""
     # The result of a load from tensor memory is there only after its wait.
-    is_unpacked = isinstance(op, Mma | Wgmma | TensorLoad) or nested(op)
-    touched = () if is_unpacked or not state.pairs else touches(op)[0]
+    is_unpacked = isinstance(op, Mma | Wgmma | TensorLoad) or nested_bodies(op)
+    touched = () if is_unpacked or not state.pairs else find_touches(op)[0]
     names = {touch.buffer: touch for touch in touched if touch.buffer in state.pairs}
     for name in names:
-        for pair, packed in _pairs(name, state):
+        for pair, packed in _zip_register_pairs(name, state):
             state.builder.emit("mov.b32", Vector(pair), packed)
     yield
     for name in dict.fromkeys(touch.buffer for touch in touched if touch.buffer in names and touch.write):
-        for pair, packed in _pairs(name, state):
+        for pair, packed in _zip_register_pairs(name, state):
             state.builder.emit("mov.b32", packed, Vector(pair))
 
 
-def _pairs(name: str, state: State) -> Iterator[tuple[tuple[Reg, Reg], Reg]]:
+def _zip_register_pairs(name: str, state: State) -> Iterator[tuple[tuple[Reg, Reg], Reg]]:
     halves = state.fragments[name]
     return zip(zip(halves[::2], halves[1::2], strict=True), state.pairs[name], strict=True)
 
 
-def nest_filled(nest: Parallel, layout: Fragment, layouts: Mapping[str, Fragment]) -> str | None:
+def find_filled_fragment(nest: Parallel, layout: Fragment, layouts: Mapping[str, Fragment]) -> str | None:
     """Return the fragment that a nest fills in its own layout from registers alone, if the nest does only this."""
     match nest.body:
         case (Store(buffer=buffer, indices=indices, atomic=None),) if indices == nest.vars:
-            is_moved = all(read.in_registers and read != buffer for read in reads(nest))
+            is_moved = all(read.in_registers and read != buffer for read in find_reads(nest))
             lies_so = buffer.scope == "fragment" and layouts[buffer.name] == layout
-            return buffer.name if lies_so and is_moved and layout.register_count % per_word(buffer) == 0 else None
+            return buffer.name if lies_so and is_moved and layout.register_count % count_per_word(buffer) == 0 else None
         case _:
             return None

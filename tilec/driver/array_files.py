@@ -14,7 +14,7 @@ from typing import IO, Any, NoReturn
 import numpy as np
 from numpy.lib import format as npy
 
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -40,9 +40,9 @@ class ArrayFile:
         self.path = path
         if data.startswith(npy.MAGIC_PREFIX):
             help_text = "numpy.savez(file, A=…, B=…) gives arrays names"
-            fail("bad-inputs", f"{self._what}: it is a single .npy array", help=help_text)
+            raise_error("bad-inputs", f"{self._what}: it is a single .npy array", help=help_text)
         if not zipfile.is_zipfile(io.BytesIO(data)):
-            fail("bad-inputs", f"{self._what}: it is no zip archive, or not a whole one")
+            raise_error("bad-inputs", f"{self._what}: it is no zip archive, or not a whole one")
         try:
             self._archive = zipfile.ZipFile(io.BytesIO(data))
             self._members = {info.filename.removesuffix(".npy"): info for info in self._archive.infolist()}
@@ -86,7 +86,7 @@ class ArrayFile:
 
     def _refuse(self, error: BaseException) -> NoReturn:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
-        fail("bad-inputs", f"{self._what}: {reason}")
+        raise_error("bad-inputs", f"{self._what}: {reason}")
 
 
 def _parse_header(member: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -16,10 +16,10 @@ from tilec.driver.observer import Observer, Stopped
 from tilec.ir.manifest import Manifest
 from tilec.ptx.assemble import EntryReport
 from tilec.support import files, progress, resources
-from tilec.support.diagnostics import CompileError, Diagnostic, InternalError, fail
-from tilec.support.exhaustion import exhausted
+from tilec.support.diagnostics import CompileError, Diagnostic, InternalError, raise_error
+from tilec.support.exhaustion import find_exhausted_resource
 from tilec.support.options import CompileOptions
-from tilec.support.processes import deaf_processes, end_with_parent
+from tilec.support.processes import block_terminal_signals, end_with_parent
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile
 
@@ -74,22 +74,22 @@ def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
     from concurrent.futures.process import BrokenProcessPool
 
     with ProcessPoolExecutor(min(processes, len(jobs)), initializer=_begin, initargs=(os.getpid(),)) as pool:
-        with deaf_processes():
+        with block_terminal_signals():
             results = pool.map(_with_evidence, jobs)  # starts the processes
         started = list((pool._processes or {}).values())
         try:
             for job, made in zip(jobs, results, strict=True):
                 # What was read in the other process.
-                files.note(str(resources.target_file(job.options.target)))
+                files.record_read(str(resources.target_file(job.options.target)))
                 for imported in made.source.imported.values():
-                    files.note(imported.path)
+                    files.record_read(imported.path)
                 yield made
         except BrokenProcessPool:
             if crash := _crash_signal(started):
                 raise InternalError(
                     f"a process that compiled crashed with {crash}: in the assembler (nvJitLink) or another library"
                 ) from None
-            fail(
+            raise_error(
                 "process-ended",
                 "a process that compiled was ended by something else",
                 notes=("the system ends processes where memory runs out",),
@@ -127,7 +127,7 @@ def _with_evidence(job: Job) -> Made:
     try:
         return carry_out(job)
     except Exception as bug:
-        if exhausted(bug) is None:
+        if find_exhausted_resource(bug) is None:
             with suppress(OSError, CompileError):
                 bug.add_note(_evidence(job, bug))
         raise
@@ -157,7 +157,7 @@ def carry_out(job: Job) -> Made:
     try:
         return _carried_out(job, observer)
     finally:
-        progress.say("")
+        progress.report_activity("")
 
 
 def _carried_out(job: Job, observer: Observer) -> Made:

@@ -55,12 +55,12 @@ class Plan:
 
     def explained(self) -> Plan:
         """The same, with why no loop has a better schedule: that takes a while, and a trace looks for it otherwise."""
-        from tilec.sched.explain import explained
+        from tilec.sched.explain import explain_solution
 
         told = []
         for p in self.loops:
-            with progress.doing(f"why the loop at line {p.loop.loop.span.line} has no better schedule"):
-                told.append(replace(p, solution=explained(p.loop.problem, p.solution)))
+            with progress.report_during(f"why the loop at line {p.loop.loop.span.line} has no better schedule"):
+                told.append(replace(p, solution=explain_solution(p.loop.problem, p.solution)))
         return _plan(replace(self.work, loops=tuple(told)))
 
 
@@ -167,10 +167,12 @@ def _plan(work: Work) -> Plan:
 
 
 def _library(file: File) -> Library:
-    from tilec.ir.manifest import in_module
+    from tilec.ir.manifest import manifests_in_module
 
     made = file.cubin
-    return Library(file.ptx, made.cubin, in_module(file.module), made.entries, tuple(map(_plan, file.kernels)))
+    return Library(
+        file.ptx, made.cubin, manifests_in_module(file.module), made.entries, tuple(map(_plan, file.kernels))
+    )
 
 
 @contextmanager
@@ -186,7 +188,7 @@ def _told(source: SourceFile, options: CompileOptions, observer: Observer) -> It
             yield
     finally:
         observer.of = ""
-        progress.say("")
+        progress.report_activity("")
 
 
 @contextmanager

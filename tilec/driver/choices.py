@@ -143,13 +143,13 @@ def cta_pairs(work: Work, explore: Explore) -> Asking[Work]:
 
 def multicast(work: Work, explore: Explore) -> Asking[Work]:
     """Loads that the blocks of a cluster share, where their tensor cores do not multiply together."""
-    from tilec.ir.tile import walk
+    from tilec.ir.tile import walk_statements
     from tilec.passes.choices.question import Candidate, ask, ruled
     from tilec.passes.grid.cta_pair_products import is_paired
     from tilec.passes.memory.load_footprints import footprints
     from tilec.passes.memory.multicast import with_multicast
 
-    if any(map(is_paired, walk(work.assignment.kernel.body))):
+    if any(map(is_paired, walk_statements(work.assignment.kernel.body))):
         return work
     assignment = with_multicast(work.assignment, enabled=work.options.multicast)
     if assignment.kernel.cluster.blocks == 1:

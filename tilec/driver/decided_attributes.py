@@ -10,7 +10,7 @@ from typing import Any
 
 from tilec.ir import operations, tile
 from tilec.ir.operation_fields import BY_PASSES
-from tilec.ir.rewrite import rewrite
+from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.types import FLOAT4_E2M1, UINT8
 from tilec.ops.form import show_violations
 from tilec.ops.gemm import Gemm
@@ -20,13 +20,13 @@ from tilec.support import schema
 
 def violations(kernel: tile.Kernel) -> Iterator[str]:
     """What is wrong with the operations of a kernel for which something has been decided."""
-    for stmt in tile.walk(kernel.body):
+    for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, tile.TileOp) and stmt.in_text:
             try:
                 operations.check_attributes(replace(stmt, **_said(stmt)))
             except schema.SchemaError as error:
                 yield f"line {stmt.span.line}: {error}"
-    yield from show_violations(replace(kernel, body=rewrite(kernel.body, _as_formed)))
+    yield from show_violations(replace(kernel, body=rewrite_statements(kernel.body, _as_formed)))
 
 
 _ELEMENTS = {"a_type": 0, "b_type": 1}

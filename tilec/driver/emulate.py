@@ -21,17 +21,25 @@ from tilec.driver.fault_elements import name_elements
 from tilec.emu import Columns, Fault, Report, TensorMap, launch
 from tilec.interp import run as interp
 from tilec.ir import tile
-from tilec.ir.elements import is_raw, largest, poison, storage_shape, storage_type, stored, strided_copy
-from tilec.ir.expr import as_size, integer_range
+from tilec.ir.elements import (
+    copy_with_strides,
+    encode_values,
+    fill_with_poison,
+    is_stored_as_bits,
+    largest_finite,
+    numpy_storage_type,
+    storage_shape,
+)
+from tilec.ir.expr import extent_to_size, integer_range
 from tilec.ir.manifest import Im2colMapParam, Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
-from tilec.ir.types import BFLOAT16, BOOL, BY_NAME, DType
+from tilec.ir.types import BFLOAT16, BOOL, TYPES_BY_NAME, DType
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
-from tilec.ops.gemm.sparse import random_metadata
+from tilec.ops.gemm.sparse import draw_metadata
 from tilec.support import progress
-from tilec.support.diagnostics import Diagnostic, Label, fail
+from tilec.support.diagnostics import Diagnostic, Label, raise_error
 from tilec.support.records import dataclass
-from tilec.support.sizes import SizeError, UnknownSize, evaluate, shape_of
+from tilec.support.sizes import SizeError, UnknownSize, evaluate_shape, evaluate_size
 from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
@@ -56,9 +64,9 @@ class Arguments:
 
 def _metadata_tensors(body: tuple[tile.Stmt, ...]) -> dict[str, DType]:
     """The tensors from which a sparse product's metadata is copied, and what the product multiplies."""
-    products = [s for s in tile.walk(body) if isinstance(s, Gemm)]
+    products = [s for s in tile.walk_statements(body) if isinstance(s, Gemm)]
     tiles = {op.metadata.buffer: op.a.buffer.dtype for op in products if op.metadata is not None}
-    copies = (s for s in tile.walk(body) if isinstance(s, Copy) and s.destination.buffer in tiles)
+    copies = (s for s in tile.walk_statements(body) if isinstance(s, Copy) and s.destination.buffer in tiles)
     return {copy.source.buffer.name: tiles[copy.destination.buffer] for copy in copies}
 
 
@@ -81,7 +89,7 @@ def random_arguments(
             arguments.tensors[param.name] = poisoned(param, known)
         elif param.name in sparse:
             drawn_shape, places = _shape(param, known), sparse[param.name]
-            arguments.tensors[param.name] = random_metadata(drawn_shape, param.dtype, places, generator)
+            arguments.tensors[param.name] = draw_metadata(drawn_shape, param.dtype, places, generator)
         else:
             arguments.tensors[param.name] = _random(param.dtype, _shape(param, known), generator)
     return arguments
@@ -96,7 +104,7 @@ def blank_arguments(kernel: tile.Kernel, manifest: Manifest, sizes: Mapping[str,
             arguments.scalars[param.name] = known.get(param.name, 1.0 if param.dtype.is_float else 1)
         else:
             shape = storage_shape(_shape(param, known), param.dtype)
-            arguments.tensors[param.name] = np.zeros(shape, storage_type(param.dtype))
+            arguments.tensors[param.name] = np.zeros(shape, numpy_storage_type(param.dtype))
     return arguments
 
 
@@ -107,35 +115,35 @@ def _sizes(
     where = f"{path}: " if path else ""
     for name in given:
         if name not in {s.name for s in manifest.scalars}:
-            known = ", ".join(manifest.made_of())
-            fail("bad-inputs", f"{manifest.entry} has no size {name}", help=f"it has {known}" if known else None)
+            known = ", ".join(manifest.size_scalars())
+            raise_error("bad-inputs", f"{manifest.entry} has no size {name}", help=f"it has {known}" if known else None)
     try:
         values = manifest.sizes(arrays, given)
         manifest.blocks(values)
         return values
     except UnknownSize as error:
-        fail("missing-input", f"{where}{error}", help=f"give --size {error.name}=N")
+        raise_error("missing-input", f"{where}{error}", help=f"give --size {error.name}=N")
     except SizeError as error:
-        fail("wrong-input", f"{where}{error}")
+        raise_error("wrong-input", f"{where}{error}")
 
 
 def _shape(param: tile.Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    extents = (as_size(e) for e in param.extents)
-    return tuple(max(evaluate(e, sizes), 0) for e in extents if e is not None)
+    extents = (extent_to_size(e) for e in param.extents)
+    return tuple(max(evaluate_size(e, sizes), 0) for e in extents if e is not None)
 
 
 def _random(dtype: DType, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
     if dtype.is_float:
         drawn = generator.standard_normal(shape, dtype=np.float32)
-        return stored(drawn, dtype)
+        return encode_values(drawn, dtype)
     low, high = (0, 2) if dtype == BOOL else (-4, 5) if dtype.kind == "int" else (0, 9)
-    return stored(generator.integers(low, high, shape), dtype)
+    return encode_values(generator.integers(low, high, shape), dtype)
 
 
 def poisoned(param: tile.Buffer, sizes: Mapping[str, int] | None = None) -> Array:
     """An array whose elements no correct kernel would write."""
-    array = np.empty(storage_shape(_shape(param, sizes or {}), param.dtype), storage_type(param.dtype))
-    poison(array, param.dtype)
+    array = np.empty(storage_shape(_shape(param, sizes or {}), param.dtype), numpy_storage_type(param.dtype))
+    fill_with_poison(array, param.dtype)
     return array
 
 
@@ -148,7 +156,7 @@ def read_arguments(
     unknown = sorted(given.headers.keys() - {p.name for p in kernel.params})
     if unknown:
         names = ", ".join(p.name for p in kernel.params)
-        fail("bad-inputs", f"{path} has '{unknown[0]}', which is no parameter of {kernel.name}",
+        raise_error("bad-inputs", f"{path} has '{unknown[0]}', which is no parameter of {kernel.name}",
              help=f"its parameters are {names}")  # fmt: skip
     scalars = [p for p in kernel.params if isinstance(p, tile.Var)]
     numbers: dict[str, int | float] = {**(sizes or {})}
@@ -166,19 +174,19 @@ def read_arguments(
         elif manifest.tensor(param.name).role == "out" or param.name in manifest.outputs:
             arguments.tensors[param.name] = poisoned(param, known)
         else:
-            fail("missing-input", f"{path} has no array '{param.name}', which the kernel reads")
+            raise_error("missing-input", f"{path} has no array '{param.name}', which the kernel reads")
     return arguments
 
 
 def _tensor(param: tile.Buffer, shape: tuple[int, ...], given: ArrayFile) -> Array:
     """Read a tensor of this shape; nothing is unpacked for one of another shape or type."""
-    wanted, shape = storage_type(param.dtype), storage_shape(shape, param.dtype)
+    wanted, shape = numpy_storage_type(param.dtype), storage_shape(shape, param.dtype)
     header = given.headers[param.name]
     is_bits = header.dtype.kind == "V" and header.dtype.itemsize == wanted.itemsize
     if header.shape != shape or not (is_bits or header.dtype == wanted):
         found = f"{header.dtype} {list(header.shape)}"
-        note = f" (the raw bits of {param.dtype})" if is_raw(param.dtype) else ""
-        fail("wrong-input", f"{given.path}: {param.name} is {found}, expected {wanted} {list(shape)}{note}")
+        note = f" (the raw bits of {param.dtype})" if is_stored_as_bits(param.dtype) else ""
+        raise_error("wrong-input", f"{given.path}: {param.name} is {found}, expected {wanted} {list(shape)}{note}")
     array = np.array(given.read(param.name), order="C")
     return array.view(wanted) if is_bits else array
 
@@ -186,22 +194,24 @@ def _tensor(param: tile.Buffer, shape: tuple[int, ...], given: ArrayFile) -> Arr
 def _scalar(param: tile.Var, given: ArrayFile) -> int | float:
     path, header = given.path, given.headers.get(param.name)
     if header is None:
-        fail("missing-input", f"{path} has no value for the scalar '{param.name}'")
+        raise_error("missing-input", f"{path} has no value for the scalar '{param.name}'")
     kind = header.dtype.kind
     if header.size != 1 or kind not in "iufb" or (kind == "f" and not param.dtype.is_float):
-        fail("wrong-input", f"{path}: {param.name} is {header.dtype} {list(header.shape)}, expected one {param.dtype}")
+        raise_error(
+            "wrong-input", f"{path}: {param.name} is {header.dtype} {list(header.shape)}, expected one {param.dtype}"
+        )
     array = given.read(param.name)
     value = array.reshape(())
     if param.dtype.is_float:
         with np.errstate(over="ignore"):
-            number = float(interp.convert(value, param.dtype))
+            number = float(interp.convert_values(value, param.dtype))
         if np.isfinite(value) and not math.isfinite(number):
-            limit = f"{param.dtype}: at most {largest(param.dtype):.6g} in size"
-            fail("wrong-input", f"{path}: {param.name} is {value.item():.6g}, expected {limit}")
+            limit = f"{param.dtype}: at most {largest_finite(param.dtype):.6g} in size"
+            raise_error("wrong-input", f"{path}: {param.name} is {value.item():.6g}, expected {limit}")
         return number
     low, high = integer_range(param.dtype)
     if not low <= int(value) <= high:
-        fail("wrong-input", f"{path}: {param.name} is {int(value)}, expected {param.dtype}: {low} to {high}")
+        raise_error("wrong-input", f"{path}: {param.name} is {int(value)}, expected {param.dtype}: {low} to {high}")
     return int(value)
 
 
@@ -286,7 +296,7 @@ def launched(manifest: Manifest, arguments: Arguments) -> tuple[tuple[int, int, 
     """The grid, the arguments with all that a launcher adds and the strides that the kernel wants, and the tensors that
     had to be spread for that, as they were given."""
     shapes = {name: array.shape for name, array in arguments.tensors.items()}
-    sizes = _sizes(manifest, shapes, {n: v for n, v in arguments.scalars.items() if n in manifest.made_of()})
+    sizes = _sizes(manifest, shapes, {n: v for n, v in arguments.scalars.items() if n in manifest.size_scalars()})
     grid = manifest.blocks(sizes)
     if 0 in grid:
         return grid, arguments, {}
@@ -299,9 +309,9 @@ def launched(manifest: Manifest, arguments: Arguments) -> tuple[tuple[int, int, 
 def _strided(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
     """The array as the kernel wants it in memory: its elements as far apart as the tensor's strides say."""
     try:
-        return strided_copy(array, shape_of(tensor.strides or (), sizes))
+        return copy_with_strides(array, evaluate_shape(tensor.strides or (), sizes))
     except ValueError as error:
-        fail("wrong-input", f"{tensor.name} {error}")
+        raise_error("wrong-input", f"{tensor.name} {error}")
 
 
 def with_workspaces(manifest: Manifest, arguments: Arguments) -> Arguments:
@@ -313,18 +323,19 @@ def _workspaces(manifest: Manifest) -> dict[str, Array]:
     """What a launcher allocates, full of what nobody has written, or of zeros."""
     tensors = (t for t in manifest.tensors if t.role == "workspace")
     zeroed = {
-        t.name: np.zeros(shape_of(t.shape, {}), storage_type(BY_NAME[t.dtype]))
+        t.name: np.zeros(evaluate_shape(t.shape, {}), numpy_storage_type(TYPES_BY_NAME[t.dtype]))
         for t in manifest.tensors
         if t.role == "zeroed"
     }
     return zeroed | {
-        t.name: poisoned(tile.Buffer(t.name, shape_of(t.shape, {}), BY_NAME[t.dtype], "global"), {}) for t in tensors
+        t.name: poisoned(tile.Buffer(t.name, evaluate_shape(t.shape, {}), TYPES_BY_NAME[t.dtype], "global"), {})
+        for t in tensors
     }
 
 
 def blocks(manifest: Manifest, arguments: Arguments) -> tuple[int, int, int]:
     """The grid that these arguments are launched with."""
-    return manifest.blocks({name: int(arguments.scalars[name]) for name in manifest.made_of()})
+    return manifest.blocks({name: int(arguments.scalars[name]) for name in manifest.size_scalars()})
 
 
 def launch_arguments(manifest: Manifest, arguments: Arguments) -> list[object]:
@@ -345,7 +356,9 @@ def launch_arguments(manifest: Manifest, arguments: Arguments) -> list[object]:
             case ScalarParam(name=name, dtype=dtype):
                 value = arguments.scalars[name]
                 # The emulator takes a bfloat16 as its bits.
-                made.append(stored(np.array(value, np.float32), BFLOAT16).item() if dtype == "bfloat16" else value)
+                made.append(
+                    encode_values(np.array(value, np.float32), BFLOAT16).item() if dtype == "bfloat16" else value
+                )
     return made
 
 
@@ -369,8 +382,8 @@ def fault_diagnostic(fault: Fault, source: SourceFile, build: Build) -> Diagnost
 
 def reference(kernel: tile.Kernel, arguments: Arguments) -> None:
     """Run the tile-level reference; tensors are written in place."""
-    with progress.doing(f"running {kernel.name} by numpy, to compare with"):
-        interp.run(kernel, arguments.tensors, arguments.scalars)
+    with progress.report_during(f"running {kernel.name} by numpy, to compare with"):
+        interp.run_kernel(kernel, arguments.tensors, arguments.scalars)
 
 
 def compare(

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilec.emu import Report
 from tilec.ir import tile
-from tilec.ir.elements import Array, is_poison, values_of
+from tilec.ir.elements import Array, decode_values, is_poison
 from tilec.ir.manifest import Manifest, ScalarParam
 from tilec.ir.types import DType
 from tilec.ops.atomic import AtomicTile
@@ -21,7 +21,7 @@ from tilec.ops.copy import Copy
 from tilec.ops.fill import Fill
 from tilec.ops.gemm import Gemm
 from tilec.ops.reduce import Reduce
-from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.support.records import dataclass
 
 # Rounding of a result, relative to it: two of the format's steps, and for float32 what fast functions may lose.
@@ -102,7 +102,7 @@ def inputs_are_finite(
 ) -> bool:
     """Whether nothing that a kernel is given is NaN or infinite, so that results that are so are its own doing."""
     inputs = [p for p in kernel.params if isinstance(p, tile.Buffer) and manifest.tensor(p.name).role != "out"]
-    floats = (values_of(tensors[p.name], p.dtype) for p in inputs if p.dtype.is_float)
+    floats = (decode_values(tensors[p.name], p.dtype) for p in inputs if p.dtype.is_float)
     return all(map(math.isfinite, scalars.values())) and all(bool(np.isfinite(array).all()) for array in floats)
 
 
@@ -124,7 +124,7 @@ def _judged(result: Comparison, param: tile.Buffer, found: Array, mask: Array | 
     written = ~is_poison(found, param.dtype)
     if mask is not None:
         written &= mask
-    bad = ~np.isfinite(values_of(found, param.dtype)) & written
+    bad = ~np.isfinite(decode_values(found, param.dtype)) & written
     elements, count = int(np.count_nonzero(written)), int(np.count_nonzero(bad))
     if not count:
         return replace(result, elements=elements)
@@ -175,14 +175,14 @@ class _Flow:
                     assert_never(stmt)
 
     def _leaf(self, stmt: tile.Stmt) -> None:
-        read = self._coarsest(reads(stmt))
+        read = self._coarsest(find_reads(stmt))
         if isinstance(stmt, tile.TileOp):
             if isinstance(stmt, Gemm) or (isinstance(stmt, Reduce) and stmt.kind == "sum"):
                 self.summed = max(self.summed, self._coarsest(r.buffer for r in stmt.regions[:-1]))
             if isinstance(stmt, Copy | Fill) and not read:
                 return
         computed = max(read, *(_RELATIVE.get(dtype.name, 0.0) for dtype in _computed_types(stmt)), 0.0)
-        for buffer in writes(stmt):
+        for buffer in find_writes(stmt):
             own = _RELATIVE.get(buffer.dtype.name, 0.0)
             self.seen[buffer] = max(self.seen.get(buffer, 0.0), own, computed)
 
@@ -192,8 +192,8 @@ class _Flow:
 
 def _computed_types(stmt: tile.Stmt) -> Iterator[DType]:
     """The types that the statement's expressions compute in."""
-    for inner in tile.walk((stmt,)):
-        for expr in expressions(inner):
+    for inner in tile.walk_statements((stmt,)):
+        for expr in list_expressions(inner):
             yield from (
                 part.dtype for part in tile.walk_expr(expr) if not isinstance(part, tile.Const | tile.Var | tile.Load)
             )
@@ -204,8 +204,8 @@ def _compare(
 ) -> Comparison:
     # Compared in double precision, except integers, which need every bit.
     kind = np.float64 if param.dtype.is_float else np.object_ if param.dtype.bits == 64 else np.int64
-    left: Any = values_of(found, param.dtype).astype(kind)
-    right: Any = values_of(expected, param.dtype).astype(kind)
+    left: Any = decode_values(found, param.dtype).astype(kind)
+    right: Any = decode_values(expected, param.dtype).astype(kind)
     if not param.dtype.is_float:
         error = np.abs(left - right).astype(np.float64)
         allowed: Array = np.zeros(right.shape)
@@ -265,14 +265,14 @@ def _summing(
             case AtomicTile(regions=(_, destination)):
                 yield _additions(destination.start, loops, kernel) * _step(destination.buffer.dtype)
             case tile.Parallel(vars=variables, extents=extents):
-                for store in tile.walk(stmt.body):
+                for store in tile.walk_statements(stmt.body):
                     if isinstance(store, tile.Store) and store.atomic == "add":
                         still = [e for v, e in zip(variables, extents, strict=True) if not _moves(v, store.indices)]
                         additions = _additions(store.indices, loops, kernel) * math.prod(still)
                         yield additions * _step(store.buffer.dtype)
             case _:
                 pass
-        for nested in tile.bodies(stmt) if not isinstance(stmt, tile.Parallel) else ():
+        for nested in tile.nested_bodies(stmt) if not isinstance(stmt, tile.Parallel) else ():
             yield from _summing(nested, inside, kernel)
 
 

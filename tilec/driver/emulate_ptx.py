@@ -25,7 +25,7 @@ from tilec.emu import Fault, Report, launch
 from tilec.emu.places import replace_addresses
 from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.support import files
-from tilec.support.diagnostics import CompileError, Diagnostic, Label, fail
+from tilec.support.diagnostics import CompileError, Diagnostic, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile, Span
 
@@ -54,7 +54,7 @@ def extents(text: str) -> tuple[int, int, int]:
     """`4`, `4,2` or `4,2,1`."""
     parts = text.split(",")
     if not 1 <= len(parts) <= 3 or not all(part.strip().isdigit() and int(part) > 0 for part in parts):
-        fail("bad-argument", f"'{text}' is not one to three positive numbers", help="write them as 8,4,1")
+        raise_error("bad-argument", f"'{text}' is not one to three positive numbers", help="write them as 8,4,1")
     x, y, z = [*(int(part) for part in parts), 1, 1][:3]
     return x, y, z
 
@@ -98,14 +98,16 @@ def _number(text: str, kind: str, value: str) -> object:
         number = float(value) if kind[0] == "f" else int(value, 0)
         return made(number)
     except (ValueError, OverflowError) as error:
-        fail("bad-argument", f"'{text}' is not a number of type {kind}: {error}")
+        raise_error("bad-argument", f"'{text}' is not a number of type {kind}: {error}")
 
 
 def _hexadecimal(text: str, digits: str) -> bytes:
     try:
         return bytes.fromhex(digits)
     except ValueError:
-        fail("bad-argument", f"'{text}' is not bytes in hexadecimal", help="write two digits a byte, as bytes:00ff")
+        raise_error(
+            "bad-argument", f"'{text}' is not bytes in hexadecimal", help="write two digits a byte, as bytes:00ff"
+        )
 
 
 def _zeros(text: str, rest: str) -> Array:
@@ -113,15 +115,15 @@ def _zeros(text: str, rest: str) -> Array:
     try:
         made = np.zeros([int(extent) for extent in shape.split("x")], np.dtype(name))
     except (TypeError, ValueError):
-        fail("bad-argument", f"'{text}' is not an array of zeros", help="write zeros:float32:1024x1024")
+        raise_error("bad-argument", f"'{text}' is not an array of zeros", help="write zeros:float32:1024x1024")
     if made.dtype.hasobject or not made.dtype.itemsize:
-        fail("bad-argument", f"'{text}': arrays of {name} have no bytes of their own")
+        raise_error("bad-argument", f"'{text}': arrays of {name} have no bytes of their own")
     return made
 
 
 def _array(text: str, path: str, name: str, opened: dict[str, ArrayFile]) -> Array:
     if not path.endswith(".npz"):
-        fail(
+        raise_error(
             "bad-argument",
             f"'{text}' is no argument",
             help="write FILE.npz:NAME, zeros:float32:64x64, f32:1.5, s32:7, null or bytes:00ff",
@@ -129,7 +131,7 @@ def _array(text: str, path: str, name: str, opened: dict[str, ArrayFile]) -> Arr
     if path not in opened:
         opened[path] = ArrayFile(files.read_bytes(path), path)
     if name not in opened[path].headers:
-        fail(
+        raise_error(
             "missing-input", f"{path} has no array '{name}'", help=f"it has {', '.join(opened[path].headers) or 'none'}"
         )
     return np.array(opened[path].read(name), order="C")
@@ -162,7 +164,7 @@ def run(
     except Fault as fault:  # it cannot begin
         raise CompileError(fault_diagnostic(fault, source, given)) from None
     except ValueError as error:
-        fail("wrong-launch", str(error))
+        raise_error("wrong-launch", str(error))
 
 
 def entry_of(source: SourceFile, entry: str | None) -> str:
@@ -170,10 +172,10 @@ def entry_of(source: SourceFile, entry: str | None) -> str:
     try:
         module = parse_module(source.text)
     except PtxSyntaxError as error:
-        fail("ptx-syntax", error.message, _span(source, error.line), "here")
+        raise_error("ptx-syntax", error.message, _span(source, error.line), "here")
     names = [kernel.name for kernel in module.entries]
     if entry is None and len(names) != 1:
-        fail(
+        raise_error(
             "ambiguous-entry",
             f"{source.path} has {len(names)} kernels",
             help=f"choose with --entry: {', '.join(names)}",

@@ -12,8 +12,8 @@ from tilec.driver.observer import Observer
 from tilec.driver.pipeline import PIPELINE, Choice, FilePass, Pass
 from tilec.driver.stages import SUFFIX, text_of, value_of, violations
 from tilec.driver.work import File, Withdrawn, Work
-from tilec.support.diagnostics import CompileError, Mistakes, fail
-from tilec.support.options import LAST_STAGE, CompileOptions, Stage, verification
+from tilec.support.diagnostics import CompileError, ErrorCollector, raise_error
+from tilec.support.options import LAST_STAGE, CompileOptions, Stage, requested_verification
 from tilec.support.source import SourceFile
 
 KernelPass = Pass | Choice
@@ -30,7 +30,7 @@ def read(source: SourceFile, options: CompileOptions, observer: Observer, *, is_
 
 def checked(source: SourceFile, options: CompileOptions, observer: Observer) -> File:
     """All that can be wrong with a kernel before anything is solved, found in one run, and raised together."""
-    mistakes = Mistakes()
+    mistakes = ErrorCollector()
     file = File(source, options, mistakes=mistakes, is_checked_only=True)
     file = _through_file(file, observer, is_front=True)
     for work, seen in zip(file.kernels, _observers(file, observer), strict=True):
@@ -142,7 +142,7 @@ def _chosen(row: Choice, work: Work, observer: Observer) -> Work:
 def _verified(work: Work, stage: Stage, is_complete: bool) -> tuple[Work, Iterable[str]]:
     """What is wrong with the kernel in this form, unless that has been asked of the same value. Behind every pass it is
     asked as `options.verification` has it, and at a level that makes no code, which is there for it."""
-    asked = "all" if work.options.verify else verification()
+    asked = "all" if work.options.verify else requested_verification()
     everything = bool(asked) or work.options.opt_level == 0
     if not is_complete and (not everything or (stage == "warp" and asked != "all")):
         return work, ()
@@ -180,7 +180,7 @@ def _observers(file: File, observer: Observer) -> list[Observer]:
 
 
 def _no_code(level: int) -> None:
-    fail(
+    raise_error(
         "level-without-code",
         f"-O{level} ends with stage {LAST_STAGE[level]} and makes no code",
         help="use -O2 or -O3",

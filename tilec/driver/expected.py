@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilec.ir import tile
-from tilec.ir.elements import stored, values_of
-from tilec.ir.types import BY_NAME
+from tilec.ir.elements import decode_values, encode_values
+from tilec.ir.types import TYPES_BY_NAME
 from tilec.support import files
-from tilec.support.diagnostics import CompileError, Diagnostic, fail
+from tilec.support.diagnostics import CompileError, Diagnostic, raise_error
 
 if TYPE_CHECKING:
     from tilec.driver.emulate import Arguments
@@ -39,7 +39,7 @@ def reference(text: str) -> Reference:
         function = _function(path, name)
         return lambda kernel, manifest, given: _returned(function, text, kernel, manifest, given)
     if not text.endswith(".npz"):
-        fail("bad-expectation", f"{text} is no reference", help="give FILE.npz, or FILE.py:FUNCTION")
+        raise_error("bad-expectation", f"{text} is no reference", help="give FILE.npz, or FILE.py:FUNCTION")
     data = files.read_bytes(text)
     return lambda kernel, manifest, given: _of_file(data, text, kernel, manifest, given)
 
@@ -73,10 +73,12 @@ def _outputs_named(
     """The outputs by name. It is a mistake if there is nothing to compare them with, or something else."""
     known = {p.name: p for p in outputs(kernel, manifest)}
     if strays := [name for name in names if name not in known]:
-        fail("bad-expectation", f"{text} has '{strays[0]}', which is no output of {kernel.name}",
+        raise_error("bad-expectation", f"{text} has '{strays[0]}', which is no output of {kernel.name}",
              help=f"its outputs are {', '.join(known)}")  # fmt: skip
     if not names:
-        fail("bad-expectation", f"{text} has no array", help=f"the outputs of {kernel.name} are {', '.join(known)}")
+        raise_error(
+            "bad-expectation", f"{text} has no array", help=f"the outputs of {kernel.name} are {', '.join(known)}"
+        )
     return known
 
 
@@ -85,11 +87,11 @@ def _check_fits(dtype: np.dtype[Any], shape: tuple[int, ...], param: tile.Buffer
     is_bits = dtype.kind == "V" and dtype.itemsize == there.dtype.itemsize
     if (is_bits or dtype == there.dtype) and shape == there.shape:
         return
-    wanted = values_of(there, param.dtype).shape
-    is_number = dtype.kind in "iufb" or dtype.name in BY_NAME  # those of ml_dtypes are of kind V
+    wanted = decode_values(there, param.dtype).shape
+    is_number = dtype.kind in "iufb" or dtype.name in TYPES_BY_NAME  # those of ml_dtypes are of kind V
     if not is_number or shape != wanted:
         found = f"{dtype} {list(shape)}"
-        fail("bad-expectation", f"{text}: {param.name} is {found}, expected {param.dtype} {list(wanted)}")
+        raise_error("bad-expectation", f"{text}: {param.name} is {found}, expected {param.dtype} {list(wanted)}")
 
 
 def _stored(array: object, param: tile.Buffer, there: Array, text: str) -> Array:
@@ -101,7 +103,7 @@ def _stored(array: object, param: tile.Buffer, there: Array, text: str) -> Array
     if found.dtype == there.dtype and found.shape == there.shape:
         return found
     with np.errstate(over="ignore", invalid="ignore"):
-        return stored(found if found.dtype.kind in "iub" else found.astype(np.float64), param.dtype)
+        return encode_values(found if found.dtype.kind in "iub" else found.astype(np.float64), param.dtype)
 
 
 # ---- functions -------------------------------------------------------------------------------------------------------
@@ -118,7 +120,9 @@ def _function(path: str, name: str) -> Callable[..., object]:
     function: Callable[..., object] | None = there.get(name)
     if not callable(function):
         own = [n for n, value in there.items() if inspect.isfunction(value) and value.__module__ == "reference"]
-        fail("bad-expectation", f"{path} has no function {name}", help=f"it has {', '.join(own)}" if own else None)
+        raise_error(
+            "bad-expectation", f"{path} has no function {name}", help=f"it has {', '.join(own)}" if own else None
+        )
     return function
 
 
@@ -128,13 +132,13 @@ def _returned(
     values: dict[str, object] = dict(given.scalars)
     for param in kernel.params:
         if isinstance(param, tile.Buffer):
-            values[param.name] = values_of(given.tensors[param.name], param.dtype).copy()
+            values[param.name] = decode_values(given.tensors[param.name], param.dtype).copy()
     wanted = inspect.signature(function).parameters
     takes_all = any(p.kind is p.VAR_KEYWORD for p in wanted.values())
     for name, parameter in wanted.items():
         is_variadic = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
         if name not in values and parameter.default is parameter.empty and not is_variadic:
-            fail("bad-expectation", f"{text} takes '{name}', which is no parameter of {kernel.name}",
+            raise_error("bad-expectation", f"{text} takes '{name}', which is no parameter of {kernel.name}",
                  help=f"its parameters are {', '.join(values)}")  # fmt: skip
     taken = {name: value for name, value in values.items() if takes_all or name in wanted}
     made = _run(lambda: function(**taken), path_of(text), f"{text} fails")
@@ -142,8 +146,11 @@ def _returned(
     if not isinstance(made, Mapping):
         several = made if isinstance(made, tuple) else (made,)
         if len(several) != len(named):
-            fail("bad-expectation", f"{text} returns {len(several)} arrays, and {kernel.name} has {len(named)} outputs",
-                 help=f"return {', '.join(p.name for p in named)}, in this order")  # fmt: skip
+            raise_error(
+                "bad-expectation",
+                f"{text} returns {len(several)} arrays, and {kernel.name} has {len(named)} outputs",
+                help=f"return {', '.join(p.name for p in named)}, in this order",
+            )
         made = {p.name: array for p, array in zip(named, several, strict=True)}
     known = _outputs_named(made, text, kernel, manifest)
     return {name: _stored(array, known[name], given.tensors[name], text) for name, array in made.items()}

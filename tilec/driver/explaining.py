@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.driver.scheduling import about_budget
 from tilec.driver.work import Work
-from tilec.support.options import CompileOptions, changed
+from tilec.support.options import CompileOptions, describe_changes
 
 if TYPE_CHECKING:
     from tilec.driver.observer import Observer
@@ -30,20 +30,20 @@ def trace_of(work: Work) -> str:
     schedule is looked for here: nobody else waits for that."""
     from tilec.passes.explicit_roles.role_listing import listing
     from tilec.passes.memory.staged_stores import stagings
-    from tilec.sched.trace import dump, trace
+    from tilec.sched.trace import build_trace, dump_trace
 
     assignment, target, kernel = work.assignment, work.target, work.source_kernel
     stores = [asdict(store) for one in assignment.kernels for store in stagings(one)]
     solved = [(p.loop.problem, p.solution) for p in work.loops]
     also = {**_asked(kernel, work.options), **listing(kernel, assignment)}
-    return dump(trace(solved, kernel.name, target.name, target.calibration, work.decisions, stores, also))
+    return dump_trace(build_trace(solved, kernel.name, target.name, target.calibration, work.decisions, stores, also))
 
 
 def _asked(kernel: Kernel, options: CompileOptions) -> dict[str, Any]:
     """What the kernel and the options say, as far as schedules depend on it."""
     return {
         "constants": {name: str(value) for name, value in options.defines},
-        "options": changed(options),
+        "options": describe_changes(options),
         "threads": kernel.threads,
         "tiles": [
             {"name": b.name, "scope": b.scope, "shape": [*map(str, b.extents)], "dtype": b.dtype.name}

@@ -90,12 +90,12 @@ def check_role_races(work: Work, observer: Observer) -> Work:
 
 
 def _checked(work: Work, check: Callable[[Kernel, Sequence[Role]], None]) -> Work:
-    from tilec.ir.tile import walk
+    from tilec.ir.tile import walk_statements
     from tilec.ops.refused import is_refused
     from tilec.passes.explicit_roles.protocol import Role
 
     # Of what is missing something may have been an arrival.
-    if work.mistakes.has(*_OF_BARRIERS) or any(map(is_refused, walk(work.kernel.body))):
+    if work.mistakes.has(*_OF_BARRIERS) or any(map(is_refused, walk_statements(work.kernel.body))):
         return work
     with work.mistakes.caught():
         check(work.kernel, [Role(part.name, part.assignment.kernel, part.is_common) for part in work.assignment.roles])

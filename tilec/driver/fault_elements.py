@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tilec.emu.fault import Fault, Place
+from tilec.emu.fault import Fault, MemoryLocation
 from tilec.emu.places import replace_addresses
 from tilec.ir.layout import SharedLayout
 from tilec.ir.manifest import ScalarParam
-from tilec.ir.placement import places
-from tilec.ir.types import BY_NAME
+from tilec.ir.placement import element_slots
+from tilec.ir.types import TYPES_BY_NAME
 
 if TYPE_CHECKING:
     from tilec.ir.manifest import Manifest
@@ -30,13 +30,13 @@ def name_elements(fault: Fault, manifest: Manifest, program: Program) -> tuple[s
         param = manifest.params[place.argument]
         if isinstance(param, ScalarParam):
             return None
-        dtype = BY_NAME[manifest.tensor(param.tensor).dtype]
+        dtype = TYPES_BY_NAME[manifest.tensor(param.tensor).dtype]
         return global_name(param.tensor, place, dtype.per_byte)
 
     return replace_addresses(fault.message, name)
 
 
-def global_name(tensor: str, place: Place, per_byte: int = 1) -> str | None:
+def global_name(tensor: str, place: MemoryLocation, per_byte: int = 1) -> str | None:
     """Return the element's name, or how far outside of the tensor the address lies."""
     shape = list(place.shape)
     if shape:
@@ -76,7 +76,7 @@ def element_at(offset: int, layout: SharedLayout) -> tuple[int, ...] | None:
     """Return the element at a byte offset of one copy of a tile; None between elements."""
     if layout.placement is not None:
         try:
-            number = places(layout.placement).index(offset // layout.element_bytes)
+            number = element_slots(layout.placement).index(offset // layout.element_bytes)
         except ValueError:
             return None
         return tuple(_digits(number, layout.shape))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tilec.driver.observer import Observer
 from tilec.driver.work import File, Work
 from tilec.support import progress
-from tilec.support.diagnostics import CompileError, Label, Mistakes, fail
+from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise_error
 from tilec.support.options import STAGES, CompileOptions, Strategy
 from tilec.support.source import SourceFile
 
@@ -24,16 +24,16 @@ def parse(file: File, observer: Observer) -> File:
     if file.is_tile_ir:
         return file
     from tilec.frontend.imports import read_imports
-    from tilec.frontend.syntax.parse import parse
-    from tilec.support.recognise import check_kernel
+    from tilec.frontend.syntax.parse import parse_file
+    from tilec.support.recognise import refuse_other_languages
 
     source, options = file.source, file.options
     folder = Path(options.cache_dir) if options.cache_dir else None
-    check_kernel(source.path, source.text)
-    tree = parse(source, folder)
+    refuse_other_languages(source.path, source.text)
+    tree = parse_file(source, folder)
     imported = read_imports(tree, source, folder)
     if options.tuned_for not in (None, source.digest()):
-        fail(
+        raise_error(
             "tuned-for-another",
             f"{source.path} is not the kernel that was tuned, or has changed since",
             help="tune it again with tilec tune, or compile it without --tuned",
@@ -52,8 +52,8 @@ def elaborate(file: File, observer: Observer) -> File:
     given = (file.tree, file.source, dict(options.defines), options.entry, partial(observer.warn, options=options))
     machine = partial(_multiprocessors, options), options.cluster or (1, 1, 1), partial(_capability, options)
     if file.is_single:
-        return replace(file, kernels=(begun(reading.elaborate(*given, file.imported, *machine), file),))
-    mistakes = file.mistakes if file.is_checked_only else Mistakes()
+        return replace(file, kernels=(begun(reading.elaborate_entry(*given, file.imported, *machine), file),))
+    mistakes = file.mistakes if file.is_checked_only else ErrorCollector()
     kernels = reading.elaborate_all(*given, file.imported, *machine, mistakes, observer.bound)
     if not file.is_checked_only:
         mistakes.end()
@@ -63,12 +63,12 @@ def elaborate(file: File, observer: Observer) -> File:
 def begun(kernel: Kernel, file: File) -> Work:
     """A kernel of a file, of which nothing has been decided yet."""
     from tilec.sched.budget import WORK_PER_EFFORT, Budget
-    from tilec.target.table import load
+    from tilec.target.table import load_target
 
     options = file.options
     if options.refuse_inline_ptx:
         _refuse_ptx(kernel)
-    target = load(options.target, options.calibration, options.gpu)
+    target = load_target(options.target, options.calibration, options.gpu)
     target = target if options.stmatrix else target.without("stmatrix")
     budget = Budget(options.search_budget * WORK_PER_EFFORT // 1000, tried=_tried)
     return Work(file.source, options, target, budget, kernel, kernel, file.mistakes, file.is_checked_only)
@@ -76,22 +76,22 @@ def begun(kernel: Kernel, file: File) -> Work:
 
 def _refuse_ptx(kernel: Kernel) -> None:
     from tilec.ir import tile
-    from tilec.passes.analysis.usage import expressions
+    from tilec.passes.analysis.usage import list_expressions
 
-    for stmt in tile.walk(kernel.body):
-        if any(isinstance(e, tile.Ptx) for expr in expressions(stmt) for e in tile.walk_expr(expr)):
-            fail("inline-ptx-refused", "the kernel has T.ptx, and --no-inline-ptx refuses it", stmt.span, "here")
+    for stmt in tile.walk_statements(kernel.body):
+        if any(isinstance(e, tile.Ptx) for expr in list_expressions(stmt) for e in tile.walk_expr(expr)):
+            raise_error("inline-ptx-refused", "the kernel has T.ptx, and --no-inline-ptx refuses it", stmt.span, "here")
 
 
 def without_cluster(work: Work, observer: Observer) -> Work:
     """Each block on its own, where nothing in the kernel is about clusters."""
-    from tilec.passes.analysis.clusters import without_cluster
+    from tilec.passes.analysis.clusters import remove_cluster
 
-    return replace(work, kernel=without_cluster(work.kernel))
+    return replace(work, kernel=remove_cluster(work.kernel))
 
 
 def _tried(interval: int) -> None:
-    progress.refine(f"interval {interval}")
+    progress.report_detail(f"interval {interval}")
 
 
 def consumer_warpgroups(work: Work, observer: Observer) -> Work:
@@ -104,9 +104,9 @@ def consumer_warpgroups(work: Work, observer: Observer) -> Work:
 
 def fold_constants(work: Work, observer: Observer) -> Work:
     """Constants computed, integer arithmetic simplified; the kernel asks for what the options ask for it."""
-    from tilec.passes.analysis.fold_constants import fold
+    from tilec.passes.analysis.fold_constants import fold_constants
 
-    kernel = fold(work.kernel)
+    kernel = fold_constants(work.kernel)
     return replace(work, kernel=kernel, source_kernel=kernel)
 
 
@@ -134,7 +134,7 @@ def observer_of_each(observer: Observer, kernels: Sequence[Kernel]) -> list[Obse
     if len(kernels) == 1:
         return [observer]
     if single := [s for s in STAGES[1:-2] if s in observer.keep or s == observer.stop_after]:
-        fail(
+        raise_error(
             "ambiguous-entry",
             f"the file has {len(kernels)} kernels, each with its own {single[0]}",
             kernels[0].span,
@@ -148,14 +148,16 @@ def observer_of_each(observer: Observer, kernels: Sequence[Kernel]) -> list[Obse
 def _multiprocessors(options: CompileOptions) -> int:
     from tilec.target import table as targets
 
-    return targets.load(options.target, options.calibration, options.gpu).limit("sms")
+    return targets.load_target(options.target, options.calibration, options.gpu).limit("sms")
 
 
 def _capability(options: CompileOptions) -> tuple[int, int]:
     """What CUDA calls the machine: 9 and 0 for sm_90a."""
     from tilec.target import table as targets
 
-    number = int("".join(c for c in targets.load(options.target, options.calibration).ptx_target if c.isdecimal()))
+    number = int(
+        "".join(c for c in targets.load_target(options.target, options.calibration).ptx_target if c.isdecimal())
+    )
     return number // 10, number % 10
 
 
@@ -163,15 +165,17 @@ def _stored(source: SourceFile, options: CompileOptions) -> Kernel:
     """A kernel that an earlier run has written as tile IR."""
     from tilec.ir.read import read_kernel
     from tilec.ir.verify import tile_violations
-    from tilec.ops.form import violations
+    from tilec.ops.form import find_violations
     from tilec.support.diagnostics import Diagnostic
 
     if options.defines:
-        fail("unknown-define", f"{options.defines[0][0]} cannot be defined: tile IR has no constants left to override")
+        raise_error(
+            "unknown-define", f"{options.defines[0][0]} cannot be defined: tile IR has no constants left to override"
+        )
     kernel = read_kernel(source.text)
     # What an operation needs may only be asked of one whose regions and expressions are whole.
-    mistakes = Mistakes()
-    for find in (tile_violations, violations):
+    mistakes = ErrorCollector()
+    for find in (tile_violations, find_violations):
         for span, said in find(kernel):
             mistakes.add(CompileError(Diagnostic("bad-tile-ir", f"this tile IR does not verify: {said}", Label(span))))
         mistakes.end()

@@ -7,21 +7,23 @@ each other one that does not follow from it.
 from __future__ import annotations
 
 from tilec.driver.refusals import footprint, over_ceiling
-from tilec.ir.tile import TileOp, walk
+from tilec.ir.tile import TileOp, walk_statements
 from tilec.ops.refused import is_refused
-from tilec.passes.analysis.usage import writes
+from tilec.passes.analysis.usage import find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.annotate import given_schedule
 from tilec.passes.loop.build_problem import LoopProblem, Scheduled, loops_to_schedule, problems
 from tilec.passes.memory.shared_limits import check_without_loops
-from tilec.sched.bounds import Unschedulable, bounds
+from tilec.sched.bounds import Unschedulable, compute_bounds
 from tilec.sched.schedule import Schedule
-from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
-from tilec.support.options import Switches
+from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, Label, raise_error
+from tilec.support.options import EnvironmentSwitches
 from tilec.target.table import Target
 
 
-def check_loops(assignment: LayoutAssignment, target: Target, switches: Switches, mistakes: Mistakes) -> None:
+def check_loops(
+    assignment: LayoutAssignment, target: Target, switches: EnvironmentSwitches, mistakes: ErrorCollector
+) -> None:
     """What pipelined loops ask for, inner ones first."""
     decided: list[Scheduled] = []
     loops = loops_to_schedule(assignment)
@@ -44,19 +46,19 @@ def check_loops(assignment: LayoutAssignment, target: Target, switches: Switches
 
 def _has_lost_a_tile(loop: LoopProblem) -> bool:
     """Whether something wrong fills a shared tile in it: how many versions that has is not known then."""
-    lost = (s for s in walk(loop.loop.body) if isinstance(s, TileOp) and is_refused(s))
-    return any(b.scope == "shared" for s in lost for b in writes(s))
+    lost = (s for s in walk_statements(loop.loop.body) if isinstance(s, TileOp) and is_refused(s))
+    return any(b.scope == "shared" for s in lost for b in find_writes(s))
 
 
 def _any_schedule(loop: LoopProblem) -> Schedule:
-    from tilec.sched.heuristic import serial  # of no use to most kernels
-    from tilec.sched.objective import make
+    from tilec.sched.heuristic import schedule_serially  # of no use to most kernels
+    from tilec.sched.objective import make_schedule
 
-    ii, start = serial(loop.problem, bounds(loop.problem).mii)
-    return make(loop.problem, ii, start, "feasible")
+    ii, start = schedule_serially(loop.problem, compute_bounds(loop.problem).mii)
+    return make_schedule(loop.problem, ii, start, "feasible")
 
 
-def check_ceilings(loop: LoopProblem, target: Target, mistakes: Mistakes = AT_ONCE) -> None:
+def check_ceilings(loop: LoopProblem, target: Target, mistakes: ErrorCollector = RAISE_FIRST) -> None:
     """Before anything is solved: a chain of dependences that takes longer than the calibration lets it."""
     refusal = over_ceiling(loop.problem, target.ceilings)
     if refusal is None:
@@ -66,4 +68,4 @@ def check_ceilings(loop: LoopProblem, target: Target, mistakes: Mistakes = AT_ON
     involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)
     title = f"no schedule exists: {refusal.text}"
     with mistakes.caught():
-        fail("unschedulable", title, loop.loop.span, secondary=involved, notes=notes)
+        raise_error("unschedulable", title, loop.loop.span, secondary=involved, notes=notes)

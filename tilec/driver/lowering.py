@@ -16,66 +16,66 @@ if TYPE_CHECKING:
 def expand(work: Work, observer: Observer) -> Work:
     """Roles, rings, and for each role its part of the loops: prologue, steady state, epilogue."""
     from tilec.passes.loop.build_problem import Scheduled
-    from tilec.passes.lower.expand import expand
+    from tilec.passes.lower.expand import expand_schedules
 
     scheduled = [Scheduled(p.loop, p.solution.schedule) for p in work.loops]
-    return replace(work, warp_program=expand(work.assignment, scheduled, work.target, work.options.arrivals))
+    return replace(work, warp_program=expand_schedules(work.assignment, scheduled, work.target, work.options.arrivals))
 
 
 def allocate_shared(work: Work, observer: Observer) -> Work:
     """A place in shared memory for each tile."""
-    from tilec.passes.lower.allocate_shared import place
+    from tilec.passes.lower.allocate_shared import allocate_shared
 
-    placed = place(work.program, work.target, unlimited=work.options.switches.unlimited_smem)
+    placed = allocate_shared(work.program, work.target, unlimited=work.options.switches.unlimited_smem)
     return replace(work, warp_program=placed)
 
 
 def insert_sync(work: Work, observer: Observer) -> Work:
     """Waits, fences and barriers."""
-    from tilec.passes.lower.insert_sync import synchronise
+    from tilec.passes.lower.insert_sync import insert_sync
 
-    return replace(work, warp_program=synchronise(work.program))
+    return replace(work, warp_program=insert_sync(work.program))
 
 
 def split_loops(work: Work, observer: Observer) -> Work:
     """Steady states in pieces, where a condition on the loop's variable is known in each."""
-    from tilec.passes.lower.split_loops import split
+    from tilec.passes.lower.split_loops import split_loops
 
-    return replace(work, warp_program=split(work.program))
+    return replace(work, warp_program=split_loops(work.program))
 
 
 def programmatic_launch(work: Work, observer: Observer) -> Work:
     """The kernel begins while the one before it ends, where it does not say itself what it waits for."""
-    from tilec.passes.lower.programmatic_launch import with_programmatic_launch
+    from tilec.passes.lower.programmatic_launch import insert_programmatic_launch
 
-    return replace(work, warp_program=with_programmatic_launch(work.program))
+    return replace(work, warp_program=insert_programmatic_launch(work.program))
 
 
 def emit(work: Work, observer: Observer) -> Work:
     """PTX, if the assembler can be asked for so much."""
-    from tilec.codegen.emit import emit
-    from tilec.passes.analysis.usage import usage
-    from tilec.passes.layout.register_limits import check_work
+    from tilec.codegen.emit import emit_module
+    from tilec.passes.analysis.usage import find_tensor_directions
+    from tilec.passes.layout.register_limits import check_assembler_work
 
     kernel = work.source_kernel
-    module = emit(
+    module = emit_module(
         work.program,
         work.target,
         Path(work.source.path).name,  # alone: where the file lies must not change the output
-        usage(kernel),
+        find_tensor_directions(kernel),
         imported=tuple(work.source.imported),
         outputs=kernel.outputs,
         fast_math="fast-math" in kernel.asks,
         fma=work.options.fma,
     )
-    check_work(work.assignment, sum(len(entry.body) for entry in module.entries))
+    check_assembler_work(work.assignment, sum(len(entry.body) for entry in module.entries))
     return replace(work, ptx_module=module)
 
 
 def join_modules(file: File, observer: Observer) -> File:
     """One module with the entries of all kernels; what they have in common, it has once."""
     from tilec.ptx.names import separate_parameters
-    from tilec.ptx.verify_names import name_clashes
+    from tilec.ptx.verify_names import find_name_clashes
 
     modules = [work.module for work in file.kernels]
     variables = dict.fromkeys(v for module in modules for v in module.variables)
@@ -83,7 +83,7 @@ def join_modules(file: File, observer: Observer) -> File:
     functions = dict.fromkeys(f for module in modules for f in module.functions)
     joined = replace(modules[0], variables=tuple(variables), entries=entries, functions=tuple(functions))
     separated = separate_parameters(joined)
-    if clashes := list(name_clashes(separated)):
+    if clashes := list(find_name_clashes(separated)):
         raise InternalError("; ".join(clashes))
     return replace(file, ptx_module=separated)
 
@@ -99,10 +99,10 @@ def assemble(file: File, observer: Observer) -> File:
     """The cubin; the assembler's remarks are warnings."""
     from tilec.driver.lints import lint_assembler
     from tilec.ptx.assembled_cache import assemble_cached
-    from tilec.ptx.assembler_level import assembler_level
+    from tilec.ptx.assembler_level import choose_assembler_level
 
     options = file.options
-    level = assembler_level(file.ptx, options.opt_level, options.assembler_level)
+    level = choose_assembler_level(file.ptx, options.opt_level, options.assembler_level)
     folder = Path(options.cache_dir) if options.cache_dir is not None else None
     assembled = assemble_cached(file.ptx, file.module.target, folder, opt_level=level, afresh=options.solve_afresh)
     file = replace(file, assembled=assembled)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.sass.cubin import Function, functions
-from tilec.sass.issue import Interval, Wait, interval
+from tilec.sass.cubin import Function, read_functions
+from tilec.sass.issue import WarpInterval, WarpWait, measure_loop_interval
 from tilec.sass.latencies import Latencies
-from tilec.sass.loops import Loop, loop_of, loops
-from tilec.sass.ptx_loops import PtxLoop, loops_of, ptx_loops
+from tilec.sass.loops import Loop, find_loop_of_ptx, find_loops
+from tilec.sass.ptx_loops import PtxLoop, find_ptx_loops, select_kernel_loops
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile, Span
 
@@ -29,7 +29,7 @@ class LoopCode:
     role: str
     ii: int
     code: Loop
-    interval: Interval
+    interval: WarpInterval
 
     @property
     def excess(self) -> float:
@@ -44,10 +44,10 @@ def loop_codes(works: Sequence[Work], ptx: str, cubin: bytes, source: SourceFile
     if not any(work.loops for work in works):
         return ()
     try:
-        code = {function.name: function for function in functions(cubin)}
+        code = {function.name: function for function in read_functions(cubin)}
     except ValueError:
         return ()
-    found = ptx_loops(ptx)
+    found = find_ptx_loops(ptx)
     files = ("", *source.imported)  # as `.file` counts them
     return tuple(
         one
@@ -70,9 +70,9 @@ def judged(codes: Sequence[LoopCode]) -> Iterator[LoopCode]:
         yield max(roles.values(), key=lambda one: one.interval.cycles)
 
 
-def waits_by_line(found: Interval) -> list[Wait]:
+def waits_by_line(found: WarpInterval) -> list[WarpWait]:
     """Those of an iteration, longest first; several of one line for the same of one line are one."""
-    of: dict[tuple[object, ...], Wait] = {}
+    of: dict[tuple[object, ...], WarpWait] = {}
     for wait in found.waits:
         producer = wait.producer
         key = (wait.at.line, wait.at.name, wait.earlier, producer and (producer.line, producer.name))
@@ -81,14 +81,14 @@ def waits_by_line(found: Interval) -> list[Wait]:
     return sorted((wait for wait in of.values() if wait.cycles >= 1), key=lambda wait: -wait.cycles)
 
 
-def said(wait: Wait) -> str:
+def said(wait: WarpWait) -> str:
     """`F2FP waits 605 cycles for LDG of line 30`."""
     if wait.producer is None and wait.at.kind == "barrier":
         return f"{wait.at.name} takes {wait.cycles:,.0f} cycles to pass"
     return f"{wait.at.name} waits {wait.cycles:,.0f} cycles for {_awaited(wait)}"
 
 
-def _awaited(wait: Wait) -> str:
+def _awaited(wait: WarpWait) -> str:
     """What is waited for: `LDG of line 30`."""
     if wait.producer is None:
         return "the tensor cores"
@@ -99,18 +99,18 @@ def _awaited(wait: Wait) -> str:
 
 
 def _of_kernel(work: Work, function: Function, found: Sequence[PtxLoop], files: Sequence[str]) -> Iterator[LoopCode]:
-    known = loops(function)
+    known = find_loops(function)
     latencies = Latencies(work.target)
     for planned in work.loops:
         place = planned.loop.loop.span
         if place.file not in files:
             continue
         file = 1 + files.index(place.file)
-        for each in loops_of(found, function.name, file, place.line, place.end_line):
-            code = loop_of(function, known, each)
+        for each in select_kernel_loops(found, function.name, file, place.line, place.end_line):
+            code = find_loop_of_ptx(function, known, each)
             if code is not None:
                 ii = planned.solution.schedule.ii
-                yield LoopCode(function.name, place, _role(code), ii, code, interval(code, latencies))
+                yield LoopCode(function.name, place, _role(code), ii, code, measure_loop_interval(code, latencies))
 
 
 def _role(code: Loop) -> str:

@@ -68,7 +68,7 @@ class Observer:
     def begins(self, name: str) -> None:
         """The pass of this name is next: who listens hears it."""
         if self.of:
-            progress.say(f"pass {name} of {self.of}")
+            progress.report_activity(f"pass {name} of {self.of}")
 
     def explored(self, seconds: float) -> None:
         """The choice under way has spent so long on passes over what it considers: that is no time of its own."""

@@ -21,7 +21,7 @@ from tilec.driver.conditions import (
     with_roles,
 )
 from tilec.driver.work import File, Work
-from tilec.support.options import MAY_DECIDE, Stage
+from tilec.support.options import DECIDING_LEVEL, Stage
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ EXPLAINED = ("consumer warpgroups", "loads", "arrivals", "product")
 
 _CONSUMERS = only_with("--consumer-warpgroups", lambda options: options.consumer_warpgroups is not None)
 _NO_CLUSTER = only_with("--cluster none", lambda options: options.cluster == (1, 1, 1))
-_MAY_DECIDE = at_level(MAY_DECIDE, "")
+_MAY_DECIDE = at_level(DECIDING_LEVEL, "")
 _FAST_MATH = only_with("--fast-math", lambda options: options.fast_math)
 
 PIPELINE: tuple[FilePass | Pass | Choice, ...] = (

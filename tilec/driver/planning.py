@@ -48,10 +48,10 @@ def layouts_of(kernel: Kernel, work: Work) -> LayoutAssignment:
 
 def legalise_types(work: Work, observer: Observer) -> Work:
     """Types that the machine does not know are computed with as others, and kept as bytes."""
-    from tilec.passes.analysis.unique_names import with_unique_names
-    from tilec.passes.layout.legalise_types import legalised
+    from tilec.passes.analysis.unique_names import make_names_unique
+    from tilec.passes.layout.legalise_types import legalise_types
 
-    return replace(work, kernel=with_unique_names(legalised(work.kernel, work.mistakes)))
+    return replace(work, kernel=make_names_unique(legalise_types(work.kernel, work.mistakes)))
 
 
 def assign_layouts(work: Work, observer: Observer) -> Work:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilec.driver.front import strategy_of
 from tilec.driver.work import Exploration, Planned, Work
-from tilec.support.diagnostics import Label, fail
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -97,13 +97,13 @@ def solved(work: Work, where: Callable[[LoopProblem], bool]) -> tuple[Planned, .
 def _deepened(planned: Planned) -> Planned:
     """The only loop of a kernel has as many versions of what TMA loads as it asks for, if there is room: a block that
     gives registers to some of its warps has the multiprocessor to itself."""
-    from tilec.sched.slack import deepened
+    from tilec.sched.slack import deepen_rings
 
     loop, solution = planned.loop, planned.solution
     if loop.loop.num_stages is None or loop.loop.stage is not None:
         return planned
     loaded = (r for r, plan in enumerate(loop.rings) if all(loop.roles[op] == "producer" for op in plan.producers))
-    schedule = deepened(loop.problem, solution.schedule, tuple(loaded))
+    schedule = deepen_rings(loop.problem, solution.schedule, tuple(loaded))
     return replace(planned, solution=replace(solution, schedule=schedule))
 
 
@@ -118,37 +118,41 @@ def _decided(
     if read is not None:
         return _carried_out(loop, read)
     from tilec.passes.loop.annotate import given_schedule
-    from tilec.sched.solve import given
+    from tilec.sched.solve import record_given_schedule
 
     manual = given_schedule(loop)
-    solution = given(loop.problem, manual) if manual is not None else _solve(loop, options, budget, exploration)
+    solution = (
+        record_given_schedule(loop.problem, manual)
+        if manual is not None
+        else _solve(loop, options, budget, exploration)
+    )
     return Planned(loop, solution)
 
 
 def _solve(loop: LoopProblem, options: CompileOptions, budget: Budget, exploration: Exploration | None) -> Solution:
     """The solution of a loop's problem, or as much of it as a choice wants to know."""
     from tilec.driver.refusals import binding
-    from tilec.sched.bounds import Unschedulable, bounds
-    from tilec.sched.roles import weigh
-    from tilec.sched.solve import smallest, solve
+    from tilec.sched.bounds import Unschedulable, compute_bounds
+    from tilec.sched.roles import solve_with_best_roles
+    from tilec.sched.solve import find_smallest_interval, solve_problem
 
     problem, most = loop.problem, options.max_scheduled_ii
     try:
-        is_light = most is not None and len({*loop.roles}) > 1 and bounds(problem).mii > most
+        is_light = most is not None and len({*loop.roles}) > 1 and compute_bounds(problem).mii > most
         if is_light:
             problem = replace(problem, force_serial=True)
         solver: Solver
         if exploration is not None and exploration.is_by_heuristic:
             up_to = exploration.most
-            solver, name = partial(solve, scheduler="heuristic", most=up_to), f"heuristic up to {up_to}"
+            solver, name = partial(solve_problem, scheduler="heuristic", most=up_to), f"heuristic up to {up_to}"
         elif exploration is not None and options.scheduler == "exact" and not is_light:
-            solver, name = smallest, "interval"
+            solver, name = find_smallest_interval, "interval"
         else:
-            solver, name = partial(solve, scheduler=options.scheduler), options.scheduler
-        return weigh(problem, _cached(options, budget, solver, name), only_by_rule=is_light)
+            solver, name = partial(solve_problem, scheduler=options.scheduler), options.scheduler
+        return solve_with_best_roles(problem, _cached(options, budget, solver, name), only_by_rule=is_light)
     except Unschedulable as refusal:
         involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)
-        fail(
+        raise_error(
             "unschedulable",
             f"no schedule exists: {refusal.reason}",
             loop.loop.span,
@@ -172,16 +176,18 @@ def _settled(planned: Planned, options: CompileOptions, budget: Budget) -> Plann
     found = planned.solution
     if found.is_settled:
         return planned
-    from tilec.sched.bounds import bounds
-    from tilec.sched.roles import resolve
-    from tilec.sched.solve import settled
+    from tilec.sched.bounds import compute_bounds
+    from tilec.sched.roles import resolve_roles
+    from tilec.sched.solve import settle_objectives
 
     # As a problem without open roles, whose answer the cache can verify by itself.
     role = found.schedule.role
-    problem = resolve(planned.loop.problem, role)
-    plain = replace(found, schedule=replace(found.schedule, role=()), bounds=bounds(problem), attempts=(), work=0)
+    problem = resolve_roles(planned.loop.problem, role)
+    plain = replace(
+        found, schedule=replace(found.schedule, role=()), bounds=compute_bounds(problem), attempts=(), work=0
+    )
     name = f"settled {plain.schedule.ii} {plain.schedule.start}"
-    made = _cached(options, budget, lambda asked, *rest: settled(asked, plain, *rest), name)(problem)
+    made = _cached(options, budget, lambda asked, *rest: settle_objectives(asked, plain, *rest), name)(problem)
     solution = replace(
         found,
         schedule=replace(made.schedule, role=role),
@@ -195,25 +201,25 @@ def _settled(planned: Planned, options: CompileOptions, budget: Budget) -> Plann
 
 def _read_schedules(trace: str, loops: int) -> tuple[Schedule, ...]:
     """The schedules of a trace, one for each of so many loops."""
-    from tilec.sched.trace import TraceError, read_schedule
+    from tilec.sched.trace import TraceError, read_schedules
 
     try:
-        schedules = read_schedule(trace)
+        schedules = read_schedules(trace)
     except TraceError as error:
-        fail("bad-schedule", f"the schedule file cannot be used: {error}")
+        raise_error("bad-schedule", f"the schedule file cannot be used: {error}")
     if len(schedules) != loops:
-        fail("bad-schedule", f"the schedule file has {len(schedules)} loops, the kernel {loops}")
+        raise_error("bad-schedule", f"the schedule file has {len(schedules)} loops, the kernel {loops}")
     return tuple(schedules)
 
 
 def _check_tiles(trace: str, kernel: Kernel, options: CompileOptions) -> None:
     """Refuse a trace of a kernel with other tiles or threads: its schedule places other copies and products."""
-    from tilec.sched.trace import TraceError, read_asked
+    from tilec.sched.trace import TraceError, read_kernel_request
 
     try:
-        there = read_asked(trace)
+        there = read_kernel_request(trace)
     except TraceError as error:
-        fail("bad-schedule", f"the schedule file cannot be used: {error}")
+        raise_error("bad-schedule", f"the schedule file cannot be used: {error}")
     found = []
     if there.tiles is not None:
         shapes = {tile.name: tile.shape for tile in there.tiles}
@@ -233,7 +239,7 @@ def _check_tiles(trace: str, kernel: Kernel, options: CompileOptions) -> None:
         if then != now:
             found.append(f"constant {name} is {then} in the schedule file and {now} here")
     again = " ".join(f"-D {name}={value}" for name, value in there.constants.items())
-    fail(
+    raise_error(
         "bad-schedule",
         "the schedule file was written for other constants of this kernel",
         notes=tuple(found),
@@ -244,13 +250,13 @@ def _check_tiles(trace: str, kernel: Kernel, options: CompileOptions) -> None:
 def _carried_out(loop: LoopProblem, schedule: Schedule) -> Planned:
     """The loop with the schedule of a trace, if it holds: a person may have edited it."""
     from tilec.driver.refusals import describe, refusals
-    from tilec.sched.roles import by_rule, fits, resolve
-    from tilec.sched.solve import given
-    from tilec.sched.verify import violations
+    from tilec.sched.roles import choose_roles_by_rule, is_valid_assignment, resolve_roles
+    from tilec.sched.solve import record_given_schedule
+    from tilec.sched.verify import find_violations
 
-    if broken := tuple(violations(loop.problem, schedule)):
-        is_divided = len(schedule.role) == len(loop.problem.ops) and fits(loop.problem, schedule.role)
-        plain = resolve(loop.problem, schedule.role if is_divided else by_rule(loop.problem))
+    if broken := tuple(find_violations(loop.problem, schedule)):
+        is_divided = len(schedule.role) == len(loop.problem.ops) and is_valid_assignment(loop.problem, schedule.role)
+        plain = resolve_roles(loop.problem, schedule.role if is_divided else choose_roles_by_rule(loop.problem))
         refused = list(refusals(plain, schedule))
         ops = dict.fromkeys(op for refusal in refused for op in refusal.ops)
         placed = tuple(describe(plain, schedule, op) for op in ops)
@@ -258,8 +264,8 @@ def _carried_out(loop: LoopProblem, schedule: Schedule) -> Planned:
         blamed = {refusal.ops[0]: refusal.text for refusal in reversed(refused)}
         labels = tuple(Label(loop.statements[op].span, text) for op, text in sorted(blamed.items()))
         title = "the given schedule does not hold for this loop"
-        fail("bad-schedule", title, loop.loop.span, secondary=labels, notes=(*broken, *placed))
-    return Planned(loop, given(loop.problem, schedule))
+        raise_error("bad-schedule", title, loop.loop.span, secondary=labels, notes=(*broken, *placed))
+    return Planned(loop, record_given_schedule(loop.problem, schedule))
 
 
 # ---- passes ----------------------------------------------------------------------------------------------------------
@@ -321,6 +327,6 @@ def problem_text(loops: tuple[LoopProblem, ...]) -> str:
     """The problems as the JSON that `tilec schedule --problem` reads."""
     import json
 
-    from tilec.sched.text import to_json
+    from tilec.sched.text import problem_to_json
 
-    return json.dumps([to_json(loop.problem) for loop in loops], indent=1, ensure_ascii=False) + "\n"
+    return json.dumps([problem_to_json(loop.problem) for loop in loops], indent=1, ensure_ascii=False) + "\n"

@@ -12,12 +12,12 @@ from tilec.driver import emulate, emulate_ptx
 from tilec.emu import Fault
 from tilec.passes.cost.kernel import Walk, occupancy_limits, places
 from tilec.passes.cost.model import ctas_per_sm
-from tilec.ptx.assemble import assemble
-from tilec.simulate.grid import Launch, Simulation, simulate
+from tilec.ptx.assemble import assemble_module
+from tilec.simulate.grid import Launch, Simulation, simulate_launch
 from tilec.support import progress
-from tilec.support.diagnostics import CompileError, fail
+from tilec.support.diagnostics import CompileError, raise_error
 from tilec.support.source import SourceFile
-from tilec.target.table import Target, load
+from tilec.target.table import Target, load_target
 
 if TYPE_CHECKING:
     from tilec.driver.build import Build, Library
@@ -59,7 +59,7 @@ def _of_kernel(
     arguments = emulate.blank_arguments(work.source_kernel, manifest, sizes)
     grid, arguments, _ = emulate.launched(manifest, arguments)
     if 0 in grid:
-        fail("wrong-launch", f"{manifest.entry} has no blocks for these sizes", help="give --size NAME=N")
+        raise_error("wrong-launch", f"{manifest.entry} has no blocks for these sizes", help="give --size NAME=N")
     report = next(entry for entry in entries if entry.name == manifest.entry)
     resident = _resident(target, report.smem_bytes + manifest.dynamic_smem, report.registers, math.prod(manifest.block))
     what = Launch(
@@ -67,8 +67,8 @@ def _of_kernel(
         tuple(emulate.launch_arguments(manifest, arguments)), resident,
         _work_of_clusters(work, target, grid, manifest.cluster),
     )  # fmt: skip
-    with progress.doing(f"simulating {manifest.entry}"):
-        return simulate(what, target, blocks=blocks, draws=draws)
+    with progress.report_during(f"simulating {manifest.entry}"):
+        return simulate_launch(what, target, blocks=blocks, draws=draws)
 
 
 def _work_of_clusters(
@@ -98,8 +98,8 @@ def of_ptx(
 ) -> Simulation:
     """Of a kernel in a PTX file, on the machine that `target` names."""
     name = emulate_ptx.entry_of(source, entry)
-    machine = load(target)
-    reports = assemble(source.text, machine.ptx_target).entries
+    machine = load_target(target)
+    reports = assemble_module(source.text, machine.ptx_target).entries
     report = next(each for each in reports if each.name == name)
     smem = report.smem_bytes + geometry.dynamic_smem
     what = Launch(
@@ -107,12 +107,12 @@ def of_ptx(
         _resident(machine, smem, report.registers, math.prod(geometry.block)),
     )  # fmt: skip
     try:
-        with progress.doing(f"simulating {name}"):
-            return simulate(what, machine, blocks=blocks, draws=draws)
+        with progress.report_during(f"simulating {name}"):
+            return simulate_launch(what, machine, blocks=blocks, draws=draws)
     except Fault:
         raise
     except ValueError as error:
-        fail("wrong-launch", str(error))
+        raise_error("wrong-launch", str(error))
 
 
 def _resident(target: Target, smem: int, registers: int, threads: int) -> int:

@@ -33,9 +33,9 @@ def text_of(stage: Stage, value: File | Work) -> str | bytes:
         return _of_file(stage, value)
     match stage:
         case "alias":
-            from tilec.passes.analysis.alias import analyse, print_aliased
+            from tilec.passes.analysis.alias import analyse_aliases, print_alias_analysis
 
-            return print_aliased(analyse(value.kernel))
+            return print_alias_analysis(analyse_aliases(value.kernel))
         case "layout":
             return _assignment(value.assignment, value.target)
         case "problem":
@@ -63,9 +63,9 @@ def _of_file(stage: Stage, file: File) -> str | bytes:
         return file.ptx
     if file.tree is None:
         return file.source.text
-    from tilec.frontend.syntax.unparse import unparse
+    from tilec.frontend.syntax.unparse import unparse_module
 
-    return unparse(file.tree)
+    return unparse_module(file.tree)
 
 
 def value_of(stage: Stage, work: Work) -> object:
@@ -98,12 +98,12 @@ def _assignment(assignment: LayoutAssignment, target: Target) -> str:
     """The kernel, and under it where the elements of each tile live; what layouts of shared tiles were chosen from."""
     from tilec.ir.text import print_kernel
     from tilec.ir.warp_text import show_fragment, show_shared
-    from tilec.passes.layout.atoms import scores, shared_accesses
+    from tilec.passes.layout.atoms import find_shared_accesses, score_layouts
 
     lines = [print_kernel(assignment.kernel)]
     for name, fragment in assignment.fragments.items():
         lines.append(f"fragment {name}: {show_fragment(fragment)}")
-    reached = list(shared_accesses(assignment.kernel, assignment.fragments, assignment.nest_layout))
+    reached = list(find_shared_accesses(assignment.kernel, assignment.fragments, assignment.nest_layout))
     buffers = {buffer.name: buffer for buffer in assignment.kernel.buffers}
     for name, shared in assignment.shared.items():
         where = f"{shared.panels} panels of {shared.panel}, swizzle {shared.swizzle}"
@@ -111,7 +111,7 @@ def _assignment(assignment: LayoutAssignment, target: Target) -> str:
         if name not in buffers or shared.placement is not None:
             continue
         patterns = [access.pattern for access in reached if access.tile == name]
-        for swizzle, (cost, score) in scores(buffers[name], patterns, target.weights).items():
+        for swizzle, (cost, score) in score_layouts(buffers[name], patterns, target.weights).items():
             taken = f"{cost.smem_transactions} transactions, {cost.live_registers} registers"
             lines.append(f"  swizzle {swizzle}: score {score:g} ({taken})")
     return "\n".join(lines) + "\n"

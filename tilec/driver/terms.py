@@ -7,8 +7,8 @@ from __future__ import annotations
 import tomllib
 from functools import lru_cache
 
-from tilec.frontend.examples.read import example
-from tilec.frontend.language import documented, meaning, written
+from tilec.frontend.examples.read import find_example
+from tilec.frontend.language import format_meaning, format_signature, list_documented_names
 from tilec.support import resources
 
 POOLS = {
@@ -63,14 +63,14 @@ def explain(name: str) -> str | None:
         return f"{name}: a pool, which a schedule must not exceed.\n\n{POOLS[name]}"
     if name in SCHEDULES:
         return f"{name}\n\n{SCHEDULES[name]}"
-    entry = documented().get(name) or documented().get(f"T.{name}")
+    entry = list_documented_names().get(name) or list_documented_names().get(f"T.{name}")
     if entry is not None:
-        shown = entry.signature if isinstance(entry.signature, str) else written(entry.signature)
-        found = example(*entry.names)
-        return f"{shown}\n\n{meaning(entry)}" + (f"\n\nExample:\n\n{found.rstrip()}" if found else "")
+        shown = entry.signature if isinstance(entry.signature, str) else format_signature(entry.signature)
+        found = find_example(*entry.names)
+        return f"{shown}\n\n{format_meaning(entry)}" + (f"\n\nExample:\n\n{found.rstrip()}" if found else "")
     return None
 
 
 def names() -> tuple[str, ...]:
     """Return every name that `explain` knows."""
-    return (*slots(), *POOLS, *SCHEDULES, *documented())
+    return (*slots(), *POOLS, *SCHEDULES, *list_documented_names())

@@ -87,15 +87,15 @@ def _assignment(assignment: LayoutAssignment) -> Iterator[str]:
 
 
 def _problems(loops: tuple[LoopProblem, ...]) -> Iterator[str]:
-    from tilec.sched.check import faults
+    from tilec.sched.check import find_problem_faults
 
     for loop in loops:
-        yield from faults(loop.problem)
+        yield from find_problem_faults(loop.problem)
 
 
 def _schedules(planned: tuple[Planned, ...]) -> Iterator[str]:
     """Every schedule, wherever it came from."""
-    from tilec.sched.verify import violations
+    from tilec.sched.verify import find_violations
 
     for one in planned:
-        yield from violations(one.loop.problem, one.solution.schedule)
+        yield from find_violations(one.loop.problem, one.solution.schedule)

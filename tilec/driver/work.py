@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from tilec.support.diagnostics import AT_ONCE, InternalError, Mistakes
+from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, InternalError
 from tilec.support.options import CompileOptions, Stage
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tilec.ir.warp import Program
     from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.passes.loop.build_problem import LoopProblem
-    from tilec.ptx.assemble import Assembled
+    from tilec.ptx.assemble import AssemblerResult
     from tilec.ptx.module import Module
     from tilec.sched.budget import Budget
     from tilec.sched.decision import Decision
@@ -71,7 +71,7 @@ class Work:
     budget: Budget
     kernel: Kernel
     source_kernel: Kernel
-    mistakes: Mistakes = AT_ONCE
+    mistakes: ErrorCollector = RAISE_FIRST
     is_checked_only: bool = False
     decisions: tuple[Decision, ...] = ()
     versions: tuple[tuple[str, int], ...] = ()
@@ -110,14 +110,14 @@ class File:
     source: SourceFile
     options: CompileOptions
     is_single: bool = False
-    mistakes: Mistakes = AT_ONCE
+    mistakes: ErrorCollector = RAISE_FIRST
     is_checked_only: bool = False
     tree: syntax.Module | None = None
     imported: Mapping[str, syntax.Module] | None = None
     kernels: tuple[Work, ...] = ()
     ptx_module: Module | None = None
     ptx: str = ""
-    assembled: Assembled | None = None
+    assembled: AssemblerResult | None = None
 
     @property
     def is_tile_ir(self) -> bool:
@@ -128,7 +128,7 @@ class File:
         return _made(self.ptx_module, "PTX")
 
     @property
-    def cubin(self) -> Assembled:
+    def cubin(self) -> AssemblerResult:
         return _made(self.assembled, "cubin")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilec.emu.decode import Form, semantics
+from tilec.emu.decode import Form, register_decoder
 from tilec.emu.fault import Fault
 from tilec.emu.memory import (
     CALL_PARAMS,
@@ -18,13 +18,13 @@ from tilec.emu.memory import (
     WINDOW_SHIFT,
     Memory,
 )
-from tilec.emu.numbers import TYPES, Array, Type
+from tilec.emu.numbers import TYPES, Array, PtxType
 from tilec.ptx.module import Operand, Reg, Vector
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
 
-WORD: dict[int, np.dtype[Any]] = {
+WORD_TYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.uint8),
     2: np.dtype(np.uint16),
     4: np.dtype(np.uint32),
@@ -41,29 +41,29 @@ _SPACES = (
     "param::func",
     "local",
 )
-_KNOWN = {
+_KNOWN_MODIFIERS = {
     *_SPACES,
     *("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "cta", "cluster", "gpu", "sys", "mmio"),
     *("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "v2", "v4", "v8", "unified"),
 }
-_HINTS = ("L1::", "L2::", "level::")
-POLL = 500
+_CACHE_HINTS = ("L1::", "L2::", "level::")
+POLL_COST = 500
 """The cost in steps of an access that may poll a flag: a group that repeats it should soon let others run."""
-_WHOLE = "b128"
+_B128 = "b128"
 """A type moved in one piece: two registers of 64 bits, declared as one."""
 
-Load = Callable[["Cta", "Threads", Array, int], Array]
-Store = Callable[["Cta", "Threads", Array, int, Array], None]
+LoadFunction = Callable[["Cta", "Threads", Array, int], Array]
+StoreFunction = Callable[["Cta", "Threads", Array, int, Array], None]
 
 
 def check_modifiers(form: Form, *more: str) -> None:
     for modifier in form.modifiers:
         if (
-            modifier not in _KNOWN
-            and modifier != _WHOLE
+            modifier not in _KNOWN_MODIFIERS
+            and modifier != _B128
             and modifier not in TYPES
             and modifier not in more
-            and not modifier.startswith(_HINTS)
+            and not modifier.startswith(_CACHE_HINTS)
         ):
             raise form.unsupported(f".{modifier}")
     form.understood.update(form.modifiers)
@@ -81,12 +81,12 @@ def _load_shared(cta: Cta, threads: Threads, addresses: Array, width: int) -> Ar
 
 
 def _load_param(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    if _is_of_call(addresses):
+    if _is_call_param(addresses):
         return _load_local(cta, threads, addresses - CALL_PARAMS, width)
     return cta.launch.params.load(addresses + PARAM_WINDOW, width)
 
 
-def _is_of_call(addresses: Array) -> bool:
+def _is_call_param(addresses: Array) -> bool:
     """Return whether `.param` addresses belong to a call, whose parameters every thread has its own of."""
     return int(addresses[0]) >= CALL_PARAMS
 
@@ -96,9 +96,9 @@ def _load_kernel_params(cta: Cta, threads: Threads, addresses: Array, width: int
 
 
 def _load_local(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    rows, columns = _local_bytes(cta, threads, addresses, width)
+    rows, columns = _local_indices(cta, threads, addresses, width)
     data = cta.local[rows, columns]
-    return data.view(WORD[min(width, 8)]).reshape(-1) if width < 16 else data.view(np.uint64)
+    return data.view(WORD_TYPES[min(width, 8)]).reshape(-1) if width < 16 else data.view(np.uint64)
 
 
 def _store_global(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
@@ -110,18 +110,18 @@ def _store_shared(cta: Cta, threads: Threads, addresses: Array, width: int, valu
 
 
 def _store_local(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
-    rows, columns = _local_bytes(cta, threads, addresses, width)
+    rows, columns = _local_indices(cta, threads, addresses, width)
     cta.local[rows, columns] = np.ascontiguousarray(values).view(np.uint8).reshape(-1, width)
 
 
-def _local_bytes(cta: Cta, threads: Threads, addresses: Array, width: int) -> tuple[Array, Array]:
+def _local_indices(cta: Cta, threads: Threads, addresses: Array, width: int) -> tuple[Array, Array]:
     if ((addresses < 0) | (addresses + width > cta.local.shape[1])).any():
         raise Fault("out-of-bounds", f"{width} bytes at local address {int(addresses.max()):#x}")
     return cta.thread_ids[threads][:, None], addresses[:, None] + np.arange(width)
 
 
 def _store_param(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
-    if not _is_of_call(addresses):
+    if not _is_call_param(addresses):
         raise Fault("out-of-bounds", "kernel parameters are read-only")
     _store_local(cta, threads, addresses - CALL_PARAMS, width, values)
 
@@ -130,46 +130,46 @@ def _store_kernel_params(cta: Cta, threads: Threads, addresses: Array, width: in
     raise Fault("out-of-bounds", "kernel parameters are read-only")
 
 
-def _by_peer(cta: Cta, addresses: Array) -> list[tuple[Memory, Array, Array]]:
+def _split_by_block(cta: Cta, addresses: Array) -> list[tuple[Memory, Array, Array]]:
     """Split addresses by the block of the cluster: its shared memory, a mask of the threads, addresses there."""
     ranks = addresses >> SHARED_RANK_SHIFT
     parts = []
     for rank in np.unique(ranks).tolist():
-        owner, _ = cta.peer(rank << SHARED_RANK_SHIFT)
+        owner, _ = cta.find_peer(rank << SHARED_RANK_SHIFT)
         chosen = ranks == rank
         parts.append((owner.shared, chosen, addresses[chosen] - (rank << SHARED_RANK_SHIFT)))
     return parts
 
 
 def _load_cluster(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    result = np.zeros((len(addresses), 2) if width == 16 else len(addresses), WORD[min(width, 8)])
+    result = np.zeros((len(addresses), 2) if width == 16 else len(addresses), WORD_TYPES[min(width, 8)])
     actors = cta.actors[threads]
-    for memory, chosen, own in _by_peer(cta, addresses):
+    for memory, chosen, own in _split_by_block(cta, addresses):
         result[chosen] = memory.load(own, width, actors[chosen])
     return result
 
 
 def _store_cluster(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
     actors = cta.actors[threads]
-    for memory, chosen, own in _by_peer(cta, addresses):
+    for memory, chosen, own in _split_by_block(cta, addresses):
         memory.store(own, width, values[chosen], actors[chosen])
 
 
-_WINDOW_LOADS: dict[int, tuple[int, Load]] = {
+_WINDOW_LOADS: dict[int, tuple[int, LoadFunction]] = {
     PARAM_WINDOW >> WINDOW_SHIFT: (0, _load_kernel_params),
     LOCAL_WINDOW >> WINDOW_SHIFT: (LOCAL_WINDOW, _load_local),
     SHARED_WINDOW >> WINDOW_SHIFT: (SHARED_WINDOW, _load_cluster),
 }
-_WINDOW_STORES: dict[int, tuple[int, Store]] = {
+_WINDOW_STORES: dict[int, tuple[int, StoreFunction]] = {
     PARAM_WINDOW >> WINDOW_SHIFT: (0, _store_kernel_params),
     LOCAL_WINDOW >> WINDOW_SHIFT: (LOCAL_WINDOW, _store_local),
     SHARED_WINDOW >> WINDOW_SHIFT: (SHARED_WINDOW, _store_cluster),
 }
 
 
-def load_anywhere(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
+def load_generic(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
     """Load from generic addresses."""
-    result = np.zeros((len(addresses), 2) if width == 16 else len(addresses), WORD[min(width, 8)])
+    result = np.zeros((len(addresses), 2) if width == 16 else len(addresses), WORD_TYPES[min(width, 8)])
     members = cta.thread_ids[threads]
     windows = addresses >> WINDOW_SHIFT
     for window in np.unique(windows).tolist():
@@ -188,8 +188,8 @@ def _store_generic(cta: Cta, threads: Threads, addresses: Array, width: int, val
         store(cta, members[chosen], addresses[chosen] - base, width, values[chosen])
 
 
-_LOADS: dict[str, Load] = {
-    "": load_anywhere,
+_LOADS: dict[str, LoadFunction] = {
+    "": load_generic,
     "global": _load_global,
     "const": _load_global,
     "shared": _load_shared,
@@ -200,7 +200,7 @@ _LOADS: dict[str, Load] = {
     "param::func": _load_param,
     "local": _load_local,
 }
-_STORES: dict[str, Store] = {
+_STORES: dict[str, StoreFunction] = {
     "": _store_generic,
     "global": _store_global,
     "shared": _store_shared,
@@ -212,14 +212,14 @@ _STORES: dict[str, Store] = {
 }
 
 
-def load_of(form: Form) -> Load:
+def select_load(form: Form) -> LoadFunction:
     """Return the load function of the opcode's state space."""
-    return _LOADS[form.first(*_SPACES)]
+    return _LOADS[form.find_modifier(*_SPACES)]
 
 
-def store_of(form: Form) -> Store:
+def select_store(form: Form) -> StoreFunction:
     """Return the store function of the opcode's state space."""
-    space = form.first(*_SPACES)
+    space = form.find_modifier(*_SPACES)
     if space not in _STORES:
         raise form.unsupported(f"a store to .{space}")
     return _STORES[space]
@@ -228,29 +228,29 @@ def store_of(form: Form) -> Store:
 # -- ld and st ---------------------------------------------------------------------------------------------------------
 
 
-def _elements(form: Form, operand: Operand) -> tuple[Operand, ...]:
-    width = {"v2": 2, "v4": 4, "v8": 8, _WHOLE: 2}.get(form.first("v2", "v4", "v8", _WHOLE), 1)
+def _vector_elements(form: Form, operand: Operand) -> tuple[Operand, ...]:
+    width = {"v2": 2, "v4": 4, "v8": 8, _B128: 2}.get(form.find_modifier("v2", "v4", "v8", _B128), 1)
     elements: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
     if len(elements) != width:
         raise form.unsupported(f"{len(elements)} registers")
     return elements
 
 
-def _element(form: Form) -> Type:
-    return TYPES["b64"] if form.has(_WHOLE) else form.type()
+def _element_type(form: Form) -> PtxType:
+    return TYPES["b64"] if form.has(_B128) else form.parse_type()
 
 
-@semantics("ld", "ldu")
-def _ld(form: Form) -> None:
+@register_decoder("ld", "ldu")
+def _decode_ld(form: Form) -> None:
     check_modifiers(form)
-    view = _element(form)
-    load = load_of(form)
-    pointer = form.address(form.operands[1])
+    view = _element_type(form)
+    load = select_load(form)
+    pointer = form.build_address(form.operands[1])
     if not form.has("param", "param::entry", "param::func", "local", "const"):
-        form.step.polled = pointer
+        form.step.polled_address = pointer
         if form.has("volatile", "relaxed", "acquire", "mmio"):
-            form.step.cost = POLL
-    elements = _elements(form, form.operands[0])
+            form.step.cost = POLL_COST
+    elements = _vector_elements(form, form.operands[0])
     # The number is loaded with its type's sign, so that a wider register is extended.
     name = view.name if view.kind in "us" else f"b{view.bits}"
     targets = [form.write(element, name) for element in elements]
@@ -266,7 +266,7 @@ def _ld(form: Form) -> None:
         return
     chunks = [(start, min(16, total - start)) for start in range(0, total, 16)]
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         views = cta.views
         if total > 16 and (addresses & (total - 1)).any():
@@ -276,24 +276,24 @@ def _ld(form: Form) -> None:
             for column, target in enumerate(targets[start // width : (start + size) // width]):
                 views[target][threads] = data[:, column]
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("st")
-def _st(form: Form) -> None:
+@register_decoder("st")
+def _decode_st(form: Form) -> None:
     check_modifiers(form)
-    view = _element(form)
-    store = store_of(form)
-    pointer = form.address(form.operands[0])
-    elements = _elements(form, form.operands[1])
+    view = _element_type(form)
+    store = select_store(form)
+    pointer = form.build_address(form.operands[0])
+    elements = _vector_elements(form, form.operands[1])
     name = f"b{view.bits}"
     sources = [form.read(element, name if isinstance(element, Reg) else view.name) for element in elements]
     width = view.bits // 8
-    word = WORD[width]
+    word = WORD_TYPES[width]
 
     def run_one(cta: Cta, threads: Threads) -> None:
         value = cta.views[sources[0]][threads]
-        store(cta, threads, pointer(cta, threads), width, value if value.dtype == word else _bits(value, word))
+        store(cta, threads, pointer(cta, threads), width, value if value.dtype == word else _view_as_word(value, word))
 
     total = width * len(sources)
     if len(sources) == 1:
@@ -301,7 +301,7 @@ def _st(form: Form) -> None:
         return
     chunks = [(start, min(16, total - start)) for start in range(0, total, 16)]
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         views = cta.views
         if total > 16 and (addresses & (total - 1)).any():
@@ -310,12 +310,12 @@ def _st(form: Form) -> None:
             part = sources[start // width : (start + size) // width]
             data = np.empty((len(addresses), len(part)), word)
             for column, source in enumerate(part):
-                data[:, column] = _bits(views[source][threads], word)
-            packed = data.view(WORD[min(size, 8)])
+                data[:, column] = _view_as_word(views[source][threads], word)
+            packed = data.view(WORD_TYPES[min(size, 8)])
             store(cta, threads, addresses + start, size, packed if size == 16 else packed.reshape(-1))
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-def _bits(values: Array, word: np.dtype[Any]) -> Array:
+def _view_as_word(values: Array, word: np.dtype[Any]) -> Array:
     return values if values.dtype == word else np.ascontiguousarray(values).view(word)

@@ -12,9 +12,9 @@ from tilec.emu import blocks, functions
 from tilec.emu.fault import Fault
 from tilec.emu.memory import GLOBAL_BASE, PARAM_WINDOW, VALID, Memory
 from tilec.emu.numbers import TYPES, Array
-from tilec.emu.tensormap import TensorMap, encode
+from tilec.emu.tensormap import TensorMap, encode_map
 from tilec.ptx.module import Entry, Module, Param, Variable
-from tilec.support.identity import Same
+from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 
 _ALIGNMENT = 256
@@ -23,7 +23,7 @@ _GUARD = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class ArrayPiece:
     """Bytes `start` to `end` of the array `root`, at `address`."""
 
     root: Array
@@ -38,25 +38,25 @@ class Allocator:
 
     def __init__(self, module: Module, args: Sequence[object] = ()) -> None:
         self._next = GLOBAL_BASE
-        self._placed: dict[Same[Array], list[Placed]] = {}
-        self._functions = functions.addresses(module)
+        self._placed: dict[IdentityKey[Array], list[ArrayPiece]] = {}
+        self._functions = functions.assign_function_addresses(module)
         self._variables: list[tuple[Variable, int]] = []
         for variable in module.variables:
             if variable.space in ("global", "const"):
-                self._variables.append((variable, self._reserve(variable.size)))
-        self._place(_arrays(args))
+                self._variables.append((variable, self._reserve_bytes(variable.size)))
+        self._place_arrays(_find_arrays(args))
 
-    def _reserve(self, size: int) -> int:
+    def _reserve_bytes(self, size: int) -> int:
         start = self._next
         self._next += -(-size // _ALIGNMENT) * _ALIGNMENT + _GUARD
         return start
 
-    def _place(self, arrays: Iterable[Array]) -> None:
+    def _place_arrays(self, arrays: Iterable[Array]) -> None:
         """Reserve memory for arrays, in one piece for views of one root that overlap."""
-        ranges: dict[Same[Array], list[tuple[int, int]]] = {}
+        ranges: dict[IdentityKey[Array], list[tuple[int, int]]] = {}
         for array in arrays:
-            root = _root(array)
-            ranges.setdefault(Same(root), []).append(_range(array, root))
+            root = _find_root(array)
+            ranges.setdefault(IdentityKey(root), []).append(_byte_range(array, root))
         for same, of_arrays in ranges.items():
             pieces: list[tuple[int, int]] = []
             for start, end in sorted(of_arrays):
@@ -64,60 +64,62 @@ class Allocator:
                     pieces[-1] = (pieces[-1][0], max(pieces[-1][1], end))
                 else:
                     pieces.append((start, end))
-            self._placed[same] = [Placed(same.of, start, end, self._reserve(end - start)) for start, end in pieces]
+            self._placed[same] = [
+                ArrayPiece(same.of, start, end, self._reserve_bytes(end - start)) for start, end in pieces
+            ]
 
-    def address(self, array: Array) -> int:
-        root = _root(array)
+    def find_address(self, array: Array) -> int:
+        root = _find_root(array)
         start = int(array.__array_interface__["data"][0]) - int(root.__array_interface__["data"][0])
-        piece = next(piece for piece in self._placed[Same(root)] if piece.start <= start <= piece.end)
+        piece = next(piece for piece in self._placed[IdentityKey(root)] if piece.start <= start <= piece.end)
         return piece.address + start - piece.start
 
-    def build(self, *, is_shared_by_processes: bool) -> tuple[Memory, dict[str, int]]:
+    def build_memory(self, *, is_shared_by_processes: bool) -> tuple[Memory, dict[str, int]]:
         """Return global memory with all data copied in, and the addresses of the module's variables and functions."""
         size = self._next - GLOBAL_BASE
-        buffer = blocks.shared_buffer(-(-size // 16) * 16) if is_shared_by_processes else None
+        buffer = blocks.make_shared_buffer(-(-size // 16) * 16) if is_shared_by_processes else None
         memory = Memory("global", GLOBAL_BASE, size, buffer=buffer)
         symbols = self._functions | {variable.name: start for variable, start in self._variables}
         for variable, start in self._variables:
             memory.allocate(variable.name, start, variable.size, VALID)
             offset = start - GLOBAL_BASE
-            data = initial_bytes(variable, symbols)
+            data = build_initial_bytes(variable, symbols)
             memory.bytes[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
-        for number, piece in enumerate(self._pieces()):
+        for number, piece in enumerate(self._iterate_pieces()):
             memory.allocate(f"array {number}", piece.address, piece.end - piece.start, VALID)
-            memory.bytes[_part(piece)] = _flat_bytes(piece.root)[piece.start : piece.end]
+            memory.bytes[_piece_slice(piece)] = _view_as_bytes(piece.root)[piece.start : piece.end]
         return memory, symbols
 
-    def written(self, value: object, memory: Memory) -> Array | None:
+    def find_written(self, value: object, memory: Memory) -> Array | None:
         """Return a mask of the elements of an argument that some block has written; None if it is no array."""
         array = value.array if isinstance(value, TensorMap) else value
         if not isinstance(array, np.ndarray) or not array.ndim or memory.owner is None:
             return None
-        start = self.address(array) - GLOBAL_BASE
+        start = self.find_address(array) - GLOBAL_BASE
         tags = np.ndarray(array.shape, np.uint8, buffer=memory.owner.data, offset=start, strides=array.strides)
         found: Array = tags != 0
         return found
 
     def copy_back(self, memory: Memory) -> None:
-        for piece in self._pieces():
+        for piece in self._iterate_pieces():
             if piece.root.flags.writeable:
-                _flat_bytes(piece.root)[piece.start : piece.end] = memory.bytes[_part(piece)]
+                _view_as_bytes(piece.root)[piece.start : piece.end] = memory.bytes[_piece_slice(piece)]
 
-    def _pieces(self) -> Iterator[Placed]:
+    def _iterate_pieces(self) -> Iterator[ArrayPiece]:
         for pieces in self._placed.values():
             yield from pieces
 
 
-def _arrays(args: Iterable[object]) -> Iterator[Array]:
+def _find_arrays(args: Iterable[object]) -> Iterator[Array]:
     for value in args:
         if isinstance(value, tuple):
-            yield from _arrays(value)
+            yield from _find_arrays(value)
         array = value.array if isinstance(value, TensorMap) else value
         if isinstance(array, np.ndarray) and array.ndim:
             yield array
 
 
-def _root(array: Array) -> Array:
+def _find_root(array: Array) -> Array:
     """Return the array that this one is a view of."""
     root = array
     while isinstance(root.base, np.ndarray):
@@ -129,19 +131,19 @@ def _root(array: Array) -> Array:
     return root
 
 
-def _range(array: Array, root: Array) -> tuple[int, int]:
+def _byte_range(array: Array, root: Array) -> tuple[int, int]:
     """Return the range of bytes of its root that an array spans."""
     start = int(root.__array_interface__["data"][0])
     low, high = np.lib.array_utils.byte_bounds(array)
     return low - start, high - start
 
 
-def _part(piece: Placed) -> slice:
+def _piece_slice(piece: ArrayPiece) -> slice:
     start = piece.address - GLOBAL_BASE
     return slice(start, start + piece.end - piece.start)
 
 
-def initial_bytes(variable: Variable, symbols: dict[str, int]) -> bytes:
+def build_initial_bytes(variable: Variable, symbols: dict[str, int]) -> bytes:
     """Return the contents of a variable at kernel start."""
     data = bytearray(variable.data)
     for item in variable.relocations:
@@ -152,7 +154,7 @@ def initial_bytes(variable: Variable, symbols: dict[str, int]) -> bytes:
     return bytes(data)
 
 
-def _flat_bytes(array: Array) -> Array:
+def _view_as_bytes(array: Array) -> Array:
     """Return a view of a contiguous array's memory as bytes."""
     ordered = array if array.flags.c_contiguous else array.T
     return ordered.reshape(-1).view(np.uint8)
@@ -161,7 +163,7 @@ def _flat_bytes(array: Array) -> Array:
 def pack_params(entry: Entry, args: Sequence[object], allocator: Allocator) -> Memory:
     """Return the kernel's parameters in memory. Raises `ValueError` on an argument that does not fit its parameter."""
     if len(args) != len(entry.params):
-        named = ", ".join(f"{param.name} ({_described(param)})" for param in entry.params)
+        named = ", ".join(f"{param.name} ({_describe_param(param)})" for param in entry.params)
         raise ValueError(f"{entry.name} takes {len(entry.params)} arguments, not {len(args)}: {named}")
     packed = []
     offset = 0
@@ -170,13 +172,15 @@ def pack_params(entry: Entry, args: Sequence[object], allocator: Allocator) -> M
         align = max(element, param.align or 1)
         offset = -(-offset // align) * align
         try:
-            data = _pack(param, value, allocator)
+            data = _pack_argument(param, value, allocator)
         except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"argument {number} ({param.name}): {error}") from None
-        size = _size(param)
+        size = _param_size(param)
         if len(data) != size:
-            given = f"{_kind(value)} of {len(data)} bytes"
-            raise ValueError(f"argument {number} ({param.name}): the parameter is {_described(param)}, not {given}")
+            given = f"{_describe_value(value)} of {len(data)} bytes"
+            raise ValueError(
+                f"argument {number} ({param.name}): the parameter is {_describe_param(param)}, not {given}"
+            )
         packed.append((param.name, offset, data))
         offset += size
     memory = Memory("parameter", PARAM_WINDOW, max(offset, 1))
@@ -186,34 +190,34 @@ def pack_params(entry: Entry, args: Sequence[object], allocator: Allocator) -> M
     return memory
 
 
-def _size(param: Param) -> int:
+def _param_size(param: Param) -> int:
     return TYPES[param.type].bits // 8 if param.size is None else param.size
 
 
-def _described(param: Param) -> str:
+def _describe_param(param: Param) -> str:
     return f".{param.type}" if param.size is None else f"{param.size} bytes"
 
 
-def _kind(value: object) -> str:
+def _describe_value(value: object) -> str:
     names = {TensorMap: "a tensor map", np.ndarray: "the address of an array", bytes: "bytes", tuple: "a struct"}
     return names.get(type(value), f"a {type(value).__name__}")
 
 
-def _pack(param: Param, value: object, allocator: Allocator) -> bytes:
+def _pack_argument(param: Param, value: object, allocator: Allocator) -> bytes:
     if isinstance(value, TensorMap):
-        return encode(value, allocator.address(value.array))
+        return encode_map(value, allocator.find_address(value.array))
     if isinstance(value, np.ndarray) and value.ndim:
-        return allocator.address(value).to_bytes(8, "little")
+        return allocator.find_address(value).to_bytes(8, "little")
     if isinstance(value, bytes):
         return value
     if isinstance(value, tuple):
         return _pack_struct(value, allocator)
-    size = _size(param)
+    size = _param_size(param)
     if value is None:
         return bytes(size)
     if not isinstance(value, (bool, int, float, np.generic, np.ndarray)):
         wanted = "an array, a number, a TensorMap, None, bytes or a tuple"
-        raise ValueError(f"{_kind(value)}, where {wanted} belongs")
+        raise ValueError(f"{_describe_value(value)}, where {wanted} belongs")
     if param.size is not None:
         if value == 0:
             return bytes(size)
@@ -227,7 +231,7 @@ def _pack_number(param: Param, value: Any, size: int) -> bytes:
         return np.array(value, view.dtype).tobytes()
     is_float = isinstance(value, float) or (isinstance(value, (np.generic, np.ndarray)) and value.dtype.kind == "f")
     if is_float and (param.type[0] in "us" or size == 1):
-        raise ValueError(f"{value} is no whole number, and the parameter is {_described(param)}")
+        raise ValueError(f"{value} is no whole number, and the parameter is {_describe_param(param)}")
     if is_float:
         # An untyped parameter: `.b32` holds an f32.
         return struct.pack({2: "<e", 4: "<f", 8: "<d"}[size], float(value))
@@ -236,7 +240,7 @@ def _pack_number(param: Param, value: Any, size: int) -> bytes:
         return value.tobytes()
     number = int(value)
     if not -(1 << 8 * size - 1) <= number < 1 << 8 * size:
-        raise ValueError(f"{number} does not fit the parameter, which is {_described(param)}")
+        raise ValueError(f"{number} does not fit the parameter, which is {_describe_param(param)}")
     return (number & ((1 << 8 * size) - 1)).to_bytes(size, "little")
 
 
@@ -246,7 +250,7 @@ def _pack_struct(fields: tuple[object, ...], allocator: Allocator) -> bytes:
     widest = 1
     for value in fields:
         if isinstance(value, np.ndarray) and value.ndim:
-            part = allocator.address(value).to_bytes(8, "little")
+            part = allocator.find_address(value).to_bytes(8, "little")
         elif value is None:
             part = bytes(8)
         else:

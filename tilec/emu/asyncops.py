@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilec.emu.decode import Form, semantics
+from tilec.emu.decode import Form, register_decoder
 from tilec.emu.fault import Fault
-from tilec.emu.mbarrier import Barrier, Deferred, barrier_at, by_address, overwrite
-from tilec.emu.moments import Deed
+from tilec.emu.mbarrier import DeferredArrivals, MBarrier, end_overwritten_barriers, find_barrier, group_by_address
+from tilec.emu.moments import AsyncEffect
 from tilec.emu.numbers import Array
-from tilec.emu.steps import Place, Step
+from tilec.emu.steps import RegisterIndex, Step
 from tilec.ptx.module import Reg
 from tilec.support.records import dataclass
 
@@ -58,8 +58,8 @@ class BulkStore:
     when the program has waited for it."""
 
     line: int
-    read: Deed
-    write: Deed
+    read: AsyncEffect
+    write: AsyncEffect
     release: Callable[[], None]
     is_read: bool = False
     is_written: bool = False
@@ -83,12 +83,12 @@ class RegisterOwner:
     """A pending operation that owns registers: an issued `wgmma`, or a `tcgen05.ld`."""
 
     line: int
-    accumulators: frozenset[Place]
-    inputs: frozenset[Place]
+    accumulators: frozenset[RegisterIndex]
+    inputs: frozenset[RegisterIndex]
     size = 128
     """The threads of its unit: a warpgroup or a warp."""
 
-    def touched(self, step: Step) -> None:
+    def check_access(self, step: Step) -> None:
         """Raise a fault: an ordinary instruction accesses its registers."""
         name = "an accumulator" if self.accumulators & step.registers else "an A register"
         message = f"touches {name} of the wgmma of PTX line {self.line}"
@@ -100,7 +100,7 @@ class AsyncState:
 
     def __init__(self, cta: Cta) -> None:
         self.cta = cta
-        self.barriers: dict[int, Barrier] = {}
+        self.barriers: dict[int, MBarrier] = {}
         self.overwritten: dict[int, str] = {}
         """Addresses of mbarriers that data has overwritten, with the step that did it."""
         self.copies: list[ThreadCopies] = []
@@ -114,8 +114,8 @@ class AsyncState:
         self.matrix: dict[int, Any] = {}
         """The pending `wgmma`, by warpgroup."""
         self.owned: list[tuple[int, RegisterOwner]] = []
-        self.owned_registers: set[Place] = set()
-        self.stained: dict[int, set[Place]] = {}
+        self.owned_registers: set[RegisterIndex] = set()
+        self.unfenced_registers: dict[int, set[RegisterIndex]] = {}
         """Matrix registers that ordinary instructions wrote since the last `wgmma.fence`, by warpgroup."""
         self.tensor: TensorMemory | None = None
 
@@ -134,7 +134,7 @@ class AsyncState:
 
     def end_barriers(self, addresses: Array, actors: Array) -> None:
         """End mbarriers at bytes that actors, one each, are about to write."""
-        overwrite(self.cta, addresses, actors)
+        end_overwritten_barriers(self.cta, addresses, actors)
 
     def explain_reader(self, row: int) -> str:
         """Name the operation that may still read a 16-byte row of shared memory."""
@@ -149,18 +149,18 @@ class AsyncState:
         self.readers.append(region)
         self.cta.shared.begin_reading(rows)
 
-        def end() -> None:
+        def end_reading() -> None:
             self.readers[:] = [other for other in self.readers if other is not region]
             self.cta.shared.end_reading(rows)
 
-        return end
+        return end_reading
 
-    def own(self, number: int, owner: RegisterOwner) -> None:
+    def own_registers(self, number: int, owner: RegisterOwner) -> None:
         """Give registers of the warpgroup (or warp) with this number to the owner."""
         self.owned.append((number, owner))
         self.owned_registers |= owner.accumulators | owner.inputs
 
-    def disown(self, finished: list[RegisterOwner]) -> None:
+    def release_registers(self, finished: list[RegisterOwner]) -> None:
         self.owned = [(number, owner) for number, owner in self.owned if owner not in finished]
         self.owned_registers = set().union(*(owner.accumulators | owner.inputs for _, owner in self.owned))
 
@@ -171,24 +171,24 @@ class AsyncState:
         for number, owner in list(self.owned):
             taken = not step.registers.isdisjoint(owner.accumulators | owner.inputs)
             if taken and (group.indices // owner.size == number).any():
-                owner.touched(step)
+                owner.check_access(step)
 
-    def stain(self, step: Step, indices: Array) -> None:
+    def note_unfenced_registers(self, step: Step, indices: Array) -> None:
         """Record that an ordinary instruction has written registers of some wgmma."""
         for warpgroup in np.unique(indices // 128).tolist():
-            if warpgroup in self.stained:
-                self.stained[warpgroup] |= step.stains
+            if warpgroup in self.unfenced_registers:
+                self.unfenced_registers[warpgroup] |= step.written_matrix_registers
 
-    def finish(self) -> None:
+    def check_at_end(self) -> None:
         """Check that nothing is in flight at the end of the block that must not be."""
         for barrier in self.barriers.values():
-            barrier.settle()
+            barrier.try_complete_phase()
             if barrier.copies:
                 copy = barrier.copies[0]
                 message = f"the block ends before the bulk copy of PTX line {copy.line} has arrived, which the mbarrier"
                 raise Fault("exit-before-arrival", f"{message} at {barrier.address:#x} reports", copy.line)
         if self.tensor is not None:
-            self.tensor.finish()
+            self.tensor.require_no_leak()
         for thread, groups in sorted(self.bulk.items()):
             stores = [*groups.open, *(store for batch in groups.committed for store in batch)]
             for store in stores:
@@ -208,14 +208,14 @@ class AsyncState:
             if copies.sequence < sequence:
                 due = copies.active & (copies.batch < limit)
                 if due.any():
-                    self.write(copies, due)
+                    self.copy_bytes(copies, due)
                     self.cta.shared.arrive(copies.destination[due], copies.width, self.cta.actors[due], copies.pc)
                     copies.active &= ~due
             if copies.active.any():
                 remaining.append(copies)
         self.copies = remaining
 
-    def write(self, copies: ThreadCopies, due: Array) -> None:
+    def copy_bytes(self, copies: ThreadCopies, due: Array) -> None:
         """Copy the bytes of those threads whose copy is due."""
         due = due & ~copies.is_written
         if not due.any():
@@ -235,7 +235,7 @@ class AsyncState:
 
     # -- mbarrier ------------------------------------------------------------------------------------------------------
 
-    def barrier(self, address: int) -> Barrier:
+    def find_barrier(self, address: int) -> MBarrier:
         found = self.barriers.get(address)
         if found is None:
             if address in self.overwritten:
@@ -248,10 +248,10 @@ class AsyncState:
 # -- cp.async ----------------------------------------------------------------------------------------------------------
 
 
-@semantics("cp.async", accepts="ca shared shared::cta global")
-def _cp_async(form: Form) -> None:
-    destination, source = form.address(form.operands[0]), form.address(form.operands[1])
-    width = form.integer(form.operands[2])
+@register_decoder("cp.async", accepts="ca shared shared::cta global")
+def _decode_cp_async(form: Form) -> None:
+    destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])
+    width = form.parse_constant(form.operands[2])
     if width not in (4, 8, 16) or (form.has("cg") and width != 16):
         raise form.unsupported(f"a copy of {width} bytes")
     # After the size comes the number of bytes to read, or, as the last operand, a cache policy.
@@ -259,11 +259,11 @@ def _cp_async(form: Form) -> None:
     has_policy = form.has("L2::cache_hint")
     sizes = rest[: len(rest) - has_policy]
     # A predicate says whether to ignore the source and fill with zeros.
-    ignores = bool(sizes) and isinstance(sizes[0], Reg) and form.place(sizes[0])[0] == "pred"
+    ignores = bool(sizes) and isinstance(sizes[0], Reg) and form.find_register(sizes[0])[0] == "pred"
     size_slot = form.read(sizes[0], "pred" if ignores else "u32") if sizes else -1
     line = form.step.instruction.line
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         to, source_at = destination(cta, threads), source(cta, threads)
         count = np.full(len(to), width) if size_slot < 0 else cta.views[size_slot][threads].astype(np.int64)
@@ -297,21 +297,21 @@ def _cp_async(form: Form) -> None:
             np.zeros(cta.thread_count, np.bool_),
         )
         state.copies.append(copies)
-        cta.launch.moments.plan(Deed(lambda: state.write(copies, copies.active)))
+        cta.launch.effect_scheduler.schedule_effects(AsyncEffect(lambda: state.copy_bytes(copies, copies.active)))
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("cp.async.commit_group")
-def _cp_async_commit(form: Form) -> None:
-    def run(cta: Cta, threads: Threads) -> None:
+@register_decoder("cp.async.commit_group")
+def _decode_cp_async_commit(form: Form) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         cta.asynchronous.committed[threads] += 1
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-def _waiting_run(groups_left: int | None) -> Callable[[Cta, Threads], None]:
-    def run(cta: Cta, threads: Threads) -> None:
+def _build_wait_step(groups_left: int | None) -> Callable[[Cta, Threads], None]:
+    def run_step(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         limit = np.full(cta.thread_count, -1, np.int64)
         if groups_left is None:
@@ -320,30 +320,30 @@ def _waiting_run(groups_left: int | None) -> Callable[[Cta, Threads], None]:
             limit[threads] = state.committed[threads] - groups_left
         state.finish_copies(limit)
 
-    return run
+    return run_step
 
 
-@semantics("cp.async.wait_group")
-def _cp_async_wait(form: Form) -> None:
-    form.step.run = _waiting_run(form.integer(form.operands[0]))
+@register_decoder("cp.async.wait_group")
+def _decode_cp_async_wait(form: Form) -> None:
+    form.step.run = _build_wait_step(form.parse_constant(form.operands[0]))
 
 
-@semantics("cp.async.wait_all")
-def _cp_async_wait_all(form: Form) -> None:
-    form.step.run = _waiting_run(None)
+@register_decoder("cp.async.wait_all")
+def _decode_cp_async_wait_all(form: Form) -> None:
+    form.step.run = _build_wait_step(None)
 
 
-@semantics("cp.async.mbarrier.arrive", accepts="shared shared::cta b64")
-def _cp_async_arrive(form: Form) -> None:
-    pointer = form.address(form.operands[0])
+@register_decoder("cp.async.mbarrier.arrive", accepts="shared shared::cta b64")
+def _decode_cp_async_arrive(form: Form) -> None:
+    pointer = form.build_address(form.operands[0])
     is_counted = form.has("noinc")
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         members = cta.thread_ids[threads]
-        for address, chosen in by_address(pointer(cta, threads)):
+        for address, chosen in group_by_address(pointer(cta, threads)):
             actors = cta.actors[threads][chosen]
-            barrier = barrier_at(cta, address, actors)
+            barrier = find_barrier(cta, address, actors)
             limit = np.full(cta.thread_count, -1, np.int64)
             limit[members[chosen]] = 1 << 60
             count = int(chosen.sum())
@@ -351,10 +351,10 @@ def _cp_async_arrive(form: Form) -> None:
                 barrier.pending += count
             sequence = state.sequence + 1
 
-            def finish(limit: Array = limit, sequence: int = sequence) -> None:
+            def finish_earlier_copies(limit: Array = limit, sequence: int = sequence) -> None:
                 state.finish_copies(limit, sequence)
 
-            barrier.deferred.append(Deferred(count, actors, finish))
+            barrier.deferred.append(DeferredArrivals(count, actors, finish_earlier_copies))
             barrier.version += 1
 
-    form.step.run = run
+    form.step.run = run_step

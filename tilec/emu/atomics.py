@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilec.emu.access import POLL, WORD, check_modifiers, load_of, store_of
-from tilec.emu.decode import Form, semantics
-from tilec.emu.numbers import Type, bf16_to_f32, f32_to_bf16
-from tilec.emu.semantics import float_extreme
+from tilec.emu.access import POLL_COST, WORD_TYPES, check_modifiers, select_load, select_store
+from tilec.emu.decode import Form, register_decoder
+from tilec.emu.numbers import PtxType, bf16_to_f32, f32_to_bf16
+from tilec.emu.semantics import select_float_extreme
 from tilec.ptx.module import Operand, Reg, Vector
 
 if TYPE_CHECKING:
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 _OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 
 
-def combination(operation: str, view: Type) -> Callable[[Any, Any, Any], Any]:
+def select_atomic_function(operation: str, view: PtxType) -> Callable[[Any, Any, Any], Any]:
     """Return a function from the old value, the operand and (for cas) the second operand to the new value."""
 
-    def wrapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
+    def wrap_function(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
         if view.kind == "bf16":
             return lambda old, b, c: f32_to_bf16(function(bf16_to_f32(old), bf16_to_f32(b)))
         return lambda old, b, c: function(old, b)
 
     is_float = view.kind in ("f", "bf16")
     table: dict[str, Callable[[Any, Any, Any], Any]] = {
-        "add": wrapped(np.add),
-        "min": wrapped(float_extreme("min", False) if is_float else np.minimum),
-        "max": wrapped(float_extreme("max", False) if is_float else np.maximum),
-        "and": wrapped(np.bitwise_and),
-        "or": wrapped(np.bitwise_or),
-        "xor": wrapped(np.bitwise_xor),
+        "add": wrap_function(np.add),
+        "min": wrap_function(select_float_extreme("min", False) if is_float else np.minimum),
+        "max": wrap_function(select_float_extreme("max", False) if is_float else np.maximum),
+        "and": wrap_function(np.bitwise_and),
+        "or": wrap_function(np.bitwise_or),
+        "xor": wrap_function(np.bitwise_xor),
         "exch": lambda old, b, c: b,
         "cas": lambda old, b, c: np.where(old == b, c, old),
         "inc": lambda old, b, c: np.where(old >= b, np.zeros_like(old), old + np.ones_like(old)),
@@ -46,31 +46,31 @@ def combination(operation: str, view: Type) -> Callable[[Any, Any, Any], Any]:
     return table[operation]
 
 
-@semantics("atom", "red")
-def _atomic(form: Form) -> None:
-    operation = form.first(*_OPERATIONS)
+@register_decoder("atom", "red")
+def _decode_atomic(form: Form) -> None:
+    operation = form.find_modifier(*_OPERATIONS)
     check_modifiers(form, operation, "noftz")
     if not operation:
         raise form.unsupported("no operation")
     if form.has("b128"):
-        _atomic_128(form, operation)
+        _decode_atomic_128(form, operation)
         return
-    view = form.type()
-    load, store = load_of(form), store_of(form)
+    view = form.parse_type()
+    load, store = select_load(form), select_store(form)
     returns = form.stem == "atom"
-    lanes = {"v2": 2, "v4": 4, "v8": 8}.get(form.first("v2", "v4", "v8"), 1)
+    lanes = {"v2": 2, "v4": 4, "v8": 8}.get(form.find_modifier("v2", "v4", "v8"), 1)
     operands = form.operands if returns else (Reg("_"), *form.operands)
-    targets = [form.write(item, view.name) for item in _parts(form, operands[0], lanes, returns)]
-    pointer = form.step.polled = form.address(operands[1])
+    targets = [form.write(item, view.name) for item in _operand_registers(form, operands[0], lanes, returns)]
+    pointer = form.step.polled_address = form.build_address(operands[1])
     if operation in ("cas", "exch"):
-        form.step.cost = POLL
-    b_slots = [form.read(item, view.name) for item in _parts(form, operands[2], lanes, True)]
+        form.step.cost = POLL_COST
+    b_slots = [form.read(item, view.name) for item in _operand_registers(form, operands[2], lanes, True)]
     # After the operands may stand a cache policy.
     c_slots = [form.read(operands[3], view.name)] if operation == "cas" else b_slots
-    combine = combination(operation, view)
+    combine = select_atomic_function(operation, view)
     width = view.bits // 8
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         members = cta.thread_ids[threads]
         is_alone = len(np.unique(addresses)) == len(addresses)
@@ -84,14 +84,14 @@ def _atomic(form: Form) -> None:
                 seen = load(cta, members[selection], at[selection], width).view(view.dtype).reshape(b[selection].shape)
                 old[selection] = seen
                 new = np.ascontiguousarray(combine(seen, b[selection], c[selection]), dtype=view.dtype)
-                store(cta, members[selection], at[selection], width, new.view(WORD[width]).reshape(-1))
+                store(cta, members[selection], at[selection], width, new.view(WORD_TYPES[width]).reshape(-1))
             if returns:
                 cta.views[targets[lane]][threads] = old
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-def _parts(form: Form, operand: Operand, lanes: int, is_used: bool) -> tuple[Operand, ...]:
+def _operand_registers(form: Form, operand: Operand, lanes: int, is_used: bool) -> tuple[Operand, ...]:
     items: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
     if not is_used or operand == Reg("_"):
         return (Reg("_"),) * lanes
@@ -100,16 +100,19 @@ def _parts(form: Form, operand: Operand, lanes: int, is_used: bool) -> tuple[Ope
     return items
 
 
-def _atomic_128(form: Form, operation: str) -> None:
+def _decode_atomic_128(form: Form, operation: str) -> None:
     """Decode `atom.exch.b128` and `atom.cas.b128`, whose registers are pairs."""
     if operation not in ("exch", "cas") or form.stem != "atom":
         raise form.unsupported("this operation")
-    load, store = load_of(form), store_of(form)
-    targets = [form.write(item, "b64") for item in _parts(form, form.operands[0], 2, True)]
-    pointer = form.address(form.operands[1])
-    slots = [[form.read(item, "b64") for item in _parts(form, operand, 2, True)] for operand in form.operands[2:4]]
+    load, store = select_load(form), select_store(form)
+    targets = [form.write(item, "b64") for item in _operand_registers(form, form.operands[0], 2, True)]
+    pointer = form.build_address(form.operands[1])
+    slots = [
+        [form.read(item, "b64") for item in _operand_registers(form, operand, 2, True)]
+        for operand in form.operands[2:4]
+    ]
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         members = cta.thread_ids[threads]
         operands = [np.stack([cta.views[slot][threads] for slot in pair], axis=1) for pair in slots]
@@ -124,4 +127,4 @@ def _atomic_128(form: Form, operation: str) -> None:
         for lane, target in enumerate(targets):
             cta.views[target][threads] = old[:, lane]
 
-    form.step.run = run
+    form.step.run = run_step

@@ -7,41 +7,41 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.emu.decode import Form, semantics
+from tilec.emu.decode import Form, register_decoder
 from tilec.emu.numbers import Array
-from tilec.emu.semantics import apply, elementwise, predicate_source
+from tilec.emu.semantics import build_elementwise_step, decode_elementwise, read_predicate
 from tilec.ptx.module import Pair
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
 
 
-@semantics("and", "or", "xor")
-def _logic(form: Form) -> None:
+@register_decoder("and", "or", "xor")
+def _decode_logic(form: Form) -> None:
     operation = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[form.stem]
-    name = form.type().name
-    elementwise(form, operation, name, name, name)
+    name = form.parse_type().name
+    decode_elementwise(form, operation, name, name, name)
 
 
-@semantics("not")
-def _not(form: Form) -> None:
-    name = form.type().name
-    elementwise(form, np.invert, name, name)
+@register_decoder("not")
+def _decode_not(form: Form) -> None:
+    name = form.parse_type().name
+    decode_elementwise(form, np.invert, name, name)
 
 
-@semantics("cnot")
-def _cnot(form: Form) -> None:
-    name = form.type().name
-    elementwise(form, lambda a: (a == 0).astype(a.dtype), name, name)
+@register_decoder("cnot")
+def _decode_cnot(form: Form) -> None:
+    name = form.parse_type().name
+    decode_elementwise(form, lambda a: (a == 0).astype(a.dtype), name, name)
 
 
-@semantics("shl", "shr")
-def _shift(form: Form) -> None:
-    view = form.type()
+@register_decoder("shl", "shr")
+def _decode_shift(form: Form) -> None:
+    view = form.parse_type()
     limit = np.uint32(view.bits)
     is_left = form.stem == "shl"
 
-    def shift(a: Array, amount: Array) -> Array:
+    def shift_bits(a: Array, amount: Array) -> Array:
         # A shift by the width or more gives zero, or copies of the sign.
         clamped = np.minimum(amount, limit - np.uint32(1)).astype(a.dtype)
         shifted: Array = np.left_shift(a, clamped) if is_left else np.right_shift(a, clamped)
@@ -49,60 +49,62 @@ def _shift(form: Form) -> None:
             return shifted
         return np.where(amount >= limit, np.array(0, a.dtype), shifted)
 
-    elementwise(form, shift, view.name, view.name, "u32")
+    decode_elementwise(form, shift_bits, view.name, view.name, "u32")
 
 
-@semantics("shf", accepts="r clamp")
-def _funnel(form: Form) -> None:
+@register_decoder("shf", accepts="r clamp")
+def _decode_funnel(form: Form) -> None:
     is_left, wraps = form.has("l"), form.has("wrap")
 
-    def shift(low: Array, high: Array, amount: Array) -> Array:
+    def funnel_shift(low: Array, high: Array, amount: Array) -> Array:
         count = (amount & np.uint32(31) if wraps else np.minimum(amount, np.uint32(32))).astype(np.uint64)
         both = (high.astype(np.uint64) << np.uint64(32)) | low
         if is_left:
             return ((both << count) >> np.uint64(32)).astype(np.uint32)
         return (both >> count).astype(np.uint32)
 
-    elementwise(form, shift, "b32", "b32", "b32", "u32")
+    decode_elementwise(form, funnel_shift, "b32", "b32", "b32", "u32")
 
 
-@semantics("popc", "clz", "brev", "bfind", accepts="shiftamt")
-def _count(form: Form) -> None:
-    view = form.type()
+@register_decoder("popc", "clz", "brev", "bfind", accepts="shiftamt")
+def _decode_bit_count(form: Form) -> None:
+    view = form.parse_type()
     unsigned = f"b{view.bits}"
 
-    def bits_of(a: Array) -> Array:
+    def unpack_bits(a: Array) -> Array:
         return np.unpackbits(
             np.ascontiguousarray(a).view(np.uint8).reshape(-1, view.bits // 8), axis=1, bitorder="little"
         )
 
-    def popc(a: Array) -> Array:
-        count: Array = bits_of(a).sum(axis=1)
+    def count_ones(a: Array) -> Array:
+        count: Array = unpack_bits(a).sum(axis=1)
         return count.astype(np.uint32)
 
-    def clz(a: Array) -> Array:
-        bits = bits_of(a)[:, ::-1]
+    def count_leading_zeros(a: Array) -> Array:
+        bits = unpack_bits(a)[:, ::-1]
         return np.where(bits.any(axis=1), bits.argmax(axis=1), view.bits).astype(np.uint32)
 
-    def brev(a: Array) -> Array:
-        return np.packbits(bits_of(a)[:, ::-1], axis=1, bitorder="little").view(a.dtype).reshape(-1)
+    def reverse_bits(a: Array) -> Array:
+        return np.packbits(unpack_bits(a)[:, ::-1], axis=1, bitorder="little").view(a.dtype).reshape(-1)
 
-    def bfind(a: Array) -> Array:
+    def find_leading_bit(a: Array) -> Array:
         magnitude = np.where(a >> a.dtype.type(view.bits - 1), ~a, a) if view.kind == "s" else a
-        zeros = clz(magnitude)
+        zeros = count_leading_zeros(magnitude)
         found = zeros if form.has("shiftamt") else np.uint32(view.bits - 1) - zeros
         return np.where(zeros == view.bits, np.uint32(0xFFFFFFFF), found)
 
-    operation = {"popc": popc, "clz": clz, "brev": brev, "bfind": bfind}[form.stem]
-    elementwise(form, operation, unsigned if form.stem == "brev" else "u32", unsigned)
+    operation = {"popc": count_ones, "clz": count_leading_zeros, "brev": reverse_bits, "bfind": find_leading_bit}[
+        form.stem
+    ]
+    decode_elementwise(form, operation, unsigned if form.stem == "brev" else "u32", unsigned)
 
 
-@semantics("bfe")
-def _extract(form: Form) -> None:
-    view = form.type()
+@register_decoder("bfe")
+def _decode_extract(form: Form) -> None:
+    view = form.parse_type()
     bits = view.bits
 
-    def extract(a: Array, start: Array, length: Array) -> Array:
+    def extract_field(a: Array, start: Array, length: Array) -> Array:
         first, count = (start & np.uint32(255)).astype(np.int64), (length & np.uint32(255)).astype(np.int64)
         wide = a.astype(np.uint64)
         mask = np.where(
@@ -121,15 +123,15 @@ def _extract(form: Form) -> None:
             field = np.where((sign == 1) & (count > 0), field & ~above | above, field)
         return field.astype(a.dtype)
 
-    elementwise(form, extract, f"b{bits}", f"b{bits}", "u32", "u32")
+    decode_elementwise(form, extract_field, f"b{bits}", f"b{bits}", "u32", "u32")
 
 
-@semantics("bfi")
-def _insert(form: Form) -> None:
-    view = form.type()
+@register_decoder("bfi")
+def _decode_insert(form: Form) -> None:
+    view = form.parse_type()
     bits = view.bits
 
-    def insert(a: Array, b: Array, start: Array, length: Array) -> Array:
+    def insert_field(a: Array, b: Array, start: Array, length: Array) -> Array:
         first, count = (start & np.uint32(255)).astype(np.int64), (length & np.uint32(255)).astype(np.int64)
         position = np.arange(bits)
         chosen = (position >= first[:, None]) & (position < (first + count)[:, None])
@@ -138,26 +140,26 @@ def _insert(form: Form) -> None:
         merged: Array = (shifted & mask) | (b.astype(np.uint64) & ~mask)
         return merged.astype(b.dtype)
 
-    elementwise(form, insert, view.name, view.name, view.name, "u32", "u32")
+    decode_elementwise(form, insert_field, view.name, view.name, view.name, "u32", "u32")
 
 
-@semantics("lop3")
-def _lop3(form: Form) -> None:
-    table = form.integer(form.operands[4])
+@register_decoder("lop3")
+def _decode_lop3(form: Form) -> None:
+    table = form.parse_constant(form.operands[4])
     destination = form.operands[0]
-    operation = form.first("and", "or")
+    operation = form.find_modifier("and", "or")
     if bool(operation) != isinstance(destination, Pair) or bool(operation) != (len(form.operands) == 6):
         raise form.unsupported("these operands")
     test_slot = extra = -1
     is_negated = False
     if isinstance(destination, Pair):
         test_slot = form.write(destination.second, "pred")
-        extra, is_negated = predicate_source(form, form.operands[5])
+        extra, is_negated = read_predicate(form, form.operands[5])
         destination = destination.first
     target = form.write(destination, "b32")
     slots = [form.read(operand, "b32") for operand in form.operands[1:4]]
 
-    def combine(a: Array, b: Array, c: Array) -> Array:
+    def combine_bits(a: Array, b: Array, c: Array) -> Array:
         result = np.zeros_like(a)
         for row in range(8):
             if table >> row & 1:
@@ -165,17 +167,17 @@ def _lop3(form: Form) -> None:
         return result
 
     if not operation:
-        form.step.run = apply(combine, target, slots)
+        form.step.run = build_elementwise_step(combine_bits, target, slots)
         return
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         views = cta.views
-        result = combine(*[views[slot][threads] for slot in slots])
+        result = combine_bits(*[views[slot][threads] for slot in slots])
         other = views[extra][threads] ^ is_negated
         views[target][threads] = result
         views[test_slot][threads] = (result != 0) & other if operation == "and" else (result != 0) | other
 
-    form.step.run = run
+    form.step.run = run_step
 
 
 _PRMT_MODES: dict[str, Callable[[int, int], int]] = {
@@ -189,12 +191,12 @@ _PRMT_MODES: dict[str, Callable[[int, int], int]] = {
 """The source byte (of eight) for a position, given the low two bits of the selector."""
 
 
-@semantics("prmt")
-def _permute(form: Form) -> None:
-    mode = form.first(*_PRMT_MODES)
+@register_decoder("prmt")
+def _decode_permute(form: Form) -> None:
+    mode = form.find_modifier(*_PRMT_MODES)
     table = np.array([[_PRMT_MODES[mode](p, start) & 7 for p in range(4)] for start in range(4)]) if mode else None
 
-    def permute(a: Array, b: Array, selector: Array) -> Array:
+    def permute_bytes(a: Array, b: Array, selector: Array) -> Array:
         both = (b.astype(np.uint64) << np.uint64(32)) | a
         result = np.zeros_like(a)
         for index in range(4):
@@ -208,4 +210,4 @@ def _permute(form: Form) -> None:
             result |= np.where(nibble & np.uint32(8), sign, byte) << np.uint32(8 * index)
         return result
 
-    elementwise(form, permute, "b32", "b32", "b32", "u32")
+    decode_elementwise(form, permute_bytes, "b32", "b32", "b32", "u32")

@@ -20,8 +20,8 @@ from typing import Any
 
 from tilec.emu.cluster import Cluster, LaunchState
 from tilec.emu.fault import Fault, SourceLocation
-from tilec.emu.grid import Positions, Queue
-from tilec.emu.recorder import Enough
+from tilec.emu.grid import BlockPositions, ClusterQueue
+from tilec.emu.recorder import StopCluster
 from tilec.emu.steps import Step
 from tilec.emu.timeline import Event
 from tilec.support.records import dataclass
@@ -32,12 +32,12 @@ _SCOPES = frozenset(("gl", "sys", "gpu"))
 _FLAG_WORDS = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"))
 
 
-def are_independent(steps: Sequence[Step]) -> bool:
+def are_clusters_independent(steps: Sequence[Step]) -> bool:
     """Return whether no cluster can wait for another one, or update what another one updates."""
-    return not any(_reaches_others(step) for step in steps)
+    return not any(_reaches_other_clusters(step) for step in steps)
 
 
-def _reaches_others(step: Step) -> bool:
+def _reaches_other_clusters(step: Step) -> bool:
     words = step.instruction.opcode.split(".")
     is_local = any(word.partition("::")[0] in ("shared", "local", "param") for word in words)
     if step.stem.startswith("cp.reduce"):
@@ -49,13 +49,13 @@ def _reaches_others(step: Step) -> bool:
     return words[0] in ("ld", "st") and not is_local and not _FLAG_WORDS.isdisjoint(words)
 
 
-def sampled(clusters: Sequence[Positions], blocks: int, seed: int) -> list[Positions]:
+def sample_clusters(clusters: Sequence[BlockPositions], blocks: int, seed: int) -> list[BlockPositions]:
     """Return as many clusters as hold this many blocks, chosen by the seed, in their order."""
     count = max(1, min(len(clusters), -(-blocks // len(clusters[0]))))
     return [clusters[place] for place in sorted(random.Random(seed).sample(range(len(clusters)), count))]
 
 
-def shared_buffer(size: int) -> mmap.mmap:
+def make_shared_buffer(size: int) -> mmap.mmap:
     """Return zeroed memory that forked processes share."""
     return mmap.mmap(-1, max(size, 1))
 
@@ -75,31 +75,33 @@ class Outcome:
     allowed: dict[str, int] = field(default_factory=dict)
 
 
-def run(
-    state: LaunchState, clusters: Sequence[Positions], seed: int | None, jobs: int, progress: Progress | None
+def run_clusters(
+    state: LaunchState, clusters: Sequence[BlockPositions], seed: int | None, jobs: int, progress: Progress | None
 ) -> Outcome:
     """Run these clusters. Raises the fault of the first cluster that has one."""
     total = len(clusters) * math.prod(state.cluster)
-    report = progress or _silent
+    report = progress or _ignore_progress
     if jobs <= 1 or len(clusters) < 2 or not can_fork():
-        every = Queue(clusters, range(len(clusters)))
-        return _run_some(state, every, seed, lambda done: report(done, total))
-    return _run_spread(state, clusters, seed, min(jobs, len(clusters)), lambda done: report(done, total))
+        every = ClusterQueue(clusters, range(len(clusters)))
+        return _run_in_process(state, every, seed, lambda done: report(done, total))
+    return _run_in_parallel(state, clusters, seed, min(jobs, len(clusters)), lambda done: report(done, total))
 
 
-def so_far(state: LaunchState) -> Outcome:
+def collect_outcome(state: LaunchState) -> Outcome:
     """Return the results in this process until now."""
     events = state.timeline.events if state.timeline is not None else []
     return Outcome(state.blocks_done, state.counts, events, state.printed, state.allowed)
 
 
-def _silent(done: int, total: int) -> None:
+def _ignore_progress(done: int, total: int) -> None:
     return
 
 
-def _run_some(state: LaunchState, clusters: Queue, seed: int | None, report: Callable[[int], None]) -> Outcome:
+def _run_in_process(
+    state: LaunchState, clusters: ClusterQueue, seed: int | None, report: Callable[[int], None]
+) -> Outcome:
     polling: list[Cluster] = []
-    may_wait = not are_independent(state.program.steps)
+    may_wait = not are_clusters_independent(state.program.steps)
     state.waiting = clusters
     while clusters:
         number, positions = clusters.take()
@@ -109,8 +111,8 @@ def _run_some(state: LaunchState, clusters: Queue, seed: int | None, report: Cal
         cluster = Cluster(state, number, positions)
         try:
             is_done = cluster.run()
-        except Enough:
-            state.moments.forget()
+        except StopCluster:
+            state.effect_scheduler.drop_effects()
             continue
         if is_done:
             state.blocks_done += len(positions)
@@ -118,24 +120,24 @@ def _run_some(state: LaunchState, clusters: Queue, seed: int | None, report: Cal
         elif may_wait:
             polling.append(cluster)
         else:
-            raise cluster.deadlock()
+            raise cluster.build_deadlock_fault()
     while polling:
         before = state.memory.digest()
         still = [cluster for cluster in polling if not cluster.resume()]
         if len(still) == len(polling) and state.memory.digest() == before:
-            raise still[0].deadlock()
+            raise still[0].build_deadlock_fault()
         state.blocks_done += sum(len(cluster.ctas) for cluster in polling if cluster not in still)
         report(state.blocks_done)
         polling = still
     for write in state.late_stores:
         write()
     state.late_stores = []
-    return so_far(state)
+    return collect_outcome(state)
 
 
-def _run_spread(
+def _run_in_parallel(
     state: LaunchState,
-    clusters: Sequence[Positions],
+    clusters: Sequence[BlockPositions],
     seed: int | None,
     jobs: int,
     report: Callable[[int], None],
@@ -144,13 +146,13 @@ def _run_spread(
     workers = []
     for job in range(jobs):
         here, there = context.Pipe(duplex=False)
-        share = Queue(clusters, range(job, len(clusters), jobs))
-        worker = context.Process(target=_work, args=(there, state, share, seed), daemon=True)
+        share = ClusterQueue(clusters, range(job, len(clusters), jobs))
+        worker = context.Process(target=_run_worker, args=(there, state, share, seed), daemon=True)
         worker.start()
         there.close()
         workers.append((worker, here))
     try:
-        outcomes, faults = _collect([here for _, here in workers], report)
+        outcomes, faults = _collect_outcomes([here for _, here in workers], report)
     finally:
         for worker, here in workers:
             here.close()
@@ -171,7 +173,7 @@ def _run_spread(
     )
 
 
-def _collect(
+def _collect_outcomes(
     pipes: list[Connection], report: Callable[[int], None]
 ) -> tuple[list[Outcome], list[tuple[int, Exception]]]:
     outcomes: list[Outcome] = []
@@ -193,31 +195,31 @@ def _collect(
             if kind == "done":
                 outcomes.append(content[0])
             elif kind == "fault":
-                faults.append((content[0], _unpacked(content[1])))
+                faults.append((content[0], _unpack_fault(content[1])))
             else:
                 faults.append((content[0], content[1]))
     return outcomes, faults
 
 
-def _work(pipe: Connection, state: LaunchState, clusters: Queue, seed: int | None) -> None:
+def _run_worker(pipe: Connection, state: LaunchState, clusters: ClusterQueue, seed: int | None) -> None:
     """Run a share of the clusters in a forked process, and send the outcome through the pipe."""
     try:
-        pipe.send(("done", _run_some(state, clusters, seed, lambda done: pipe.send(("progress", done)))))
+        pipe.send(("done", _run_in_process(state, clusters, seed, lambda done: pipe.send(("progress", done)))))
     except Fault as fault:
-        pipe.send(("fault", state.cluster_number, _packed(fault)))
+        pipe.send(("fault", state.cluster_number, _pack_fault(fault)))
     except KeyboardInterrupt:
         return  # the parent process gets it too, and reports it
     except Exception as error:
         pipe.send(("error", state.cluster_number, error))
 
 
-Packed = tuple[str, str, int, str, SourceLocation | None, str]
+PackedFault = tuple[str, str, int, str, SourceLocation | None, str]
 
 
-def _packed(fault: Fault) -> Packed:
+def _pack_fault(fault: Fault) -> PackedFault:
     return fault.kind, fault.message, fault.line, fault.text, fault.source, fault.where
 
 
-def _unpacked(fields: Packed) -> Fault:
+def _unpack_fault(fields: PackedFault) -> Fault:
     kind, message, line, text, source, where = fields
     return Fault(kind, message).locate(line, text, source, where)

@@ -7,30 +7,30 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.emu.decode import Form, semantics
-from tilec.emu.numbers import TYPES, Array, high_product
+from tilec.emu.decode import Form, register_decoder
+from tilec.emu.numbers import TYPES, Array, multiply_high
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
 
 
-def _add(a: Array, b: Array, carry: Array) -> tuple[Array, Array]:
+def _add_with_carry(a: Array, b: Array, carry: Array) -> tuple[Array, Array]:
     partial = a + b
     total = partial + carry
     return total, (partial < a) | (total < partial)
 
 
-def _subtract(a: Array, b: Array, borrow: Array) -> tuple[Array, Array]:
+def _subtract_with_borrow(a: Array, b: Array, borrow: Array) -> tuple[Array, Array]:
     # The condition code holds the borrow.
     partial = a - b
     total = partial - borrow
     return total, (a < b) | (partial < borrow)
 
 
-def _step(
+def _build_carry_step(
     form: Form, operation: Callable[..., tuple[Array, Array]], reads_carry: bool, signed_sources: bool = False
 ) -> None:
-    view = form.type()
+    view = form.parse_type()
     # Signed and unsigned sums have the same bits; the carry is the unsigned one.
     unsigned = f"u{view.bits}"
     target = form.write(form.operands[0], unsigned)
@@ -38,11 +38,11 @@ def _step(
     slots = [
         form.read(operand, view.name if signed_sources and i < 2 else unsigned) for i, operand in enumerate(sources)
     ]
-    flag = form.program.slot(form.program.carry(), TYPES["pred"])
+    flag = form.program.find_slot(form.program.place_carry(), TYPES["pred"])
     writes_carry = form.has("cc") or form.stem.endswith(".cc")
     dtype = np.dtype(unsigned[0] + str(view.bits // 8))
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         views = cta.views
         values = [views[slot][threads] for slot in slots]
         carry = views[flag][threads].astype(dtype) if reads_carry else np.zeros(len(values[0]), dtype)
@@ -51,25 +51,25 @@ def _step(
         if writes_carry:
             views[flag][threads] = out
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("add.cc", "addc")
-def _addc(form: Form) -> None:
-    _step(form, _add, form.stem == "addc")
+@register_decoder("add.cc", "addc")
+def _decode_addc(form: Form) -> None:
+    _build_carry_step(form, _add_with_carry, form.stem == "addc")
 
 
-@semantics("sub.cc", "subc")
-def _subc(form: Form) -> None:
-    _step(form, _subtract, form.stem == "subc")
+@register_decoder("sub.cc", "subc")
+def _decode_subc(form: Form) -> None:
+    _build_carry_step(form, _subtract_with_borrow, form.stem == "subc")
 
 
-@semantics("mad.lo.cc", "mad.hi.cc", "madc", accepts="lo")
-def _madc(form: Form) -> None:
+@register_decoder("mad.lo.cc", "mad.hi.cc", "madc", accepts="lo")
+def _decode_madc(form: Form) -> None:
     is_high = form.has("hi") or form.stem == "mad.hi.cc"
 
-    def multiply(a: Array, b: Array, c: Array, carry: Array) -> tuple[Array, Array]:
-        product = high_product(a, b) if is_high else a * b
-        return _add(np.ascontiguousarray(product).view(c.dtype), c, carry)
+    def multiply_add(a: Array, b: Array, c: Array, carry: Array) -> tuple[Array, Array]:
+        product = multiply_high(a, b) if is_high else a * b
+        return _add_with_carry(np.ascontiguousarray(product).view(c.dtype), c, carry)
 
-    _step(form, multiply, form.stem == "madc", signed_sources=True)
+    _build_carry_step(form, multiply_add, form.stem == "madc", signed_sources=True)

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 from tilec.emu import progress
 from tilec.emu.decode import Program
 from tilec.emu.fault import Fault
-from tilec.emu.grid import Positions, Queue
+from tilec.emu.grid import BlockPositions, ClusterQueue
 from tilec.emu.machine import Cta, Group, NamedBarrier, describe_threads
-from tilec.emu.memory import Memory, tag_of
-from tilec.emu.order import MOST_THREADS, Order
-from tilec.emu.races import Accesses, Watch
+from tilec.emu.memory import Memory, make_cluster_tag
+from tilec.emu.order import MOST_THREADS, HappensBeforeOrder
+from tilec.emu.races import RaceDetector, StepAccesses
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.asyncops import AsyncState
-    from tilec.emu.moments import Moments
+    from tilec.emu.moments import EffectScheduler
     from tilec.emu.order import EventLog
     from tilec.emu.recorder import Recorder
     from tilec.emu.timeline import Timeline
 
-_MOST_POLLS = 1000
+_MAX_POLLS = 1000
 """A group whose poll fails this often while nothing else can run is in a deadlock."""
 
 
@@ -33,7 +33,7 @@ class LaunchState:
     """The state that all blocks of a launch share."""
 
     program: Program
-    accesses: Accesses
+    accesses: StepAccesses
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     cluster: tuple[int, int, int]
@@ -44,7 +44,7 @@ class LaunchState:
     make_async_state: Callable[[Cta], AsyncState]
     counts: list[int]
     events: EventLog
-    moments: Moments
+    effect_scheduler: EffectScheduler
     step_limit: int
     watches_races: bool = True
     begins_early: bool = False
@@ -55,7 +55,7 @@ class LaunchState:
     cluster_number: int = 0
     blocks_done: int = 0
     clock: int = 0
-    waiting: Queue | None = None
+    waiting: ClusterQueue | None = None
     """The clusters that have not started."""
     late_stores: list[Callable[[], None]] = field(default_factory=list)
     printed: list[tuple[int, str]] = field(default_factory=list)
@@ -65,7 +65,7 @@ class LaunchState:
     allowed: dict[str, int] = field(default_factory=dict)
     """The number of allowed faults, by kind."""
 
-    def found(self, fault: Fault) -> None:
+    def report_fault(self, fault: Fault) -> None:
         """Raise, or count, a fault after which the running step can go on."""
         if fault.kind not in self.allow:
             raise fault
@@ -80,7 +80,7 @@ class LaunchState:
 class Cluster:
     """Blocks that run at the same time and may access each other's shared memory."""
 
-    def __init__(self, launch: LaunchState, number: int, positions: Positions) -> None:
+    def __init__(self, launch: LaunchState, number: int, positions: BlockPositions) -> None:
         self.launch = launch
         self.number = number
         self.barrier = NamedBarrier()
@@ -93,69 +93,69 @@ class Cluster:
         """Run every block to its end. Returns False if that needs another cluster: the threads that are not waiting
         poll memory that nothing here changes."""
         launch = self.launch
-        launch.memory.tag = tag_of(self.number)
+        launch.memory.tag = make_cluster_tag(self.number)
         launch.cluster_number = self.number
-        if self.order is not None and launch.memory.watch is not None:
-            launch.memory.watch.order = self.order
+        if self.order is not None and launch.memory.race_detector is not None:
+            launch.memory.race_detector.order = self.order
         while alive := [cta for cta in self.ctas if not cta.is_done]:
-            ran = [self._run(cta) for cta in alive]
+            ran = [self._run_block(cta) for cta in alive]
             if not any(ran):
-                if not self._let_a_poll_fail(alive):
-                    raise self.deadlock()
-            elif progress.is_stuck(self) and not self._let_a_poll_fail(alive):
+                if not self._fail_one_poll(alive):
+                    raise self.build_deadlock_fault()
+            elif progress.is_cluster_stuck(self) and not self._fail_one_poll(alive):
                 return False
         for cta in self.ctas:
-            cta.asynchronous.finish()
-        launch.moments.forget()
+            cta.asynchronous.check_at_end()
+        launch.effect_scheduler.drop_effects()
         return True
 
     def resume(self) -> bool:
         """Run on, after other clusters have run for a while."""
         if self.order is not None:
-            self.order.know_all()
+            self.order.acquire_everything()
         return self.run()
 
-    def _run(self, cta: Cta) -> bool:
+    def _run_block(self, cta: Cta) -> bool:
         ran = cta.run()
         if cta.steps_run > self.launch.step_limit:
-            raise self._too_long(cta)
+            raise self._build_step_limit_fault(cta)
         return ran
 
-    def _make_order(self, blocks: int) -> Order | None:
+    def _make_order(self, blocks: int) -> HappensBeforeOrder | None:
         """Return the clocks of this cluster, which also serve the race detector of global memory; None without one."""
         launch = self.launch
         if not launch.watches_races or launch.thread_count * blocks > MOST_THREADS:
             return None
-        order = Order(launch.events, blocks, launch.thread_count, self.number, launch.begins_early)
-        if launch.memory.watch is None:
-            launch.memory.watch = Watch(launch.memory, order, launch.accesses, keeps_readers=False)
+        order = HappensBeforeOrder(launch.events, blocks, launch.thread_count, self.number, launch.begins_early)
+        if launch.memory.race_detector is None:
+            launch.memory.race_detector = RaceDetector(launch.memory, order, launch.accesses, keeps_readers=False)
         return order
 
-    def _let_a_poll_fail(self, alive: list[Cta]) -> bool:
+    def _fail_one_poll(self, alive: list[Cta]) -> bool:
         """Let the `test_wait` of one group return false, when nothing else can run; return whether there was one."""
         for cta in alive:
             for group in cta.groups:
-                if 0 < group.polls < _MOST_POLLS and group.ready is not None:
+                if 0 < group.poll_count < _MAX_POLLS and group.ready is not None:
                     group.ready = None
-                    group.is_told_no = True
+                    group.must_fail_wait = True
                     return True
         return False
 
     # -- what went wrong -----------------------------------------------------------------------------------------------
 
-    def deadlock(self) -> Fault:
+    def build_deadlock_fault(self) -> Fault:
         """Return a fault that lists the waits of groups and the addresses that they poll."""
         alive = [cta for cta in self.ctas if not cta.is_done]
         at: list[tuple[Cta, Group]] = [(cta, group) for cta in alive for group in cta.groups]
-        lines = [f"block {cta.position}: {line}" for cta in alive for line in cta.waiting()]
+        lines = [f"block {cta.position}: {line}" for cta in alive for line in cta.describe_waiting()]
         for cta, group in at:
             if group.ready is None:
-                lines.append(f"block {cta.position}: {_round(cta, group)}")
+                lines.append(f"block {cta.position}: {_describe_polling(cta, group)}")
         step = at[0][0].program.steps[at[0][1].pc]
         fault = Fault("deadlock", "no thread can go on\n    " + "\n    ".join(lines))
         return fault.locate(step.instruction.line, step.text, step.location)
 
-    def _too_long(self, cta: Cta) -> Fault:
+    def _build_step_limit_fault(self, cta: Cta) -> Fault:
         """Return a fault for a block that exceeds the step limit, at its most frequent step."""
         busiest = max(range(len(self.launch.counts)), key=self.launch.counts.__getitem__)
         step = cta.program.steps[busiest]
@@ -164,7 +164,7 @@ class Cluster:
         return fault.locate(step.instruction.line, step.text, step.location, f"block {cta.position}")
 
 
-def _round(cta: Cta, group: Group) -> str:
+def _describe_polling(cta: Cta, group: Group) -> str:
     """Describe the loop of a polling group and the address that it polls, found by one more iteration."""
     launch = cta.launch
     before = list(launch.counts)
@@ -178,7 +178,7 @@ def _round(cta: Cta, group: Group) -> str:
     lines = sorted(step.instruction.line for step in steps)
     text = f"{threads} go round PTX lines {lines[0]} to {lines[-1]}"
     for step in steps:
-        if step.polled is not None:
-            address = int(step.polled(cta, indices)[0])
-            return f"{text} and poll address {address:#x} at {step.place}, which nobody changes"
+        if step.polled_address is not None:
+            address = int(step.polled_address(cta, indices)[0])
+            return f"{text} and poll address {address:#x} at {step.description}, which nobody changes"
     return f"{text} without an end"

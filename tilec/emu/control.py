@@ -6,27 +6,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.emu.decode import Form, semantics
+from tilec.emu.decode import Form, register_decoder
 from tilec.emu.fault import Fault
-from tilec.emu.groups import as_threads
-from tilec.emu.machine import NamedBarrier, release
-from tilec.emu.mbarrier import fenced_initialisations, note, publish
+from tilec.emu.groups import compact_threads
+from tilec.emu.machine import NamedBarrier, release_barrier
+from tilec.emu.mbarrier import collect_fenced_initialisations, publish_initialisations, record_event
 from tilec.emu.numbers import Array
 from tilec.ptx.module import Reg
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
-    from tilec.emu.order import Order
+    from tilec.emu.order import HappensBeforeOrder
 
 
 _RESTRICTIONS = "sync_restrict::shared::cta sync_restrict::shared::cluster"
 
 
-@semantics("bra", accepts="uni")
-def _bra(form: Form) -> None:
-    target = form.step.target = form.label(form.operands[0])
+@register_decoder("bra", accepts="uni")
+def _decode_bra(form: Form) -> None:
+    target = form.step.target = form.find_label(form.operands[0])
 
-    def control(cta: Cta, group: Group, threads: Threads) -> bool:
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         taken = cta.thread_ids[threads]
         if len(taken) == len(group.indices):
             group.pc = target
@@ -37,105 +37,105 @@ def _bra(form: Form) -> None:
         group.pc = here + 1
         return False
 
-    form.step.control = control
+    form.step.control = move_group
 
 
-@semantics("exit")
-def _exit(form: Form) -> None:
-    def control(cta: Cta, group: Group, threads: Threads) -> bool:
+@register_decoder("exit")
+def _decode_exit(form: Form) -> None:
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         group.pc += 1
         return cta.exit(group, threads)
 
-    form.step.control = control
+    form.step.control = move_group
 
 
-@semantics("trap", "brkpt")
-def _trap(form: Form) -> None:
-    def run(cta: Cta, threads: Threads) -> None:
+@register_decoder("trap", "brkpt")
+def _decode_trap(form: Form) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         raise Fault("trap", "the kernel gave up")
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("nanosleep", accepts="u32")
-def _nanosleep(form: Form) -> None:
-    def control(cta: Cta, group: Group, threads: Threads) -> bool:
+@register_decoder("nanosleep", accepts="u32")
+def _decode_nanosleep(form: Form) -> None:
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         # A sleeping group waits for others: let them run first.
         group.pc += 1
         group.time_slice += 1
         return False
 
-    form.step.control = control
+    form.step.control = move_group
 
 
-@semantics("griddepcontrol", accepts="launch_dependents")
-def _griddepcontrol(form: Form) -> None:
+@register_decoder("griddepcontrol", accepts="launch_dependents")
+def _decode_griddepcontrol(form: Form) -> None:
     if not form.has("wait"):
-        _nothing(form)
+        _decode_no_effect(form)
         return
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         if cta.order is not None:
             cta.order.await_grid(cta.actors[threads])
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("prefetch", "prefetch.tensormap", accepts="global local const param L1 L2")
-def _nothing(form: Form) -> None:
-    def run(cta: Cta, threads: Threads) -> None:
+@register_decoder("prefetch", "prefetch.tensormap", accepts="global local const param L1 L2")
+def _decode_no_effect(form: Form) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         return
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("prefetch.param.tensormap")
-def _prefetch_param(form: Form) -> None:
-    _nothing(form)
+@register_decoder("prefetch.param.tensormap")
+def _decode_prefetch_param(form: Form) -> None:
+    _decode_no_effect(form)
 
 
-@semantics("fence.proxy.alias")
-def _alias_fence(form: Form) -> None:
+@register_decoder("fence.proxy.alias")
+def _decode_alias_fence(form: Form) -> None:
     # The emulator has no aliases: no two addresses name the same memory.
-    _nothing(form)
+    _decode_no_effect(form)
 
 
-@semantics(
+@register_decoder(
     "membar",
     "fence",
     accepts=f"sc acq_rel acquire release {_RESTRICTIONS} cta cluster gpu sys gl",
 )
-def _fence(form: Form) -> None:
+def _decode_fence(form: Form) -> None:
     if form.has("proxy"):
         raise form.unsupported("this proxy fence")
     is_narrow = form.has("cta")
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         if cta.order is not None:
             cta.order.flags.fence(cta.actors[threads], is_narrow=is_narrow)
-        publish(cta, cta.actors[threads])
+        publish_initialisations(cta, cta.actors[threads])
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics(
+@register_decoder(
     "fence.proxy.async",
     "fence.proxy.async::generic",
     accepts=f"shared::cta shared::cluster acquire release {_RESTRICTIONS} cluster",
 )
-def _fence_proxy(form: Form) -> None:
+def _decode_fence_proxy(form: Form) -> None:
     covers_global = not form.has("shared::cta", "shared::cluster")
     covers_shared = not form.has("global")
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         actors = cta.actors[threads]
         if covers_global and cta.order is not None:
             cta.order.fence_async(actors)
         if covers_shared:
             cta.shared.fence(actors)
-            publish(cta, actors)
+            publish_initialisations(cta, actors)
 
-    form.step.run = run
+    form.step.run = run_step
 
 
 _BARRIERS = ("bar", "bar.cta", "barrier", "barrier.cta")
@@ -143,7 +143,7 @@ _BARRIERS = ("bar", "bar.cta", "barrier", "barrier.cta")
 # -- bar.sync and its relatives ----------------------------------------------------------------------------------------
 
 
-def _arrive(cta: Cta, barrier_id: int, expected: int, members: Array, line: int) -> NamedBarrier:
+def _arrive_at_barrier(cta: Cta, barrier_id: int, expected: int, members: Array, line: int) -> NamedBarrier:
     """Count the arrivals of `members` at a named barrier; `expected` is 0 for all threads of the block."""
     if not 0 <= barrier_id < 16:
         raise Fault("bad-barrier", f"named barrier {barrier_id}; there are 0 to 15")
@@ -157,46 +157,46 @@ def _arrive(cta: Cta, barrier_id: int, expected: int, members: Array, line: int)
     barrier.arrived += len(members)
     order = cta.order
     if order is not None:
-        clock = order.release(cta.rows(as_threads(members)))
+        clock = order.release(cta.find_clock_rows(compact_threads(members)))
         if not expected and cta.exited_count:
             # Exited threads count as arrived, after all their accesses.
             clock[cta.actors[cta.exited]] = order.log.now
-        barrier.clock = order.joined(barrier.clock, clock)
-    note(cta, members, "arrive", f"barrier {barrier_id}", line)
+        barrier.clock = order.join_clocks(barrier.clock, clock)
+    record_event(cta, members, "arrive", f"barrier {barrier_id}", line)
     return barrier
 
 
-def _pass(cta: Cta, barrier: NamedBarrier, generation: int, members: Array) -> None:
+def _acquire_generation(cta: Cta, barrier: NamedBarrier, generation: int, members: Array) -> None:
     """Acquire the clock of a complete generation of a barrier, for threads that waited for it."""
     if cta.order is not None:
-        cta.order.acquire(cta.rows(as_threads(members)), barrier.clocks[generation])
+        cta.order.acquire(cta.find_clock_rows(compact_threads(members)), barrier.clocks[generation])
 
 
-def _complete(cta: Cta, barrier: NamedBarrier, barrier_id: int) -> None:
+def _release_if_complete(cta: Cta, barrier: NamedBarrier, barrier_id: int) -> None:
     wanted = barrier.expected or cta.thread_count - cta.exited_count
     if barrier.expected == 32 and barrier.arrived % 32 == 0:
         # A barrier for 32 threads is complete after each warp.
-        release(barrier)
+        release_barrier(barrier)
         return
     if barrier.arrived > wanted:
         raise Fault("barrier-overflow", f"{barrier.arrived} threads arrive at named barrier {barrier_id} for {wanted}")
     if barrier.arrived == wanted:
-        release(barrier)
+        release_barrier(barrier)
 
 
-def _reason(barrier: NamedBarrier, barrier_id: int) -> str:
+def _describe_barrier_wait(barrier: NamedBarrier, barrier_id: int) -> str:
     wanted = str(barrier.expected) if barrier.expected else "all"
     return f"named barrier {barrier_id}, where {barrier.arrived} of {wanted} threads have arrived"
 
 
-@semantics(*(f"{name}.{act}" for name in _BARRIERS for act in ("sync", "arrive")))
-def _bar(form: Form) -> None:
+@register_decoder(*(f"{name}.{act}" for name in _BARRIERS for act in ("sync", "arrive")))
+def _decode_bar(form: Form) -> None:
     id_slot = form.read(form.operands[0], "u32")
     count_slot = form.read(form.operands[1], "u32") if len(form.operands) > 1 else -1
     is_waiting = form.stem.endswith("sync")
     line = form.step.instruction.line
 
-    def control(cta: Cta, group: Group, threads: Threads) -> bool:
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         members = cta.thread_ids[threads]
         ids = cta.views[id_slot][threads]
         counts = cta.views[count_slot][threads] if count_slot >= 0 else np.zeros(len(members), np.uint32)
@@ -210,12 +210,12 @@ def _bar(form: Form) -> None:
             # Threads with another barrier or count run this step again, in a group of their own.
             cta.split(group, members[~same], group.pc)
         barrier_id = int(ids[0])
-        barrier = _arrive(cta, barrier_id, int(counts[0]), members[same], line)
+        barrier = _arrive_at_barrier(cta, barrier_id, int(counts[0]), members[same], line)
         generation = barrier.generation
-        _complete(cta, barrier, barrier_id)
+        _release_if_complete(cta, barrier, barrier_id)
         if not is_waiting or barrier.generation != generation:
             if is_waiting:
-                _pass(cta, barrier, generation, members)
+                _acquire_generation(cta, barrier, generation, members)
             group.pc += 1
             return not is_waiting
         group.pc += 1
@@ -223,23 +223,23 @@ def _bar(form: Form) -> None:
         # The deadlock report must name the barrier, so the group stands at it until it is let through.
         waiting_at = group.pc - 1
 
-        def ready() -> bool:
+        def is_ready() -> bool:
             if barrier.generation == generation:
                 return False
-            _pass(cta, barrier, generation, members)
-            note(cta, members, "wait", f"barrier {barrier_id}", line, since)
+            _acquire_generation(cta, barrier, generation, members)
+            record_event(cta, members, "wait", f"barrier {barrier_id}", line, since)
             group.pc = waiting_at + 1
             return True
 
         group.pc = waiting_at
-        return group.park(lambda: _reason(barrier, barrier_id), ready)
+        return group.park(lambda: _describe_barrier_wait(barrier, barrier_id), is_ready)
 
-    form.step.control = control
+    form.step.control = move_group
 
 
-@semantics(*(f"{name}.red" for name in _BARRIERS))
-def _bar_red(form: Form) -> None:
-    operation = form.first("and", "or", "popc")
+@register_decoder(*(f"{name}.red" for name in _BARRIERS))
+def _decode_bar_red(form: Form) -> None:
+    operation = form.find_modifier("and", "or", "popc")
     result_slot = form.write(form.operands[0], "u32" if operation == "popc" else "pred")
     id_slot = form.read(form.operands[1], "u32")
     source = form.operands[-1]
@@ -251,89 +251,91 @@ def _bar_red(form: Form) -> None:
     line = form.step.instruction.line
     count_slot = form.read(form.operands[2], "u32") if len(form.operands) > 3 else -1
 
-    def control(cta: Cta, group: Group, threads: Threads) -> bool:
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         members = cta.thread_ids[threads]
         barrier_id = int(cta.views[id_slot][threads][0])
         expected = int(cta.views[count_slot][threads][0]) if count_slot >= 0 else 0
         if len(members) < len(group.indices):
             raise Fault("bad-barrier", "bar.red under a predicate that differs between threads")
         values = cta.views[value_slot][threads] ^ is_negated
-        barrier = _arrive(cta, barrier_id, expected, members, line)
+        barrier = _arrive_at_barrier(cta, barrier_id, expected, members, line)
         generation = barrier.generation
         barrier.contributions.append((group, values.copy()))
         here = group.pc
 
-        def finish() -> None:
+        def finish_reduction() -> None:
             everyone = np.concatenate(barrier.results[generation])
             result = everyone.sum() if operation == "popc" else everyone.all() if operation == "and" else everyone.any()
             cta.views[result_slot][members] = result
-            _pass(cta, barrier, generation, members)
+            _acquire_generation(cta, barrier, generation, members)
             group.pc = here + 1
 
-        _complete(cta, barrier, barrier_id)
+        _release_if_complete(cta, barrier, barrier_id)
         if barrier.generation != generation:
-            finish()
+            finish_reduction()
             return False
 
-        def ready() -> bool:
+        def is_ready() -> bool:
             if barrier.generation == generation:
                 return False
-            finish()
+            finish_reduction()
             return True
 
-        return group.park(lambda: _reason(barrier, barrier_id), ready)
+        return group.park(lambda: _describe_barrier_wait(barrier, barrier_id), is_ready)
 
-    form.step.control = control
+    form.step.control = move_group
 
 
-@semantics("barrier.cluster.arrive", accepts="release relaxed")
-def _cluster_arrive(form: Form) -> None:
+@register_decoder("barrier.cluster.arrive", accepts="release relaxed")
+def _decode_cluster_arrive(form: Form) -> None:
     is_relaxed = form.has("relaxed")
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         barrier = cta.cluster.barrier
         cta.cluster_arrivals[threads] = barrier.generation
         barrier.arrived += len(cta.thread_ids[threads])
         if cta.order is not None:
             clock = (
-                _relaxed(cta, cta.order, cta.actors[threads]) if is_relaxed else cta.order.release(cta.rows(threads))
+                _relaxed_clock(cta, cta.order, cta.actors[threads])
+                if is_relaxed
+                else cta.order.release(cta.find_clock_rows(threads))
             )
-            barrier.clock = barrier.clock if clock is None else cta.order.joined(barrier.clock, clock)
-        note(cta, cta.thread_ids[threads], "arrive", "cluster barrier", form.step.instruction.line)
+            barrier.clock = barrier.clock if clock is None else cta.order.join_clocks(barrier.clock, clock)
+        record_event(cta, cta.thread_ids[threads], "arrive", "cluster barrier", form.step.instruction.line)
         if barrier.arrived >= cta.thread_count * len(cta.cluster.ctas):
-            release(barrier)
+            release_barrier(barrier)
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-def _relaxed(cta: Cta, order: Order, actors: Array) -> Array | None:
+def _relaxed_clock(cta: Cta, order: HappensBeforeOrder, actors: Array) -> Array | None:
     """Return the clock that a relaxed arrival publishes: no more than earlier fences cover."""
-    covered, initialised = order.flags.covered(actors), fenced_initialisations(cta, actors)
-    return covered if initialised is None else order.joined(covered, initialised)
+    covered, initialised = order.flags.find_fenced_clock(actors), collect_fenced_initialisations(cta, actors)
+    return covered if initialised is None else order.join_clocks(covered, initialised)
 
 
-@semantics("barrier.cluster.wait", accepts="acquire")
-def _cluster_wait(form: Form) -> None:
-    def control(cta: Cta, group: Group, threads: Threads) -> bool:
+@register_decoder("barrier.cluster.wait", accepts="acquire")
+def _decode_cluster_wait(form: Form) -> None:
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         barrier = cta.cluster.barrier
         generation = int(cta.cluster_arrivals[threads].max())
         here = group.pc
         members = cta.thread_ids[threads]
         if barrier.generation > generation:
-            _pass(cta, barrier, generation, members)
+            _acquire_generation(cta, barrier, generation, members)
             group.pc += 1
             return True
 
-        def ready() -> bool:
+        def is_ready() -> bool:
             if barrier.generation == generation:
                 return False
-            _pass(cta, barrier, generation, members)
+            _acquire_generation(cta, barrier, generation, members)
             group.pc = here + 1
             return True
 
-        def reason() -> str:
+        def describe_wait() -> str:
             return f"the cluster barrier, where {barrier.arrived} threads have arrived"
 
-        return group.park(reason, ready)
+        return group.park(describe_wait, is_ready)
 
-    form.step.control = control
+    form.step.control = move_group

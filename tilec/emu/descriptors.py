@@ -13,7 +13,7 @@ import numpy as np
 
 from tilec.emu.fault import Fault
 from tilec.emu.numbers import Array
-from tilec.emu.tensormap import ATOM_32, swizzled
+from tilec.emu.tensormap import ATOM_32, apply_swizzle
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _TENSOR_VERSION = 0b001
 
 
 @dataclass(frozen=True, slots=True)
-class Descriptor:
+class MatrixDescriptor:
     """The fields of a matrix descriptor, in bytes."""
 
     start: int
@@ -37,14 +37,14 @@ class Descriptor:
     swizzle: int
 
 
-def warpgroup_descriptor(bits: int) -> Descriptor:
+def decode_warpgroup_descriptor(bits: int) -> MatrixDescriptor:
     """Decode a 64-bit matrix descriptor of wgmma."""
     if bits & _WARPGROUP_RESERVED:
         raise Fault("bad-descriptor", f"matrix descriptor {bits:#018x} has bits set that must be zero")
-    return _fields(bits, _WARPGROUP_SWIZZLES[bits >> 62])
+    return _build_descriptor(bits, _WARPGROUP_SWIZZLES[bits >> 62])
 
 
-def tensor_descriptor(bits: int) -> Descriptor:
+def decode_tensor_descriptor(bits: int) -> MatrixDescriptor:
     """Decode a 64-bit shared memory descriptor of tcgen05."""
     message = f"shared memory descriptor {bits:#018x}"
     if bits >> 46 & 0b111 != _TENSOR_VERSION:
@@ -56,11 +56,11 @@ def tensor_descriptor(bits: int) -> Descriptor:
     code = bits >> 61
     if code not in _TENSOR_SWIZZLES:
         raise Fault("bad-descriptor", f"{message} has swizzle {code}; there are 0, 1, 2, 4 and 6")
-    return _fields(bits, _TENSOR_SWIZZLES[code])
+    return _build_descriptor(bits, _TENSOR_SWIZZLES[code])
 
 
-def _fields(bits: int, swizzle: int) -> Descriptor:
-    return Descriptor(
+def _build_descriptor(bits: int, swizzle: int) -> MatrixDescriptor:
+    return MatrixDescriptor(
         start=(bits & 0x3FFF) << 4,
         leading=(bits >> 16 & 0x3FFF) << 4,
         stride=(bits >> 32 & 0x3FFF) << 4,
@@ -70,7 +70,7 @@ def _fields(bits: int, swizzle: int) -> Descriptor:
 
 
 @lru_cache(maxsize=4096)
-def matrix_rows(descriptor: Descriptor, extent: int, k: int, element_bytes: int, is_mn_major: bool) -> Array:
+def find_matrix_rows(descriptor: MatrixDescriptor, extent: int, k: int, element_bytes: int, is_mn_major: bool) -> Array:
     """Return the 16-byte rows of shared memory of an operand with `extent` rows (of M or N) and `k` columns.
 
     K-major: [extent, chunk of k]. MN-major: [k, chunk of extent]. A chunk is 16 bytes.
@@ -97,10 +97,10 @@ def matrix_rows(descriptor: Descriptor, extent: int, k: int, element_bytes: int,
     addresses = descriptor.start + offsets
     # The swizzle pattern begins at the base offset, not at a multiple of its size.
     phase = descriptor.base_offset << 7
-    return (swizzled(addresses - phase, descriptor.swizzle) + phase) // 16
+    return (apply_swizzle(addresses - phase, descriptor.swizzle) + phase) // 16
 
 
-def require_pattern(memory: Memory, descriptor: Descriptor, rows: Array, what: str) -> None:
+def require_matching_swizzle(memory: Memory, descriptor: MatrixDescriptor, rows: Array, what: str) -> None:
     """Require that the descriptor's swizzle is the one with which TMA wrote the bytes."""
     swizzle = descriptor.swizzle
     # 1024 bytes for a swizzle of 128, 256 for 32: see the base offset of the matrix descriptor in the PTX manual.
@@ -113,12 +113,12 @@ def require_pattern(memory: Memory, descriptor: Descriptor, rows: Array, what: s
         return
     addresses = rows * 16
     for other in sorted(set(written.reshape(-1).tolist()) - {-1, swizzle}):
-        differs = (written == other) & (swizzled(addresses, other) != swizzled(addresses, swizzle))
+        differs = (written == other) & (apply_swizzle(addresses, other) != apply_swizzle(addresses, swizzle))
         if differs.any():
             at = f"shared address {int(addresses[differs][0]):#x}"
-            message = f"{what} reads {at} with a swizzle of {_name(swizzle)}"
-            raise Fault("swizzle-mismatch", f"{message}, where TMA wrote with a swizzle of {_name(other)}")
+            message = f"{what} reads {at} with a swizzle of {_describe_swizzle(swizzle)}"
+            raise Fault("swizzle-mismatch", f"{message}, where TMA wrote with a swizzle of {_describe_swizzle(other)}")
 
 
-def _name(swizzle: int) -> str:
+def _describe_swizzle(swizzle: int) -> str:
     return "128 bytes in atoms of 32" if swizzle == ATOM_32 else f"{swizzle} bytes"

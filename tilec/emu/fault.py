@@ -13,7 +13,7 @@ class SourceLocation(NamedTuple):
     column: int
 
 
-class Place(NamedTuple):
+class MemoryLocation(NamedTuple):
     """An address as an offset in bytes into one allocation.
 
     In global memory `argument` is the number of the array argument at the address, or else of the nearest one;
@@ -49,7 +49,7 @@ class Fault(Exception):
         self.text = ""
         self.source: SourceLocation | None = None
         self.where = ""
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, MemoryLocation] = {}
         """Memory locations of the addresses in the message, by the address as written there."""
 
     def locate(self, line: int, text: str, source: SourceLocation | None, where: str = "") -> Fault:

@@ -18,7 +18,7 @@ _RELEASES = frozenset(("release", "acq_rel", "sc", "volatile"))
 _ACQUIRES = frozenset(("acquire", "acq_rel", "sc", "volatile"))
 
 
-class Access(NamedTuple):
+class AccessOrder(NamedTuple):
     """The memory order and scope of a strong access, from its opcode."""
 
     releases: bool
@@ -26,10 +26,10 @@ class Access(NamedTuple):
     is_narrow: bool
 
 
-def access(stem: str, opcode: str) -> Access:
+def parse_access_order(stem: str, opcode: str) -> AccessOrder:
     """Return the order and scope of an opcode, whether or not it accesses memory."""
     words = opcode.split(".")
-    return Access(
+    return AccessOrder(
         not _RELEASES.isdisjoint(words),
         not _ACQUIRES.isdisjoint(words),
         "cta" in words and stem.startswith(("ld", "st", "atom", "red")),
@@ -41,9 +41,9 @@ class Clocks(Protocol):
 
     stride: int
 
-    def past(self, actors: slice | Array) -> Array: ...
+    def build_clock(self, actors: slice | Array) -> Array: ...
 
-    def joined(self, first: Array | None, second: Array) -> Array: ...
+    def join_clocks(self, first: Array | None, second: Array) -> Array: ...
 
     def acquire(self, actors: slice | Array, clock: Array | None) -> None: ...
 
@@ -61,49 +61,49 @@ class Flags:
         self.pending: dict[int, Array] = {}
         """The clocks that relaxed reads have seen, by thread, until a fence."""
 
-    def publish(self, access: Access, actors: Array, memory: str, offsets: Array) -> None:
+    def publish_writes(self, access: AccessOrder, actors: Array, memory: str, offsets: Array) -> None:
         """Publish the clocks of threads that make strong writes at these offsets."""
         order = self._order
         for actor, offset in zip(actors.tolist(), offsets.tolist(), strict=True):
-            clock = order.past(slice(actor, actor + 1))
+            clock = order.build_clock(slice(actor, actor + 1))
             key, block = (memory, offset), actor // order.stride
-            narrow = clock if access.releases else _least(clock, self._fenced_narrowly)
-            wide = clock if access.releases else _least(clock, self._fenced)
+            narrow = clock if access.releases else _minimum_clock(clock, self._fenced_narrowly)
+            wide = clock if access.releases else _minimum_clock(clock, self._fenced)
             if narrow is not None:
-                self._narrow[*key, block] = order.joined(self._narrow.get((*key, block)), narrow)
+                self._narrow[*key, block] = order.join_clocks(self._narrow.get((*key, block)), narrow)
             if wide is not None and not access.is_narrow:
-                self._wide[key] = order.joined(self._wide.get(key), wide)
+                self._wide[key] = order.join_clocks(self._wide.get(key), wide)
 
-    def observe(self, access: Access, actors: Array, memory: str, offsets: Array) -> None:
+    def observe_reads(self, access: AccessOrder, actors: Array, memory: str, offsets: Array) -> None:
         """Acquire, or keep until a fence, the clocks at these offsets for threads that make strong reads."""
         order = self._order
         for actor, offset in zip(actors.tolist(), offsets.tolist(), strict=True):
             clock = self._narrow.get((memory, offset, actor // order.stride))
             wide = None if access.is_narrow else self._wide.get((memory, offset))
             if wide is not None:
-                clock = order.joined(clock, wide)
+                clock = order.join_clocks(clock, wide)
             if clock is None:
                 continue
             if access.acquires:
                 order.acquire(slice(actor, actor + 1), clock)
             else:
-                self.pending[actor] = order.joined(self.pending.get(actor), clock)
+                self.pending[actor] = order.join_clocks(self.pending.get(actor), clock)
 
     def fence(self, actors: Array, *, is_narrow: bool) -> None:
         """Record a fence: it covers all that these threads did and know."""
         order = self._order
         if self.pending:
-            self.settle(actors)
-        known = order.past(actors)
-        self._fenced_narrowly = order.joined(self._fenced_narrowly, known)
+            self.acquire_pending(actors)
+        known = order.build_clock(actors)
+        self._fenced_narrowly = order.join_clocks(self._fenced_narrowly, known)
         if not is_narrow:
-            self._fenced = order.joined(self._fenced, known)
+            self._fenced = order.join_clocks(self._fenced, known)
 
-    def covered(self, actors: Array) -> Array | None:
+    def find_fenced_clock(self, actors: Array) -> Array | None:
         """Return the clock of these threads, limited to what fences of a scope beyond `.cta` cover."""
-        return _least(self._order.past(actors), self._fenced)
+        return _minimum_clock(self._order.build_clock(actors), self._fenced)
 
-    def settle(self, actors: slice | Array) -> None:
+    def acquire_pending(self, actors: slice | Array) -> None:
         """Acquire the clocks that relaxed reads of these threads have seen."""
         members = range(actors.start, actors.stop) if isinstance(actors, slice) else actors.tolist()
         for actor in members:
@@ -112,7 +112,7 @@ class Flags:
                 self._order.acquire(slice(actor, actor + 1), clock)
 
 
-def _least(clock: Array, fenced: Array | None) -> Array | None:
+def _minimum_clock(clock: Array, fenced: Array | None) -> Array | None:
     """Return the elementwise minimum of a thread's clock and what fences cover."""
     if fenced is None:
         return None

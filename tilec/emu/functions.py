@@ -13,7 +13,7 @@ from dataclasses import field
 from tilec.ptx.module import Address, Arguments, Block, Entry, Function, Instruction, Item, Module, Reg, Symbol
 from tilec.support.records import dataclass
 
-Place = tuple[str, int]
+RegisterIndex = tuple[str, int]
 """A register: its class ("pred", "16", "32", "64") and its row in that class."""
 
 FUNCTION_WINDOW = 0x0400_0000_0000
@@ -21,66 +21,68 @@ FUNCTION_WINDOW = 0x0400_0000_0000
 
 
 @dataclass(frozen=True, slots=True)
-class Formal:
+class FormalParameter:
     """A parameter or result of a function: `size` bytes of local memory, or a register."""
 
     size: int
     offset: int
-    place: Place | None = None
+    place: RegisterIndex | None = None
 
 
 @dataclass(slots=True, eq=False)
-class Layout:
+class FunctionLayout:
     """A decoded function: its first step, parameters, registers and stack frame."""
 
     name: str
     start: int
     is_recursive: bool
-    returns: tuple[Formal, ...] = ()
-    params: tuple[Formal, ...] = ()
+    returns: tuple[FormalParameter, ...] = ()
+    params: tuple[FormalParameter, ...] = ()
     rows: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The first and last row of its registers, by class."""
-    frames: list[tuple[Place, int]] = field(default_factory=list)
+    frames: list[tuple[RegisterIndex, int]] = field(default_factory=list)
     """Registers that hold the address of a `.local` variable, with its offset in the frame."""
     frame_bytes: int = 0
 
 
-def addresses(module: Module) -> dict[str, int]:
+def assign_function_addresses(module: Module) -> dict[str, int]:
     """Return the address of every function, declared ones included."""
     return {function.name: FUNCTION_WINDOW + 16 * index for index, function in enumerate(module.functions, start=1)}
 
 
-def reachable(module: Module, entry: Entry) -> tuple[list[Function], set[str]]:
+def find_reachable_functions(module: Module, entry: Entry) -> tuple[list[Function], set[str]]:
     """Return the functions with a body that the entry may call, callees before callers, and the names of recursive
     ones."""
     known = {function.name: function for function in module.functions}
     taken = {item.symbol for variable in module.variables for item in variable.relocations if item.symbol in known}
     bodies = {name: function.body or () for name, function in known.items()}
-    taken.update(name for body in (entry.body, *bodies.values()) for name in _taken(body) if name in known)
-    calls = {name: _callees(body, known, taken) for name, body in bodies.items()}
+    taken.update(
+        name for body in (entry.body, *bodies.values()) for name in _find_taken_addresses(body) if name in known
+    )
+    calls = {name: _find_callees(body, known, taken) for name, body in bodies.items()}
     order: list[str] = []
-    _visit(_callees(entry.body, known, taken), calls, order, set())
-    recursive = {name for name in order if name in _closure(calls[name], calls)}
+    _visit_postorder(_find_callees(entry.body, known, taken), calls, order, set())
+    recursive = {name for name in order if name in _find_all_callees(calls[name], calls)}
     return [known[name] for name in order if known[name].body is not None], recursive
 
 
-def _instructions(body: tuple[Item, ...]) -> Iterator[Instruction]:
+def _walk_instructions(body: tuple[Item, ...]) -> Iterator[Instruction]:
     for item in body:
         if isinstance(item, Instruction):
             yield item
         elif isinstance(item, Block):
-            yield from _instructions(item.body)
+            yield from _walk_instructions(item.body)
 
 
-def call_target(instruction: Instruction) -> Symbol | Reg | None:
+def find_call_target(instruction: Instruction) -> Symbol | Reg | None:
     """Return the function or register that a call names: the operand after the list of results, if there is one."""
     operands = [operand for operand in instruction.operands[:2] if not isinstance(operand, Arguments)]
     target = operands[0] if operands else None
     return target if isinstance(target, (Symbol, Reg)) else None
 
 
-def _taken(body: tuple[Item, ...]) -> Iterator[str]:
-    for instruction in _instructions(body):
+def _find_taken_addresses(body: tuple[Item, ...]) -> Iterator[str]:
+    for instruction in _walk_instructions(body):
         if instruction.opcode.split(".")[0] == "call":
             continue
         for operand in instruction.operands:
@@ -90,11 +92,11 @@ def _taken(body: tuple[Item, ...]) -> Iterator[str]:
                 yield operand.base.name
 
 
-def _callees(body: tuple[Item, ...], known: dict[str, Function], taken: set[str]) -> list[str]:
+def _find_callees(body: tuple[Item, ...], known: dict[str, Function], taken: set[str]) -> list[str]:
     found: dict[str, None] = {}
-    for instruction in _instructions(body):
+    for instruction in _walk_instructions(body):
         if instruction.opcode.split(".")[0] == "call":
-            target = call_target(instruction)
+            target = find_call_target(instruction)
             if isinstance(target, Reg):
                 found.update(dict.fromkeys(sorted(taken)))
             elif target is not None and target.name in known:
@@ -102,15 +104,15 @@ def _callees(body: tuple[Item, ...], known: dict[str, Function], taken: set[str]
     return list(found)
 
 
-def _visit(names: list[str], calls: dict[str, list[str]], order: list[str], seen: set[str]) -> None:
+def _visit_postorder(names: list[str], calls: dict[str, list[str]], order: list[str], seen: set[str]) -> None:
     for name in names:
         if name not in seen:
             seen.add(name)
-            _visit(calls[name], calls, order, seen)
+            _visit_postorder(calls[name], calls, order, seen)
             order.append(name)
 
 
-def _closure(names: list[str], calls: dict[str, list[str]]) -> set[str]:
+def _find_all_callees(names: list[str], calls: dict[str, list[str]]) -> set[str]:
     found: list[str] = []
-    _visit(names, calls, found, set())
+    _visit_postorder(names, calls, found, set())
     return set(found)

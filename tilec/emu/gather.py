@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.emu.groups import Group, as_threads, make_group
+from tilec.emu.groups import Group, compact_threads, make_group
 from tilec.emu.numbers import Array
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _WARP = 32
 
 
-def gather(cta: Cta, group: Group, pc: int, step: Step) -> bool:
+def gather_threads(cta: Cta, group: Group, pc: int, step: Step) -> bool:
     """Return whether the group holds whole warps (or warpgroups); threads without their partners wait here."""
     size = step.gather
     threads = group.threads
@@ -31,34 +31,34 @@ def gather(cta: Cta, group: Group, pc: int, step: Step) -> bool:
         and (threads.stop % size == 0 or threads.stop == cta.thread_count)
     ):
         return True
-    for other in [other for other in cta.groups if other.gathering and other.pc == pc and other is not group]:
+    for other in [other for other in cta.groups if other.is_gathering and other.pc == pc and other is not group]:
         cta.groups.remove(other)
         group.indices = np.sort(np.concatenate([group.indices, other.indices]))
-    group.threads = as_threads(group.indices)
-    complete = _complete(cta, group.indices, step, _present(cta, size, group.indices))
+    group.threads = compact_threads(group.indices)
+    complete = _find_complete_threads(cta, group.indices, step, _mark_present(cta, size, group.indices))
     if complete.all():
-        group.gathering = False
+        group.is_gathering = False
         return True
-    if step.exchanged is not None and _wait_elsewhere(cta, group, pc, step):
+    if step.exchanged_slots is not None and _join_other_instructions(cta, group, pc, step):
         return False
-    _park(cta, make_group(pc, group.indices[~complete], group.time_slice), step)
+    _park_group(cta, make_group(pc, group.indices[~complete], group.time_slice), step)
     if not complete.any():
         cta.groups.remove(group)
         return False
     group.indices = group.indices[complete]
-    group.threads = as_threads(group.indices)
+    group.threads = compact_threads(group.indices)
     return True
 
 
-def _park(cta: Cta, waiting: Group, step: Step) -> None:
+def _park_group(cta: Cta, waiting: Group, step: Step) -> None:
     exits = cta.exited_count
-    waiting.gathering = True
+    waiting.is_gathering = True
     unit = "warp" if step.gather == _WARP else "warpgroup"
     waiting.park(lambda: f"the rest of its {unit} to arrive here", lambda: cta.exited_count != exits)
     cta.groups.append(waiting)
 
 
-def _present(cta: Cta, size: int, indices: Array) -> Array:
+def _mark_present(cta: Cta, size: int, indices: Array) -> Array:
     """Mark threads that need not be waited for: these, those that have exited, and those that do not exist."""
     present = np.zeros(-(-cta.thread_count // size) * size, np.bool_)
     present[: cta.thread_count] = cta.exited
@@ -67,7 +67,7 @@ def _present(cta: Cta, size: int, indices: Array) -> Array:
     return present
 
 
-def _complete(cta: Cta, indices: Array, step: Step, present: Array) -> Array:
+def _find_complete_threads(cta: Cta, indices: Array, step: Step, present: Array) -> Array:
     """Return, for each thread, whether its partners are present; a thread that its predicate holds back needs none."""
     if step.mask < 0:
         whole: Array = np.all(present.reshape(-1, step.gather), axis=1)
@@ -85,36 +85,40 @@ def _complete(cta: Cta, indices: Array, step: Step, present: Array) -> Array:
 # -- at several instructions -------------------------------------------------------------------------------------------
 
 
-def _wait_elsewhere(cta: Cta, group: Group, pc: int, step: Step) -> bool:
+def _join_other_instructions(cta: Cta, group: Group, pc: int, step: Step) -> bool:
     """Run the step with lanes that wait at other instructions of this kind; return whether any did."""
     group.pc = pc
     steps = cta.program.steps
-    parts = [group, *(g for g in cta.groups if g.gathering and g.pc != pc and _is_alike(step, steps[g.pc]))]
+    parts = [group, *(g for g in cta.groups if g.is_gathering and g.pc != pc and _can_converge(step, steps[g.pc]))]
     if len(parts) == 1:
         return False
-    present = _present(cta, step.gather, np.concatenate([part.indices for part in parts]))
-    complete = [_complete(cta, part.indices, steps[part.pc], present) for part in parts]
+    present = _mark_present(cta, step.gather, np.concatenate([part.indices for part in parts]))
+    complete = [_find_complete_threads(cta, part.indices, steps[part.pc], present) for part in parts]
     complete_parts = [(steps[g.pc], g.indices[ready]) for g, ready in zip(parts, complete, strict=True) if ready.any()]
     if len(complete_parts) == 1 and not complete[0].any():
         return False
-    _run_together(cta, [(step, _unheld(cta, step, members)) for step, members in complete_parts])
+    _run_together(cta, [(step, _drop_held_back(cta, step, members)) for step, members in complete_parts])
     for part, ready in zip(parts, complete, strict=True):
         cta.groups.remove(part)
         if ready.any():
             cta.groups.append(make_group(part.pc + 1, part.indices[ready], part.time_slice))
         if not ready.all():
-            _park(cta, make_group(part.pc, part.indices[~ready], part.time_slice), steps[part.pc])
+            _park_group(cta, make_group(part.pc, part.indices[~ready], part.time_slice), steps[part.pc])
     return True
 
 
-def _is_alike(step: Step, other: Step) -> bool:
+def _can_converge(step: Step, other: Step) -> bool:
     """Return whether lanes at two instructions may synchronise with each other."""
-    if other.exchanged is None or step.exchanged is None or other.instruction.opcode != step.instruction.opcode:
+    if (
+        other.exchanged_slots is None
+        or step.exchanged_slots is None
+        or other.instruction.opcode != step.instruction.opcode
+    ):
         return False
-    return [len(slots) for slots in step.exchanged] == [len(slots) for slots in other.exchanged]
+    return [len(slots) for slots in step.exchanged_slots] == [len(slots) for slots in other.exchanged_slots]
 
 
-def _unheld(cta: Cta, step: Step, members: Array) -> Array:
+def _drop_held_back(cta: Cta, step: Step, members: Array) -> Array:
     return members if step.guard < 0 else members[cta.views[step.guard][members] != step.negated]
 
 
@@ -124,21 +128,23 @@ def _run_together(cta: Cta, parts: list[tuple[Step, Array]]) -> None:
     if not parts:
         return
     first = parts[0][0]
-    assert first.run is not None and first.exchanged is not None
-    reads, writes = first.exchanged
+    assert first.run is not None and first.exchanged_slots is not None
+    reads, writes = first.exchanged_slots
     views = cta.views
     kept = []
     for step, members in parts[1:]:
-        assert step.exchanged is not None
+        assert step.exchanged_slots is not None
         kept.append([views[slot][members].copy() for slot in (*reads, *writes)])
-        values = [views[slot][members].copy() for slot in step.exchanged[0]]
+        values = [views[slot][members].copy() for slot in step.exchanged_slots[0]]
         for slot, value in zip(reads, values, strict=True):
-            views[slot][members] = ~value if value.dtype == np.bool_ and step.flips != first.flips else value
-    first.run(cta, as_threads(np.sort(np.concatenate([members for _, members in parts]))))
+            views[slot][members] = (
+                ~value if value.dtype == np.bool_ and step.is_inverted != first.is_inverted else value
+            )
+    first.run(cta, compact_threads(np.sort(np.concatenate([members for _, members in parts]))))
     for (step, members), before in zip(parts[1:], kept, strict=True):
-        assert step.exchanged is not None
+        assert step.exchanged_slots is not None
         results = [views[slot][members].copy() for slot in writes]
         for slot, value in zip((*reads, *writes), before, strict=True):
             views[slot][members] = value
-        for slot, value in zip(step.exchanged[1], results, strict=True):
+        for slot, value in zip(step.exchanged_slots[1], results, strict=True):
             views[slot][members] = value

@@ -7,11 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import overload
 
-Positions = list[tuple[int, int, int]]
+BlockPositions = list[tuple[int, int, int]]
 """The positions in the grid of a cluster's blocks."""
 
 
-class Clusters(Sequence[Positions]):
+class Clusters(Sequence[BlockPositions]):
     """The block positions of each cluster of a grid, x fastest, computed on access."""
 
     def __init__(self, grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> None:
@@ -24,10 +24,10 @@ class Clusters(Sequence[Positions]):
         return math.prod(self.along)
 
     @overload
-    def __getitem__(self, number: int) -> Positions: ...
+    def __getitem__(self, number: int) -> BlockPositions: ...
     @overload
-    def __getitem__(self, number: slice) -> Sequence[Positions]: ...
-    def __getitem__(self, number: int | slice) -> Positions | Sequence[Positions]:
+    def __getitem__(self, number: slice) -> Sequence[BlockPositions]: ...
+    def __getitem__(self, number: int | slice) -> BlockPositions | Sequence[BlockPositions]:
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(len(self)))]
         if not 0 <= number < len(self):
@@ -38,16 +38,16 @@ class Clusters(Sequence[Positions]):
         return [(first[0] + i, first[1] + j, first[2] + k) for i, j, k in self.inside]
 
 
-class Queue:
+class ClusterQueue:
     """Clusters that have not begun, in order."""
 
-    def __init__(self, clusters: Sequence[Positions], numbers: range) -> None:
+    def __init__(self, clusters: Sequence[BlockPositions], numbers: range) -> None:
         self.clusters, self.numbers = clusters, numbers
 
     def __bool__(self) -> bool:
         return bool(self.numbers)
 
-    def take(self) -> tuple[int, Positions]:
+    def take(self) -> tuple[int, BlockPositions]:
         """Remove the next cluster and return its number and block positions."""
         number, self.numbers = self.numbers[0], self.numbers[1:]
         return number, self.clusters[number]

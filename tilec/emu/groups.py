@@ -11,7 +11,7 @@ Threads = slice | Array
 """Some threads of a block: a slice where they are neighbours, so that registers are viewed and not copied."""
 
 
-def as_threads(indices: Array) -> Threads:
+def compact_threads(indices: Array) -> Threads:
     """Return sorted thread numbers as a slice where possible."""
     first, last = int(indices[0]), int(indices[-1])
     if last - first + 1 == len(indices):
@@ -29,16 +29,16 @@ class Group:
     time_slice: int = 0
     ready: Callable[[], bool] | None = None
     reason: Callable[[], str] = str
-    gathering: bool = False
-    polls: int = 0
+    is_gathering: bool = False
+    poll_count: int = 0
     """The number of times that `test_wait` has parked the group since it last succeeded."""
     since: int = -1
     """The timeline event at which the group began to wait."""
     refused: tuple[tuple[int, int], ...] = ()
     """The mbarrier states (address, version) at which an adversary has let `try_wait` fail."""
-    is_told_no: bool = False
+    must_fail_wait: bool = False
     """The next `test_wait` of the group must fail, because nothing else can run."""
-    spins_at: int | None = None
+    spin_state: int | None = None
     """The hash of memory with which the group repeats itself for ever (see `progress`)."""
 
     def park(self, reason: Callable[[], str], ready: Callable[[], bool]) -> bool:
@@ -49,4 +49,4 @@ class Group:
 
 
 def make_group(pc: int, indices: Array, time_slice: int = 0) -> Group:
-    return Group(pc, indices, as_threads(indices), time_slice)
+    return Group(pc, indices, compact_threads(indices), time_slice)

@@ -14,13 +14,13 @@ import numpy as np
 from tilec.emu.fault import Fault
 from tilec.emu.memory import Memory
 from tilec.emu.numbers import Array
-from tilec.emu.tensormap import CORNERS, Layout, nan_bits
+from tilec.emu.tensormap import CORNER_LIMITS, MapLayout, nan_bits
 
 
-class ColumnBox:
+class Im2colBox:
     """The elements of one copy. Dimensions run from the fastest: channels, then space, then images."""
 
-    def __init__(self, layout: Layout, coordinates: Sequence[int], offsets: Sequence[int], memory: Memory) -> None:
+    def __init__(self, layout: MapLayout, coordinates: Sequence[int], offsets: Sequence[int], memory: Memory) -> None:
         columns = layout.columns
         if columns is None:
             raise Fault("bad-descriptor", "an im2col copy through a tensor map for tiles")
@@ -33,7 +33,7 @@ class ColumnBox:
             -(-(layout.sizes[axis] + high - low) // step)
             for axis, low, high, step in zip(space, columns.lower, columns.upper, steps, strict=True)
         ]
-        most = 2 * CORNERS[len(layout.sizes)]
+        most = 2 * CORNER_LIMITS[len(layout.sizes)]
         if any(offset >= most for offset in offsets):
             raise Fault("out-of-bounds", f"im2col offsets of {list(offsets)}: each must be less than {most}")
         firsts = [
@@ -59,7 +59,7 @@ class ColumnBox:
         self._inside = rows[:, None] & inside[None, :]
         self._addresses = layout.address + addresses[:, None] + channels[None, :] * layout.element_bytes
 
-    def places(self, size: int) -> Array:
+    def find_granules(self, size: int) -> Array:
         """Return the granules of `size` bytes of global memory that the copy accesses."""
         return np.unique((self._addresses[self._inside] - self.memory.base) // size)
 

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.emu.decode import Form, semantics
+from tilec.emu.decode import Form, register_decoder
 from tilec.emu.numbers import Array, clamp_integer
-from tilec.emu.semantics import apply, elementwise
+from tilec.emu.semantics import build_elementwise_step, decode_elementwise
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
 
 
-@semantics("mul24", "mad24", accepts="lo sat")
-def _product24(form: Form) -> None:
-    view = form.type()
+@register_decoder("mul24", "mad24", accepts="lo sat")
+def _decode_product24(form: Form) -> None:
+    view = form.parse_type()
     is_high = form.has("hi")
 
-    def low24(values: Array) -> Array:
+    def sign_extend_24(values: Array) -> Array:
         wide = (values.astype(np.int64) & 0xFFFFFF).astype(np.int64)
         return np.where(wide & 0x800000, wide - 0x1000000, wide) if view.kind == "s" else wide
 
-    def multiply(a: Array, b: Array, *addend: Array) -> Array:
-        product = low24(a) * low24(b)
+    def multiply_24(a: Array, b: Array, *addend: Array) -> Array:
+        product = sign_extend_24(a) * sign_extend_24(b)
         part = product >> 16 if is_high else product
         part = ((part & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000 if view.kind == "s" else part & 0xFFFFFFFF
         total = part + addend[0] if addend else part
@@ -33,29 +33,29 @@ def _product24(form: Form) -> None:
             return clamp_integer(total, view.dtype)
         return total.astype(view.dtype)
 
-    elementwise(form, multiply, view.name, *[view.name] * (len(form.operands) - 1))
+    decode_elementwise(form, multiply_24, view.name, *[view.name] * (len(form.operands) - 1))
 
 
-@semantics("dp2a", accepts="lo")
-def _dp2a(form: Form) -> None:
+@register_decoder("dp2a", accepts="lo")
+def _decode_dp2a(form: Form) -> None:
     left, right = form.types[-2], form.types[-1]
     first = 2 if form.has("hi") else 0
 
-    def dot(a: Array, b: Array, c: Array) -> Array:
+    def dot_halves(a: Array, b: Array, c: Array) -> Array:
         halves = np.ascontiguousarray(a).view(np.int16 if left[0] == "s" else np.uint16).reshape(-1, 2)
         parts = np.ascontiguousarray(b).view(np.int8 if right[0] == "s" else np.uint8).reshape(-1, 4)
         total: Array = (halves.astype(np.int64) * parts[:, first : first + 2]).sum(axis=1) + c
         return total.astype(np.uint32)
 
-    elementwise(form, dot, "b32", "b32", "b32", "s32" if "s" in left[0] + right[0] else "u32")
+    decode_elementwise(form, dot_halves, "b32", "b32", "b32", "s32" if "s" in left[0] + right[0] else "u32")
 
 
-@semantics("szext", accepts="clamp")
-def _szext(form: Form) -> None:
-    view = form.type()
+@register_decoder("szext", accepts="clamp")
+def _decode_szext(form: Form) -> None:
+    view = form.parse_type()
     wraps = form.has("wrap")
 
-    def extend(a: Array, width: Array) -> Array:
+    def extend_field(a: Array, width: Array) -> Array:
         count = (width & np.uint32(31) if wraps else np.minimum(width, np.uint32(32))).astype(np.int64)
         wide = a.astype(np.int64) & 0xFFFFFFFF
         field = wide & ((np.int64(1) << count) - 1)
@@ -64,33 +64,33 @@ def _szext(form: Form) -> None:
             field = np.where(sign, field - (np.int64(1) << count), field)
         return field.astype(view.dtype)
 
-    elementwise(form, extend, view.name, view.name, "u32")
+    decode_elementwise(form, extend_field, view.name, view.name, "u32")
 
 
-@semantics("bmsk", accepts="clamp")
-def _bmsk(form: Form) -> None:
+@register_decoder("bmsk", accepts="clamp")
+def _decode_bmsk(form: Form) -> None:
     wraps = form.has("wrap")
 
-    def mask(start: Array, width: Array) -> Array:
+    def make_mask(start: Array, width: Array) -> Array:
         if wraps:
             start, width = start & np.uint32(31), width & np.uint32(31)
         first, count = np.minimum(start, 32).astype(np.uint64), np.minimum(width, 32).astype(np.uint64)
         bits = ((np.uint64(1) << count) - np.uint64(1)) << first
         return (bits & np.uint64(0xFFFFFFFF)).astype(np.uint32)
 
-    elementwise(form, mask, "b32", "u32", "u32")
+    decode_elementwise(form, make_mask, "b32", "u32", "u32")
 
 
-@semantics("fns")
-def _fns(form: Form) -> None:
-    def find(mask: Array, base: Array, offset: Array) -> Array:
+@register_decoder("fns")
+def _decode_fns(form: Form) -> None:
+    def find_set_bits(mask: Array, base: Array, offset: Array) -> Array:
         rows = zip(mask.tolist(), base.tolist(), offset.tolist(), strict=True)
-        return np.array([_nth_set(bits, start, count) for bits, start, count in rows], np.uint32)
+        return np.array([_find_nth_set_bit(bits, start, count) for bits, start, count in rows], np.uint32)
 
-    elementwise(form, find, "b32", "b32", "u32", "s32")
+    decode_elementwise(form, find_set_bits, "b32", "b32", "u32", "s32")
 
 
-def _nth_set(mask: int, base: int, offset: int) -> int:
+def _find_nth_set_bit(mask: int, base: int, offset: int) -> int:
     """Return the position of the n-th set bit from `base` on, upwards, or downwards where n is negative."""
     if base > 31:
         return 0xFFFFFFFF
@@ -113,8 +113,8 @@ _LANE_OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
-@semantics(*(f"{name}{lanes}" for name in _LANE_OPERATIONS for lanes in (2, 4)), accepts="add sat")
-def _lanes(form: Form) -> None:
+@register_decoder(*(f"{name}{lanes}" for name in _LANE_OPERATIONS for lanes in (2, 4)), accepts="add sat")
+def _decode_simd(form: Form) -> None:
     count = int(form.stem[-1])
     operation = _LANE_OPERATIONS[form.stem[:-1]]
     if len(form.types) != 3:
@@ -124,7 +124,7 @@ def _lanes(form: Form) -> None:
     target = form.write(form.operands[0], "b32")
     slots = [form.read(operand, "b32") for operand in form.operands[1:]]
 
-    def combine(a: Array, b: Array, *rest: Array) -> Array:
+    def combine_lanes(a: Array, b: Array, *rest: Array) -> Array:
         left = np.ascontiguousarray(a).view(a_type).reshape(-1, count).astype(np.int64)
         right = np.ascontiguousarray(b).view(b_type).reshape(-1, count).astype(np.int64)
         lanes = operation(left, right)
@@ -136,16 +136,16 @@ def _lanes(form: Form) -> None:
             lanes = clamp_integer(lanes, result_type)
         return np.ascontiguousarray(lanes.astype(result_type)).view(np.uint32).reshape(-1)
 
-    form.step.run = apply(combine, target, slots)
+    form.step.run = build_elementwise_step(combine_lanes, target, slots)
 
 
 # -- hints that change no value ----------------------------------------------------------------------------------------
 
 
-@semantics("pmevent", "prefetchu", "discard", "applypriority", accepts="L1 L2 global mask")
-def _hint(form: Form) -> None:
+@register_decoder("pmevent", "prefetchu", "discard", "applypriority", accepts="L1 L2 global mask")
+def _decode_hint(form: Form) -> None:
     # Their addresses need not even be valid.
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         return
 
-    form.step.run = run
+    form.step.run = run_step

@@ -43,13 +43,13 @@ from tilec.emu.asyncops import AsyncState
 from tilec.emu.cluster import LaunchState
 from tilec.emu.decode import Program
 from tilec.emu.fault import Fault, SourceLocation
-from tilec.emu.grid import Clusters, Positions
-from tilec.emu.moments import Moments
+from tilec.emu.grid import BlockPositions, Clusters
+from tilec.emu.moments import EffectScheduler
 from tilec.emu.numbers import Array
 from tilec.emu.order import EventLog
-from tilec.emu.places import find_places
-from tilec.emu.races import Accesses
-from tilec.emu.recorder import Observe
+from tilec.emu.places import find_memory_locations
+from tilec.emu.races import StepAccesses
+from tilec.emu.recorder import RecorderFactory
 from tilec.emu.tensormap import Columns, TensorMap
 from tilec.emu.timeline import Event, Timeline
 from tilec.ptx.module import Entry, Module
@@ -64,11 +64,11 @@ FAMILIES = (
     *(cluster_launch, remote, semantics, tcgen05, tcgen05_alloc, tcgen05_mma, tensormap_replace, warps, wgmma, wmma),
 )
 
-_MOST_BLOCKS = 16
+_MAX_CLUSTER_BLOCKS = 16
 """Blocks of a cluster where the kernel opts in to more than the portable 8."""
 _LARGEST_GRID = (2**31 - 1, 65_535, 65_535)
 """Blocks along x, y and z (technical specifications per compute capability in the CUDA guide)."""
-_MOST_SHARED = 232_448
+_MAX_SHARED_BYTES = 232_448
 """Shared memory of a block on sm_90 and sm_100 (compute capability table of the CUDA guide)."""
 ALLOWED = frozenset(("data-race",))
 """Kinds of faults after which execution can go on."""
@@ -119,7 +119,7 @@ def launch(
     on_fault: Literal["raise", "report"] = "raise",
     allow: Collection[str] = (),
     progress: Callable[[int, int], None] | None = None,
-    observe: Observe | None = None,
+    observe: RecorderFactory | None = None,
     only: Collection[int] | None = None,
     all_begin: bool = False,
 ) -> Report:
@@ -142,9 +142,11 @@ def launch(
     `all_begin`: no cluster is taken over by another one.
     `observe` makes a recorder, which is told of every step that runs (with one process).
     """
-    module = _parse(ptx)
+    module = _parse_cached(ptx)
     kernel = _find_entry(module, entry)
-    sizes = [_three(name, extents) for name, extents in (("grid", grid), ("block", block), ("cluster", cluster))]
+    sizes = [
+        _parse_extents(name, extents) for name, extents in (("grid", grid), ("block", block), ("cluster", cluster))
+    ]
     _check_grid(sizes[0], sizes[2])
     _check_launch(kernel, sizes[1], sizes[2], dynamic_smem)
     if on_fault not in ("raise", "report"):
@@ -154,13 +156,13 @@ def launch(
     allocator = Allocator(module, args)
     params = pack_params(kernel, args, allocator)
     jobs = jobs if blocks.can_fork() and observe is None else 1
-    memory, symbols = allocator.build(is_shared_by_processes=jobs > 1)
+    memory, symbols = allocator.build_memory(is_shared_by_processes=jobs > 1)
     program = Program(module, kernel, symbols, dynamic_smem, whole_program)
     recorder = None if observe is None else observe(program)
     generator = None if adversary is None else random.Random(adversary)
     state = LaunchState(
         program=program,
-        accesses=Accesses(program.steps),
+        accesses=StepAccesses(program.steps),
         grid=sizes[0],
         block=sizes[1],
         cluster=sizes[2],
@@ -171,7 +173,7 @@ def launch(
         make_async_state=AsyncState,
         counts=[0] * len(program.steps),
         events=EventLog(),
-        moments=Moments(generator),
+        effect_scheduler=EffectScheduler(generator),
         step_limit=step_limit,
         watches_races=races,
         begins_early=begins_early,
@@ -180,37 +182,37 @@ def launch(
         recorder=recorder,
         allow=frozenset(allow),
     )
-    memory.found = state.found
-    is_divided = blocks.are_independent(program.steps)
+    memory.report_fault = state.report_fault
+    is_divided = blocks.are_clusters_independent(program.steps)
     if races or sample is not None:
-        memory.track_owners(is_divided and races, blocks.shared_buffer(2 * memory.size) if jobs > 1 else None)
-    clusters: Sequence[Positions] = Clusters(sizes[0], sizes[2])
+        memory.track_owners(is_divided and races, blocks.make_shared_buffer(2 * memory.size) if jobs > 1 else None)
+    clusters: Sequence[BlockPositions] = Clusters(sizes[0], sizes[2])
     if sample is not None:
-        clusters = blocks.sampled(clusters, *sample)
+        clusters = blocks.sample_clusters(clusters, *sample)
     if only is not None:
         clusters = [clusters[number] for number in sorted(only)]
     faults: tuple[Fault, ...] = ()
     try:
         with np.errstate(all="ignore"):
-            outcome = blocks.run(state, clusters, adversary, jobs if is_divided else 1, progress)
+            outcome = blocks.run_clusters(state, clusters, adversary, jobs if is_divided else 1, progress)
     except Fault as fault:
-        fault.places = find_places(fault.message, args, allocator, program.shared)
+        fault.places = find_memory_locations(fault.message, args, allocator, program.shared)
         if on_fault == "raise":
             raise
         faults = (fault,)
-        outcome = blocks.so_far(state)
+        outcome = blocks.collect_outcome(state)
     finally:
         allocator.copy_back(memory)
     counts: dict[str, int] = {}
     for step, count in zip(program.steps, outcome.counts, strict=True):
         counts[step.stem] = counts.get(step.stem, 0) + count
-    written = tuple(allocator.written(value, memory) for value in args) if sample is not None else ()
+    written = tuple(allocator.find_written(value, memory) for value in args) if sample is not None else ()
     printed = "".join(text for _, text in sorted(outcome.printed, key=lambda line: line[0]))
     return Report(counts, outcome.done, tuple(outcome.events), written, faults, printed, outcome.allowed)
 
 
 @lru_cache(maxsize=8)
-def _parse(ptx: str) -> Module:
+def _parse_cached(ptx: str) -> Module:
     return parse_module(ptx)
 
 
@@ -222,16 +224,16 @@ def _find_entry(module: Module, name: str) -> Entry:
     raise ValueError(f"the module has no entry '{name}'; it has {names or 'none'}")
 
 
-def _directive(entry: Entry, name: str) -> tuple[int, int, int] | None:
+def _read_directive(entry: Entry, name: str) -> tuple[int, int, int] | None:
     """Return the extents that a performance directive of the kernel fixes."""
     for directive in entry.directives:
         word, _, values = directive.partition(" ")
         if word == name:
-            return _three(name, [int(value) for value in values.split(",")])
+            return _parse_extents(name, [int(value) for value in values.split(",")])
     return None
 
 
-def _three(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
+def _parse_extents(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
     values = [extents] if isinstance(extents, (int, np.integer)) else list(extents)
     if not 1 <= len(values) <= 3 or not all(isinstance(v, (int, np.integer)) and v > 0 for v in values):
         raise ValueError(f"{name} is {extents!r}, expected one to three positive numbers")
@@ -251,15 +253,15 @@ def _check_grid(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> No
 def _check_launch(entry: Entry, block: tuple[int, ...], cluster: tuple[int, ...], dynamic_smem: int) -> None:
     """Refuse a launch that the driver refuses, by the kernel's directives and the hardware's limits."""
     for directive, extents, what in ((".reqntid", block, "blocks"), (".reqnctapercluster", cluster, "clusters")):
-        required = _directive(entry, directive)
+        required = _read_directive(entry, directive)
         if required not in (None, extents):
             raise ValueError(f"{entry.name} must be launched with {what} of {required}, not {extents}")
-    most = _directive(entry, ".maxntid")
+    most = _read_directive(entry, ".maxntid")
     threads = math.prod(block)
     if threads > (1024 if most is None else math.prod(most)):
         limit = "a block has at most 1024" if most is None else f"{entry.name} is made for at most {math.prod(most)}"
         raise ValueError(f"a block of {threads} threads: {limit}")
-    if math.prod(cluster) > _MOST_BLOCKS:
-        raise ValueError(f"a cluster of {math.prod(cluster)} blocks: there are at most {_MOST_BLOCKS}")
-    if not 0 <= dynamic_smem <= _MOST_SHARED:
-        raise ValueError(f"{dynamic_smem} bytes of dynamic shared memory: a block has at most {_MOST_SHARED}")
+    if math.prod(cluster) > _MAX_CLUSTER_BLOCKS:
+        raise ValueError(f"a cluster of {math.prod(cluster)} blocks: there are at most {_MAX_CLUSTER_BLOCKS}")
+    if not 0 <= dynamic_smem <= _MAX_SHARED_BYTES:
+        raise ValueError(f"{dynamic_smem} bytes of dynamic shared memory: a block has at most {_MAX_SHARED_BYTES}")

@@ -17,13 +17,13 @@ import numpy as np
 from tilec.emu import progress
 from tilec.emu.calls import CallStack
 from tilec.emu.fault import Fault
-from tilec.emu.gather import gather
-from tilec.emu.groups import Group, Threads, as_threads, make_group
+from tilec.emu.gather import gather_threads
+from tilec.emu.groups import Group, Threads, compact_threads, make_group
 from tilec.emu.memory import SHARED_BASE, SHARED_RANK_SHIFT, Memory
 from tilec.emu.numbers import Array
 from tilec.emu.order import WARPGROUP
-from tilec.emu.races import Watch
-from tilec.emu.steps import CLASSES, TIMERS, Step
+from tilec.emu.races import RaceDetector
+from tilec.emu.steps import REGISTER_CLASSES, TIMER_REGISTERS, Step
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ __all__ = ["Cta", "Group", "Threads"]
 _WARP = 32
 _QUANTUM = 20_000
 """Steps after which a group lets others run, which a loop that polls memory may be waiting for."""
-_FAR = 1 << 60
-_GARBAGE = {"pred": 0, "16": 0x7E1D, "32": 0x7FBADBAD, "64": 0x7FF7BADBADBADBAD}
+_NO_STEP = 1 << 60
+_INITIAL_GARBAGE = {"pred": 0, "16": 0x7E1D, "32": 0x7FBADBAD, "64": 0x7FF7BADBADBADBAD}
 """Initial contents of registers: numbers that should resemble no address and no result."""
 
 
@@ -74,22 +74,22 @@ class Cta:
         for name, start, size in program.shared:
             self.shared.allocate(name, start, size)
         self.local = np.zeros((self.thread_count, max(program.local_bytes, 1)), np.uint8)
-        self.blocks = {name: self._registers(name, dtype) for name, dtype in CLASSES.items()}
+        self.blocks = {name: self._make_registers(name, dtype) for name, dtype in REGISTER_CLASSES.items()}
         self._fill_constants()
-        self.views: list[Any] = [self._view(place, view) for place, view in program.slots]
+        self.views: list[Any] = [self._make_view(place, view) for place, view in program.slots]
         self.calls = CallStack(self.thread_count, self.local.shape[1])
         self.groups: list[Group] = [make_group(program.start, np.arange(self.thread_count))]
         self.barriers: dict[int, NamedBarrier] = {}
         self.asynchronous: AsyncState = launch.make_async_state(self)
         self.shared.explain = self.asynchronous.explain
         self.shared.explain_reader = self.asynchronous.explain_reader
-        self.shared.found = launch.found
+        self.shared.report_fault = launch.report_fault
         self.shared.end_barriers = self.asynchronous.end_barriers
         order = cluster.order
         self.order = order
         self.actors = self.thread_ids + rank * (-(-self.thread_count // WARPGROUP) * WARPGROUP)
         if order is not None:
-            self.shared.watch = Watch(self.shared, order, launch.accesses, keeps_readers=True)
+            self.shared.race_detector = RaceDetector(self.shared, order, launch.accesses, keeps_readers=True)
         self.register_pool: RegisterPool | None = None
         self.knows_of_refusal = False  # of a request to cancel a cluster
         self.cluster_arrivals = np.zeros(self.thread_count, np.int64)
@@ -97,21 +97,21 @@ class Cta:
         self.seen_states: dict[int, int | None] = {}
         """States of groups at the ends of their quanta, each with the state of memory; see `progress`."""
 
-    def _registers(self, name: str, dtype: np.dtype[Any]) -> Array:
+    def _make_registers(self, name: str, dtype: np.dtype[Any]) -> Array:
         shape = (max(self.program.rows[name], 1), self.thread_count)
         generator = self.launch.random
         if generator is not None and name != "pred":
             return np.frombuffer(generator.randbytes(shape[0] * shape[1] * dtype.itemsize), dtype).reshape(shape).copy()
-        return np.full(shape, _GARBAGE[name], dtype)
+        return np.full(shape, _INITIAL_GARBAGE[name], dtype)
 
     def _fill_constants(self) -> None:
         for (name, row), value in self.program.constants:
             self.blocks[name][row] = value
         for (class_name, row), name in self.program.specials:
-            if name not in TIMERS:
-                self.blocks[class_name][row] = self._special(name)
+            if name not in TIMER_REGISTERS:
+                self.blocks[class_name][row] = self._compute_special(name)
 
-    def _view(self, place: tuple[str, int], view: Any) -> Any:
+    def _make_view(self, place: tuple[str, int], view: Any) -> Any:
         name, row = place
         line = self.blocks[name][row]
         if name == "pred":
@@ -123,7 +123,7 @@ class Cta:
         # A number narrower than its register is the register's low part: the machine is little-endian, as numpy is.
         return seen if per_thread == 1 else seen[::per_thread]
 
-    def _special(self, name: str) -> Any:
+    def _compute_special(self, name: str) -> Any:
         launch = self.launch
         stem, _, axis = name[1:].partition(".")
         index = "xyz".index(axis) if axis else 0
@@ -165,7 +165,7 @@ class Cta:
         }
         return values[stem]()
 
-    def peer(self, address: int) -> tuple[Cta, int]:
+    def find_peer(self, address: int) -> tuple[Cta, int]:
         """Return the block that a `shared::cluster` address names, and the address in that block."""
         rank = address >> SHARED_RANK_SHIFT
         if not rank:
@@ -177,7 +177,7 @@ class Cta:
             raise Fault("ended-block", f"block {owner.position} has ended, and its shared memory with it")
         return owner, address & ((1 << SHARED_RANK_SHIFT) - 1)
 
-    def rows(self, threads: Threads) -> Threads:
+    def find_clock_rows(self, threads: Threads) -> Threads:
         """Return the numbers of some threads in the cluster, which are their rows in the clocks."""
         first = int(self.actors[0])
         return slice(threads.start + first, threads.stop + first) if isinstance(threads, slice) else threads + first
@@ -195,7 +195,7 @@ class Cta:
             ran = True
             if self.run_group(group):
                 used_up += 1
-                progress.note(self, group)
+                progress.check_for_spinning(self, group)
         return ran
 
     def _next_group(self) -> Group | None:
@@ -210,13 +210,13 @@ class Cta:
             return None
         generator = self.launch.random
         if generator is not None:
-            self.launch.moments.drift()
+            self.launch.effect_scheduler.run_some_effects()
             chosen = generator.choice(runnable)
         else:
-            chosen = min(runnable, key=_priority)
-        return self._merge(chosen, [group for group in runnable if group.pc == chosen.pc])
+            chosen = min(runnable, key=_group_priority)
+        return self._merge_groups(chosen, [group for group in runnable if group.pc == chosen.pc])
 
-    def _merge(self, chosen: Group, reconverging: list[Group]) -> Group:
+    def _merge_groups(self, chosen: Group, reconverging: list[Group]) -> Group:
         if len(reconverging) == 1:
             return chosen
         for group in reconverging:
@@ -241,12 +241,12 @@ class Cta:
         recorder = self.launch.recorder
         events = self.launch.events
         pc, time_slice = group.pc, group.time_slice
-        step: Step = steps[pc] if pc < len(steps) else self._past_the_end()
+        step: Step = steps[pc] if pc < len(steps) else self._fail_past_end()
         try:
             while True:
                 threads: Threads = group.threads
                 counts[pc] += warps
-                if step.gather and not gather(self, group, pc, step):
+                if step.gather and not gather_threads(self, group, pc, step):
                     return False
                 threads = group.threads
                 if asynchronous.owned and not asynchronous.owned_registers.isdisjoint(step.registers):
@@ -264,14 +264,14 @@ class Cta:
                             budget -= 1
                             if pc >= reconvergence or budget <= last:
                                 break
-                            step = steps[pc] if pc < len(steps) else self._past_the_end()
+                            step = steps[pc] if pc < len(steps) else self._fail_past_end()
                             continue
-                        threads = as_threads(active)
+                        threads = compact_threads(active)
                 events.pc = pc
                 if recorder is not None:
                     recorder.note(self, group, pc, threads)
-                if step.stains and asynchronous.stained:
-                    asynchronous.stain(step, group.indices)
+                if step.written_matrix_registers and asynchronous.unfenced_registers:
+                    asynchronous.note_unfenced_registers(step, group.indices)
                 if step.run is not None:
                     step.run(self, threads)
                     pc += 1
@@ -289,7 +289,7 @@ class Cta:
                 budget -= step.cost
                 if pc >= reconvergence or budget <= last:
                     break
-                step = steps[pc] if pc < len(steps) else self._past_the_end()
+                step = steps[pc] if pc < len(steps) else self._fail_past_end()
         except Fault as fault:
             where = f"block {self.position}, {describe_threads(group.indices)}"
             raise fault.locate(step.instruction.line, step.text, step.location, where) from None
@@ -303,14 +303,14 @@ class Cta:
     def _reconvergence_point(self, group: Group) -> int:
         """Return the lowest step at which another group could run first, or merge."""
         if self.launch.random is not None:
-            return _FAR
+            return _NO_STEP
         time_slice = group.time_slice
         return min(
             (g.pc for g in self.groups if g.ready is None and g.time_slice <= time_slice and g is not group),
-            default=_FAR,
+            default=_NO_STEP,
         )
 
-    def _past_the_end(self) -> Step:
+    def _fail_past_end(self) -> Step:
         raise Fault("unsupported", "a thread runs past the end of the kernel without ret or exit")
 
     # -- what control steps use ----------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ class Cta:
         staying = group.indices[~np.isin(group.indices, leaving)]
         self.groups.append(make_group(pc, leaving, group.time_slice))
         group.indices = staying
-        group.threads = as_threads(staying)
+        group.threads = compact_threads(staying)
 
     def exit(self, group: Group, threads: Threads) -> bool:
         """Let threads exit; return whether any of the group are left."""
@@ -330,39 +330,39 @@ class Cta:
         self.exited_count += len(leaving)
         if len(leaving) == len(group.indices):
             self.groups.remove(group)
-            self.check_named_barriers()
+            self.complete_named_barriers()
             return False
         staying = group.indices[~np.isin(group.indices, leaving)]
         group.indices = staying
-        group.threads = as_threads(staying)
-        self.check_named_barriers()
+        group.threads = compact_threads(staying)
+        self.complete_named_barriers()
         return True
 
-    def check_named_barriers(self) -> None:
+    def complete_named_barriers(self) -> None:
         """Complete barriers for all threads that waited only for threads that have exited."""
         for barrier in self.barriers.values():
             if barrier.expected == 0 and 0 < barrier.arrived >= self.thread_count - self.exited_count:
-                release(barrier)
+                release_barrier(barrier)
 
     @property
     def is_done(self) -> bool:
         return not self.groups
 
-    def waiting(self) -> list[str]:
+    def describe_waiting(self) -> list[str]:
         """Return one line per parked group, for the report of a deadlock."""
         lines = []
         for group in self.groups:
             if group.ready is not None:
                 step = self.program.steps[group.pc]
-                lines.append(f"{describe_threads(group.indices)} wait at {step.place} for {group.reason()}")
+                lines.append(f"{describe_threads(group.indices)} wait at {step.description} for {group.reason()}")
         return lines
 
 
-def _priority(group: Group) -> tuple[int, int]:
+def _group_priority(group: Group) -> tuple[int, int]:
     return group.time_slice, group.pc
 
 
-def release(barrier: NamedBarrier) -> None:
+def release_barrier(barrier: NamedBarrier) -> None:
     """Complete a generation of the barrier: waiting groups see a new one."""
     barrier.results[barrier.generation] = [values for _, values in barrier.contributions]
     barrier.clocks[barrier.generation] = barrier.clock

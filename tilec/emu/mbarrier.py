@@ -12,28 +12,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.emu.decode import Form, semantics
+from tilec.emu.decode import Form, register_decoder
 from tilec.emu.fault import Fault
 from tilec.emu.memory import BARRIER, GUARD, IN_FLIGHT, SHARED_WINDOW, VALID, WINDOW_SHIFT
 from tilec.emu.numbers import Array
-from tilec.emu.races import thread_name
-from tilec.emu.semantics import elementwise
+from tilec.emu.races import describe_thread
+from tilec.emu.semantics import decode_elementwise
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
-    from tilec.emu.timeline import Kind
+    from tilec.emu.timeline import EventKind
 
-PLACES = "shared shared::cta shared::cluster"
-ORDERS = "acquire release relaxed cta cluster"
+STATE_SPACES = "shared shared::cta shared::cluster"
+ORDER_MODIFIERS = "acquire release relaxed cta cluster"
 _STATE_BITS = 32
 """A state is the number of its phase in these bits, and above them the pending arrivals of that phase."""
-_MOST = 0xFFFFF
+_MAX_COUNT = 0xFFFFF
 """The largest count of arrivals and of transaction bytes."""
 
 
 @dataclass(slots=True, eq=False)
-class Copy:
+class PendingCopy:
     """A bulk copy that a barrier will report; `finish` writes its bytes, given the barrier's clock column."""
 
     size: int
@@ -42,7 +42,7 @@ class Copy:
 
 
 @dataclass(slots=True, eq=False)
-class Deferred:
+class DeferredArrivals:
     """Arrivals of pending operations: `cp.async` copies of some threads, or a tcgen05.commit. `finish` completes the
     operations. A wait then acquires the clock that it returns, or else everything that the `actors` did."""
 
@@ -52,7 +52,7 @@ class Deferred:
 
 
 @dataclass(slots=True, eq=False)
-class Barrier:
+class MBarrier:
     """An mbarrier. `version` changes with every event, so that waiting groups know when to look again."""
 
     cta: Cta
@@ -67,8 +67,8 @@ class Barrier:
     tx: int = 0
     phase: int = 0
     version: int = 0
-    copies: list[Copy] = field(default_factory=list)
-    deferred: list[Deferred] = field(default_factory=list)
+    copies: list[PendingCopy] = field(default_factory=list)
+    deferred: list[DeferredArrivals] = field(default_factory=list)
     is_used: bool = False
     is_fenced: bool = False
     """Its initialisation is visible to other blocks of the cluster."""
@@ -86,34 +86,34 @@ class Barrier:
     def arrive(self, count: int, clock: Array | None, step: int) -> None:
         """Count arrivals of one phase, by threads that know `clock`."""
         if self.pending < count:
-            self.settle()
+            self.try_complete_phase()
         if self.pending < count:
             message = f"{count} arrivals on the mbarrier at {self.address:#x}, whose phase {self.phase} awaits"
-            raise Fault("barrier-overflow", f"{message} {self.pending} more of {self.expected}{self._bytes()}")
+            raise Fault("barrier-overflow", f"{message} {self.pending} more of {self.expected}{self._describe_bytes()}")
         self.pending -= count
         self.version += 1
         self.sources[step] = self.sources.get(step, 0) + count
-        self._join(clock)
+        self._join_clock(clock)
         if self.pending == 0 and self.tx == 0:
-            self._flip()
+            self._advance_phase()
 
-    def expect(self, size: int) -> None:
+    def expect_bytes(self, size: int) -> None:
         self.tx += size
         self.version += 1
-        if self.tx > _MOST:
+        if self.tx > _MAX_COUNT:
             raise Fault(
                 "barrier-overflow", f"{self.tx} bytes expected by one phase of the mbarrier at {self.address:#x}"
             )
 
-    def add(self, copy: Copy) -> None:
+    def add_copy(self, copy: PendingCopy) -> None:
         self.copies.append(copy)
         self.version += 1
         missing = sum(other.size for other in self.copies) - self.tx
-        if missing > _MOST:
+        if missing > _MAX_COUNT:
             message = f"{missing} bytes arrive at the mbarrier at {self.address:#x} that nobody expects"
             raise Fault("barrier-overflow", f"{message}, more than its count can hold")
 
-    def settle(self) -> None:
+    def try_complete_phase(self) -> None:
         """Finish operations in flight and advance the phase, if they complete it."""
         if self.deferred and sum(deferred.count for deferred in self.deferred) >= self.pending:
             due, self.deferred = self.deferred, []
@@ -121,9 +121,9 @@ class Barrier:
                 clock = deferred.finish()
                 self.pending -= deferred.count
                 if clock is None:
-                    self._announce(deferred.actors)
+                    self._publish_actors(deferred.actors)
                 else:
-                    self._join(clock)
+                    self._join_clock(clock)
             self.version += 1
         if self.pending == 0 and sum(copy.size for copy in self.copies) >= self.tx:
             while self.tx > 0:
@@ -131,71 +131,71 @@ class Barrier:
                 copy.finish(self.column)
                 self.tx -= copy.size
                 self.version += 1
-                self._announce(np.array([self.column]))
+                self._publish_actors(np.array([self.column]))
             if self.tx == 0:
-                self._flip()
+                self._advance_phase()
 
-    def _flip(self) -> None:
+    def _advance_phase(self) -> None:
         self.phase += 1
         self.pending = self.expected
         self.version += 1
         order = self.cta.order
         if order is not None and self.open_clock is not None:
-            self.done_clock = order.joined(self.done_clock, self.open_clock)
+            self.done_clock = order.join_clocks(self.done_clock, self.open_clock)
         self.open_clock = None
         timeline = self.cta.launch.timeline
         if timeline is not None:
             name = f"mbarrier {self.address:#x} phase {self.phase - 1}"
             timeline.add(self.cta.position, -1, "", "phase", name, 0)
 
-    def _join(self, clock: Array | None) -> None:
+    def _join_clock(self, clock: Array | None) -> None:
         order = self.cta.order
         if order is not None and clock is not None:
-            self.open_clock = order.joined(self.open_clock, clock)
+            self.open_clock = order.join_clocks(self.open_clock, clock)
 
-    def _announce(self, columns: Array) -> None:
+    def _publish_actors(self, columns: Array) -> None:
         """Let waits for this phase acquire everything that these actors did until now."""
         order = self.cta.order
         if order is None:
             return
         clock = np.zeros(order.know.shape[1], np.int32)
         clock[columns] = order.log.now
-        self._join(clock)
+        self._join_clock(clock)
 
-    def _bytes(self) -> str:
+    def _describe_bytes(self) -> str:
         if not self.tx:
             return ""
         if self.tx < 0:
             return f", but {-self.tx} bytes more have arrived than were expected"
         return f" and {self.tx} bytes, {sum(copy.size for copy in self.copies)} of them in flight"
 
-    def state(self) -> str:
+    def describe_state(self) -> str:
         """Describe the pending arrivals of the phase, and the arrivals at this barrier so far."""
-        text = f"phase {self.phase} awaits {self.pending} of {self.expected} arrivals{self._bytes()}"
+        text = f"phase {self.phase} awaits {self.pending} of {self.expected} arrivals{self._describe_bytes()}"
         steps = self.cta.program.steps
         lines = [f"PTX line {steps[step].instruction.line} ({count})" for step, count in sorted(self.sources.items())]
         arrived = f"arrivals so far: {', '.join(lines)}" if lines else "nobody has arrived at it"
         return f"{text}; {arrived}"
 
-    def missed(self, wanted: int) -> str:
+    def explain_missed_phase(self, wanted: int) -> str:
         """Explain, if it may be so, that a blocking wait is for a phase that is over."""
         if self.phase >= 2 and self.seen < self.phase - 2 and (wanted & 1) == (self.phase & 1):
             return f"; phase {self.phase - 2} of the same parity is over, and nobody waited for it in time"
         return ""
 
 
-def shared_address(address: int) -> int:
+def to_shared_address(address: int) -> int:
     """Convert a generic address of shared memory, or a shared one, to a shared one."""
     if address >> WINDOW_SHIFT == SHARED_WINDOW >> WINDOW_SHIFT:
         return address - SHARED_WINDOW
     return address
 
 
-def barrier_at(cta: Cta, address: int, actors: Array) -> Barrier:
+def find_barrier(cta: Cta, address: int, actors: Array) -> MBarrier:
     """Return the mbarrier at an address of the cluster, and record a use by these threads, which must know its
     initialisation."""
-    owner, local = cta.peer(shared_address(address))
-    barrier = owner.asynchronous.barrier(local)
+    owner, local = cta.find_peer(to_shared_address(address))
+    barrier = owner.asynchronous.find_barrier(local)
     barrier.is_used = True
     if owner is not cta and not barrier.is_fenced:
         message = f"block {cta.position} uses the mbarrier at {local:#x} of block {owner.position}, which was"
@@ -205,10 +205,10 @@ def barrier_at(cta: Cta, address: int, actors: Array) -> Barrier:
         known = np.maximum(order.know[actors, barrier.init_by], order.know[actors, barrier.column])
         unaware = actors[known < barrier.init_event]
         if len(unaware):
-            message = f"{thread_name(order, int(unaware[0]))} uses the mbarrier at {local:#x}, and"
+            message = f"{describe_thread(order, int(unaware[0]))} uses the mbarrier at {local:#x}, and"
             step = cta.program.steps[barrier.init_step]
-            by = f"{thread_name(order, barrier.init_by)} initialised it at PTX line {step.instruction.line}"
-            cta.shared.found(Fault("data-race", f"{message} {by}: no barrier orders the two"))
+            by = f"{describe_thread(order, barrier.init_by)} initialised it at PTX line {step.instruction.line}"
+            cta.shared.report_fault(Fault("data-race", f"{message} {by}: no barrier orders the two"))
     if order is not None:
         if barrier.uses is None:
             barrier.uses = np.zeros(order.threads, np.int32)
@@ -216,7 +216,7 @@ def barrier_at(cta: Cta, address: int, actors: Array) -> Barrier:
     return barrier
 
 
-def overwrite(cta: Cta, addresses: Array, actors: Array) -> None:
+def end_overwritten_barriers(cta: Cta, addresses: Array, actors: Array) -> None:
     """End the mbarriers at bytes that actors, one each, are about to write. Later uses fault. Earlier uses must be
     known to the writers, and no operation in flight may report to the barrier."""
     state, order, events = cta.asynchronous, cta.order, cta.launch.events
@@ -224,26 +224,26 @@ def overwrite(cta: Cta, addresses: Array, actors: Array) -> None:
         barrier = state.barriers.pop(address, None)
         if barrier is None:
             continue
-        barrier.settle()
+        barrier.try_complete_phase()
         writers = np.unique(actors[addresses & ~7 == address])
         if barrier.copies or barrier.deferred or barrier.tx:
             message = f"shared address {address:#x} holds a live mbarrier, to which an operation in flight reports"
             raise Fault("barrier-overwrite", message)
         if order is not None and barrier.uses is not None:
             users = np.flatnonzero(barrier.uses)
-            late = users[order.of_any(writers)[users] < barrier.uses[users]]
+            late = users[order.clock_of_any(writers)[users] < barrier.uses[users]]
             if len(late):
-                message = f"{thread_name(order, int(writers[0]))} overwrites the mbarrier at {address:#x}, and"
-                place = cta.program.steps[order.log.step_of(int(barrier.uses[late[0]]))].place
-                by = f"{thread_name(order, int(late[0]))} used it at {place}: no barrier orders the two"
-                cta.shared.found(Fault("data-race", f"{message} {by}"))
+                message = f"{describe_thread(order, int(writers[0]))} overwrites the mbarrier at {address:#x}, and"
+                place = cta.program.steps[order.log.find_step(int(barrier.uses[late[0]]))].description
+                by = f"{describe_thread(order, int(late[0]))} used it at {place}: no barrier orders the two"
+                cta.shared.report_fault(Fault("data-race", f"{message} {by}"))
         # Waiting groups look again, and fault.
         barrier.version += 1
-        state.overwritten[address] = cta.program.steps[events.pc].place
+        state.overwritten[address] = cta.program.steps[events.pc].description
         cta.shared.shadow[address : address + 8] &= 0xFF ^ BARRIER
 
 
-def by_address(addresses: Array) -> Iterator[tuple[int, Array]]:
+def group_by_address(addresses: Array) -> Iterator[tuple[int, Array]]:
     """Yield each distinct address and a mask of the threads that name it."""
     first = int(addresses[0])
     same = addresses == first
@@ -254,7 +254,7 @@ def by_address(addresses: Array) -> Iterator[tuple[int, Array]]:
         yield int(address), addresses == address
 
 
-def publish(cta: Cta, actors: Array) -> None:
+def publish_initialisations(cta: Cta, actors: Array) -> None:
     """Apply a fence: other blocks see the mbarriers that these threads, or threads that they know of, initialised."""
     order = cta.order
     for barrier in cta.asynchronous.barriers.values():
@@ -262,11 +262,11 @@ def publish(cta: Cta, actors: Array) -> None:
             barrier.is_fenced = order is None or int(order.know[actors, barrier.init_by].max()) >= barrier.init_event
 
 
-@semantics("fence.mbarrier_init", accepts="release cluster")
-def _fence_init(form: Form) -> None:
-    def run(cta: Cta, threads: Threads) -> None:
+@register_decoder("fence.mbarrier_init", accepts="release cluster")
+def _decode_fence_init(form: Form) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         actors = cta.actors[threads]
-        publish(cta, actors)
+        publish_initialisations(cta, actors)
         order = cta.order
         if order is None:
             return
@@ -274,10 +274,10 @@ def _fence_init(form: Form) -> None:
             knowing = actors[order.know[actors, barrier.init_by] >= barrier.init_event]
             barrier.fenced_by |= frozenset(knowing.tolist())
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-def fenced_initialisations(cta: Cta, actors: Array) -> Array | None:
+def collect_fenced_initialisations(cta: Cta, actors: Array) -> Array | None:
     """Return the clock of a relaxed arrival: it covers only initialisations of mbarriers that these threads have
     fenced. The column of a barrier counts from its initialisation on."""
     order = cta.order
@@ -291,24 +291,26 @@ def fenced_initialisations(cta: Cta, actors: Array) -> Array | None:
     return clock
 
 
-@semantics("mbarrier.init", accepts="shared shared::cta")
-def _init(form: Form) -> None:
-    pointer = form.address(form.operands[0])
+@register_decoder("mbarrier.init", accepts="shared shared::cta")
+def _decode_init(form: Form) -> None:
+    pointer = form.build_address(form.operands[0])
     count_slot = form.read(form.operands[1], "u32")
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         counts = cta.views[count_slot][threads]
-        for address, chosen in by_address(pointer(cta, threads)):
-            _initialise(cta, shared_address(address), int(counts[chosen][0]), int(cta.actors[threads][chosen][0]))
+        for address, chosen in group_by_address(pointer(cta, threads)):
+            _initialise_barrier(
+                cta, to_shared_address(address), int(counts[chosen][0]), int(cta.actors[threads][chosen][0])
+            )
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-def _initialise(cta: Cta, address: int, count: int, actor: int) -> None:
+def _initialise_barrier(cta: Cta, address: int, count: int, actor: int) -> None:
     state = cta.asynchronous
     if address % 8:
         raise Fault("misaligned", f"an mbarrier at {address:#x}, which is not a multiple of 8")
-    if not 0 < count <= _MOST:
+    if not 0 < count <= _MAX_COUNT:
         raise Fault("bad-barrier", f"an mbarrier for {count} arrivals")
     shadow = cta.shared.shadow
     if address + 8 > len(shadow) or (shadow[address : address + 8] & GUARD).any():
@@ -323,85 +325,85 @@ def _initialise(cta: Cta, address: int, count: int, actor: int) -> None:
     shadow[address : address + 8] = VALID | BARRIER
     order, events = cta.order, cta.launch.events
     # Before the event: a new column starts at the present event, and no thread knows this one yet.
-    column = -1 if order is None else live.column if live is not None else order.column()
-    state.barriers[address] = Barrier(cta, address, count, count, actor, events.tick(), events.pc, column)
+    column = -1 if order is None else live.column if live is not None else order.add_column()
+    state.barriers[address] = MBarrier(cta, address, count, count, actor, events.tick(), events.pc, column)
     state.overwritten.pop(address, None)
 
 
-@semantics("mbarrier.inval", accepts="shared shared::cta")
-def _inval(form: Form) -> None:
-    pointer = form.address(form.operands[0])
+@register_decoder("mbarrier.inval", accepts="shared shared::cta")
+def _decode_inval(form: Form) -> None:
+    pointer = form.build_address(form.operands[0])
 
-    def run(cta: Cta, threads: Threads) -> None:
-        for address, chosen in by_address(pointer(cta, threads)):
-            barrier = barrier_at(cta, address, cta.actors[threads][chosen])
-            barrier.settle()
+    def run_step(cta: Cta, threads: Threads) -> None:
+        for address, chosen in group_by_address(pointer(cta, threads)):
+            barrier = find_barrier(cta, address, cta.actors[threads][chosen])
+            barrier.try_complete_phase()
             if barrier.copies:
                 message = f"the mbarrier at {barrier.address:#x} ends while the copy of PTX line"
                 raise Fault("bad-barrier", f"{message} {barrier.copies[0].line} is in flight")
             del cta.asynchronous.barriers[barrier.address]
             cta.shared.shadow[barrier.address : barrier.address + 8] = 0
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-def _clock(cta: Cta, form: Form, actors: Array) -> Array | None:
+def _arrival_clock(cta: Cta, form: Form, actors: Array) -> Array | None:
     """Return the clock that an arrival of these threads publishes."""
     return None if cta.order is None or form.has("relaxed") else cta.order.release(actors)
 
 
-@semantics("mbarrier.arrive", "mbarrier.arrive_drop", accepts=f"{PLACES} {ORDERS}")
-def _arrive(form: Form) -> None:
-    pointer = form.address(form.operands[1])
+@register_decoder("mbarrier.arrive", "mbarrier.arrive_drop", accepts=f"{STATE_SPACES} {ORDER_MODIFIERS}")
+def _decode_arrive(form: Form) -> None:
+    pointer = form.build_address(form.operands[1])
     state_slot = form.write(form.operands[0], "u64")
     is_expecting, is_dropping = form.has("expect_tx"), form.stem == "mbarrier.arrive_drop"
     may_not_complete = form.has("noComplete")
     amount_slot = form.read(form.operands[2], "u32") if len(form.operands) > 2 else -1
     line = form.step.instruction.line
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         states = np.zeros(len(addresses), np.uint64)
-        for address, chosen in by_address(addresses):
+        for address, chosen in group_by_address(addresses):
             actors = cta.actors[threads][chosen]
-            barrier = barrier_at(cta, address, actors)
+            barrier = find_barrier(cta, address, actors)
             states[chosen] = barrier.pending << _STATE_BITS | barrier.phase
             count = amount = int(chosen.sum())
             if amount_slot >= 0:
                 amounts = cta.views[amount_slot][threads][chosen].astype(np.int64)
                 amount = int(amounts.sum())
-                if not is_expecting and not 1 <= int(amounts.min()) <= int(amounts.max()) <= _MOST:
+                if not is_expecting and not 1 <= int(amounts.min()) <= int(amounts.max()) <= _MAX_COUNT:
                     message = f"{amounts.min()} arrivals at once on the mbarrier at {barrier.address:#x}"
-                    raise Fault("bad-barrier", f"{message}: each instruction counts 1 to {_MOST}")
+                    raise Fault("bad-barrier", f"{message}: each instruction counts 1 to {_MAX_COUNT}")
             if is_expecting:
                 # The expectation belongs to the phase that this arrival belongs to.
                 if barrier.pending == 0:
-                    barrier.settle()
-                barrier.expect(amount)
+                    barrier.try_complete_phase()
+                barrier.expect_bytes(amount)
             else:
                 count = amount
             if is_dropping:
                 barrier.expected -= count
-            note(cta, cta.thread_ids[threads][chosen], "arrive", name_of(barrier), line)
+            record_event(cta, cta.thread_ids[threads][chosen], "arrive", describe_barrier(barrier), line)
             if may_not_complete and count >= barrier.pending:
                 message = f"an arrival with noComplete is the last of the {barrier.expected} that phase {barrier.phase}"
                 raise Fault("bad-barrier", f"{message} of the mbarrier at {barrier.address:#x} awaits")
-            barrier.arrive(count, _clock(cta, form, actors), cta.launch.events.pc)
+            barrier.arrive(count, _arrival_clock(cta, form, actors), cta.launch.events.pc)
         cta.views[state_slot][threads] = states
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("mbarrier.pending_count", accepts="b64")
-def _pending_count(form: Form) -> None:
-    elementwise(form, lambda state: (state >> np.uint64(_STATE_BITS)).astype(np.uint32), "u32", "u64")
+@register_decoder("mbarrier.pending_count", accepts="b64")
+def _decode_pending_count(form: Form) -> None:
+    decode_elementwise(form, lambda state: (state >> np.uint64(_STATE_BITS)).astype(np.uint32), "u32", "u64")
 
 
-def name_of(barrier: Barrier) -> str:
+def describe_barrier(barrier: MBarrier) -> str:
     return f"mbarrier {barrier.address:#x} phase {barrier.phase}"
 
 
-def note(cta: Cta, members: Array, kind: Kind, name: str, line: int, since: int = -1) -> None:
+def record_event(cta: Cta, members: Array, kind: EventKind, name: str, line: int, since: int = -1) -> None:
     """Add an event to the timeline, if there is one."""
     timeline = cta.launch.timeline
     if timeline is not None:
@@ -409,52 +411,52 @@ def note(cta: Cta, members: Array, kind: Kind, name: str, line: int, since: int 
         timeline.add(cta.position, thread, threads, kind, name, line, since)
 
 
-@semantics("mbarrier.expect_tx", "mbarrier.complete_tx", accepts=f"{PLACES} {ORDERS}")
-def _expect(form: Form) -> None:
-    pointer = form.address(form.operands[0])
+@register_decoder("mbarrier.expect_tx", "mbarrier.complete_tx", accepts=f"{STATE_SPACES} {ORDER_MODIFIERS}")
+def _decode_expect(form: Form) -> None:
+    pointer = form.build_address(form.operands[0])
     size_slot = form.read(form.operands[1], "u32")
     sign = 1 if form.stem == "mbarrier.expect_tx" else -1
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         sizes = cta.views[size_slot][threads].astype(np.int64)
-        for address, chosen in by_address(pointer(cta, threads)):
-            barrier = barrier_at(cta, address, cta.actors[threads][chosen])
+        for address, chosen in group_by_address(pointer(cta, threads)):
+            barrier = find_barrier(cta, address, cta.actors[threads][chosen])
             if barrier.pending == 0 and sign > 0:
-                barrier.settle()
-            barrier.expect(sign * int(sizes[chosen].sum()))
+                barrier.try_complete_phase()
+            barrier.expect_bytes(sign * int(sizes[chosen].sum()))
             if sign < 0:
-                barrier.settle()
+                barrier.try_complete_phase()
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("mbarrier.try_wait", "mbarrier.test_wait", accepts=f"{PLACES} {ORDERS}")
-def _wait(form: Form) -> None:
+@register_decoder("mbarrier.try_wait", "mbarrier.test_wait", accepts=f"{STATE_SPACES} {ORDER_MODIFIERS}")
+def _decode_wait(form: Form) -> None:
     result_slot = form.write(form.operands[0], "pred")
-    pointer = form.address(form.operands[1])
+    pointer = form.build_address(form.operands[1])
     by_parity = form.has("parity")
     wanted_slot = form.read(form.operands[2], "u32" if by_parity else "u64")
     is_blocking = form.stem == "mbarrier.try_wait"
     acquires = not form.has("relaxed")
     line = form.step.instruction.line
 
-    def control(cta: Cta, group: Group, threads: Threads) -> bool:
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         addresses = pointer(cta, threads)
         actors = cta.actors[threads]
         wanted = cta.views[wanted_slot][threads]
         if not by_parity:
             wanted = wanted & np.uint64((1 << _STATE_BITS) - 1)
         done = np.zeros(len(addresses), np.bool_)
-        watched: list[tuple[Barrier, int, int]] = []
-        for address, chosen in by_address(addresses):
-            barrier = barrier_at(cta, address, actors[chosen])
+        watched: list[tuple[MBarrier, int, int]] = []
+        for address, chosen in group_by_address(addresses):
+            barrier = find_barrier(cta, address, actors[chosen])
             if barrier.cta is not cta:
                 message = f"a wait for the mbarrier at {barrier.address:#x} of block {barrier.cta.position}"
                 raise Fault("bad-barrier", f"{message}: only a block's own can be asked")
             for value in set(wanted[chosen].tolist()):
-                if not _is_complete(barrier, value, by_parity):
-                    barrier.settle()
-                if not _is_complete(barrier, value, by_parity):
+                if not _is_phase_complete(barrier, value, by_parity):
+                    barrier.try_complete_phase()
+                if not _is_phase_complete(barrier, value, by_parity):
                     watched.append((barrier, barrier.version, value))
                     continue
                 passing = chosen & (wanted == value)
@@ -464,19 +466,22 @@ def _wait(form: Form) -> None:
                     cta.order.acquire(actors[passing], barrier.done_clock)
                 if group.since >= 0:
                     name = f"mbarrier {barrier.address:#x} phase {barrier.phase - 1}"
-                    note(cta, cta.thread_ids[threads], "wait", name, line, group.since)
+                    record_event(cta, cta.thread_ids[threads], "wait", name, line, group.since)
                     group.since = -1
-        if not watched or group.is_told_no or (is_blocking and _gives_up(cta, group, watched)):
-            group.is_told_no = False
-            group.polls = 0 if not watched else group.polls
+        if not watched or group.must_fail_wait or (is_blocking and _fails_spuriously(cta, group, watched)):
+            group.must_fail_wait = False
+            group.poll_count = 0 if not watched else group.poll_count
             cta.views[result_slot][threads] = done
             group.pc += 1
             return True
 
-        def reason() -> str:
-            return "; ".join(f"the mbarrier at {b.address:#x}, whose {b.state()}{b.missed(v)}" for b, _, v in watched)
+        def describe_wait() -> str:
+            return "; ".join(
+                f"the mbarrier at {b.address:#x}, whose {b.describe_state()}{b.explain_missed_phase(v)}"
+                for b, _, v in watched
+            )
 
-        def ready() -> bool:
+        def is_ready() -> bool:
             return any(barrier.version != version for barrier, version, _ in watched)
 
         members = cta.thread_ids[threads]
@@ -487,20 +492,20 @@ def _wait(form: Form) -> None:
             here = group.pc
             cta.split(group, waiting, here)
             parked = cta.groups[-1]
-            parked.polls = 0 if is_blocking else group.polls + 1
-            parked.park(reason, ready)
+            parked.poll_count = 0 if is_blocking else group.poll_count + 1
+            parked.park(describe_wait, is_ready)
             group.pc = here + 1
             return True
         if not is_blocking:
-            group.polls += 1
+            group.poll_count += 1
         if group.since < 0 and cta.launch.timeline is not None:
             group.since = cta.launch.timeline.now
-        return group.park(reason, ready)
+        return group.park(describe_wait, is_ready)
 
-    form.step.control = control
+    form.step.control = move_group
 
 
-def _gives_up(cta: Cta, group: Group, watched: list[tuple[Barrier, int, int]]) -> bool:
+def _fails_spuriously(cta: Cta, group: Group, watched: list[tuple[MBarrier, int, int]]) -> bool:
     """Return whether an adversary lets `try_wait` return false, as hardware may after some time. It does so only once
     per state of the barriers, so that a deadlock still ends."""
     generator = cta.launch.random
@@ -511,7 +516,7 @@ def _gives_up(cta: Cta, group: Group, watched: list[tuple[Barrier, int, int]]) -
     return generator.random() < 0.5
 
 
-def _is_complete(barrier: Barrier, wanted: int, by_parity: bool) -> bool:
+def _is_phase_complete(barrier: MBarrier, wanted: int, by_parity: bool) -> bool:
     if by_parity:
         return (barrier.phase & 1) != (wanted & 1)
     if wanted < barrier.phase - 1:

@@ -20,8 +20,8 @@ from tilec.support.records import dataclass
 if TYPE_CHECKING:
     from mmap import mmap
 
-    from tilec.emu.answers import Answers
-    from tilec.emu.races import Watch
+    from tilec.emu.answers import LaunchControlAnswers
+    from tilec.emu.races import RaceDetector
 
 Array = NDArray[Any]
 
@@ -64,25 +64,25 @@ _DTYPE: dict[int, np.dtype[Any]] = {
     4: np.dtype(np.uint32),
     8: np.dtype(np.uint64),
 }
-_SEVERAL = 255
+_SEVERAL_READERS = 255
 """Marks a byte that several clusters have read."""
-_CHANCE = ", and nothing orders the blocks of a grid"
-Offset = Callable[[tuple[int, ...]], int]
+_UNORDERED_BLOCKS = ", and nothing orders the blocks of a grid"
+OffsetFunction = Callable[[tuple[int, ...]], int]
 """Maps an element's position in an array to its offset in memory."""
-_SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
+_WIDTH_SHIFTS = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
 
 
-def _raise(fault: Fault) -> None:
+def _raise_fault(fault: Fault) -> None:
     raise fault
 
 
-def tag_of(cluster: int) -> int:
+def make_cluster_tag(cluster: int) -> int:
     """Return a byte for a cluster's number; of any 255 clusters two share one."""
-    return cluster % (_SEVERAL - 1) + 1
+    return cluster % (_SEVERAL_READERS - 1) + 1
 
 
 @cache
-def _repeated(byte: int, width: int) -> Any:
+def _repeat_byte(byte: int, width: int) -> Any:
     return _DTYPE[width].type(int.from_bytes(bytes([byte]) * width, "little"))
 
 
@@ -109,10 +109,10 @@ class Memory:
         self.explain_reader: Callable[[int], str] = lambda row: "an asynchronous operation"
         self.end_barriers: Callable[[Array, Array], None] = lambda addresses, actors: None
         """Called before writes to bytes that may hold mbarriers, with the actor of each byte."""
-        self.found: Callable[[Fault], None] = _raise
+        self.report_fault: Callable[[Fault], None] = _raise_fault
         """Called with faults after which the access can still be carried out, such as data races."""
-        self.watch: Watch | None = None
-        self.answers: Answers | None = None
+        self.race_detector: RaceDetector | None = None
+        self.answers: LaunchControlAnswers | None = None
         """The launch-control answers in this memory, if there are any."""
         self.owner: Array | None = None
         """The cluster that wrote each byte of global memory, by its `tag`; 0 for none."""
@@ -140,8 +140,8 @@ class Memory:
         for width in (1, 2, 4, 8):
             self._data[width] = self.bytes.view(_DTYPE[width])
             self._shadow[width] = self.shadow.view(_DTYPE[width])
-            self._readable[width] = (_repeated(VALID | IN_FLIGHT, width), _repeated(VALID, width))
-            self._writable[width] = (_repeated(writable, width), _repeated(0 if is_shared else VALID, width))
+            self._readable[width] = (_repeat_byte(VALID | IN_FLIGHT, width), _repeat_byte(VALID, width))
+            self._writable[width] = (_repeat_byte(writable, width), _repeat_byte(0 if is_shared else VALID, width))
         self._data[16] = self._data[8].reshape(-1, 2)
         self._shadow[16] = self._shadow[8].reshape(-1, 2)
         self._readable[16], self._writable[16] = self._readable[8], self._writable[8]
@@ -170,34 +170,42 @@ class Memory:
         self._owners[16] = self._owners[8].reshape(-1, 2)
         self._readers[16] = self._readers[8].reshape(-1, 2)
 
-    def take(self, owners: Array, readers: Array, old: Array, new: Array, tag: int, offset: Offset) -> Array:
+    def take_ownership(
+        self, owners: Array, readers: Array, old: Array, new: Array, tag: int, offset: OffsetFunction
+    ) -> Array:
         """Return the owners of some elements after cluster `tag` has written `new` over `old`; fault where clusters
         conflict."""
         if self.is_divided:
             for marks, is_read in ((owners, False), (readers, True)):
-                foreign = _foreign(marks, tag)
+                foreign = _find_foreign_bytes(marks, tag)
                 if foreign is None:
                     continue
-                foreign &= _bytes_of(old) != _bytes_of(new)
+                foreign &= _view_bytes(old) != _view_bytes(new)
                 if foreign.any():
-                    place = _first(foreign, offset)
+                    place = _find_first_marked(foreign, offset)
                     message = f"global address {self.base + place:#x} gets another value here"
                     message += ", and another block has read it" if is_read else " than another block gave it"
-                    self.found(Fault("data-race", f"{message}{self._earlier(place, is_read)}{_CHANCE}"))
-        return np.full(owners.shape, _repeated(tag, owners.dtype.itemsize), owners.dtype)
+                    self.report_fault(
+                        Fault(
+                            "data-race", f"{message}{self._describe_earlier_access(place, is_read)}{_UNORDERED_BLOCKS}"
+                        )
+                    )
+        return np.full(owners.shape, _repeat_byte(tag, owners.dtype.itemsize), owners.dtype)
 
-    def require_own(self, owners: Array, readers: Array, tag: int, offset: Offset) -> Array:
+    def require_ownership(self, owners: Array, readers: Array, tag: int, offset: OffsetFunction) -> Array:
         """Return the readers of some elements after cluster `tag` has read them; fault if another cluster wrote
         them."""
-        foreign = _foreign(owners, tag)
+        foreign = _find_foreign_bytes(owners, tag)
         if foreign is not None and foreign.any():
-            place = _first(foreign, offset)
+            place = _find_first_marked(foreign, offset)
             message = f"global address {self.base + place:#x} is read here, and another block has written it"
-            self.found(Fault("data-race", f"{message}{self._earlier(place, is_read=False)}{_CHANCE}"))
-        after = np.full(readers.shape, _repeated(tag, readers.dtype.itemsize), readers.dtype)
-        others = _foreign(readers, tag)
+            self.report_fault(
+                Fault("data-race", f"{message}{self._describe_earlier_access(place, is_read=False)}{_UNORDERED_BLOCKS}")
+            )
+        after = np.full(readers.shape, _repeat_byte(tag, readers.dtype.itemsize), readers.dtype)
+        others = _find_foreign_bytes(readers, tag)
         if others is not None:
-            _bytes_of(after)[others] = _SEVERAL
+            _view_bytes(after)[others] = _SEVERAL_READERS
         return after
 
     def read_range(self, start: int, size: int) -> None:
@@ -205,19 +213,19 @@ class Memory:
         if self.is_divided and self.owner is not None and self.reader is not None:
             readers = self.reader[start : start + size]
             owners = self.owner[start : start + size]
-            readers[:] = self.require_own(owners, readers, self.tag, lambda at: start + at[0])
+            readers[:] = self.require_ownership(owners, readers, self.tag, lambda at: start + at[0])
 
     def write_range(self, start: int, new: Array, tag: int) -> None:
         """Record that cluster `tag` is about to write `new` from offset `start` on."""
         if self.owner is not None and self.reader is not None:
             owners, readers, old = (array[start : start + len(new)] for array in (self.owner, self.reader, self.bytes))
-            owners[:] = self.take(owners, readers, old, new, tag, lambda at: start + at[0])
+            owners[:] = self.take_ownership(owners, readers, old, new, tag, lambda at: start + at[0])
 
-    def _earlier(self, offset: int, is_read: bool) -> str:
+    def _describe_earlier_access(self, offset: int, is_read: bool) -> str:
         """Name the step that wrote or read a byte of global memory, as far as this process knows."""
-        if self.watch is None:
+        if self.race_detector is None:
             return ""
-        place = self.watch.reader_at(offset) if is_read else self.watch.writer_at(offset)
+        place = self.race_detector.find_reader(offset) if is_read else self.race_detector.find_writer(offset)
         return place and f" at {place}"
 
     # -- ordinary accesses of many threads -----------------------------------------------------------------------------
@@ -225,66 +233,70 @@ class Memory:
     def load(self, addresses: Array, width: int, by: Array | None = None, *, is_collective: bool = False) -> Array:
         """Return one number per address: unsigned of `width` bytes, or two 64-bit halves for 16. `by` are the
         threads."""
-        index = self._index(addresses, width)
+        index = self._find_elements(addresses, width)
         mask, wanted = self._readable[width]
         try:
             states = self._shadow[width][index]
         except IndexError:
-            raise self._out_of_bounds(addresses, width) from None
+            raise self._build_bounds_fault(addresses, width) from None
         if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
-            raise self._unreadable(addresses, width)
-        if by is not None and self.watch is not None:
-            self.watch.read(by, index, width, is_collective=is_collective)
+            raise self._build_unreadable_fault(addresses, width)
+        if by is not None and self.race_detector is not None:
+            self.race_detector.read(by, index, width, is_collective=is_collective)
             if self.is_divided:
                 readers = self._readers[width]
-                place = _offsets(index, width)
-                readers[index] = self.require_own(self._owners[width][index], readers[index], self.tag, place)
+                place = _build_offset_function(index, width)
+                readers[index] = self.require_ownership(self._owners[width][index], readers[index], self.tag, place)
             if self.answers is not None:
-                self.answers.read(by, index * width >> 4, self.watch)
+                self.answers.record_reads(by, index * width >> 4, self.race_detector)
         data: Array = self._data[width][index]
         return data
 
     def store(self, addresses: Array, width: int, values: Array, by: Array | None = None) -> None:
         """Write through the generic proxy; of threads that write one address the last wins."""
-        index = self._index(addresses, width)
+        index = self._find_elements(addresses, width)
         mask, wanted = self._writable[width]
         try:
             states = self._shadow[width][index]
         except IndexError:
-            raise self._out_of_bounds(addresses, width) from None
+            raise self._build_bounds_fault(addresses, width) from None
         if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
-            self._take_from_barriers(addresses, width, by)
+            self._end_barriers_or_fail(addresses, width, by)
         if self.pending_readers:
             self._require_unread(index * width >> 4)
         if self.owner is not None:
             owners, readers, old = self._owners[width], self._readers[width][index], self._data[width][index]
-            owners[index] = self.take(owners[index], readers, old, values, self.tag, _offsets(index, width))
-        if by is not None and self.watch is not None:
-            self.watch.write(by, index, width, values, self._data[width][index])
+            owners[index] = self.take_ownership(
+                owners[index], readers, old, values, self.tag, _build_offset_function(index, width)
+            )
+        if by is not None and self.race_detector is not None:
+            self.race_detector.write(by, index, width, values, self._data[width][index])
         if self.is_shared:
             self._shadow[width][index] = _WRITTEN[width]
             if self._has_swizzles:
                 self.swizzles[index * width >> 4] = -1
         self._data[width][index] = values
 
-    def _index(self, addresses: Array, width: int) -> Array:
+    def _find_elements(self, addresses: Array, width: int) -> Array:
         offsets = addresses - self.base if self.base else addresses
         bits = int(np.bitwise_or.reduce(offsets)) if offsets.size else 0
         if bits & (width - 1):
             bad = int(addresses[(offsets & (width - 1)) != 0][0])
             raise Fault("misaligned", f"{self.name} address {bad:#x} is not a multiple of {width}")
         if bits < 0:
-            raise self._out_of_bounds(addresses, width)
-        return offsets >> _SHIFT[width]
+            raise self._build_bounds_fault(addresses, width)
+        return offsets >> _WIDTH_SHIFTS[width]
 
     # -- ranges of bytes, for asynchronous operations ------------------------------------------------------------------
 
-    def offset(self, address: int, size: int, what: str) -> int:
+    def find_offset(self, address: int, size: int, what: str) -> int:
         """Return the offset of a range, which must lie inside one allocation."""
         for allocation in self.allocations:
             if allocation.start <= address and address + size <= allocation.end:
                 return address - self.base
-        message = f"{what} touches {self.name} bytes {address:#x} to {address + size:#x}{self._nearest(address)}"
+        message = (
+            f"{what} touches {self.name} bytes {address:#x} to {address + size:#x}{self._describe_nearest(address)}"
+        )
         raise Fault("out-of-bounds", message)
 
     def claim_rows(self, rows: Array, by: int) -> None:
@@ -299,13 +311,13 @@ class Memory:
             wrong = np.argwhere(unwritable if unwritable.any() else states & UNFENCED)[0]
             address = self.base + int(rows[tuple(wrong[:-1])]) * 16 + int(wrong[-1])
             if unwritable.any():
-                raise self._unwritable_at(address)
+                raise self._unwritable_fault_at(address)
             message = f"a bulk copy overwrites shared address {address:#x}, written by st.shared or stmatrix"
             raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async in between")
         if self.pending_readers:
             self._require_unread(rows)
-        if self.watch is not None:
-            self.watch.claim(np.array([by]), rows, 16)
+        if self.race_detector is not None:
+            self.race_detector.claim(np.array([by]), rows, 16)
         self.shadow_rows[rows] = states | IN_FLIGHT
         self.rows[rows] = POISON
 
@@ -315,42 +327,42 @@ class Memory:
         self.shadow_rows[rows] = VALID
         self.swizzles[rows] = swizzle
         self._has_swizzles = True
-        if self.watch is not None:
-            self.watch.deliver(np.array([column]), rows, 16, pc)
+        if self.race_detector is not None:
+            self.race_detector.record_arrival(np.array([column]), rows, 16, pc)
 
     def claim(self, addresses: Array, width: int, by: Array) -> None:
         """Claim addresses as the destinations of `cp.async` by many threads; see `claim_rows`."""
-        index = self._index(addresses, width)
+        index = self._find_elements(addresses, width)
         mask, wanted = self._writable[width]
         shadow = self._shadow[width]
         try:
             states = shadow[index]
         except IndexError:
-            raise self._out_of_bounds(addresses, width) from None
+            raise self._build_bounds_fault(addresses, width) from None
         if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
-            self._take_from_barriers(addresses, width, by)
+            self._end_barriers_or_fail(addresses, width, by)
             states = shadow[index]
         if self.pending_readers:
             self._require_unread(index * width >> 4)
-        if self.watch is not None:
-            self.watch.claim(by, index, width)
+        if self.race_detector is not None:
+            self.race_detector.claim(by, index, width)
         shadow[index] = states | _OWNED[width]
         self._data[width][index] = _POISONED[width]
 
     def fill(self, addresses: Array, width: int, data: Array) -> None:
         """Write the bytes of `cp.async` copies; `data` has a row of bytes for each address."""
-        index = self._index(addresses, width)
+        index = self._find_elements(addresses, width)
         self._data[width][index] = (
             data if width == 1 else data.view(_DTYPE[min(width, 8)]).reshape(self._data[width][index].shape)
         )
 
     def arrive(self, addresses: Array, width: int, by: Array, pc: int) -> None:
         """Mark the destinations of the `cp.async` of step `pc` as written, which their threads `by` know."""
-        index = self._index(addresses, width)
+        index = self._find_elements(addresses, width)
         self._shadow[width][index] = _COPIED[width]
         self.swizzles[index * width >> 4] = -1
-        if self.watch is not None:
-            self.watch.deliver(by, index, width, pc)
+        if self.race_detector is not None:
+            self.race_detector.record_arrival(by, index, width, pc)
 
     def require_async_readable(self, rows: Array, what: str, *, if_copied: bool = False) -> None:
         """Require that the asynchronous proxy may read these 16-byte rows. `if_copied`: writes of cp.async need a fence
@@ -389,122 +401,122 @@ class Memory:
             message = f"shared address {self.base + row * 16:#x} is overwritten while {self.explain_reader(row)}"
             raise Fault("early-reuse", f"{message} may still read it")
 
-    def settle(self, addresses: Array, width: int) -> None:
+    def mark_arrived(self, addresses: Array, width: int) -> None:
         """Make a write here visible to the asynchronous proxy without a fence."""
-        self._shadow[width][self._index(addresses, width)] = _ARRIVED[width]
+        self._shadow[width][self._find_elements(addresses, width)] = _ARRIVED[width]
 
     def fence(self, actors: Array) -> None:
         """Apply a `fence.proxy.async` of some threads: earlier generic writes become visible to the asynchronous
         proxy."""
-        if self.answers is not None and self.watch is not None:
-            self.answers.fence(self.watch.order.of_any(actors))
-        if self.watch is None:
+        if self.answers is not None and self.race_detector is not None:
+            self.answers.drop_fenced(self.race_detector.order.clock_of_any(actors))
+        if self.race_detector is None:
             self.shadow &= 0xFF ^ (UNFENCED | COPIED)
             return
         offsets = np.flatnonzero(self.shadow & (UNFENCED | COPIED))
         if len(offsets):
-            covered = offsets[self.watch.fenced(actors, offsets)]
+            covered = offsets[self.race_detector.find_fenced(actors, offsets)]
             self.shadow[covered] &= 0xFF ^ (UNFENCED | COPIED)
 
     # -- what went wrong -----------------------------------------------------------------------------------------------
 
-    def _nearest(self, address: int) -> str:
+    def _describe_nearest(self, address: int) -> str:
         if not self.allocations:
             return ""
 
-        def distance(allocation: Allocation) -> int:
+        def measure_distance(allocation: Allocation) -> int:
             if allocation.start <= address < allocation.end:
                 return 0
             return min(abs(address - allocation.start), abs(address - allocation.end))
 
-        nearest = min(self.allocations, key=distance)
+        nearest = min(self.allocations, key=measure_distance)
         return f"; the nearest allocation is '{nearest.name}', {nearest.start:#x} to {nearest.end:#x}"
 
-    def _contains(self, address: int, width: int) -> bool:
+    def _is_allocated(self, address: int, width: int) -> bool:
         return any(a.start <= address and address + width <= a.end for a in self.allocations)
 
-    def _out_of_bounds(self, addresses: Array, width: int) -> Fault:
+    def _build_bounds_fault(self, addresses: Array, width: int) -> Fault:
         for address in addresses.reshape(-1).tolist():
-            if not self._contains(address, width):
-                message = f"{width} bytes at {self.name} address {address:#x}{self._nearest(address)}"
+            if not self._is_allocated(address, width):
+                message = f"{width} bytes at {self.name} address {address:#x}{self._describe_nearest(address)}"
                 return Fault("out-of-bounds", message)
         return Fault("out-of-bounds", f"{self.name} access of {width} bytes")
 
-    def _state(self, address: int, width: int) -> int:
+    def _combined_state(self, address: int, width: int) -> int:
         offset = address - self.base
         region = self.shadow[offset : offset + width]
         return int(np.bitwise_or.reduce(region)) & ~VALID | int(np.bitwise_and.reduce(region))
 
-    def _unreadable(self, addresses: Array, width: int) -> Fault:
+    def _build_unreadable_fault(self, addresses: Array, width: int) -> Fault:
         if not self.is_shared:
-            return self._out_of_bounds(addresses, width)
+            return self._build_bounds_fault(addresses, width)
         for address in addresses.reshape(-1).tolist():
-            if not self._contains(address, width):
-                return self._out_of_bounds(addresses, width)
-            state = self._state(address, width)
+            if not self._is_allocated(address, width):
+                return self._build_bounds_fault(addresses, width)
+            state = self._combined_state(address, width)
             if state & IN_FLIGHT:
                 return Fault("unarrived-read", f"shared address {address:#x} is read{self.explain(address)}")
             if not state & VALID:
                 return Fault("unwritten-read", f"{width} bytes at shared address {address:#x} were never written")
         return Fault("unwritten-read", "shared memory that was never written")
 
-    def _take_from_barriers(self, addresses: Array, width: int, by: Array | None) -> None:
+    def _end_barriers_or_fail(self, addresses: Array, width: int, by: Array | None) -> None:
         """End mbarriers in the way of a write; fault if anything else prevents it."""
         if self.is_shared:
             actors = np.zeros(len(addresses), np.int64) if by is None else by
             self.end_barriers(np.concatenate([addresses, addresses + width - 1]), np.concatenate([actors, actors]))
             mask, wanted = self._writable[width]
-            if not np.count_nonzero((self._shadow[width][self._index(addresses, width)] & mask) != wanted):
+            if not np.count_nonzero((self._shadow[width][self._find_elements(addresses, width)] & mask) != wanted):
                 return
-        raise self._unwritable(addresses, width)
+        raise self._build_unwritable_fault(addresses, width)
 
-    def _unwritable(self, addresses: Array, width: int) -> Fault:
+    def _build_unwritable_fault(self, addresses: Array, width: int) -> Fault:
         if not self.is_shared:
-            return self._out_of_bounds(addresses, width)
+            return self._build_bounds_fault(addresses, width)
         for address in addresses.reshape(-1).tolist():
-            if self._contains(address, width) and self._state(address, width) & IN_FLIGHT:
-                return self._unwritable_at(address)
-        return self._out_of_bounds(addresses, width)
+            if self._is_allocated(address, width) and self._combined_state(address, width) & IN_FLIGHT:
+                return self._unwritable_fault_at(address)
+        return self._build_bounds_fault(addresses, width)
 
-    def _unwritable_at(self, address: int) -> Fault:
-        if not self._contains(address, 1):
-            return Fault("out-of-bounds", f"{self.name} address {address:#x}{self._nearest(address)}")
+    def _unwritable_fault_at(self, address: int) -> Fault:
+        if not self._is_allocated(address, 1):
+            return Fault("out-of-bounds", f"{self.name} address {address:#x}{self._describe_nearest(address)}")
         return Fault("unarrived-write", f"shared address {address:#x} is overwritten{self.explain(address)}")
 
 
-def _foreign(owners: Array, tag: int) -> Array | None:
+def _find_foreign_bytes(owners: Array, tag: int) -> Array | None:
     """Mark the bytes that belong to another cluster than `tag`, [*elements, byte]; None where none can."""
-    if not np.count_nonzero((owners != 0) & (owners != _repeated(tag, owners.dtype.itemsize))):
+    if not np.count_nonzero((owners != 0) & (owners != _repeat_byte(tag, owners.dtype.itemsize))):
         return None
     # Bytes that no cluster has written are not foreign.
-    parts = _bytes_of(owners)
+    parts = _view_bytes(owners)
     foreign: Array = (parts != 0) & (parts != tag)
     return foreign
 
 
-def _bytes_of(elements: Array) -> Array:
+def _view_bytes(elements: Array) -> Array:
     return np.ascontiguousarray(elements)[..., None].view(np.uint8)
 
 
-def _first(parts: Array, offset: Offset) -> int:
+def _find_first_marked(parts: Array, offset: OffsetFunction) -> int:
     """Return the offset in memory of the first marked byte."""
     element = np.argwhere(parts)[0].tolist()
     return offset(tuple(element[:-1])) + int(element[-1])
 
 
-def _offsets(index: Array, width: int) -> Offset:
+def _build_offset_function(index: Array, width: int) -> OffsetFunction:
     """Return the offset function of elements at `index * width`; one of 16 bytes is two halves."""
     return lambda at: int(index[at[0]]) * width + sum(at[1:]) * 8
 
 
-def _states(byte: int) -> dict[int, Any]:
-    table = {width: _repeated(byte, width) for width in (1, 2, 4, 8)}
+def _repeat_per_width(byte: int) -> dict[int, Any]:
+    table = {width: _repeat_byte(byte, width) for width in (1, 2, 4, 8)}
     table[16] = table[8]
     return table
 
 
-_WRITTEN = _states(VALID | UNFENCED)
-_OWNED = _states(IN_FLIGHT)
-_ARRIVED = _states(VALID)
-_COPIED = _states(VALID | COPIED)
-_POISONED = _states(POISON)
+_WRITTEN = _repeat_per_width(VALID | UNFENCED)
+_OWNED = _repeat_per_width(IN_FLIGHT)
+_ARRIVED = _repeat_per_width(VALID)
+_COPIED = _repeat_per_width(VALID | COPIED)
+_POISONED = _repeat_per_width(POISON)

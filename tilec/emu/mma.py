@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilec.emu.block_scale import scales
-from tilec.emu.decode import Form, semantics
-from tilec.emu.matrix import registers
-from tilec.emu.numbers import DECODE, Array
-from tilec.emu.sparse import Selection, expand, selection
+from tilec.emu.block_scale import build_scaling
+from tilec.emu.decode import Form, register_decoder
+from tilec.emu.matrix import list_registers
+from tilec.emu.numbers import FORMAT_DECODERS, Array
+from tilec.emu.sparse import SparseSelection, decode_selection, expand_sparse
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Threads
@@ -25,8 +25,8 @@ ELEMENT_BITS |= {"e3m2": 8, "e2m3": 8, "e2m1": 8, "b1": 1}
 """Bits per element; floats of 4 and 6 bits lie in bytes, unless a kind of fp4 alone packs them."""
 PACKED_FP4 = "packed e2m1"
 _WORDS: dict[int, np.dtype[Any]] = {bits: np.dtype(f"u{bits // 8}") for bits in (8, 16, 32, 64)}
-_RESULTS = ("f32", "f16", "s32", "f64")
-_SMALL = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
+_RESULT_TYPES = ("f32", "f16", "s32", "f64")
+_SMALL_FLOATS = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
 _KINDS = ("kind::f8f6f4", "kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4")
 _SHAPES = {
     "f64": "m8n8k4 m16n8k4 m16n8k8 m16n8k16",
@@ -45,7 +45,7 @@ _SPARSE_SHAPES = {
     **dict.fromkeys(("f16", "bf16"), "m16n8k16 m16n8k32"),
     **dict.fromkeys(("s8", "u8"), "m16n8k32 m16n8k64"),
     **dict.fromkeys(("s4", "u4"), "m16n8k64 m16n8k128"),
-    **dict.fromkeys(_SMALL, "m16n8k64"),
+    **dict.fromkeys(_SMALL_FLOATS, "m16n8k64"),
 }
 
 
@@ -54,7 +54,7 @@ def element_bits(kind: str) -> int:
     return 4 if kind == PACKED_FP4 else ELEMENT_BITS[kind]
 
 
-def unpack(bits: Array, kind: str) -> Array:
+def unpack_elements(bits: Array, kind: str) -> Array:
     """Decode the elements of words as numbers on a new last axis."""
     size = element_bits(kind)
     if size >= 8:
@@ -62,18 +62,18 @@ def unpack(bits: Array, kind: str) -> Array:
         if kind == "e2m1":
             # The four bits lie in bits 5:2 of a byte.
             words = words >> np.uint8(2)
-        decoded: Array = words.view(np.float64) if kind == "f64" else DECODE[kind](words)
+        decoded: Array = words.view(np.float64) if kind == "f64" else FORMAT_DECODERS[kind](words)
         return decoded
     shifts = np.arange(0, 32, size, dtype=np.uint32)
     shifted: Array = bits[..., None] >> shifts
     codes: Array = shifted & np.uint32((1 << size) - 1)
     if kind == PACKED_FP4:
-        return DECODE["e2m1"](codes.astype(np.uint8))
+        return FORMAT_DECODERS["e2m1"](codes.astype(np.uint8))
     fields = codes.astype(np.float64)
     return np.where(fields >= 8, fields - 16, fields) if kind == "s4" else fields
 
 
-def multiply(a: Array, b: Array, kinds: tuple[str, str], bit_operation: str) -> Array:
+def multiply_matrices(a: Array, b: Array, kinds: tuple[str, str], bit_operation: str) -> Array:
     """Return the product of [.., m, k] and [.., k, n]; bits are combined by and or xor and counted."""
     both: Array = np.matmul(a, b)
     if kinds[0] != "b1" or bit_operation == "and":
@@ -91,20 +91,20 @@ def to_s32(values: Array, saturates: bool) -> Array:
     return exact.astype(np.int32)
 
 
-def result_view(kind: str) -> str:
+def select_result_view(kind: str) -> str:
     """Return the type of the registers of C and D; halves lie two to a register."""
     return "b32" if kind == "f16" else kind
 
 
-def _operand_kinds(form: Form) -> tuple[str, str, str]:
-    kinds = form.among(*ELEMENT_BITS, *_RESULTS)
+def _parse_operand_kinds(form: Form) -> tuple[str, str, str]:
+    kinds = form.find_modifiers(*ELEMENT_BITS, *_RESULT_TYPES)
     if len(kinds) != 4:
         raise form.unsupported("these types")
     result, a_kind, b_kind, c_kind = kinds
-    if a_kind not in ELEMENT_BITS or b_kind not in ELEMENT_BITS or result != c_kind or result not in _RESULTS:
+    if a_kind not in ELEMENT_BITS or b_kind not in ELEMENT_BITS or result != c_kind or result not in _RESULT_TYPES:
         raise form.unsupported("this mixture of types")
     mixes = {frozenset(("s8", "u8")), frozenset(("s4", "u4"))}
-    is_small = a_kind in _SMALL and b_kind in _SMALL
+    is_small = a_kind in _SMALL_FLOATS and b_kind in _SMALL_FLOATS
     if a_kind != b_kind and not is_small and frozenset((a_kind, b_kind)) not in mixes:
         raise form.unsupported("this mixture of types")
     wanted = {"f64": ("f64",), "tf32": ("f32",), "bf16": ("f32",), "f16": ("f16", "f32")}.get(
@@ -115,7 +115,7 @@ def _operand_kinds(form: Form) -> tuple[str, str, str]:
     return result, a_kind, b_kind
 
 
-def _shape(form: Form, kinds: tuple[str, str], is_sparse: bool) -> tuple[int, int]:
+def _parse_shape(form: Form, kinds: tuple[str, str], is_sparse: bool) -> tuple[int, int]:
     """Return the number of groups of eight rows, and k."""
     shape = form.match(r"m(8|16)n8k(\d+)")
     table = _SPARSE_SHAPES if is_sparse else _SHAPES
@@ -124,64 +124,69 @@ def _shape(form: Form, kinds: tuple[str, str], is_sparse: bool) -> tuple[int, in
     return int(shape[1]) // 8, int(shape[2])
 
 
-@semantics("mma.sync", "mma.sp.sync", "mma.sp::ordered_metadata.sync", accepts="row popc")
-def _mma(form: Form) -> None:
+@register_decoder("mma.sync", "mma.sp.sync", "mma.sp::ordered_metadata.sync", accepts="row popc")
+def _decode_mma(form: Form) -> None:
     form.step.gather = 32
     is_sparse = form.stem != "mma.sync"
-    result, a_kind, b_kind = _operand_kinds(form)
+    result, a_kind, b_kind = _parse_operand_kinds(form)
     if a_kind == "f16" and form.has("m8n8k4"):
-        _quad_pairs(form, result)
+        _decode_quad_pairs(form, result)
         return
     if not form.has("col") or "row" not in form.modifiers:
         raise form.unsupported("a layout other than .row.col")
-    kind = form.first(*_KINDS)
+    kind = form.find_modifier(*_KINDS)
     if kind in ("kind::mxf4", "kind::mxf4nvf4"):
         a_kind, b_kind = (PACKED_FP4 if name == "e2m1" else "" for name in (a_kind, b_kind))
     elif not kind and {a_kind, b_kind} & {"e3m2", "e2m3", "e2m1"}:
         raise form.unsupported("no .kind")
-    halves, k = _shape(form, (a_kind, b_kind), is_sparse)
+    halves, k = _parse_shape(form, (a_kind, b_kind), is_sparse)
     stored = k // 2 if is_sparse else k
     per_register = max(32 // element_bits(a_kind), 1)
     a_columns, columns = stored // (4 * per_register), k // (4 * per_register)
     source = "b64" if a_kind == "f64" else "b32"
-    a_slots = [form.read(item, source) for item in registers(form, form.operands[1], halves * a_columns)]
-    b_slots = [form.read(item, source) for item in registers(form, form.operands[2], columns)]
-    finish = accumulate(form, result, halves)
-    operation = form.first("and", "xor", default="xor")
+    a_slots = [form.read(item, source) for item in list_registers(form, form.operands[1], halves * a_columns)]
+    b_slots = [form.read(item, source) for item in list_registers(form, form.operands[2], columns)]
+    finish = build_accumulation(form, result, halves)
+    operation = form.find_modifier("and", "xor", default="xor")
     rest = form.operands[4:]
-    chosen: Selection | None = None
+    chosen: SparseSelection | None = None
     if is_sparse:
-        chosen = selection(form, rest[0], form.integer(rest[1]), a_kind, k)
+        chosen = decode_selection(form, rest[0], form.parse_constant(rest[1]), a_kind, k)
         rest = rest[2:]
-    scale = scales(form, kind, rest)
+    scale = build_scaling(form, kind, rest)
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         views = cta.views
         a_bits = np.array([views[slot][threads] for slot in a_slots])
         b_bits = np.array([views[slot][threads] for slot in b_slots])
         # a: registers (columns, row half), lanes (w, g, t), e  →  [w, row, k]
-        a = unpack(a_bits, a_kind).reshape(a_columns, halves, -1, 8, 4, per_register)
+        a = unpack_elements(a_bits, a_kind).reshape(a_columns, halves, -1, 8, 4, per_register)
         a = a.transpose(2, 1, 3, 0, 4, 5).reshape(-1, 8 * halves, stored)
         if chosen is not None:
-            a = expand(a, views[chosen.slot][threads].reshape(-1, 8, 4), chosen)
+            a = expand_sparse(a, views[chosen.slot][threads].reshape(-1, 8, 4), chosen)
         # b: registers over k, lanes (w, n, t), e  →  [w, k, n]
-        b = unpack(b_bits, b_kind).reshape(columns, -1, 8, 4, per_register).transpose(1, 0, 3, 4, 2).reshape(-1, k, 8)
+        b = (
+            unpack_elements(b_bits, b_kind)
+            .reshape(columns, -1, 8, 4, per_register)
+            .transpose(1, 0, 3, 4, 2)
+            .reshape(-1, k, 8)
+        )
         if scale is not None:
             a, b = scale(cta, threads, a, b)
-        finish(cta, threads, multiply(a, b, (a_kind, b_kind), operation))
+        finish(cta, threads, multiply_matrices(a, b, (a_kind, b_kind), operation))
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-def accumulate(form: Form, result: str, halves: int) -> Callable[[Cta, Threads, Array], None]:
+def build_accumulation(form: Form, result: str, halves: int) -> Callable[[Cta, Threads, Array], None]:
     """Return a function that adds C to a product [w, row, n] and writes D."""
     count = halves * (1 if result == "f16" else 2)
-    view = result_view(result)
-    targets = [form.write(item, view) for item in registers(form, form.operands[0], count)]
-    c_slots = [form.read(item, view) for item in registers(form, form.operands[3], count)]
+    view = select_result_view(result)
+    targets = [form.write(item, view) for item in list_registers(form, form.operands[0], count)]
+    c_slots = [form.read(item, view) for item in list_registers(form, form.operands[3], count)]
     saturates = form.has("satfinite")
 
-    def finish(cta: Cta, threads: Threads, product: Array) -> None:
+    def accumulate_product(cta: Cta, threads: Threads, product: Array) -> None:
         views = cta.views
         # [w, (row half, g), (t, e)]  →  registers (row half, e), lanes (w, g, t)
         lanes = product.reshape(-1, halves, 8, 4, 2).transpose(1, 4, 0, 2, 3)
@@ -197,23 +202,23 @@ def accumulate(form: Form, result: str, halves: int) -> Callable[[Cta, Threads, 
         for target, value in zip(targets, values, strict=True):
             views[target][threads] = value
 
-    return finish
+    return accumulate_product
 
 
-def _quad_pairs(form: Form, result: str) -> None:
+def _decode_quad_pairs(form: Form, result: str) -> None:
     """Decode `mma.m8n8k4` of f16, in the layout of sm_70: four products, each of two quads of a warp whose lanes differ
     by 16. Lane (high, pair, low) of 2 x 4 x 4 is thread 4·high + low of product `pair`."""
-    layouts = form.among("row", "col")
+    layouts = form.find_modifiers("row", "col")
     if len(layouts) != 2 or result not in ("f16", "f32"):
         raise form.unsupported("this layout or type")
     a_slots, b_slots = (
-        [form.read(item, "b32") for item in registers(form, operand, 2)] for operand in form.operands[1:3]
+        [form.read(item, "b32") for item in list_registers(form, operand, 2)] for operand in form.operands[1:3]
     )
     view, count = ("b32", 4) if result == "f16" else ("f32", 8)
-    targets = [form.write(item, view) for item in registers(form, form.operands[0], count)]
-    c_slots = [form.read(item, view) for item in registers(form, form.operands[3], count)]
+    targets = [form.write(item, view) for item in list_registers(form, form.operands[0], count)]
+    c_slots = [form.read(item, view) for item in list_registers(form, form.operands[3], count)]
 
-    def operand(cta: Cta, threads: Threads, slots: list[int], is_own_row: bool) -> Array:
+    def gather_operand(cta: Cta, threads: Threads, slots: list[int], is_own_row: bool) -> Array:
         """Return an operand as [w, pair, row of eight, k]: a thread holds a row, or four of them at one k."""
         words = np.stack([cta.views[slot][threads] for slot in slots], axis=1)
         halves = np.ascontiguousarray(words).view(np.float16).astype(np.float32).reshape(-1, 2, 4, 4, 4)
@@ -221,9 +226,9 @@ def _quad_pairs(form: Form, result: str) -> None:
             return halves.transpose(0, 2, 1, 3, 4).reshape(-1, 4, 8, 4)
         return halves.transpose(0, 2, 1, 4, 3).reshape(-1, 4, 8, 4)
 
-    def run(cta: Cta, threads: Threads) -> None:
-        a = operand(cta, threads, a_slots, layouts[0] == "row")
-        b = operand(cta, threads, b_slots, layouts[1] == "col")
+    def run_step(cta: Cta, threads: Threads) -> None:
+        a = gather_operand(cta, threads, a_slots, layouts[0] == "row")
+        b = gather_operand(cta, threads, b_slots, layouts[1] == "col")
         product = np.matmul(a, b.transpose(0, 1, 3, 2))
         words = np.stack([cta.views[slot][threads] for slot in c_slots], axis=1)
         if result == "f16":
@@ -238,4 +243,4 @@ def _quad_pairs(form: Form, result: str) -> None:
         for position, target in enumerate(targets):
             cta.views[target][threads] = total[:, position]
 
-    form.step.run = run
+    form.step.run = run_step

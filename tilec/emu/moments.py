@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 
 
-class Deed:
+class AsyncEffect:
     """An effect that happens once: an asynchronous operation reads its sources or writes its destination."""
 
     __slots__ = ("_act", "is_done")
@@ -26,14 +26,14 @@ class Deed:
             self._act()
 
 
-class Moments:
+class EffectScheduler:
     """Schedules the effects of asynchronous operations in one launch."""
 
     def __init__(self, generator: random.Random | None) -> None:
         self._generator = generator
-        self._drifting: list[Deed] = []
+        self._drifting: list[AsyncEffect] = []
 
-    def plan(self, *effects: Deed) -> None:
+    def schedule_effects(self, *effects: AsyncEffect) -> None:
         """Draw a time for each effect of an operation that is issued now."""
         if self._generator is None:
             return
@@ -44,7 +44,7 @@ class Moments:
             elif choice == 1:
                 self._drifting.append(effect)
 
-    def drift(self) -> None:
+    def run_some_effects(self) -> None:
         """Run some of the effects that are due at any time."""
         if self._generator is None or not self._drifting:
             return
@@ -53,6 +53,6 @@ class Moments:
             if self._drifting:
                 self._drifting.pop(self._generator.randrange(len(self._drifting))).do()
 
-    def forget(self) -> None:
+    def drop_effects(self) -> None:
         """Drop the effects of a cluster that has ended; they were waited for or reported."""
         self._drifting = []

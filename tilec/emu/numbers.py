@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Type:
+class PtxType:
     """A PTX type as a view of a register: `lanes` numbers of numpy type `dtype`, together `bits` wide.
 
     `kind` is "u" for untyped and unsigned, "s", "f" for formats that numpy computes in, "bf16" and "pred".
@@ -29,25 +29,25 @@ class Type:
     lanes: int = 1
 
 
-def _types() -> dict[str, Type]:
-    table: dict[str, Type] = {"pred": Type("pred", 1, np.dtype(np.bool_), "pred")}
+def _build_types() -> dict[str, PtxType]:
+    table: dict[str, PtxType] = {"pred": PtxType("pred", 1, np.dtype(np.bool_), "pred")}
     for bits in (8, 16, 32, 64):
         for letter, code in (("b", "u"), ("u", "u"), ("s", "i")):
             kind = "s" if code == "i" else "u"
-            table[f"{letter}{bits}"] = Type(f"{letter}{bits}", bits, np.dtype(f"{code}{bits // 8}"), kind)
+            table[f"{letter}{bits}"] = PtxType(f"{letter}{bits}", bits, np.dtype(f"{code}{bits // 8}"), kind)
     for bits in (16, 32, 64):
-        table[f"f{bits}"] = Type(f"f{bits}", bits, np.dtype(f"f{bits // 8}"), "f")
-    table["f16x2"] = Type("f16x2", 32, np.dtype(np.float16), "f", 2)
-    table["f32x2"] = Type("f32x2", 64, np.dtype(np.float32), "f", 2)
-    table["bf16"] = Type("bf16", 16, np.dtype(np.uint16), "bf16")
-    table["bf16x2"] = Type("bf16x2", 32, np.dtype(np.uint16), "bf16", 2)
-    table["tf32"] = Type("tf32", 32, np.dtype(np.uint32), "u")
-    table["u16x2"] = Type("u16x2", 32, np.dtype(np.uint16), "u", 2)
-    table["s16x2"] = Type("s16x2", 32, np.dtype(np.int16), "s", 2)
+        table[f"f{bits}"] = PtxType(f"f{bits}", bits, np.dtype(f"f{bits // 8}"), "f")
+    table["f16x2"] = PtxType("f16x2", 32, np.dtype(np.float16), "f", 2)
+    table["f32x2"] = PtxType("f32x2", 64, np.dtype(np.float32), "f", 2)
+    table["bf16"] = PtxType("bf16", 16, np.dtype(np.uint16), "bf16")
+    table["bf16x2"] = PtxType("bf16x2", 32, np.dtype(np.uint16), "bf16", 2)
+    table["tf32"] = PtxType("tf32", 32, np.dtype(np.uint32), "u")
+    table["u16x2"] = PtxType("u16x2", 32, np.dtype(np.uint16), "u", 2)
+    table["s16x2"] = PtxType("s16x2", 32, np.dtype(np.int16), "s", 2)
     return table
 
 
-TYPES = _types()
+TYPES = _build_types()
 
 
 def bf16_to_f32(bits: Array) -> Array:
@@ -96,7 +96,7 @@ SMALL_FLOATS = {
 
 
 @lru_cache(maxsize=16)
-def _small_table(name: str) -> Array:
+def _small_float_values(name: str) -> Array:
     """Return the f32 value of every code."""
     kind = SMALL_FLOATS[name]
     codes = np.arange(1 << kind.bits)
@@ -113,7 +113,7 @@ def _small_table(name: str) -> Array:
 
 
 def small_to_f32(bits: Array, name: str) -> Array:
-    values: Array = _small_table(name)[bits]
+    values: Array = _small_float_values(name)[bits]
     return values
 
 
@@ -123,7 +123,7 @@ def small_from_f32(values: Array, name: str, rounding: str = "rn") -> Array:
     NaN becomes NaN where the format has one, and the largest number elsewhere.
     """
     kind = SMALL_FLOATS[name]
-    positive = _small_table(name)[: kind.largest + 1].astype(np.float64)
+    positive = _small_float_values(name)[: kind.largest + 1].astype(np.float64)
     magnitude = np.clip(np.abs(values.astype(np.float64)), positive[0], positive[-1])
     upper = np.clip(np.searchsorted(positive, magnitude), 1, kind.largest)
     below, above = magnitude - positive[upper - 1], positive[upper] - magnitude
@@ -143,13 +143,13 @@ def fp8_to_f32(bits: Array, name: str) -> Array:
     return small_to_f32(bits, name)
 
 
-def _decoder(name: str) -> Callable[[Array], Array]:
+def _build_code_decoder(name: str) -> Callable[[Array], Array]:
     """Return a decoder of codes that lie in the low bits of bytes."""
     mask = np.uint8((1 << SMALL_FLOATS[name].bits) - 1)
     return lambda bits: small_to_f32(bits & mask, name)
 
 
-DECODE: dict[str, Callable[[Array], Array]] = {
+FORMAT_DECODERS: dict[str, Callable[[Array], Array]] = {
     "f16": lambda bits: bits.view(np.float16).astype(np.float32),
     "bf16": bf16_to_f32,
     "tf32": tf32_to_f32,
@@ -158,18 +158,18 @@ DECODE: dict[str, Callable[[Array], Array]] = {
     "e5m2": lambda bits: fp8_to_f32(bits, "e5m2"),
     "s8": lambda bits: bits.view(np.int8).astype(np.float64),
     "u8": lambda bits: bits.view(np.uint8).astype(np.float64),
-    **{name: _decoder(name) for name in ("e3m2", "e2m3", "e2m1", "ue8m0", "ue4m3")},
+    **{name: _build_code_decoder(name) for name in ("e3m2", "e2m3", "e2m1", "ue8m0", "ue4m3")},
 }
 """Decoders of matrix operands and scales by element type: one code of fewer than 8 bits per byte. Integers become
 float64, in which products and sums are exact."""
 
 
-def flush(values: Array) -> Array:
+def flush_subnormals(values: Array) -> Array:
     """Replace subnormal numbers by zeros of the same sign (`.ftz`)."""
     return np.where(np.abs(values) < np.finfo(values.dtype).tiny, np.copysign(values.dtype.type(0), values), values)
 
 
-def narrow(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
+def narrow_float(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
     """Round wide floats to a narrower float type: rn, rz, rm or rp."""
     nearest = values.astype(dtype)
     if rounding == "rn":
@@ -199,7 +199,7 @@ def fma_f64(a: Array, b: Array, c: Array) -> Array:
     return result
 
 
-def to_integer(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
+def convert_to_integer(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
     """Round floats to integers and clamp to the range, as `cvt` does.
 
     NaN becomes zero, or the sign bit alone where either side is 64 bits wide.
@@ -223,7 +223,7 @@ def clamp_integer(values: Array, dtype: np.dtype[Any]) -> Array:
     return np.clip(values, low, high).astype(dtype)
 
 
-def truncating_divide(a: Array, b: Array) -> tuple[Array, Array]:
+def divide_truncating(a: Array, b: Array) -> tuple[Array, Array]:
     """Return quotient and remainder, rounded towards zero; a zero divisor gives all ones and the dividend."""
     zero = b == 0
     divisor = np.where(zero, np.array(1, b.dtype), b)
@@ -237,7 +237,7 @@ def truncating_divide(a: Array, b: Array) -> tuple[Array, Array]:
     return np.where(zero, ones, quotient), np.where(zero, a, remainder)
 
 
-def high_product(a: Array, b: Array) -> Array:
+def multiply_high(a: Array, b: Array) -> Array:
     """Return the upper half of the double-width product."""
     bits = a.dtype.itemsize * 8
     if bits < 64:

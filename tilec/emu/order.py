@@ -25,7 +25,7 @@ MOST_THREADS = 4096
 """Clocks are square: a cluster with more threads runs without race detection."""
 WARP = 32
 WARPGROUP = 128
-_SPARE = 32
+_SPARE_COLUMNS = 32
 
 
 class EventLog:
@@ -42,11 +42,11 @@ class EventLog:
         self._steps.append(self.pc if pc < 0 else pc)
         return self.now
 
-    def step_of(self, event: int) -> int:
+    def find_step(self, event: int) -> int:
         return self._steps[event]
 
 
-class Order:
+class HappensBeforeOrder:
     """The clocks of one cluster. A thread knows its own events and those of earlier clusters. It knows the events of
     the previous grid, where the grid `begins_early`, only after a wait for that grid, its own or of a thread that it
     has synchronised with."""
@@ -65,7 +65,7 @@ class Order:
         """The column of the previous grid."""
         self._columns = self._before + 1
         self.begins_early = begins_early
-        self.know: Array = np.full((self.threads, self._columns + _SPARE), log.now, np.int32)
+        self.know: Array = np.full((self.threads, self._columns + _SPARE_COLUMNS), log.now, np.int32)
         self.know[:, self._before] = 0 if begins_early else FOREVER
         everyone = np.arange(self.threads)
         self.know[everyone, everyone] = FOREVER
@@ -86,28 +86,28 @@ class Order:
         self._absent = np.flatnonzero(absent)
         self._united: dict[int, tuple[int, Array]] = {}
 
-    def column(self) -> int:
+    def add_column(self) -> int:
         """Add a column for a new actor and return its number."""
         column = self._columns
         self._columns += 1
         if column == self.know.shape[1]:
-            more = np.full((self.threads, _SPARE), self.log.now, np.int32)
+            more = np.full((self.threads, _SPARE_COLUMNS), self.log.now, np.int32)
             self.know = np.concatenate([self.know, more], axis=1)
         return column
 
     def release(self, actors: Actors) -> Array:
         """Return the clock that these threads publish to waiting threads."""
         if self.flags.pending:
-            self.flags.settle(actors)
-        return self.past(actors)
+            self.flags.acquire_pending(actors)
+        return self.build_clock(actors)
 
-    def past(self, actors: Actors) -> Array:
+    def build_clock(self, actors: Actors) -> Array:
         """Return the joint clock of these threads, with their own events until now."""
         clock: Array = self.know[actors].max(axis=0)
         clock[actors] = self.log.now
         return clock
 
-    def joined(self, first: Array | None, second: Array) -> Array:
+    def join_clocks(self, first: Array | None, second: Array) -> Array:
         """Return the maximum of two clocks, actor by actor; either may lack the newest columns."""
         if first is None:
             return second
@@ -130,7 +130,7 @@ class Order:
         lowest = int(clock[: self.threads].min())
         self.floor[actors] = np.maximum(self.floor[actors], lowest)
 
-    def know_all(self) -> None:
+    def acquire_everything(self) -> None:
         """Let all threads know all events: other clusters, whose actors share these columns, have run in between."""
         self.version += 1
         before = self.know[:, self._before].copy()
@@ -145,7 +145,7 @@ class Order:
             lanes = actors[warps == warp]
             self.acquire(lanes, self.release(lanes))
 
-    def learn(self, actors: Actors, column: int) -> None:
+    def acquire_engine(self, actors: Actors, column: int) -> None:
         """Let these threads know everything that an engine did: they have waited for it."""
         self.version += 1
         self.know[actors, column] = self.log.now
@@ -155,25 +155,25 @@ class Order:
         self.version += 1
         self.know[actors, self._before] = FOREVER
 
-    def stranger(self, actors: Array) -> int | None:
+    def find_without_grid_wait(self, actors: Array) -> int | None:
         """Return one of these threads that knows nothing of the previous grid, or None."""
         strangers = actors[self.know[actors, self._before] == 0]
         return int(strangers[0]) if len(strangers) else None
 
     def fence_async(self, actors: Actors) -> None:
         """Make global writes of these threads, or known to them, visible to the asynchronous proxy."""
-        self.fenced = self.joined(self.fenced, self.past(actors))
+        self.fenced = self.join_clocks(self.fenced, self.build_clock(actors))
 
     def fence_maps(self, actors: Actors, addresses: set[int] | None) -> None:
         """Acquire the tensor maps at these addresses; with None, release these threads' writes to maps."""
-        clock = self.past(actors)
+        clock = self.build_clock(actors)
         if addresses is None:
-            self.maps_released = self.joined(self.maps_released, clock)
+            self.maps_released = self.join_clocks(self.maps_released, clock)
             return
         for address in sorted(addresses):
-            self.maps_acquired[address] = self.joined(self.maps_acquired.get(address), clock)
+            self.maps_acquired[address] = self.join_clocks(self.maps_acquired.get(address), clock)
 
-    def of_warpgroup(self, first: int) -> Array:
+    def clock_of_warpgroup(self, first: int) -> Array:
         """Return what every warp of the warpgroup from thread `first` on knows, by at least one lane."""
         version, clock = self._united.get(first, (-1, self.floor))
         if version != self.version:
@@ -182,12 +182,12 @@ class Order:
             self._united[first] = (self.version, clock)
         return clock
 
-    def of_any(self, actors: Actors) -> Array:
+    def clock_of_any(self, actors: Actors) -> Array:
         """Return what at least one of these threads knows."""
         clock: Array = self.know[actors].max(axis=0)
         return clock
 
-    def warps_known(self, actors: Array) -> Array:
+    def clock_of_warps(self, actors: Array) -> Array:
         """Return [thread, warp or engine]: the event up to which some lane of the warp, or the engine, is known."""
         rows = self.know[actors]
         lanes = rows[:, : self.threads].reshape(len(actors), self.warps, WARP).copy()

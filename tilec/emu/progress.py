@@ -18,31 +18,31 @@ if TYPE_CHECKING:
 
 _PATIENCE = 64
 """Quanta of an adversary, which are short, and sleeps, before a group's state is first checked."""
-_EVERY = 8
+_CHECK_PERIOD = 8
 
 
-def note(cta: Cta, group: Group) -> None:
+def check_for_spinning(cta: Cta, group: Group) -> None:
     """Check whether a group that has used up a quantum, or sleeps, is in an earlier state, and set `spin_state`."""
-    if not _is_due(group.time_slice, cta.launch.random is not None):
+    if not _is_check_due(group.time_slice, cta.launch.random is not None):
         return
-    key = _state_of(cta, group)
+    key = _hash_group_state(cta, group)
     seen = cta.seen_states
     if key not in seen:
         seen[key] = None
         return
-    memory = memory_state(cta.cluster)
-    group.spins_at = memory if seen[key] == memory else None
+    memory = hash_memory_state(cta.cluster)
+    group.spin_state = memory if seen[key] == memory else None
     seen[key] = memory
 
 
-def _is_due(time_slice: int, has_adversary: bool) -> bool:
+def _is_check_due(time_slice: int, has_adversary: bool) -> bool:
     """Return whether to check now: quanta are long unless a group sleeps, and short with an adversary."""
     if time_slice < _PATIENCE:
         return time_slice > 1 and not has_adversary
-    return time_slice % _EVERY == 0
+    return time_slice % _CHECK_PERIOD == 0
 
 
-def _state_of(cta: Cta, group: Group) -> int:
+def _hash_group_state(cta: Cta, group: Group) -> int:
     """Hash all state that decides what the group does next, except memory."""
     threads = group.threads
     value = hash((group.pc, group.indices.tobytes()))
@@ -51,7 +51,7 @@ def _state_of(cta: Cta, group: Group) -> int:
     return value
 
 
-def memory_state(cluster: Cluster) -> int:
+def hash_memory_state(cluster: Cluster) -> int:
     """Hash everything that threads may wait for: memory, barriers and other threads."""
     parts: list[object] = [cluster.launch.memory.digest(), cluster.barrier.generation, cluster.barrier.arrived]
     for cta in cluster.ctas:
@@ -63,10 +63,10 @@ def memory_state(cluster: Cluster) -> int:
     return hash(tuple(parts))
 
 
-def is_stuck(cluster: Cluster) -> bool:
+def is_cluster_stuck(cluster: Cluster) -> bool:
     """Return whether some groups are not waiting, and all of those spin without an end."""
     running = [group for cta in cluster.ctas for group in cta.groups if group.ready is None]
-    if not running or any(group.spins_at is None for group in running):
+    if not running or any(group.spin_state is None for group in running):
         return False
-    now = memory_state(cluster)
-    return all(group.spins_at == now for group in running)
+    now = hash_memory_state(cluster)
+    return all(group.spin_state == now for group in running)

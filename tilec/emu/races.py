@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tilec.emu import flags
 from tilec.emu.fault import Fault
 from tilec.emu.numbers import TYPES
-from tilec.emu.order import FOREVER, WARP, WARPGROUP, Order
+from tilec.emu.order import FOREVER, WARP, WARPGROUP, HappensBeforeOrder
 from tilec.ptx.module import Imm
 
 if TYPE_CHECKING:
@@ -27,41 +27,41 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-_STRONG = 1 << 24
+_STRONG_BIT = 1 << 24
 """Marks the actor of a strong write."""
-_ASYNC = 1 << 25
+_ASYNC_BIT = 1 << 25
 """Marks the actor of a write through the asynchronous proxy."""
-_ACTOR = _STRONG - 1
-_PENDING = FOREVER - 1
+_ACTOR_MASK = _STRONG_BIT - 1
+_PENDING_TIME = FOREVER - 1
 """The time of a bulk store that no thread has waited for: later than all known events."""
-_MANY = 255
+_SEVERAL_LANES = 255
 """Several lanes read, in place of a lane."""
 _STRONG_WORDS = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio"))
 _ACCESSES = frozenset(("ld", "st", "atom", "red", "ldu", "multimem", "wmma", "tensormap"))
 _ORDERING_WORDS = frozenset(("volatile", "acquire", "release", "acq_rel", "sc"))
 
 
-def is_strong(step: Step) -> bool:
+def is_strong_access(step: Step) -> bool:
     """Return whether accesses of this step may conflict with each other without synchronisation."""
     return step.stem.startswith(("atom", "red", "multimem")) or not _STRONG_WORDS.isdisjoint(
         step.instruction.opcode.split(".")
     )
 
 
-def uses_flags(steps: Sequence[Step]) -> bool:
+def uses_memory_flags(steps: Sequence[Step]) -> bool:
     """Return whether threads may synchronise through memory: by a fence or an ordering access."""
     return any(
         step.stem in ("fence", "membar")
-        or (step.stem.startswith(("ld", "st", "atom", "red")) and _orders(step.instruction.opcode))
+        or (step.stem.startswith(("ld", "st", "atom", "red")) and _has_ordering_word(step.instruction.opcode))
         for step in steps
     )
 
 
-def _orders(opcode: str) -> bool:
+def _has_ordering_word(opcode: str) -> bool:
     return not _ORDERING_WORDS.isdisjoint(opcode.split("."))
 
 
-def granule(steps: Sequence[Step], space: str) -> int:
+def find_granule(steps: Sequence[Step], space: str) -> int:
     """Return the width of the narrowest access to "shared" or "global" memory, in bytes: the unit of race detection."""
     narrowest = 16
     for step in steps:
@@ -78,22 +78,22 @@ def granule(steps: Sequence[Step], space: str) -> int:
     return narrowest
 
 
-class Accesses:
+class StepAccesses:
     """The strength, order and granule of the accesses of a kernel's steps."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = steps
-        self.strong = [is_strong(step) for step in steps]
-        self.flags = [flags.access(step.stem, step.instruction.opcode) for step in steps]
-        self.has_flags = uses_flags(steps)
+        self.strong = [is_strong_access(step) for step in steps]
+        self.flags = [flags.parse_access_order(step.stem, step.instruction.opcode) for step in steps]
+        self.has_flags = uses_memory_flags(steps)
         self.has_narrow = any(strong and one.is_narrow for strong, one in zip(self.strong, self.flags, strict=True))
-        self.granules = {space: granule(steps, space) for space in ("shared", "global")}
+        self.granules = {space: find_granule(steps, space) for space in ("shared", "global")}
 
 
-class Watch:
+class RaceDetector:
     """Detects races in one memory. For global memory, `order` changes with the running cluster."""
 
-    def __init__(self, memory: Memory, order: Order, accesses: Accesses, keeps_readers: bool) -> None:
+    def __init__(self, memory: Memory, order: HappensBeforeOrder, accesses: StepAccesses, keeps_readers: bool) -> None:
         self.memory = memory
         self.order = order
         self.steps = accesses.steps
@@ -121,7 +121,7 @@ class Watch:
         if accesses.has_narrow and not memory.is_shared:
             self._narrow_blocks, self._strong_blocks = np.zeros(count, np.int32), np.zeros(count, np.int32)
 
-    def _granules(self, index: Array, width: int) -> Array:
+    def _find_granules(self, index: Array, width: int) -> Array:
         """Return [access, granule] of accesses to addresses `index * width`."""
         per_access = width >> self._shift
         if per_access <= 1:
@@ -135,9 +135,9 @@ class Watch:
         log, order = self.order.log, self.order
         self._require_grid(actors, "reads")
         is_strong = self.strong[log.pc]
-        granules = self._granules(index, width)
+        granules = self._find_granules(index, width)
         if is_strong and self.has_flags:
-            order.flags.observe(self.access[log.pc], actors, self.memory.name, index * width)
+            order.flags.observe_reads(self.access[log.pc], actors, self.memory.name, index * width)
         if is_strong and self._narrow_blocks is not None:
             self._check_scopes(actors, granules, is_write=False)
         times = self._write_time[granules]
@@ -153,13 +153,13 @@ class Watch:
         warps = (actors // WARP)[:, None]
         lanes = actors % WARP
         if is_collective:
-            self._read_lane[warps, granules] = _MANY
+            self._read_lane[warps, granules] = _SEVERAL_LANES
         else:
             self._read_lane[warps, granules] = lanes[:, None]
             crowded = self._read_lane[warps, granules] != lanes[:, None]
             if np.count_nonzero(crowded):
                 rows = np.broadcast_to(warps, granules.shape)
-                self._read_lane[rows[crowded], granules[crowded]] = _MANY
+                self._read_lane[rows[crowded], granules[crowded]] = _SEVERAL_LANES
         self._read_time[warps, granules] = event
 
     def write(self, actors: Array, index: Array, width: int, values: Array, old: Array) -> None:
@@ -167,33 +167,33 @@ class Watch:
         log = self.order.log
         self._require_grid(actors, "writes")
         is_strong = self.strong[log.pc]
-        granules = self._granules(index, width)
+        granules = self._find_granules(index, width)
         benign, times, writers = None, granules, granules
         if not is_strong:
             same = (values == old) if values.ndim == 1 else (values == old).all(axis=-1)
             times, writers = self._write_time[granules], self._write_actor[granules]
-            benign = self._check(actors, granules, times, same, "writes")
+            benign = self._check_before_write(actors, granules, times, same, "writes")
         elif self.has_flags:
-            self.order.flags.publish(self.access[log.pc], actors, self.memory.name, index * width)
+            self.order.flags.publish_writes(self.access[log.pc], actors, self.memory.name, index * width)
         if is_strong and self._narrow_blocks is not None:
             self._check_scopes(actors, granules, is_write=True)
         self._write_time[granules] = log.tick()
-        self._write_actor[granules] = (actors | _STRONG if is_strong else actors)[:, None]
+        self._write_actor[granules] = (actors | _STRONG_BIT if is_strong else actors)[:, None]
         if is_strong:
             return
         winners = self._write_actor[granules[:, 0]]
         crowded = winners != actors
         if np.count_nonzero(crowded):
-            self._conflicts_in_crowd(actors, granules, index * width, values, winners, crowded)
+            self._check_same_step_writes(actors, granules, index * width, values, winners, crowded)
         if benign is not None and benign.any():
             # Two writes of one value: a thread that knows either one may read it.
             for access, part in np.argwhere(benign).tolist():
                 place = granules[access, part]
                 warps = self._warps_of(int(writers[access, part])) | self._warps_of(int(self._write_actor[place]))
-                self._write_actor[place] = self._crowd(warps)
+                self._write_actor[place] = self._find_crowd_code(warps)
                 self._write_time[place] = times[access, part]
 
-    def _conflicts_in_crowd(
+    def _check_same_step_writes(
         self, actors: Array, granules: Array, offsets: Array, values: Array, winners: Array, crowded: Array
     ) -> None:
         """Check several threads that write one address in one step: they race if their values differ."""
@@ -203,18 +203,18 @@ class Watch:
             differs = differs.any(axis=-1)
         if differs.any():
             place = int(np.flatnonzero(differs)[0])
-            pair = f"{self._name(int(actors[place]))} and {self._name(int(winners[place]))}"
+            pair = f"{self._describe_actor(int(actors[place]))} and {self._describe_actor(int(winners[place]))}"
             address = self.memory.base + int(offsets[place])
             message = f"{pair} write different values to {self.memory.name} address {address:#x} at the same time"
-            self.memory.found(Fault("data-race", message))
+            self.memory.report_fault(Fault("data-race", message))
         first = granules[:, 0]
         groups: dict[int, set[int]] = {}
         for actor, place in zip(actors.tolist(), first.tolist(), strict=True):
             groups.setdefault(place, set()).add(actor // WARP)
-        codes = [self._crowd(frozenset(groups[place])) for place in first[crowded].tolist()]
+        codes = [self._find_crowd_code(frozenset(groups[place])) for place in first[crowded].tolist()]
         self._write_actor[granules[crowded]] = np.array(codes)[:, None]
 
-    def _crowd(self, warps: frozenset[int]) -> int:
+    def _find_crowd_code(self, warps: frozenset[int]) -> int:
         """Return the negative actor that stands for any lane of these warps."""
         code = self._crowd_codes.get(warps)
         if code is None:
@@ -223,66 +223,70 @@ class Watch:
         return code
 
     def _warps_of(self, writer: int) -> frozenset[int]:
-        return self._crowds[-1 - writer] if writer < 0 else frozenset(((writer & _ACTOR) // WARP,))
+        return self._crowds[-1 - writer] if writer < 0 else frozenset(((writer & _ACTOR_MASK) // WARP,))
 
     # -- asynchronous accesses -----------------------------------------------------------------------------------------
 
     def claim(self, actors: Array, index: Array, width: int) -> None:
         """Check a copy into these addresses, which may be written from now on."""
-        granules = self._granules(index, width)
-        self._check(actors, granules, self._write_time[granules], np.zeros(len(index), np.bool_), "copies over")
+        granules = self._find_granules(index, width)
+        self._check_before_write(
+            actors, granules, self._write_time[granules], np.zeros(len(index), np.bool_), "copies over"
+        )
 
-    def deliver(self, actors: Array, index: Array, width: int, pc: int) -> None:
+    def record_arrival(self, actors: Array, index: Array, width: int, pc: int) -> None:
         """Record the arrival of a copy of step `pc`; its actors are threads or the column of an mbarrier."""
-        granules = self._granules(index, width)
+        granules = self._find_granules(index, width)
         self._write_time[granules] = self.order.log.tick(pc)
         self._write_actor[granules] = actors[:, None]
 
     def require_known(self, clock: Array, index: Array, who: str) -> None:
         """Require that `clock` knows the writes to 16-byte rows that an asynchronous operation will read."""
-        self._require_known(clock, self._granules(index.reshape(-1), 16), who)
+        self._require_known(clock, self._find_granules(index.reshape(-1), 16), who)
 
     def _require_known(self, clock: Array, granules: Array, who: str) -> None:
         times, writers = self._write_time[granules], self._write_actor[granules]
-        known = self._column_of(clock[None, :], np.zeros((len(granules), 1), np.int64), writers)
+        known = self._known_until(clock[None, :], np.zeros((len(granules), 1), np.int64), writers)
         late = times > known
         if late.any():
-            self.memory.found(self._conflict(who, "reads", granules, late, times, writers, "wrote"))
+            self.memory.report_fault(self._build_conflict_fault(who, "reads", granules, late, times, writers, "wrote"))
 
     def read_by_engine(self, actor: int, index: Array, pc: int) -> None:
         """Record a finished asynchronous read of 16-byte rows, known to `actor`, a thread or an engine."""
-        granules = self._granules(index.reshape(-1), 16)
+        granules = self._find_granules(index.reshape(-1), 16)
         event = self.order.log.tick(pc)
         self._read_last[granules] = event
         if self._rows:
             order = self.order
             row = actor // WARP if actor < order.threads else order.warps + actor - order.threads
             self._read_time[row, granules] = event
-            self._read_lane[row, granules] = actor % WARP if actor < order.threads else _MANY
+            self._read_lane[row, granules] = actor % WARP if actor < order.threads else _SEVERAL_LANES
 
-    def fenced(self, actors: Array, offsets: Array) -> Array:
+    def find_fenced(self, actors: Array, offsets: Array) -> Array:
         """Mark the bytes whose last write a fence by these threads covers: the write must be known to them."""
         places = offsets >> self._shift
-        clock = self.order.of_any(actors)
+        clock = self.order.clock_of_any(actors)
         zeros = np.zeros((len(places), 1), np.int64)
-        known = self._column_of(clock[None, :], zeros, self._write_actor[places][:, None])[:, 0]
+        known = self._known_until(clock[None, :], zeros, self._write_actor[places][:, None])[:, 0]
         covered: Array = self._write_time[places] <= known
         return covered
 
     # -- bulk copies and global memory ---------------------------------------------------------------------------------
 
-    def bulk_load(self, actor: int, places: Array, column: int, what: str) -> None:
+    def start_bulk_load(self, actor: int, places: Array, column: int, what: str) -> None:
         """Check and record a bulk copy from these granules, which may be read until an mbarrier reports it."""
         order = self.order
         self._require_grid(np.array([actor]), "reads")
         if (self._write_time[places] > order.start).any():
             granules = places[:, None]
-            self._require_known(order.of_any(np.array([actor])), granules, f"{what} of {self._name(actor)}")
+            self._require_known(
+                order.clock_of_any(np.array([actor])), granules, f"{what} of {self._describe_actor(actor)}"
+            )
             self._require_fenced(granules, what)
         self._read_last[places] = order.log.tick()
         self._reader[places] = column
 
-    def bulk_store(self, actor: int, places: Array, what: str, *, is_reduction: bool) -> Callable[[], None]:
+    def start_bulk_store(self, actor: int, places: Array, what: str, *, is_reduction: bool) -> Callable[[], None]:
         """Check and record a bulk store to these granules. Call the result when the program has waited for it; until
         then no thread knows of it."""
         order, granules = self.order, places[:, None]
@@ -294,22 +298,24 @@ class Watch:
                 self._require_fenced(granules, what)
             self._check_reads(who, granules, "reduces")
         else:
-            self._check(who, granules, self._write_time[granules], np.zeros(len(places), np.bool_), "stores over")
-        mark = _ASYNC | (_STRONG if is_reduction else 0)
-        pending = mark | (_ACTOR - len(self._bulk_stores))
+            self._check_before_write(
+                who, granules, self._write_time[granules], np.zeros(len(places), np.bool_), "stores over"
+            )
+        mark = _ASYNC_BIT | (_STRONG_BIT if is_reduction else 0)
+        pending = mark | (_ACTOR_MASK - len(self._bulk_stores))
         self._bulk_stores.append((order.log.pc, actor))
         if self.memory.is_divided and (before := self._write_time[places]).any():
             self._overwritten[len(self._bulk_stores) - 1] = dict(zip(places.tolist(), before.tolist(), strict=True))
-        self._write_time[places] = _PENDING
+        self._write_time[places] = _PENDING_TIME
         self._write_actor[places] = pending
         step = order.log.pc
 
-        def arrive() -> None:
+        def finish_store() -> None:
             own_places = places[self._write_actor[places] == pending]
             self._write_time[own_places] = order.log.tick(step)
             self._write_actor[own_places] = mark | actor
 
-        return arrive
+        return finish_store
 
     def _require_fenced(self, granules: Array, what: str) -> None:
         """Require a proxy fence after generic writes that the asynchronous proxy is about to read."""
@@ -318,26 +324,26 @@ class Watch:
         covered = np.full((1, order.know.shape[1]), order.start, np.int32)
         if order.fenced is not None:
             covered[0, : len(order.fenced)] = order.fenced
-        known = self._column_of(covered, np.zeros(granules.shape, np.int64), writers)
-        bare = (times > known) & ((writers < 0) | (writers & _ASYNC == 0))
+        known = self._known_until(covered, np.zeros(granules.shape, np.int64), writers)
+        bare = (times > known) & ((writers < 0) | (writers & _ASYNC_BIT == 0))
         if bare.any():
             access, part = np.argwhere(bare)[0].tolist()
-            step = self.steps[order.log.step_of(int(times[access, part]))]
-            message = f"{what} reads {self._address(granules[access, part])}, written at {step.place}"
+            step = self.steps[order.log.find_step(int(times[access, part]))]
+            message = f"{what} reads {self._describe_address(granules[access, part])}, written at {step.description}"
             raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async (.global) in between")
 
     def _require_grid(self, actors: Array, verb: str) -> None:
         """Require that these threads have waited for the previous grid before they access global memory."""
         if not self.order.begins_early or self.memory.is_shared:
             return
-        stranger = self.order.stranger(actors)
+        stranger = self.order.find_without_grid_wait(actors)
         if stranger is not None:
-            message = f"{self._name(stranger)} {verb} global memory while the grid before may still run"
+            message = f"{self._describe_actor(stranger)} {verb} global memory while the grid before may still run"
             raise Fault("missing-grid-wait", f"{message}: nothing that it waited for has done griddepcontrol.wait")
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
-    def _check(self, actors: Array, granules: Array, times: Array, same: Array, verb: str) -> Array | None:
+    def _check_before_write(self, actors: Array, granules: Array, times: Array, same: Array, verb: str) -> Array | None:
         """Require that earlier writes and reads are known before a write. Returns the unknown writes that are excused
         because they wrote the same value."""
         floor = self.order.floor[actors][:, None]
@@ -357,23 +363,23 @@ class Watch:
     ) -> Array | None:
         writers = self._write_actor[granules]
         who = np.broadcast_to(actors[:, None], (len(granules), 1))
-        late = times > self._column_of(self.order.know, who, writers)
+        late = times > self._known_until(self.order.know, who, writers)
         if is_strong:
-            late &= (writers < 0) | (writers & _STRONG == 0)
+            late &= (writers < 0) | (writers & _STRONG_BIT == 0)
         excused: Array | None = None
         if same is not None:
-            excused = late & same[:, None] & (times != _PENDING)
+            excused = late & same[:, None] & (times != _PENDING_TIME)
             late = late & ~excused
         if late.any():
             first = int(np.argwhere(late)[0][0])
-            name = self._name(int(who[first, 0]))
-            self.memory.found(self._conflict(name, verb, granules, late, times, writers, "wrote"))
+            name = self._describe_actor(int(who[first, 0]))
+            self.memory.report_fault(self._build_conflict_fault(name, verb, granules, late, times, writers, "wrote"))
         return excused
 
-    def _column_of(self, know: Array, rows: Array, writers: Array) -> Array:
+    def _known_until(self, know: Array, rows: Array, writers: Array) -> Array:
         """Return the event up to which the clocks `rows` know the writers: [access, granule]."""
         # The writer may be an engine that only an earlier cluster has, or a pending store, which no thread knows.
-        known: Array = know[rows, np.minimum(np.where(writers < 0, 0, writers & _ACTOR), know.shape[1] - 1)]
+        known: Array = know[rows, np.minimum(np.where(writers < 0, 0, writers & _ACTOR_MASK), know.shape[1] - 1)]
         if (writers < 0).any():
             for row, column in np.argwhere(writers < 0).tolist():
                 line = know[int(rows[row, 0])]
@@ -389,25 +395,29 @@ class Watch:
             late = times > order.know[who, np.minimum(readers, order.know.shape[1] - 1)]
             if late.any():
                 first = int(np.argwhere(late)[0][0])
-                name = self._name(int(who[first, 0]))
-                self.memory.found(self._conflict(name, verb, granules, late, times, readers, "read"))
+                name = self._describe_actor(int(who[first, 0]))
+                self.memory.report_fault(self._build_conflict_fault(name, verb, granules, late, times, readers, "read"))
             return
-        known = order.warps_known(actors)[:, :, None]
+        known = order.clock_of_warps(actors)[:, :, None]
         times = self._read_time[:, granules].transpose(1, 0, 2)  # [access, warp or engine, granule]
         late = times > known
         self._check_own_warp(who[:, 0], granules, times, late)
         if late.any():
             access, row, part = np.argwhere(late)[0].tolist()
-            reader = self._reader_name(row, int(self._read_lane[row, granules[access, part]]))
-            message = f"{self._name(int(who[access, 0]))} {verb} {self._address(granules[access, part])}"
-            self.memory.found(self._race(message, f"{reader} read it", int(times[access, row, part])))
+            reader = self._describe_reader(row, int(self._read_lane[row, granules[access, part]]))
+            message = (
+                f"{self._describe_actor(int(who[access, 0]))} {verb} {self._describe_address(granules[access, part])}"
+            )
+            self.memory.report_fault(
+                self._build_race_fault(message, f"{reader} read it", int(times[access, row, part]))
+            )
 
     def _check_own_warp(self, who: Array, granules: Array, times: Array, late: Array) -> None:
         """Require that a lane that writes knows reads by other lanes of its warp."""
         places, own = np.arange(len(granules)), who // WARP
         lanes = self._read_lane[own[:, None], granules].astype(np.int64)
         # Where several lanes read together, a neighbour stands for all of them.
-        lanes = np.where(lanes == _MANY, (who % WARP ^ 1)[:, None], lanes)
+        lanes = np.where(lanes == _SEVERAL_LANES, (who % WARP ^ 1)[:, None], lanes)
         known = self.order.know[who[:, None], own[:, None] * WARP + lanes]
         late[places, own] = times[places, own] > known
 
@@ -420,10 +430,12 @@ class Watch:
         others = self._strong_blocks[granules] if is_narrow else narrow[granules]
         if ((others != 0) & (others != blocks)).any():
             access, part = np.argwhere((others != 0) & (others != blocks))[0].tolist()
-            place = self.steps[order.log.step_of(int(self._write_time[granules[access, part]]))].place
-            message = f"{self._name(int(actors[access]))} uses {self._address(granules[access, part])}"
+            place = self.steps[order.log.find_step(int(self._write_time[granules[access, part]]))].description
+            message = (
+                f"{self._describe_actor(int(actors[access]))} uses {self._describe_address(granules[access, part])}"
+            )
             reach = "a scope of .cta does not reach the other block"
-            self.memory.found(Fault("data-race", f"{message}, and another block does so at {place}: {reach}"))
+            self.memory.report_fault(Fault("data-race", f"{message}, and another block does so at {place}: {reach}"))
         if is_write:
             self._strong_blocks[granules] = blocks
             if is_narrow:
@@ -431,83 +443,85 @@ class Watch:
 
     # -- tensor maps ---------------------------------------------------------------------------------------------------
 
-    def require_map(self, actor: int, start: int, size: int) -> None:
+    def require_fenced_map(self, actor: int, start: int, size: int) -> None:
         """Require that the cluster's writes to a tensor map are known and fenced before a thread uses it."""
         granules = np.arange(start >> self._shift, start + size >> self._shift)[:, None]
         times, writers = self._write_time[granules], self._write_actor[granules]
         order = self.order
         if not (times > order.start).any():
             return
-        self._require_known(order.of_any(np.array([actor])), granules, f"the bulk copy of {self._name(actor)}")
+        self._require_known(
+            order.clock_of_any(np.array([actor])), granules, f"the bulk copy of {self._describe_actor(actor)}"
+        )
         last = int(times.max())
-        step = self.steps[order.log.step_of(last)]
+        step = self.steps[order.log.find_step(last)]
         fences = [("release", order.maps_released), ("acquire", order.maps_acquired.get(self.memory.base + start))]
         # `cp_fenceproxy` is a copy and its release in one.
         for form, clock in fences[step.stem == "tensormap.cp_fenceproxy" :]:
             known = np.full((1, order.know.shape[1]), order.start, np.int32)
             if clock is not None:
                 known[0, : len(clock)] = clock
-            if (times > self._column_of(known, np.zeros(granules.shape, np.int64), writers)).any():
-                message = f"the tensor map at {self.memory.base + start:#x} was written at {step.place}, and no"
+            if (times > self._known_until(known, np.zeros(granules.shape, np.int64), writers)).any():
+                message = f"the tensor map at {self.memory.base + start:#x} was written at {step.description}, and no"
                 raise Fault("missing-tensormap-fence", f"{message} fence.proxy.tensormap::generic.{form} follows")
 
-    def share(self, actors: Array, start: int, size: int) -> None:
+    def share_writes(self, actors: Array, start: int, size: int) -> None:
         """Attribute the last write of these bytes to the warps of all these threads."""
-        code = self._crowd(frozenset((actors // WARP).tolist()))
+        code = self._find_crowd_code(frozenset((actors // WARP).tolist()))
         self._write_actor[start >> self._shift : start + size >> self._shift] = code
 
     # -- what went wrong -----------------------------------------------------------------------------------------------
 
-    def writer_at(self, offset: int) -> str:
+    def find_writer(self, offset: int) -> str:
         """Name the step that wrote a byte last; empty where this process does not know."""
         event = int(self._write_time[offset >> self._shift])
-        if event == _PENDING:
-            number = _ACTOR - (int(self._write_actor[offset >> self._shift]) & _ACTOR)
+        if event == _PENDING_TIME:
+            number = _ACTOR_MASK - (int(self._write_actor[offset >> self._shift]) & _ACTOR_MASK)
             event = self._overwritten.get(number, {}).get(offset >> self._shift, 0)
-        return self.steps[self.order.log.step_of(event)].place if event else ""
+        return self.steps[self.order.log.find_step(event)].description if event else ""
 
-    def reader_at(self, offset: int) -> str:
+    def find_reader(self, offset: int) -> str:
         """Name the step of an earlier cluster that read a byte last; empty where this process does not know."""
         event = int(self._read_last[offset >> self._shift])
-        return self.steps[self.order.log.step_of(event)].place if 0 < event <= self.order.start else ""
+        return self.steps[self.order.log.find_step(event)].description if 0 < event <= self.order.start else ""
 
-    def _address(self, place: int) -> str:
+    def _describe_address(self, place: int) -> str:
         return f"{self.memory.name} address {self.memory.base + (int(place) << self._shift):#x}"
 
-    def _name(self, actor: int) -> str:
-        return thread_name(self.order, actor)
+    def _describe_actor(self, actor: int) -> str:
+        return describe_thread(self.order, actor)
 
-    def _reader_name(self, row: int, lane: int) -> str:
+    def _describe_reader(self, row: int, lane: int) -> str:
         order = self.order
         if row >= order.warps:
-            return f"the matrix unit for {thread_name(order, (row - order.warps) * WARPGROUP, is_group=True)}"
-        if lane == _MANY:
-            return f"lanes of the warp of {thread_name(order, row * WARP)}"
-        return thread_name(order, row * WARP + lane)
+            return f"the matrix unit for {describe_thread(order, (row - order.warps) * WARPGROUP, is_group=True)}"
+        if lane == _SEVERAL_LANES:
+            return f"lanes of the warp of {describe_thread(order, row * WARP)}"
+        return describe_thread(order, row * WARP + lane)
 
-    def _conflict(
+    def _build_conflict_fault(
         self, who: str, verb: str, granules: Array, late: Array, times: Array, others: Array, did: str
     ) -> Fault:
         access, part = np.argwhere(late)[0].tolist()
         other = int(others[access, part])
-        message = f"{who} {verb} {self._address(granules[access, part])}"
-        if int(times[access, part]) == _PENDING:
-            step, thread = self._bulk_stores[_ACTOR - (other & _ACTOR)]
-            store = f"the bulk store of {self._name(thread)} at {self.steps[step].place} writes it"
+        message = f"{who} {verb} {self._describe_address(granules[access, part])}"
+        if int(times[access, part]) == _PENDING_TIME:
+            step, thread = self._bulk_stores[_ACTOR_MASK - (other & _ACTOR_MASK)]
+            store = f"the bulk store of {self._describe_actor(thread)} at {self.steps[step].description} writes it"
             return Fault("data-race", f"{message}, and {store}: nothing has waited for it (cp.async.bulk.wait_group)")
         if other < 0:
-            name = f"lanes of the warp of {thread_name(self.order, min(self._warps_of(other)) * WARP)}"
+            name = f"lanes of the warp of {describe_thread(self.order, min(self._warps_of(other)) * WARP)}"
         else:
-            other &= _ACTOR
-            name = "a bulk copy" if other >= self.order.threads else self._name(other)
-        return self._race(message, f"{name} {did} it", int(times[access, part]))
+            other &= _ACTOR_MASK
+            name = "a bulk copy" if other >= self.order.threads else self._describe_actor(other)
+        return self._build_race_fault(message, f"{name} {did} it", int(times[access, part]))
 
-    def _race(self, message: str, earlier: str, event: int) -> Fault:
-        step = self.steps[self.order.log.step_of(event)]
-        return Fault("data-race", f"{message}, and {earlier} at {step.place}: no barrier orders the two")
+    def _build_race_fault(self, message: str, earlier: str, event: int) -> Fault:
+        step = self.steps[self.order.log.find_step(event)]
+        return Fault("data-race", f"{message}, and {earlier} at {step.description}: no barrier orders the two")
 
 
-def thread_name(order: Order, actor: int, *, is_group: bool = False) -> str:
+def describe_thread(order: HappensBeforeOrder, actor: int, *, is_group: bool = False) -> str:
     """Return `thread 5`, with its block where the cluster has several."""
     thread = actor % order.stride
     name = f"threads {thread}-{thread + WARPGROUP - 1}" if is_group else f"thread {thread}"

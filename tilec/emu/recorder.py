@@ -18,10 +18,10 @@ class Recorder(Protocol):
         none. A step at which the group waits is recorded again when the group goes on. May raise `StopCluster`."""
 
 
-Observe = Callable[["Program"], Recorder]
+RecorderFactory = Callable[["Program"], Recorder]
 """Makes the recorder of a launch, after the kernel is decoded and before blocks exist: it may add slots
 (`Program.build_form`) and replace the functions of steps."""
 
 
-class Enough(Exception):
+class StopCluster(Exception):
     """Raised by a recorder that needs no more of the running cluster."""

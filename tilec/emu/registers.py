@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.emu.decode import Form, Program, semantics
+from tilec.emu.decode import Form, Program, register_decoder
 from tilec.emu.fault import Fault
 from tilec.emu.numbers import Array
 from tilec.ptx.module import Imm, Instruction
@@ -17,8 +17,8 @@ from tilec.ptx.module import Imm, Instruction
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
 
-_PER_SM = 65_536
-_MOST = 256
+_REGISTERS_PER_SM = 65_536
+_MAX_PER_THREAD = 256
 """A thread names at most 255 registers, but they are allocated in units of 8."""
 _WARP = 32
 _WARPGROUP = 128
@@ -29,11 +29,11 @@ class RegisterPool:
 
     def __init__(self, cta: Cta) -> None:
         entry = cta.program.entry
-        limits = {word: _numbers(values) for word, _, values in (d.partition(" ") for d in entry.directives)}
+        limits = {word: _parse_numbers(values) for word, _, values in (d.partition(" ") for d in entry.directives)}
         threads = cta.thread_count
         blocks = limits.get(".minnctapersm", [1])[0]
-        self.size = _PER_SM // blocks
-        self.held: Array = np.full(-(-threads // _WARP), _at_entry(cta.program, limits, blocks), np.int64)
+        self.size = _REGISTERS_PER_SM // blocks
+        self.held: Array = np.full(-(-threads // _WARP), _count_at_entry(cta.program, limits, blocks), np.int64)
         self.version = 0
 
     @property
@@ -45,7 +45,7 @@ class RegisterPool:
         return f"{self.free} of {self.size} registers are free; its warpgroups hold {', '.join(groups)}"
 
 
-def _at_entry(program: Program, limits: Mapping[str, Sequence[int]], blocks: int) -> int:
+def _count_at_entry(program: Program, limits: Mapping[str, Sequence[int]], blocks: int) -> int:
     """Return the registers per thread at kernel entry, as observed with ptxas 13.0: `.maxnreg`, or an equal share of
     the multiprocessor for each thread of whole warpgroups, but no more than the largest setmaxnreg.inc of the
     kernel."""
@@ -54,32 +54,32 @@ def _at_entry(program: Program, limits: Mapping[str, Sequence[int]], blocks: int
         share = limits[".maxnreg"][0]
     elif bounds and ".minnctapersm" in limits:
         threads = -(-math.prod(bounds[0]) // _WARPGROUP) * _WARPGROUP
-        share = min(_PER_SM // blocks // threads // 8 * 8, _MOST)
+        share = min(_REGISTERS_PER_SM // blocks // threads // 8 * 8, _MAX_PER_THREAD)
     else:
         message = "the assembler ignores setmaxnreg, because it does not know how many registers a thread starts with"
         raise Fault("setmaxnreg-ignored", f"{message}: .maxntid or .reqntid needs .minnctapersm (or give .maxnreg)")
     grown = (step.instruction for step in program.steps if step.instruction.opcode.startswith("setmaxnreg.inc"))
-    return min(share, max((_count(instruction) for instruction in grown), default=share))
+    return min(share, max((_requested_count(instruction) for instruction in grown), default=share))
 
 
-def _count(instruction: Instruction) -> int:
+def _requested_count(instruction: Instruction) -> int:
     operand = instruction.operands[0]
-    return operand.value if isinstance(operand, Imm) else _MOST
+    return operand.value if isinstance(operand, Imm) else _MAX_PER_THREAD
 
 
-def _numbers(values: str) -> list[int]:
+def _parse_numbers(values: str) -> list[int]:
     return [int(value) for value in re.findall(r"\d+", values)]
 
 
-@semantics("setmaxnreg", accepts="dec")
-def _setmaxnreg(form: Form) -> None:
+@register_decoder("setmaxnreg", accepts="dec")
+def _decode_setmaxnreg(form: Form) -> None:
     form.step.gather = _WARP
-    wanted = form.integer(form.operands[0])
+    wanted = form.parse_constant(form.operands[0])
     is_growing = form.has("inc")
     if wanted % 8 or not 24 <= wanted <= 256:
         raise form.unsupported(f"{wanted} registers: 24 to 256 in steps of 8")
 
-    def control(cta: Cta, group: Group, threads: Threads) -> bool:
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         if cta.register_pool is None:
             cta.register_pool = RegisterPool(cta)
         pool = cta.register_pool
@@ -95,13 +95,13 @@ def _setmaxnreg(form: Form) -> None:
         if needed > pool.free:
             version = pool.version
 
-            def reason() -> str:
+            def describe_wait() -> str:
                 return f"{needed} registers to grow to {wanted} a thread, where {pool.describe()}"
 
-            return group.park(reason, lambda: pool.version != version)
+            return group.park(describe_wait, lambda: pool.version != version)
         pool.held[warps] = wanted
         pool.version += 1
         group.pc += 1
         return True
 
-    form.step.control = control
+    form.step.control = move_group

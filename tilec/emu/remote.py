@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.emu.access import WORD
-from tilec.emu.atomics import combination
-from tilec.emu.decode import Form, semantics
+from tilec.emu.access import WORD_TYPES
+from tilec.emu.atomics import select_atomic_function
+from tilec.emu.decode import Form, register_decoder
 from tilec.emu.fault import Fault
-from tilec.emu.mbarrier import Copy, barrier_at, name_of, note, shared_address
+from tilec.emu.mbarrier import PendingCopy, describe_barrier, find_barrier, record_event, to_shared_address
 from tilec.emu.memory import Memory
-from tilec.emu.moments import Deed
+from tilec.emu.moments import AsyncEffect
 from tilec.emu.numbers import Array
-from tilec.emu.tensormap import combine
+from tilec.emu.tensormap import combine_elements
 from tilec.ptx.module import Operand, Vector
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _BULK_TYPES = {"u32": "uint32", "s32": "int32", "u64": "uint64", "s64": "int64", "b32": "uint32", "b64": "uint64"}
 
 
-def _hang(
+def _attach_to_barrier(
     cta: Cta,
     thread: int,
     place: int,
@@ -38,115 +38,119 @@ def _hang(
 ) -> None:
     """Add a write of some bytes to a barrier, which must lie in the same block as the destination. `announce` is called
     with the barrier's clock column and the issuing step when a wait needs the bytes."""
-    if cta.peer(shared_address(bar))[0] is not cta.peer(shared_address(place))[0]:
+    if cta.find_peer(to_shared_address(bar))[0] is not cta.find_peer(to_shared_address(place))[0]:
         raise Fault("bad-barrier", f"the mbarrier of {what} lies in another block than its destination")
-    effect, step = Deed(write), cta.launch.events.pc
+    effect, step = AsyncEffect(write), cta.launch.events.pc
 
-    def finish(column: int) -> None:
+    def finish_write(column: int) -> None:
         effect.do()
         announce(column, step)
 
-    barrier = barrier_at(cta, bar, cta.actors[thread : thread + 1])
-    note(cta, np.array([thread]), "issue", f"{what} for {name_of(barrier)}", line)
-    barrier.add(Copy(size, line, finish))
-    cta.launch.moments.plan(effect)
+    barrier = find_barrier(cta, bar, cta.actors[thread : thread + 1])
+    record_event(cta, np.array([thread]), "issue", f"{what} for {describe_barrier(barrier)}", line)
+    barrier.add_copy(PendingCopy(size, line, finish_write))
+    cta.launch.effect_scheduler.schedule_effects(effect)
 
 
-@semantics("st.async", accepts="weak shared::cluster")
-def _st_async(form: Form) -> None:
-    view = form.type()
+@register_decoder("st.async", accepts="weak shared::cluster")
+def _decode_st_async(form: Form) -> None:
+    view = form.parse_type()
     value: Operand = form.operands[1]
     items = value.items if isinstance(value, Vector) else (value,)
-    if len(items) != {"v2": 2, "v4": 4}.get(form.first("v2", "v4"), 1) or not form.has("mbarrier::complete_tx::bytes"):
+    if len(items) != {"v2": 2, "v4": 4}.get(form.find_modifier("v2", "v4"), 1) or not form.has(
+        "mbarrier::complete_tx::bytes"
+    ):
         raise form.unsupported("this form")
-    pointer, barrier = form.address(form.operands[0]), form.address(form.operands[2])
+    pointer, barrier = form.build_address(form.operands[0]), form.build_address(form.operands[2])
     slots = [form.read(item, f"b{view.bits}") for item in items]
     width, line = view.bits // 8, form.step.instruction.line
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         values = np.stack([cta.views[slot][threads] for slot in slots], axis=1)
         bars, members = barrier(cta, threads).tolist(), cta.thread_ids[threads].tolist()
         for thread, place, bar, row in zip(members, pointer(cta, threads).tolist(), bars, values, strict=True):
-            target, address = cta.peer(shared_address(place))
+            target, address = cta.find_peer(to_shared_address(place))
             if address % (width * len(row)):
                 raise Fault("misaligned", f"st.async to {address:#x}, which is not a multiple of {width * len(row)}")
             memory, places = target.shared, address + width * np.arange(len(row), dtype=np.int64)
             memory.claim(places, width, np.repeat(cta.actors[thread], len(row)))
             data = np.ascontiguousarray(row).view(np.uint8).reshape(-1, width)
 
-            def write(memory: Memory = memory, places: Array = places, data: Array = data) -> None:
+            def write_bytes(memory: Memory = memory, places: Array = places, data: Array = data) -> None:
                 memory.fill(places, width, data)
 
-            def announce(column: int, step: int, memory: Memory = memory, places: Array = places) -> None:
+            def announce_arrival(column: int, step: int, memory: Memory = memory, places: Array = places) -> None:
                 memory.arrive(places, width, np.array([column]), step)
 
-            _hang(cta, thread, place, bar, "st.async", width * len(row), line, write, announce)
+            _attach_to_barrier(
+                cta, thread, place, bar, "st.async", width * len(row), line, write_bytes, announce_arrival
+            )
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("red.async", accepts="relaxed cluster shared::cluster mbarrier::complete_tx::bytes")
-def _red_async(form: Form) -> None:
-    view = form.type()
-    operation = form.first("add", "min", "max", "and", "or", "xor", "inc", "dec")
+@register_decoder("red.async", accepts="relaxed cluster shared::cluster mbarrier::complete_tx::bytes")
+def _decode_red_async(form: Form) -> None:
+    view = form.parse_type()
+    operation = form.find_modifier("add", "min", "max", "and", "or", "xor", "inc", "dec")
     if not operation or view.bits not in (32, 64):
         raise form.unsupported("this reduction")
-    pointer, barrier = form.address(form.operands[0]), form.address(form.operands[2])
+    pointer, barrier = form.build_address(form.operands[0]), form.build_address(form.operands[2])
     slot = form.read(form.operands[1], view.name)
-    function = combination(operation, view)
+    function = select_atomic_function(operation, view)
     width, line = view.bits // 8, form.step.instruction.line
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         values = cta.views[slot][threads]
         bars, members = barrier(cta, threads).tolist(), cta.thread_ids[threads].tolist()
         for index, (thread, place, bar) in enumerate(zip(members, pointer(cta, threads).tolist(), bars, strict=True)):
-            target, address = cta.peer(shared_address(place))
+            target, address = cta.find_peer(to_shared_address(place))
             memory, operand, where = target.shared, values[index : index + 1].copy(), np.array([address])
 
-            def write(memory: Memory = memory, where: Array = where, operand: Array = operand) -> None:
+            def write_result(memory: Memory = memory, where: Array = where, operand: Array = operand) -> None:
                 old = memory.load(where, width).view(view.dtype)
                 new = np.ascontiguousarray(function(old, operand, operand), dtype=view.dtype)
-                memory.store(where, width, new.view(WORD[width]))
+                memory.store(where, width, new.view(WORD_TYPES[width]))
 
-            def announce(column: int, step: int, memory: Memory = memory, where: Array = where) -> None:
+            def announce_arrival(column: int, step: int, memory: Memory = memory, where: Array = where) -> None:
                 memory.arrive(where, width, np.array([column]), step)
 
-            _hang(cta, thread, place, bar, "red.async", width, line, write, announce)
+            _attach_to_barrier(cta, thread, place, bar, "red.async", width, line, write_result, announce_arrival)
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("cp.reduce.async.bulk.shared::cluster", accepts="shared::cta mbarrier::complete_tx::bytes")
-def _reduce_bulk(form: Form) -> None:
-    operation, element = form.first("add", "min", "max", "and", "or", "xor", "inc", "dec"), form.modifiers[-1]
+@register_decoder("cp.reduce.async.bulk.shared::cluster", accepts="shared::cta mbarrier::complete_tx::bytes")
+def _decode_reduce_bulk(form: Form) -> None:
+    operation, element = form.find_modifier("add", "min", "max", "and", "or", "xor", "inc", "dec"), form.modifiers[-1]
     if not operation or element not in _BULK_TYPES:
         raise form.unsupported("this reduction")
-    destination, source = form.address(form.operands[0]), form.address(form.operands[1])
+    destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])
     size_slot = form.read(form.operands[2], "u32")
-    barrier = form.address(form.operands[3])
+    barrier = form.build_address(form.operands[3])
     name = _BULK_TYPES[element]
     word, line = np.dtype(name).str.replace("i", "u"), form.step.instruction.line
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         sizes, bars = cta.views[size_slot][threads].tolist(), barrier(cta, threads).tolist()
         places, origins = destination(cta, threads).tolist(), source(cta, threads).tolist()
         members = cta.thread_ids[threads].tolist()
         for thread, place, origin, size, bar in zip(members, places, origins, sizes, bars, strict=True):
-            target, address = cta.peer(shared_address(place))
-            start = shared_address(origin)
+            target, address = cta.find_peer(to_shared_address(place))
+            start = to_shared_address(origin)
             if address % 16 or start % 16 or size % 16:
                 raise Fault(
                     "misaligned", f"a bulk reduction of {size} bytes at {address:#x}: multiples of 16 are needed"
                 )
-            cta.shared.offset(start, size, "the bulk reduction")
-            target.shared.offset(address, size, "the bulk reduction")
+            cta.shared.find_offset(start, size, "the bulk reduction")
+            target.shared.find_offset(address, size, "the bulk reduction")
             rows, targets = np.arange(start, start + size, 16) // 16, np.arange(address, address + size, 16) // 16
             memory, source_memory = target.shared, cta.shared
             source_memory.require_async_readable(rows, "the bulk reduction")
             memory.require_async_readable(targets, "the bulk reduction")
             release = cta.asynchronous.begin_reading(rows, line, "the bulk reduction")
 
-            def write(
+            def write_result(
                 memory: Memory = memory,
                 source_memory: Memory = source_memory,
                 address: int = address,
@@ -155,9 +159,9 @@ def _reduce_bulk(form: Form) -> None:
             ) -> None:
                 old = memory.bytes[address : address + size].view(word)
                 new = source_memory.bytes[start : start + size].view(word)
-                memory.bytes[address : address + size] = combine(name, operation, old, new).view(np.uint8)
+                memory.bytes[address : address + size] = combine_elements(name, operation, old, new).view(np.uint8)
 
-            def announce(
+            def announce_arrival(
                 column: int,
                 step: int,
                 memory: Memory = memory,
@@ -167,26 +171,26 @@ def _reduce_bulk(form: Form) -> None:
                 memory.arrive_rows(targets, column, step, -1)
                 release()
 
-            _hang(cta, thread, place, bar, "a bulk reduction", size, line, write, announce)
+            _attach_to_barrier(cta, thread, place, bar, "a bulk reduction", size, line, write_result, announce_arrival)
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("st.bulk", accepts="weak shared::cta")
-def _st_bulk(form: Form) -> None:
+@register_decoder("st.bulk", accepts="weak shared::cta")
+def _decode_st_bulk(form: Form) -> None:
     """Decode a fill of the block's own shared memory with zeros."""
-    pointer, size_slot = form.address(form.operands[0]), form.read(form.operands[1], "u64")
-    if form.integer(form.operands[2]) != 0:
+    pointer, size_slot = form.build_address(form.operands[0]), form.read(form.operands[1], "u64")
+    if form.parse_constant(form.operands[2]) != 0:
         raise form.unsupported("a value other than 0")
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         sizes, actors = cta.views[size_slot][threads].tolist(), cta.actors[threads]
         for index, (place, size) in enumerate(zip(pointer(cta, threads).tolist(), sizes, strict=True)):
-            address = shared_address(place)
+            address = to_shared_address(place)
             if address % 8 or size % 8:
                 raise Fault("misaligned", f"st.bulk of {size} bytes at {address:#x}: multiples of 8 are needed")
             words = np.arange(address, address + size, 8, dtype=np.int64)
             if len(words):
                 cta.shared.store(words, 8, np.zeros(len(words), np.uint64), np.repeat(actors[index], len(words)))
 
-    form.step.run = run
+    form.step.run = run_step

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emu.numbers import Array, f32_to_bf16, fma_f64, narrow
+from tilec.emu.numbers import Array, f32_to_bf16, fma_f64, narrow_float
 
 _UINT: dict[int, Any] = {4: np.uint32, 8: np.uint64}
 
 
-def _step(values: Array, error: Array) -> Array:
+def _make_odd(values: Array, error: Array) -> Array:
     """Make inexact values odd; `error` has the sign of the true value minus the rounded one."""
     word = _UINT[values.dtype.itemsize]
     odd = (np.ascontiguousarray(values).view(word) & word(1)) == 1
@@ -26,30 +26,32 @@ def _step(values: Array, error: Array) -> Array:
     return np.where((error != 0) & ~odd & np.isfinite(values), moved, values)
 
 
-def sum_to_odd(a: Array, b: Array) -> Array:
+def add_to_odd(a: Array, b: Array) -> Array:
     """Compute `a + b` in float64, rounded to odd."""
     total = a + b
     virtual = total - a
     error = (a - (total - virtual)) + (b - virtual)
-    return _step(total, np.where(np.isfinite(error), error, 0))
+    return _make_odd(total, np.where(np.isfinite(error), error, 0))
 
 
-def odd_f32(values: Array) -> Array:
+def round_to_odd_f32(values: Array) -> Array:
     """Round float64 to float32, to odd."""
     nearest = values.astype(np.float32)
     error = values - nearest
-    odd = _step(nearest, np.where(np.isfinite(error), error, 0))
+    odd = _make_odd(nearest, np.where(np.isfinite(error), error, 0))
     # Large values must not become infinite before the last rounding.
     largest = np.finfo(np.float32).max
     return np.where(np.isinf(nearest) & np.isfinite(values), np.copysign(largest, nearest), odd)
 
 
-def directed_bf16(values: Array, rounding: str) -> Array:
+def round_to_bf16(values: Array, rounding: str) -> Array:
     """Round float64 to the bits of bf16 once; every NaN becomes the canonical one."""
-    odd = odd_f32(values)
+    odd = round_to_odd_f32(values)
     if rounding == "rn":
         # Beyond the largest f32 the nearest bf16 is infinity, which an odd number never reaches by itself.
-        return np.where(np.isinf(values.astype(np.float32)) & ~np.isnan(values), _infinity(values), f32_to_bf16(odd))
+        return np.where(
+            np.isinf(values.astype(np.float32)) & ~np.isnan(values), _bf16_infinity(values), f32_to_bf16(odd)
+        )
     bits = odd.view(np.uint32)
     kept, rest = bits >> np.uint32(16), (bits & np.uint32(0xFFFF)) != 0
     rounds_away = np.zeros(values.shape, np.bool_)
@@ -59,7 +61,7 @@ def directed_bf16(values: Array, rounding: str) -> Array:
     return np.where(np.isnan(values), np.uint32(0x7FFF), result).astype(np.uint16)
 
 
-def _infinity(values: Array) -> Array:
+def _bf16_infinity(values: Array) -> Array:
     return np.where(values > 0, np.uint16(0x7F80), np.uint16(0xFF80))
 
 
@@ -74,24 +76,24 @@ def fma_f32(a: Array, b: Array, c: Array, rounding: str = "rn") -> Array:
         doubtful |= (np.abs(total) < 2.0**-126) & (total != 0)
         if not doubtful.any():
             return total.astype(np.float32)
-    return narrow(sum_to_odd(product, addend), np.dtype(np.float32), rounding)
+    return narrow_float(add_to_odd(product, addend), np.dtype(np.float32), rounding)
 
 
-def directed(name: str, dtype: np.dtype[Any], rounding: str, *values: Array) -> Array:
+def compute_directed(name: str, dtype: np.dtype[Any], rounding: str, *values: Array) -> Array:
     """Compute add, sub, mul, div, fma, rcp or sqrt, rounded by rz, rm or rp."""
     if dtype.itemsize < 8 and name in ("add", "sub", "mul", "fma"):
         wide = [value.astype(np.float64) for value in values]
         if name == "sub":
             wide[1] = -wide[1]
-        total = sum_to_odd(*wide) if name in ("add", "sub") else wide[0] * wide[1]
+        total = add_to_odd(*wide) if name in ("add", "sub") else wide[0] * wide[1]
         if name == "fma":
-            total = sum_to_odd(total, wide[2])
-        result = narrow(total, dtype, rounding)
+            total = add_to_odd(total, wide[2])
+        result = narrow_float(total, dtype, rounding)
     else:
-        result = _exactly(name, dtype, rounding, *values)
+        result = _compute_exactly(name, dtype, rounding, *values)
     if rounding == "rm" and name in ("add", "sub", "fma"):
         # Rounded down, an exact zero is −0, unless both terms are +0.
-        nearest = _nearest(name, *values)
+        nearest = _compute_nearest(name, *values)
         terms = (
             (values[0], -values[1])
             if name == "sub"
@@ -102,7 +104,7 @@ def directed(name: str, dtype: np.dtype[Any], rounding: str, *values: Array) -> 
     return result.astype(dtype)
 
 
-def _nearest(name: str, *values: Array) -> Array:
+def _compute_nearest(name: str, *values: Array) -> Array:
     a = values[0]
     results: dict[str, Any] = {
         "add": lambda: a + values[1],
@@ -117,18 +119,18 @@ def _nearest(name: str, *values: Array) -> Array:
     return result
 
 
-def _exactly(name: str, dtype: np.dtype[Any], rounding: str, *values: Array) -> Array:
-    result = np.array(_nearest(name, *values), dtype)
+def _compute_exactly(name: str, dtype: np.dtype[Any], rounding: str, *values: Array) -> Array:
+    result = np.array(_compute_nearest(name, *values), dtype)
     flat = result.reshape(-1)
     rows = zip(*(value.reshape(-1).tolist() for value in values), strict=True)
     for index, row in enumerate(rows):
         if all(map(math.isfinite, row)):
-            compared = _compare(name, [Fraction(number) for number in row], flat[index])
-            flat[index] = _adjust(flat[index], compared, dtype, rounding)
+            compared = _compare_exactly(name, [Fraction(number) for number in row], flat[index])
+            flat[index] = _adjust_nearest(flat[index], compared, dtype, rounding)
     return result
 
 
-def _compare(name: str, row: list[Fraction], nearest: Any) -> int:
+def _compare_exactly(name: str, row: list[Fraction], nearest: Any) -> int:
     """Return the sign of the true value minus the nearest one."""
     if math.isnan(nearest) or (math.isinf(nearest) and name in ("div", "rcp") and row[-1] == 0):
         return 0
@@ -148,7 +150,7 @@ def _compare(name: str, row: list[Fraction], nearest: Any) -> int:
     return (difference > 0) - (difference < 0)
 
 
-def _adjust(nearest: Any, compared: int, dtype: np.dtype[Any], rounding: str) -> Any:
+def _adjust_nearest(nearest: Any, compared: int, dtype: np.dtype[Any], rounding: str) -> Any:
     """Move the nearest number to the other side of the true value where the rounding demands it."""
     if compared == 0:
         return nearest

@@ -16,7 +16,7 @@ from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class SparseSelection:
     """The metadata of a sparse operand: its register, and the selected lanes of each quad."""
 
     slot: int
@@ -27,23 +27,23 @@ class Selection:
     @property
     def chunks(self) -> int:
         """Return the groups of neighbours in a row, each with four bits of metadata."""
-        return self.k // {"tf32": 2, **dict.fromkeys(_NIBBLES, 8)}.get(self.kind, 4)
+        return self.k // {"tf32": 2, **dict.fromkeys(_FOUR_BIT_KINDS, 8)}.get(self.kind, 4)
 
 
-_NIBBLES = ("s4", "u4", "packed e2m1")
+_FOUR_BIT_KINDS = ("s4", "u4", "packed e2m1")
 
 
-def selection(form: Form, metadata: Operand, selector: int, kind: str, k: int) -> Selection:
+def decode_selection(form: Form, metadata: Operand, selector: int, kind: str, k: int) -> SparseSelection:
     """Decode the metadata operand and check its selector: the fewer bits a row needs, the more sets of lanes can hold
     them."""
-    chosen = Selection(form.read(metadata, "b32"), selector, kind, k)
+    chosen = SparseSelection(form.read(metadata, "b32"), selector, kind, k)
     sets = 64 // (4 * chosen.chunks)
     if not 0 <= selector < sets:
         raise form.unsupported(f"the sparsity selector {selector}, where there are 0 to {sets - 1},")
     return chosen
 
 
-def _row_bits(words: Array, chosen: Selection) -> Array:
+def _gather_row_metadata(words: Array, chosen: SparseSelection) -> Array:
     """Return the metadata of each row [w, 16], from the registers of the lanes [w, g, t]."""
     wide, first = words.astype(np.uint64), chosen.selector
     half, low = np.uint64(16), np.uint64(0xFFFF)
@@ -63,11 +63,11 @@ def _row_bits(words: Array, chosen: Selection) -> Array:
     return np.stack(rows, axis=1).reshape(len(words), 16)
 
 
-def expand(compressed: Array, words: Array, chosen: Selection) -> Array:
+def expand_sparse(compressed: Array, words: Array, chosen: SparseSelection) -> Array:
     """Return A as [w, 16, k] with zeros, from [w, 16, k/2] and the metadata [w, g, t]."""
     chunks, kind = chosen.chunks, chosen.kind
     shifts = 4 * np.arange(chunks, dtype=np.uint64)
-    fields = (_row_bits(words, chosen)[..., None] >> shifts & np.uint64(15)).astype(np.int64)
+    fields = (_gather_row_metadata(words, chosen)[..., None] >> shifts & np.uint64(15)).astype(np.int64)
     if kind == "tf32":
         # 0100 keeps the first of two, 1110 the second.
         if not np.isin(fields, (0b0100, 0b1110)).all():
@@ -77,7 +77,7 @@ def expand(compressed: Array, words: Array, chosen: Selection) -> Array:
         places = np.stack((fields & 3, fields >> 2), axis=-1)
         if (places[..., 0] == places[..., 1]).any():
             raise Fault("bad-descriptor", "sparse metadata puts two elements in one place")
-    kept, together = places.shape[-1], 2 if kind in _NIBBLES else 1
+    kept, together = places.shape[-1], 2 if kind in _FOUR_BIT_KINDS else 1
     parts = compressed.reshape(*places.shape, together)
     dense = np.zeros((*fields.shape, 2 * kept, together), compressed.dtype)
     np.put_along_axis(dense, np.broadcast_to(places[..., None], parts.shape), parts, axis=-2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SPECIAL = {
+SPECIAL_REGISTERS = {
     **{
         f"%{name}.{axis}": "32"
         for name in ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid")

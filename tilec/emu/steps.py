@@ -16,20 +16,20 @@ from tilec.support.records import dataclass
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
 
-Run = Callable[["Cta", "Threads"], None]
+StepFunction = Callable[["Cta", "Threads"], None]
 """An ordinary step: works for some threads, all of which go on to the next step."""
-Control = Callable[["Cta", "Group", "Threads"], bool]
+ControlFunction = Callable[["Cta", "Group", "Threads"], bool]
 """A step that moves threads: sets `group.pc` and returns True, or parks, splits or removes the group and returns
 False."""
-Place = functions.Place
-CLASSES: dict[str, np.dtype[Any]] = {
+RegisterIndex = functions.RegisterIndex
+REGISTER_CLASSES: dict[str, np.dtype[Any]] = {
     "pred": np.dtype(np.bool_),
     "16": np.dtype(np.uint16),
     "32": np.dtype(np.uint32),
     "64": np.dtype(np.uint64),
 }
 
-TIMERS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
+TIMER_REGISTERS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
 
 
 @dataclass(slots=True)
@@ -39,30 +39,30 @@ class Step:
     instruction: Instruction
     stem: str
     location: SourceLocation | None
-    run: Run | None = None
-    control: Control | None = None
+    run: StepFunction | None = None
+    control: ControlFunction | None = None
     guard: int = -1
     negated: bool = False
     gather: int = 0
     """The number of neighbouring threads that must arrive before the step runs: a warp or a warpgroup."""
     mask: int = -1
     """A slot with the lanes of a warp that must arrive; -1 for all of them."""
-    exchanged: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    exchanged_slots: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     """The slots read and written, in order, by a warp-wide step whose lanes may stand at different instructions."""
-    flips: bool = False
+    is_inverted: bool = False
     """The step inverts the predicate that it reads."""
-    registers: frozenset[Place] = frozenset()
-    written: frozenset[Place] = frozenset()
+    registers: frozenset[RegisterIndex] = frozenset()
+    written: frozenset[RegisterIndex] = frozenset()
     is_matrix: bool = False
     """A wgmma: the matrix unit owns its registers until the program waits for it."""
-    stains: frozenset[Place] = frozenset()
+    written_matrix_registers: frozenset[RegisterIndex] = frozenset()
     """Registers of some wgmma that this ordinary step writes."""
 
     target: int | None = None
     """The step that a branch goes to."""
     cost: int = 1
     """The cost in steps of a group's quantum."""
-    polled: Callable[[Cta, Threads], Any] | None = None
+    polled_address: Callable[[Cta, Threads], Any] | None = None
     """The address function of a load or an atomic operation, for the report of a deadlock."""
 
     @property
@@ -70,7 +70,7 @@ class Step:
         return print_instruction(self.instruction)
 
     @property
-    def place(self) -> str:
+    def description(self) -> str:
         """Describe the step by line and text, for a fault of another step."""
         line = f"PTX line {self.instruction.line} ({self.text})"
         return line if self.location is None else f"{line} from {self.location.file}:{self.location.line}"

@@ -12,17 +12,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilec.emu.asyncops import AsyncState, RegisterOwner
-from tilec.emu.decode import Form, semantics
-from tilec.emu.descriptors import Descriptor, matrix_rows, require_pattern, tensor_descriptor
+from tilec.emu.decode import Form, register_decoder
+from tilec.emu.descriptors import MatrixDescriptor, decode_tensor_descriptor, find_matrix_rows, require_matching_swizzle
 from tilec.emu.fault import Fault
-from tilec.emu.matrix import registers
-from tilec.emu.mbarrier import Deferred, barrier_at, note, shared_address
+from tilec.emu.matrix import list_registers
+from tilec.emu.mbarrier import DeferredArrivals, find_barrier, record_event, to_shared_address
 from tilec.emu.memory import SHARED_RANK_SHIFT
-from tilec.emu.moments import Deed
+from tilec.emu.moments import AsyncEffect
 from tilec.emu.numbers import Array
 from tilec.emu.order import WARPGROUP
-from tilec.emu.steps import Place, Step
-from tilec.emu.tmem import LANES, Operation, Region, TensorMemory, operation, rectangle, tensor_memory
+from tilec.emu.steps import RegisterIndex, Step
+from tilec.emu.tmem import (
+    LANES,
+    CellRegion,
+    TensorMemory,
+    TensorOperation,
+    get_tensor_memory,
+    make_rectangle,
+    start_operation,
+)
 from tilec.ptx.module import Reg
 
 if TYPE_CHECKING:
@@ -31,9 +39,9 @@ if TYPE_CHECKING:
 _WARP = 32
 
 
-def cta_group(form: Form) -> int:
+def read_cta_group(form: Form) -> int:
     """Return the number of blocks that take part, 1 or 2, which all tcgen05 instructions of a kernel must share."""
-    group = form.first("cta_group::1", "cta_group::2")
+    group = form.find_modifier("cta_group::1", "cta_group::2")
     if not group:
         raise form.unsupported("no .cta_group")
     program = form.program
@@ -43,7 +51,7 @@ def cta_group(form: Form) -> int:
     return int(group[-1])
 
 
-def blocks_of(cta: Cta, group: int) -> list[Cta]:
+def find_group_blocks(cta: Cta, group: int) -> list[Cta]:
     """Return the blocks whose tensor memory an instruction accesses: this one, or its pair, the even rank first."""
     if group == 1:
         return [cta]
@@ -52,17 +60,17 @@ def blocks_of(cta: Cta, group: int) -> list[Cta]:
     return [cta.cluster.ctas[cta.rank & ~1], cta.cluster.ctas[cta.rank | 1]]
 
 
-def working_blocks(cta: Cta, group: int, name: str) -> list[Cta]:
+def require_running_blocks(cta: Cta, group: int, name: str) -> list[Cta]:
     """Return the blocks of an operation that one thread issues to the tensor cores; the peer block must be running
     ("Issue Granularity")."""
-    blocks = blocks_of(cta, group)
+    blocks = find_group_blocks(cta, group)
     for block in blocks:
         if block.is_done:
             raise Fault("ended-block", f"{name} for a pair of blocks, of which block {block.position} has ended")
     return blocks
 
 
-def warps_of(cta: Cta, threads: Threads, name: str) -> list[Array]:
+def split_into_warps(cta: Cta, threads: Threads, name: str) -> list[Array]:
     """Return the warps that run an instruction, which must be whole."""
     members = cta.thread_ids[threads]
     warps = members // _WARP
@@ -71,14 +79,14 @@ def warps_of(cta: Cta, threads: Threads, name: str) -> list[Array]:
     return list(members.reshape(-1, _WARP))
 
 
-def same(values: Array, what: str) -> int:
+def require_uniform(values: Array, what: str) -> int:
     """Return the value that all lanes of a warp must share."""
     if not (values == values[0]).all():
         raise Fault("divergent-warp", f"{what} differs between the lanes of a warp")
     return int(values[0])
 
 
-def as_slice(warp: Array) -> slice:
+def warp_slice(warp: Array) -> slice:
     return slice(int(warp[0]), int(warp[0]) + _WARP)
 
 
@@ -94,7 +102,7 @@ _PER_REPEAT = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2":
 
 
 @lru_cache(maxsize=64)
-def fragment(shape: str, count: int, split: int, is_packed: bool) -> tuple[Array, Array]:
+def locate_fragment(shape: str, count: int, split: int, is_packed: bool) -> tuple[Array, Array]:
     """Return lane and column, from the address on, of each [thread of the warp, register]; packed registers hold the
     lower halves of this column and the next."""
     thread, register = np.arange(_WARP)[:, None], np.arange(count)[None, :]
@@ -112,20 +120,20 @@ def fragment(shape: str, count: int, split: int, is_packed: bool) -> tuple[Array
     return row + 8 * (register // 2 % 2), (8 * (register // 4) + 2 * (thread % 4) + register % 2) * wide
 
 
-class Load(RegisterOwner):
+class TensorLoad(RegisterOwner):
     """A `tcgen05.ld` of one warp. A read of its registers waits for it implicitly ("Register dependencies" in the PTX
     manual); a write of them may come before the load and faults."""
 
     size = _WARP
 
-    def __init__(self, line: int, places: frozenset[Place], state: AsyncState, effect: Deed) -> None:
+    def __init__(self, line: int, places: frozenset[RegisterIndex], state: AsyncState, effect: AsyncEffect) -> None:
         self.line = line
         self.accumulators = places
         self.inputs = frozenset()
         self._state = state
         self._effect = effect
 
-    def touched(self, step: Step) -> None:
+    def check_access(self, step: Step) -> None:
         if not step.written.isdisjoint(self.accumulators):
             message = f"overwrites a register that tcgen05.ld of PTX line {self.line} loads"
             raise Fault("missing-tcgen05-wait", f"{message}, which no tcgen05.wait::ld has waited for")
@@ -133,12 +141,14 @@ class Load(RegisterOwner):
         self.end()
 
     def end(self) -> None:
-        self._state.disown([self])
+        self._state.release_registers([self])
 
 
-def _fragment_of(form: Form, operand_index: int, split_index: int) -> tuple[tuple[Array, Array], list[int], bool, int]:
+def _decode_fragment(
+    form: Form, operand_index: int, split_index: int
+) -> tuple[tuple[Array, Array], list[int], bool, int]:
     """Return the cells of a load or store, its register slots, whether they are packed, and the lane unit."""
-    shape = form.first(*_PER_REPEAT)
+    shape = form.find_modifier(*_PER_REPEAT)
     found = form.match(r"x\d+")
     repeat = found[0] if found else ""
     if not shape or not repeat or form.has("red") or not form.has("b32"):
@@ -149,15 +159,17 @@ def _fragment_of(form: Form, operand_index: int, split_index: int) -> tuple[tupl
     has_split = shape == "16x32bx2"
     if has_split != (len(form.operands) > 2):
         raise form.unsupported("the offset of the second half")
-    split = form.integer(form.operands[split_index]) if has_split else 0
+    split = form.parse_constant(form.operands[split_index]) if has_split else 0
     is_packed = form.has("pack::16b", "unpack::16b")
-    items = registers(form, form.operands[operand_index], count)
+    items = list_registers(form, form.operands[operand_index], count)
     is_load = form.stem == "tcgen05.ld"
     slots = [form.write(item, "b32") if is_load else form.read(item, "b32") for item in items]
-    return fragment(shape, count, split, is_packed), slots, is_packed, 32 if shape == "32x32b" else 16
+    return locate_fragment(shape, count, split, is_packed), slots, is_packed, 32 if shape == "32x32b" else 16
 
 
-def _region(cells: tuple[Array, Array], warp: Array, address: int, unit: int, is_packed: bool, name: str) -> Region:
+def _locate_region(
+    cells: tuple[Array, Array], warp: Array, address: int, unit: int, is_packed: bool, name: str
+) -> CellRegion:
     """Return the cells of one warp's access, which must lie in the warp's quarter of the lanes."""
     lane, column = split_address(address)
     quarter = int(warp[0]) // _WARP % 4
@@ -168,124 +180,126 @@ def _region(cells: tuple[Array, Array], warp: Array, address: int, unit: int, is
         raise Fault("misaligned", f"{name} at lane {lane} of tensor memory, which is not a multiple of {unit}")
     lanes, columns = lane + cells[0], column + cells[1]
     if is_packed:
-        return Region(np.stack([lanes, lanes], -1), np.stack([columns, columns + 1], -1))
-    return Region(lanes, columns)
+        return CellRegion(np.stack([lanes, lanes], -1), np.stack([columns, columns + 1], -1))
+    return CellRegion(lanes, columns)
 
 
-@semantics("tcgen05.ld")
-def _ld(form: Form) -> None:
+@register_decoder("tcgen05.ld")
+def _decode_ld(form: Form) -> None:
     form.step.gather = _WARP
-    cells, slots, is_packed, unit = _fragment_of(form, 0, 2)
-    places = frozenset(form.place(item) for item in registers(form, form.operands[0], len(slots)) if item != Reg("_"))
-    pointer = form.address(form.operands[1])
+    cells, slots, is_packed, unit = _decode_fragment(form, 0, 2)
+    places = frozenset(
+        form.find_register(item) for item in list_registers(form, form.operands[0], len(slots)) if item != Reg("_")
+    )
+    pointer = form.build_address(form.operands[1])
     line = form.step.instruction.line
 
-    def run(cta: Cta, threads: Threads) -> None:
-        memory = tensor_memory(cta)
-        for warp in warps_of(cta, threads, "tcgen05.ld"):
-            own_threads = as_slice(warp)
-            address = same(pointer(cta, own_threads), "the address")
-            region = _region(cells, warp, address, unit, is_packed, "tcgen05.ld")
-            load = operation(cta, memory, "tcgen05.ld", line, cta.actors[warp])
-            memory.reads(load, region, "tcgen05.ld")
+    def run_step(cta: Cta, threads: Threads) -> None:
+        memory = get_tensor_memory(cta)
+        for warp in split_into_warps(cta, threads, "tcgen05.ld"):
+            own_threads = warp_slice(warp)
+            address = require_uniform(pointer(cta, own_threads), "the address")
+            region = _locate_region(cells, warp, address, unit, is_packed, "tcgen05.ld")
+            load = start_operation(cta, memory, "tcgen05.ld", line, cta.actors[warp])
+            memory.record_read(load, region, "tcgen05.ld")
 
-            def read(own_threads: slice = own_threads, region: Region = region) -> None:
+            def read_cells(own_threads: slice = own_threads, region: CellRegion = region) -> None:
                 data = memory.words[region.lanes, region.columns]
                 if is_packed:
                     data = data[..., 0] & np.uint32(0xFFFF) | data[..., 1] << np.uint32(16)
                 for position, slot in enumerate(slots):
                     cta.views[slot][own_threads] = data[:, position]
 
-            effect = Deed(read)
-            owner = Load(line, places, cta.asynchronous, effect)
-            cta.asynchronous.own(int(warp[0]) // _WARP, owner)
+            effect = AsyncEffect(read_cells)
+            owner = TensorLoad(line, places, cta.asynchronous, effect)
+            cta.asynchronous.own_registers(int(warp[0]) // _WARP, owner)
             load.ends.append(owner.end)
             memory.issue(load, effect)
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("tcgen05.st")
-def _st(form: Form) -> None:
+@register_decoder("tcgen05.st")
+def _decode_st(form: Form) -> None:
     form.step.gather = _WARP
     # The offset of the second half comes before the registers.
     values_index = len(form.operands) - 1
-    cells, slots, is_packed, unit = _fragment_of(form, values_index, 1)
-    pointer = form.address(form.operands[0])
+    cells, slots, is_packed, unit = _decode_fragment(form, values_index, 1)
+    pointer = form.build_address(form.operands[0])
     line = form.step.instruction.line
 
-    def run(cta: Cta, threads: Threads) -> None:
-        memory = tensor_memory(cta)
-        for warp in warps_of(cta, threads, "tcgen05.st"):
-            own_threads = as_slice(warp)
-            address = same(pointer(cta, own_threads), "the address")
-            region = _region(cells, warp, address, unit, is_packed, "tcgen05.st")
+    def run_step(cta: Cta, threads: Threads) -> None:
+        memory = get_tensor_memory(cta)
+        for warp in split_into_warps(cta, threads, "tcgen05.st"):
+            own_threads = warp_slice(warp)
+            address = require_uniform(pointer(cta, own_threads), "the address")
+            region = _locate_region(cells, warp, address, unit, is_packed, "tcgen05.st")
             values = np.stack([cta.views[slot][own_threads] for slot in slots], axis=1)
             if is_packed:
                 values = np.stack([values & np.uint32(0xFFFF), values >> np.uint32(16)], -1)
-            store = operation(cta, memory, "tcgen05.st", line, cta.actors[warp])
-            memory.writes(store, region, "tcgen05.st")
+            store = start_operation(cta, memory, "tcgen05.st", line, cta.actors[warp])
+            memory.record_write(store, region, "tcgen05.st")
 
-            def write(region: Region = region, values: Array = values) -> None:
+            def write_cells(region: CellRegion = region, values: Array = values) -> None:
                 memory.words[region.lanes, region.columns] = values
 
-            memory.issue(store, Deed(write))
+            memory.issue(store, AsyncEffect(write_cells))
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("tcgen05.wait::ld", "tcgen05.wait::st")
-def _wait(form: Form) -> None:
+@register_decoder("tcgen05.wait::ld", "tcgen05.wait::st")
+def _decode_wait(form: Form) -> None:
     form.step.gather = _WARP
     name = f"tcgen05.{form.stem[-2:]}"
 
-    def run(cta: Cta, threads: Threads) -> None:
-        memory = tensor_memory(cta)
-        for warp in warps_of(cta, threads, form.stem):
+    def run_step(cta: Cta, threads: Threads) -> None:
+        memory = get_tensor_memory(cta)
+        for warp in split_into_warps(cta, threads, form.stem):
             first = int(cta.actors[warp[0]])
-            memory.complete([op for op in memory.pending if op.name == name and int(op.actors[0]) == first])
+            memory.complete_operations([op for op in memory.pending if op.name == name and int(op.actors[0]) == first])
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")
-def _fence(form: Form) -> None:
+@register_decoder("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")
+def _decode_fence(form: Form) -> None:
     is_before = form.stem.endswith("before_thread_sync")
 
-    def run(cta: Cta, threads: Threads) -> None:
-        memory = tensor_memory(cta)
+    def run_step(cta: Cta, threads: Threads) -> None:
+        memory = get_tensor_memory(cta)
         actors = cta.actors[threads]
         if is_before:
             memory.fence_before(actors)
         else:
             memory.fence_after(actors)
 
-    form.step.run = run
+    form.step.run = run_step
 
 
 # -- copies and shifts -------------------------------------------------------------------------------------------------
 
 
-def shared_operand(
-    cta: Cta, user: Operation, bits: int, extent: int, k: int, element_bytes: int, is_mn_major: bool, what: str
+def claim_shared_operand(
+    cta: Cta, user: TensorOperation, bits: int, extent: int, k: int, element_bytes: int, is_mn_major: bool, what: str
 ) -> Array:
     """Return the 16-byte rows of shared memory of an operand (see `find_matrix_rows`), which the operation may read
     until a commit for it has been waited for."""
-    descriptor = tensor_descriptor(bits)
-    rows = matrix_rows(descriptor, extent, k, element_bytes, is_mn_major)
-    _claim(cta, user, descriptor, rows, what)
+    descriptor = decode_tensor_descriptor(bits)
+    rows = find_matrix_rows(descriptor, extent, k, element_bytes, is_mn_major)
+    _claim_rows(cta, user, descriptor, rows, what)
     return rows
 
 
-def _claim(cta: Cta, user: Operation, descriptor: Descriptor, rows: Array, what: str) -> None:
+def _claim_rows(cta: Cta, user: TensorOperation, descriptor: MatrixDescriptor, rows: Array, what: str) -> None:
     memory = cta.shared
     if int(rows.max()) >= len(memory.rows):
         raise Fault("out-of-bounds", f"{what} reaches shared address {int(rows.max()) * 16:#x}, past the end")
     memory.require_async_readable(rows, what, if_copied=True)
-    require_pattern(memory, descriptor, rows, what)
-    order, detector = cta.order, memory.watch
+    require_matching_swizzle(memory, descriptor, rows, what)
+    order, detector = cta.order, memory.race_detector
     if order is not None and detector is not None:
-        detector.require_known(order.of_any(user.actors), rows, what)
+        detector.require_known(order.clock_of_any(user.actors), rows, what)
     user.ends.append(cta.asynchronous.begin_reading(rows, user.line, user.name))
     user.rows.append((cta, rows.reshape(-1)))
 
@@ -295,7 +309,7 @@ _COPIES = {"128x256b": (128, 32), "128x128b": (128, 16), "64x128b": (64, 16), "3
 _MULTICASTS = {"64x128b": ("warpx2::02_13", "warpx2::01_23"), "32x128b": ("warpx4",)}
 
 
-def _source_row(shape: str, multicast: str) -> Array:
+def _map_lanes_to_rows(shape: str, multicast: str) -> Array:
     """Return the source row that each lane receives."""
     lane = np.arange(LANES)
     if multicast == "warpx4":
@@ -321,7 +335,7 @@ def unpack_codes(chunks: Array, bits: int) -> Array:
     return sixes
 
 
-def _decompressed(chunks: Array, source_format: str) -> Array:
+def _decompress_chunks(chunks: Array, source_format: str) -> Array:
     if source_format == "b4x16_p64":
         # A 4-bit float lies in bits 5:2 of its container.
         containers: Array = unpack_codes(chunks, 4) << np.uint8(2)
@@ -329,23 +343,23 @@ def _decompressed(chunks: Array, source_format: str) -> Array:
     return unpack_codes(chunks, 6) if source_format == "b6x16_p32" else chunks
 
 
-@semantics("tcgen05.cp")
-def _cp(form: Form) -> None:
-    group_size = cta_group(form)
-    shape = form.first(*_COPIES)
-    multicast = form.first("warpx2::02_13", "warpx2::01_23", "warpx4")
+@register_decoder("tcgen05.cp")
+def _decode_cp(form: Form) -> None:
+    group_size = read_cta_group(form)
+    shape = form.find_modifier(*_COPIES)
+    multicast = form.find_modifier("warpx2::02_13", "warpx2::01_23", "warpx4")
     if not shape or (multicast not in _MULTICASTS[shape] if shape in _MULTICASTS else multicast):
         raise form.unsupported("this shape or multicast")
-    source_format = form.first("b4x16_p64", "b6x16_p32")
+    source_format = form.find_modifier("b4x16_p64", "b6x16_p32")
     if form.has("b8x16") != bool(source_format):
         raise form.unsupported("this decompression")
-    pointer = form.address(form.operands[0])
+    pointer = form.build_address(form.operands[0])
     descriptor_slot = form.read(form.operands[1], "b64")
     source_rows, width = _COPIES[shape]
-    row_of = _source_row(shape, multicast)
+    row_of = _map_lanes_to_rows(shape, multicast)
     line = form.step.instruction.line
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         for thread in cta.thread_ids[threads].tolist():
             one = slice(thread, thread + 1)
             lane, column = split_address(int(pointer(cta, one)[0]))
@@ -353,61 +367,61 @@ def _cp(form: Form) -> None:
             if (lane and shape != "4x256b") or lane >= 32:
                 raise Fault("misaligned", f"tcgen05.cp of .{shape} to lane {lane} of tensor memory")
             lanes = lane + np.arange(4) * 32 if shape == "4x256b" else np.arange(LANES)
-            home = tensor_memory(cta)
-            copy = operation(cta, home, "tcgen05.cp", line, cta.actors[one], (shape,))
+            home = get_tensor_memory(cta)
+            copy = start_operation(cta, home, "tcgen05.cp", line, cta.actors[one], (shape,))
             copied: list[tuple[Cta, Array]] = []
-            for block in working_blocks(cta, group_size, "tcgen05.cp"):
-                rows = shared_operand(block, copy, bits, source_rows, width, 1, False, "the source of tcgen05.cp")
-                tensor_memory(block).writes(copy, rectangle(lanes, column, width // 4), "tcgen05.cp")
+            for block in require_running_blocks(cta, group_size, "tcgen05.cp"):
+                rows = claim_shared_operand(block, copy, bits, source_rows, width, 1, False, "the source of tcgen05.cp")
+                get_tensor_memory(block).record_write(copy, make_rectangle(lanes, column, width // 4), "tcgen05.cp")
                 copied.append((block, rows))
 
-            def act(copied: list[tuple[Cta, Array]] = copied, lanes: Array = lanes, column: int = column) -> None:
+            def copy_rows(copied: list[tuple[Cta, Array]] = copied, lanes: Array = lanes, column: int = column) -> None:
                 for block, rows in copied:
-                    data = _decompressed(block.shared.rows[rows], source_format)
+                    data = _decompress_chunks(block.shared.rows[rows], source_format)
                     words = np.ascontiguousarray(data.reshape(source_rows, width)).view(np.uint32)
-                    tensor_memory(block).words[lanes, column : column + width // 4] = words[row_of]
+                    get_tensor_memory(block).words[lanes, column : column + width // 4] = words[row_of]
 
-            home.issue(copy, Deed(act))
+            home.issue(copy, AsyncEffect(copy_rows))
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("tcgen05.shift")
-def _shift(form: Form) -> None:
-    group_size = cta_group(form)
+@register_decoder("tcgen05.shift")
+def _decode_shift(form: Form) -> None:
+    group_size = read_cta_group(form)
     if not form.has("down"):
         raise form.unsupported("this direction")
-    pointer = form.address(form.operands[0])
+    pointer = form.build_address(form.operands[0])
     line = form.step.instruction.line
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         for thread in cta.thread_ids[threads].tolist():
             one = slice(thread, thread + 1)
             lane, column = split_address(int(pointer(cta, one)[0]))
             if lane % 32:
                 raise Fault("misaligned", f"tcgen05.shift at lane {lane}, which is not a multiple of 32")
-            home = tensor_memory(cta)
-            shift = operation(cta, home, "tcgen05.shift", line, cta.actors[one])
-            memories = [tensor_memory(block) for block in working_blocks(cta, group_size, "tcgen05.shift")]
+            home = get_tensor_memory(cta)
+            shift = start_operation(cta, home, "tcgen05.shift", line, cta.actors[one])
+            memories = [get_tensor_memory(block) for block in require_running_blocks(cta, group_size, "tcgen05.shift")]
             for memory in memories:
-                region = rectangle(np.arange(lane, lane + 32), column, 8)
-                memory.reads(shift, region, "tcgen05.shift")
-                memory.writes(shift, region, "tcgen05.shift")
+                region = make_rectangle(np.arange(lane, lane + 32), column, 8)
+                memory.record_read(shift, region, "tcgen05.shift")
+                memory.record_write(shift, region, "tcgen05.shift")
 
-            def act(memories: list[TensorMemory] = memories, lane: int = lane, column: int = column) -> None:
+            def shift_lanes(memories: list[TensorMemory] = memories, lane: int = lane, column: int = column) -> None:
                 for memory in memories:
                     part = memory.words[lane : lane + 32, column : column + 8]
                     part[1:] = part[:-1].copy()
 
-            home.issue(shift, Deed(act))
+            home.issue(shift, AsyncEffect(shift_lanes))
 
-    form.step.run = run
+    form.step.run = run_step
 
 
 # -- commit ------------------------------------------------------------------------------------------------------------
 
 
-def _knowledge(cta: Cta, actor: int) -> Array | None:
+def _commit_clock(cta: Cta, actor: int) -> Array | None:
     """Return what a committing thread knows of other actors, such as the arrival of its operands. A commit publishes
     this, but not the thread's own events."""
     if cta.order is None:
@@ -417,21 +431,21 @@ def _knowledge(cta: Cta, actor: int) -> Array | None:
     return clock
 
 
-@semantics("tcgen05.commit", accepts="shared::cluster b64 mbarrier::arrive::one")
-def _commit(form: Form) -> None:
-    group_size = cta_group(form)
+@register_decoder("tcgen05.commit", accepts="shared::cluster b64 mbarrier::arrive::one")
+def _decode_commit(form: Form) -> None:
+    group_size = read_cta_group(form)
     if not form.has("mbarrier::arrive::one"):
         raise form.unsupported("this completion mechanism")
-    pointer = form.address(form.operands[0])
+    pointer = form.build_address(form.operands[0])
     is_multicast = form.has("multicast::cluster")
     if is_multicast != (len(form.operands) == 2):
         raise form.unsupported("a mask without .multicast::cluster, or the other way round,")
     mask_slot = form.read(form.operands[1], "u16") if is_multicast else -1
     line = form.step.instruction.line
 
-    def run(cta: Cta, threads: Threads) -> None:
-        memory = tensor_memory(cta)
-        working_blocks(cta, group_size, "tcgen05.commit")
+    def run_step(cta: Cta, threads: Threads) -> None:
+        memory = get_tensor_memory(cta)
+        require_running_blocks(cta, group_size, "tcgen05.commit")
         addresses = pointer(cta, threads)
         for thread, address in zip(cta.thread_ids[threads].tolist(), addresses.tolist(), strict=True):
             actors = cta.actors[thread : thread + 1]
@@ -441,34 +455,34 @@ def _commit(form: Form) -> None:
             before = memory.finished.get(actor, 0)  # all prior operations are tracked, those that are over too
             targets = [address]
             if is_multicast:
-                local = cta.peer(shared_address(address))[1]
+                local = cta.find_peer(to_shared_address(address))[1]
                 mask = int(cta.views[mask_slot][thread])
                 ranks = [rank for rank in range(16) if mask >> rank & 1]
                 if ranks and ranks[-1] >= len(cta.cluster.ctas):
                     raise Fault("out-of-bounds", f"a commit to the blocks {ranks} of a smaller cluster")
                 targets = [(rank + 1 << SHARED_RANK_SHIFT) + local for rank in ranks]
-            knowledge = _knowledge(cta, actor)
+            knowledge = _commit_clock(cta, actor)
 
-            def finish(
-                tracked: list[Operation] = tracked,
+            def finish_commit(
+                tracked: list[TensorOperation] = tracked,
                 knowledge: Array | None = knowledge,
                 actor: int = actor,
                 before: int = before,
             ) -> Array | None:
-                until = max(before, memory.complete(tracked))
+                until = max(before, memory.complete_operations(tracked))
                 if knowledge is not None and cta.order is not None:
                     knowledge[cta.order.threads + actor // WARPGROUP] = until
                 return knowledge
 
             for target in targets:
-                barrier = barrier_at(cta, target, actors)
+                barrier = find_barrier(cta, target, actors)
                 if sum(deferred.count for deferred in barrier.deferred) >= barrier.pending:
                     # The phase that earlier commits complete is over before this one arrives.
-                    barrier.settle()
-                note(cta, np.array([thread]), "arrive", f"mbarrier {barrier.address:#x} by commit", line)
+                    barrier.try_complete_phase()
+                record_event(cta, np.array([thread]), "arrive", f"mbarrier {barrier.address:#x} by commit", line)
                 step = cta.launch.events.pc
                 barrier.sources[step] = barrier.sources.get(step, 0) + 1
-                barrier.deferred.append(Deferred(1, actors, finish))
+                barrier.deferred.append(DeferredArrivals(1, actors, finish_commit))
                 barrier.version += 1
 
-    form.step.run = run
+    form.step.run = run_step

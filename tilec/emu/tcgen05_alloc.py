@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.emu.decode import Form, semantics
+from tilec.emu.decode import Form, register_decoder
 from tilec.emu.fault import Fault
-from tilec.emu.mbarrier import shared_address
+from tilec.emu.mbarrier import to_shared_address
 from tilec.emu.numbers import Array
-from tilec.emu.tcgen05 import as_slice, blocks_of, cta_group, same, warps_of
-from tilec.emu.tmem import COLUMNS, LANES, Operation, TensorMemory, rectangle, tensor_memory
+from tilec.emu.tcgen05 import find_group_blocks, read_cta_group, require_uniform, split_into_warps, warp_slice
+from tilec.emu.tmem import COLUMNS, LANES, TensorMemory, TensorOperation, get_tensor_memory, make_rectangle
 
 if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
@@ -21,9 +21,9 @@ _UNIT = 32
 """Columns are allocated in multiples of this."""
 
 
-def _single_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Array:
+def _split_off_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Array:
     """Leave one warp in the group, since it may have to wait alone; the others go on, or repeat the step."""
-    first, *others = warps_of(cta, threads, name)
+    first, *others = split_into_warps(cta, threads, name)
     idle = np.setdiff1d(group.indices, cta.thread_ids[threads])
     if len(idle):
         cta.split(group, idle, group.pc + 1)
@@ -35,7 +35,7 @@ def _single_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Array:
 def _wait_for_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int) -> int | None:
     """Return the number of the pair's collective that a warp has reached, or park it and return None until its peer
     has."""
-    mine, peer = (tensor_memory(block) for block in (cta, cta.cluster.ctas[cta.rank ^ 1]))
+    mine, peer = (get_tensor_memory(block) for block in (cta, cta.cluster.ctas[cta.rank ^ 1]))
     key = (int(warp[0]), group.pc)
     entered, met = mine.entered.setdefault(name, []), peer.entered.setdefault(name, [])
     if key not in mine.tickets:
@@ -51,7 +51,7 @@ def _wait_for_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int)
     return ticket
 
 
-def _room(memories: list[TensorMemory], columns: int) -> int | None:
+def _find_free_columns(memories: list[TensorMemory], columns: int) -> int | None:
     """Return the first columns that are free in all of these memories, or None."""
     units = columns // _UNIT
     for start in range(0, COLUMNS // _UNIT, units):
@@ -60,29 +60,29 @@ def _room(memories: list[TensorMemory], columns: int) -> int | None:
     return None
 
 
-@semantics("tcgen05.alloc", accepts="shared::cta")
-def _alloc(form: Form) -> None:
+@register_decoder("tcgen05.alloc", accepts="shared::cta")
+def _decode_alloc(form: Form) -> None:
     form.step.gather = _WARP
-    group_size = cta_group(form)
-    pointer = form.address(form.operands[0])
+    group_size = read_cta_group(form)
+    pointer = form.build_address(form.operands[0])
     columns_slot = form.read(form.operands[1], "u32")
     line = form.step.instruction.line
 
-    def control(cta: Cta, group: Group, threads: Threads) -> bool:
-        warp = _single_warp(cta, group, threads, "tcgen05.alloc")
-        columns = same(cta.views[columns_slot][warp], "the number of columns")
-        memory = tensor_memory(cta)
-        blocks = [tensor_memory(block) for block in blocks_of(cta, group_size)]
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
+        warp = _split_off_warp(cta, group, threads, "tcgen05.alloc")
+        columns = require_uniform(cta.views[columns_slot][warp], "the number of columns")
+        memory = get_tensor_memory(cta)
+        blocks = [get_tensor_memory(block) for block in find_group_blocks(cta, group_size)]
         ticket = None
         if (int(warp[0]), group.pc) not in memory.tickets:
-            memory.request(columns)
+            memory.check_request(columns)
         if group_size == 2:
             ticket = _wait_for_peer(cta, group, warp, "tcgen05.alloc", columns)
             if ticket is None:
                 return False
         start = memory.granted.pop(ticket, None) if ticket is not None else None
         if start is None:
-            start = _room(blocks, columns)
+            start = _find_free_columns(blocks, columns)
             if start is None:
                 versions = [block.version for block in blocks]
                 return group.park(
@@ -94,57 +94,57 @@ def _alloc(form: Form) -> None:
                 if ticket is not None and block is not memory:
                     block.granted[ticket] = start
         memory.tickets.pop((int(warp[0]), group.pc), None)
-        address = shared_address(same(pointer(cta, as_slice(warp)), "the address"))
+        address = to_shared_address(require_uniform(pointer(cta, warp_slice(warp)), "the address"))
         where = np.array([address])
         cta.shared.store(where, 4, np.array([start], np.uint32), cta.actors[warp[:1]])
-        cta.shared.settle(where, 4)  # the machine stores the address: no thread could fence it
+        cta.shared.mark_arrived(where, 4)  # the machine stores the address: no thread could fence it
         if cta.order is not None:
             # All lanes may read the address at once.
             cta.order.sync_warps(cta.actors[warp])
         group.pc += 1
         return True
 
-    form.step.control = control
+    form.step.control = move_group
 
 
-@semantics("tcgen05.dealloc")
-def _dealloc(form: Form) -> None:
+@register_decoder("tcgen05.dealloc")
+def _decode_dealloc(form: Form) -> None:
     form.step.gather = _WARP
-    group_size = cta_group(form)
+    group_size = read_cta_group(form)
     address_slot, columns_slot = form.read(form.operands[0], "u32"), form.read(form.operands[1], "u32")
     line = form.step.instruction.line
 
-    def control(cta: Cta, group: Group, threads: Threads) -> bool:
-        warp = _single_warp(cta, group, threads, "tcgen05.dealloc")
-        blocks_of(cta, group_size)
-        columns = same(cta.views[columns_slot][warp], "the number of columns")
-        address = same(cta.views[address_slot][warp], "the address")
-        memory = tensor_memory(cta)
-        allocation = memory.find(address, columns)
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
+        warp = _split_off_warp(cta, group, threads, "tcgen05.dealloc")
+        find_group_blocks(cta, group_size)
+        columns = require_uniform(cta.views[columns_slot][warp], "the number of columns")
+        address = require_uniform(cta.views[address_slot][warp], "the address")
+        memory = get_tensor_memory(cta)
+        allocation = memory.find_allocation(address, columns)
         if group_size == 2 and _wait_for_peer(cta, group, warp, "tcgen05.dealloc", columns) is None:
             return False
         memory.tickets.pop((int(warp[0]), group.pc), None)
         actors = cta.actors[warp]
-        clock = None if cta.order is None else cta.order.of_any(actors)
-        ending = Operation("tcgen05.dealloc", line, cta.launch.events.pc, actors, clock)
-        cells = rectangle(np.arange(LANES), address, columns)
-        memory.releases(ending, cells, "tcgen05.dealloc")
+        clock = None if cta.order is None else cta.order.clock_of_any(actors)
+        ending = TensorOperation("tcgen05.dealloc", line, cta.launch.events.pc, actors, clock)
+        cells = make_rectangle(np.arange(LANES), address, columns)
+        memory.require_finished(ending, cells, "tcgen05.dealloc")
         if group_size == 2:
-            tensor_memory(cta.cluster.ctas[cta.rank ^ 1]).leaves(ending, cells)
+            get_tensor_memory(cta.cluster.ctas[cta.rank ^ 1]).require_peer_knows(ending, cells)
         memory.free(allocation)
         group.pc += 1
         return True
 
-    form.step.control = control
+    form.step.control = move_group
 
 
-@semantics("tcgen05.relinquish_alloc_permit")
-def _relinquish(form: Form) -> None:
+@register_decoder("tcgen05.relinquish_alloc_permit")
+def _decode_relinquish(form: Form) -> None:
     form.step.gather = _WARP
-    cta_group(form)
+    read_cta_group(form)
 
-    def run(cta: Cta, threads: Threads) -> None:
-        warps_of(cta, threads, "tcgen05.relinquish_alloc_permit")
-        tensor_memory(cta).is_relinquished = True
+    def run_step(cta: Cta, threads: Threads) -> None:
+        split_into_warps(cta, threads, "tcgen05.relinquish_alloc_permit")
+        get_tensor_memory(cta).is_relinquished = True
 
-    form.step.run = run
+    form.step.run = run_step

@@ -14,7 +14,7 @@ import numpy as np
 from tilec.emu.numbers import Array
 from tilec.support.records import dataclass
 
-_ZERO = -(1 << 14)
+_ZERO_EXPONENT = -(1 << 14)
 """The exponent of 0: below all others."""
 
 
@@ -31,7 +31,7 @@ SIXTEEN_BITS = Adder(25, 23)
 """The adder of tf32 too."""
 
 
-def added(total: Array, a: Array, b: Array, adder: Adder) -> Array:
+def add_product(total: Array, a: Array, b: Array, adder: Adder) -> Array:
     """Add the product of `a` [m, k] and `b` [n, k] to `total` [m, n], all finite numbers; as float64.
 
     Where one is not finite, the sum is the exact one's.
@@ -39,16 +39,18 @@ def added(total: Array, a: Array, b: Array, adder: Adder) -> Array:
     a, b, total = (np.asarray(x, np.float64) for x in (a, b, total))
     with np.errstate(all="ignore"):
         products = a[:, None, :] * b[None, :, :]
-        exponents = np.where(products == 0, _ZERO, _exponent(a)[:, None, :] + _exponent(b)[None, :, :])
-        largest = np.maximum(exponents.max(axis=-1), _exponent(total))
-        step = adder.aligned - np.where(largest == _ZERO, 0, largest)
+        exponents = np.where(
+            products == 0, _ZERO_EXPONENT, _leading_exponent(a)[:, None, :] + _leading_exponent(b)[None, :, :]
+        )
+        largest = np.maximum(exponents.max(axis=-1), _leading_exponent(total))
+        step = adder.aligned - np.where(largest == _ZERO_EXPONENT, 0, largest)
         whole = np.trunc(np.ldexp(products, step[..., None])).sum(axis=-1) + np.trunc(np.ldexp(total, step))
         exact = np.ldexp(whole, -step)
-        step = adder.kept - np.where(exact == 0, 0, _exponent(exact))
+        step = adder.kept - np.where(exact == 0, 0, _leading_exponent(exact))
         cut = np.ldexp(np.trunc(np.ldexp(exact, step)), -step)
         return np.where(np.isfinite(cut), cut, a @ b.T + total)
 
 
-def _exponent(values: Array) -> Array:
+def _leading_exponent(values: Array) -> Array:
     """Return the exponent of the leading bit."""
-    return np.where(values == 0, _ZERO, np.frexp(values)[1] - 1)
+    return np.where(values == 0, _ZERO_EXPONENT, np.frexp(values)[1] - 1)

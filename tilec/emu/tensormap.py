@@ -16,19 +16,28 @@ from tilec.emu.memory import Memory
 from tilec.emu.numbers import Array, bf16_to_f32, f32_to_bf16
 from tilec.support.records import dataclass
 
-_LAYOUT = struct.Struct("<8sQBBBBBB2x5I5H5B3x4Q6hHH")
+_MAP_STRUCT = struct.Struct("<8sQBBBBBB2x5I5H5B3x4Q6hHH")
 """Fields: magic, address, rank, element, swizzle, fill, interleave, mode, sizes, box, element strides, strides,
 corners, channels, pixels."""
-MAGIC = b"tilecmap"
-_FLOATS = ("float16", "float32", "float64", "bfloat16")
-CORNERS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}
+MAP_MAGIC = b"tilecmap"
+_FLOAT_TYPES = ("float16", "float32", "float64", "bfloat16")
+CORNER_LIMITS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}
 """The limit of an im2col map's corners, by rank: -limit <= corner < limit, and offsets are below twice the limit."""
 MAP_BYTES = 128
-OFFSETS = {"address": 8, "rank": 16, "element": 17, "swizzle": 18, "fill": 19, "interleave": 20, "sizes": 24, "box": 44}
-OFFSETS |= {"element_strides": 54, "strides": 62}
+FIELD_OFFSETS = {
+    "address": 8,
+    "rank": 16,
+    "element": 17,
+    "swizzle": 18,
+    "fill": 19,
+    "interleave": 20,
+    "sizes": 24,
+    "box": 44,
+}
+FIELD_OFFSETS |= {"element_strides": 54, "strides": 62}
 """Offsets of fields in a map, for `tensormap.replace`."""
 
-_CODES = (
+_ELEMENT_CODES = (
     *("uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32", "float64", "bfloat16"),
     *("float32", "float32", "int8", "int16", "bool", "float8_e4m3fn", "float8_e5m2"),
 )
@@ -37,8 +46,8 @@ arrays that the driver would take as unsigned."""
 _SWIZZLES = (0, 32, 64, 128)
 ATOM_32 = 160
 """The swizzle of 128 bytes that moves pairs of 16-byte chunks, for tf32 transposes by descriptors of tcgen05."""
-_SIZES = {"uint8": 1, "uint16": 2, "uint32": 4, "int32": 4, "uint64": 8, "int64": 8, "float16": 2, "float32": 4}
-_SIZES |= {"float64": 8, "bfloat16": 2, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "int16": 2, "bool": 1}
+_ELEMENT_SIZES = {"uint8": 1, "uint16": 2, "uint32": 4, "int32": 4, "uint64": 8, "int64": 8, "float16": 2, "float32": 4}
+_ELEMENT_SIZES |= {"float64": 8, "bfloat16": 2, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "int16": 2, "bool": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,7 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class MapLayout:
     """A decoded map; all sequences run from the fastest dimension to the slowest, strides in bytes."""
 
     address: int
@@ -86,19 +95,19 @@ class Layout:
 
     @property
     def element_bytes(self) -> int:
-        return _SIZES[self.element]
+        return _ELEMENT_SIZES[self.element]
 
     @property
     def box_bytes(self) -> int:
         return math.prod(self.box) * self.element_bytes
 
 
-def encode(tensor_map: TensorMap, address: int) -> bytes:
+def encode_map(tensor_map: TensorMap, address: int) -> bytes:
     """Return the 128 bytes of a map of an array at `address`. Raises `ValueError` for maps that the driver refuses."""
     array = tensor_map.array
     element = tensor_map.element or array.dtype.name
     rank = array.ndim
-    if element not in _SIZES or _SIZES[element] != array.dtype.itemsize:
+    if element not in _ELEMENT_SIZES or _ELEMENT_SIZES[element] != array.dtype.itemsize:
         raise ValueError(f"a tensor map of {element} over an array of {array.dtype}")
     size = array.dtype.itemsize
     sizes, strides = tuple(reversed(array.shape)), tuple(reversed(array.strides))
@@ -119,26 +128,35 @@ def encode(tensor_map: TensorMap, address: int) -> bytes:
             raise ValueError(f"im2col corners of rank {len(columns.lower)} for a tensor of rank {rank}")
         columns = Columns(columns.lower[::-1], columns.upper[::-1], columns.channels, columns.pixels)
         corners[: rank - 2], corners[3 : rank + 1] = columns.lower, columns.upper
-    layout = Layout(
+    layout = MapLayout(
         address, element, tensor_map.swizzle, tensor_map.fill, sizes, (size, *strides[1:]), box, steps, columns
     )
-    if wrong := _why_refused(layout):
+    if wrong := _find_refusal(layout):
         raise ValueError(wrong)
 
-    def padded(values: tuple[int, ...], count: int = 5) -> tuple[int, ...]:
+    def pad_values(values: tuple[int, ...], count: int = 5) -> tuple[int, ...]:
         return values + (0,) * (count - len(values))
 
-    header = (rank - 1, _CODES.index(element), _SWIZZLES.index(tensor_map.swizzle), tensor_map.fill == "nan", 0)
+    header = (rank - 1, _ELEMENT_CODES.index(element), _SWIZZLES.index(tensor_map.swizzle), tensor_map.fill == "nan", 0)
     mode = columns is not None
     tail = (columns.channels, columns.pixels) if columns is not None else (0, 0)
-    packed = _LAYOUT.pack(
-        *(MAGIC, address, *header, mode, *padded(sizes), *padded(box), *padded(steps), *padded(strides[1:], 4)),
+    packed = _MAP_STRUCT.pack(
+        *(
+            MAP_MAGIC,
+            address,
+            *header,
+            mode,
+            *pad_values(sizes),
+            *pad_values(box),
+            *pad_values(steps),
+            *pad_values(strides[1:], 4),
+        ),
         *(*corners, *tail),
     )
     return packed.ljust(MAP_BYTES, b"\0")
 
 
-def _why_refused(layout: Layout) -> str | None:
+def _find_refusal(layout: MapLayout) -> str | None:
     """Return the rule of `cuTensorMapEncodeTiled` or `cuTensorMapEncodeIm2col` that a map breaks, or None. `layout.box`
     is the driver's box, with the elements that strides skip."""
     rank, columns, swizzle = len(layout.sizes), layout.columns, layout.swizzle
@@ -150,13 +168,13 @@ def _why_refused(layout: Layout) -> str | None:
         return f"a tensor map of {layout.sizes} elements: each size must be 1 to 2**32"
     if not all(1 <= step <= 8 for step in layout.element_strides):
         return f"element strides of {layout.element_strides}: each must be 1 to 8"
-    if layout.fill == "nan" and layout.element not in _FLOATS:
+    if layout.fill == "nan" and layout.element not in _FLOAT_TYPES:
         return f"a tensor map of {layout.element} that is filled with NaN"
     inner = layout.box[0] * layout.element_bytes
     if columns is not None:
-        if rank not in CORNERS:
+        if rank not in CORNER_LIMITS:
             return f"an im2col map of rank {rank}: it must be 3, 4 or 5"
-        limit = CORNERS[rank]
+        limit = CORNER_LIMITS[rank]
         if not all(-limit <= corner < limit for corner in (*columns.lower, *columns.upper)):
             return f"im2col corners of {columns.lower} and {columns.upper}: each must be {-limit} to {limit - 1}"
         sides = zip(layout.sizes[1:-1], columns.lower, columns.upper, strict=True)
@@ -175,25 +193,27 @@ def _why_refused(layout: Layout) -> str | None:
 
 
 @lru_cache(maxsize=256)
-def decode(data: bytes) -> Layout:
-    magic, address, rank, element, swizzle, fill, interleave, mode, *numbers = _LAYOUT.unpack(data[: _LAYOUT.size])
-    if magic != MAGIC:
+def decode_map(data: bytes) -> MapLayout:
+    magic, address, rank, element, swizzle, fill, interleave, mode, *numbers = _MAP_STRUCT.unpack(
+        data[: _MAP_STRUCT.size]
+    )
+    if magic != MAP_MAGIC:
         raise Fault("bad-descriptor", "the address does not hold a tensor map")
     rank += 1
-    if rank > 5 or element >= len(_CODES) or swizzle >= len(_SWIZZLES) or interleave:
+    if rank > 5 or element >= len(_ELEMENT_CODES) or swizzle >= len(_SWIZZLES) or interleave:
         raise Fault(
             "bad-descriptor", "the tensor map has a rank, element type, swizzle or interleave that is not known"
         )
     sizes, box, steps = (tuple(numbers[start : start + rank]) for start in (0, 5, 10))
-    name = _CODES[element]
-    strides = (_SIZES[name], *numbers[15 : 15 + rank - 1])
+    name = _ELEMENT_CODES[element]
+    strides = (_ELEMENT_SIZES[name], *numbers[15 : 15 + rank - 1])
     columns = None
     if mode:
         lower, upper = tuple(numbers[19 : 19 + rank - 2]), tuple(numbers[22 : 22 + rank - 2])
         columns = Columns(lower, upper, numbers[25], numbers[26])
     fill = "nan" if fill else "zero"
-    layout = Layout(address, name, _SWIZZLES[swizzle], fill, sizes, strides, box, steps, columns)
-    if wrong := _why_refused(layout):
+    layout = MapLayout(address, name, _SWIZZLES[swizzle], fill, sizes, strides, box, steps, columns)
+    if wrong := _find_refusal(layout):
         raise Fault("bad-descriptor", wrong)
     steps = (1, *steps[1:])  # the stride of the fastest dimension is ignored
     # With a stride the box skips elements, and takes less shared memory.
@@ -202,7 +222,7 @@ def decode(data: bytes) -> Layout:
     return replace(layout, box=box, element_strides=steps)
 
 
-def swizzled(addresses: Array, swizzle: int) -> Array:
+def apply_swizzle(addresses: Array, swizzle: int) -> Array:
     """Apply the bank swizzle, which acts on the bits of the absolute shared address."""
     if not swizzle:
         return addresses
@@ -215,15 +235,15 @@ def swizzled(addresses: Array, swizzle: int) -> Array:
 
 
 @lru_cache(maxsize=1024)
-def box_rows(address: int, size: int, swizzle: int) -> Array:
+def find_box_rows(address: int, size: int, swizzle: int) -> Array:
     """Return the 16-byte rows of shared memory of a box, in the order of the box's bytes."""
-    return swizzled(np.arange(address, address + size, 16), swizzle) // 16
+    return apply_swizzle(np.arange(address, address + size, 16), swizzle) // 16
 
 
-class Box:
+class TileBox:
     """A tiled box: its part inside the tensor, as views of global memory and of the box's bytes."""
 
-    def __init__(self, layout: Layout, coordinates: Sequence[int], memory: Memory) -> None:
+    def __init__(self, layout: MapLayout, coordinates: Sequence[int], memory: Memory) -> None:
         self.layout = layout
         self._memory = memory
         self._tag = memory.tag
@@ -248,15 +268,15 @@ class Box:
         starts = [c + first * step for c, first, step in zip(coordinates, low, steps, strict=True)]
         address = layout.address + sum(start * stride for start, stride in zip(starts, layout.strides, strict=True))
         last = address + sum((extent - 1) * stride for extent, stride in zip(extents, strides, strict=True)) + size
-        start = memory.offset(address, last - address, "the box")
+        start = memory.find_offset(address, last - address, "the box")
         self._span = (start, extents, strides)
         self._inside = tuple(slice(first, h) for first, h in reversed(list(zip(low, high, strict=True))))
-        self._target = self._view(memory.bytes, start, extents, strides)
+        self._target = self._view_inside(memory.bytes, start, extents, strides)
         if memory.owner is not None and memory.reader is not None:
-            self._owners = self._view(memory.owner, start, extents, strides)
-            self._readers = self._view(memory.reader, start, extents, strides)
+            self._owners = self._view_inside(memory.owner, start, extents, strides)
+            self._readers = self._view_inside(memory.reader, start, extents, strides)
 
-    def _view(self, storage: Array, start: int, extents: list[int], strides: list[int]) -> Array:
+    def _view_inside(self, storage: Array, start: int, extents: list[int], strides: list[int]) -> Array:
         size = self.layout.element_bytes
         return np.ndarray(
             tuple(reversed(extents)),
@@ -266,12 +286,12 @@ class Box:
             strides=tuple(reversed(strides)),
         )
 
-    def _offset(self, position: tuple[int, ...]) -> int:
+    def _element_offset(self, position: tuple[int, ...]) -> int:
         """Return the offset in global memory of an element of the inside part."""
         start, _, strides = self._span
         return start + sum(at * stride for at, stride in zip(reversed(position), strides, strict=True))
 
-    def places(self, size: int) -> Array:
+    def find_granules(self, size: int) -> Array:
         """Return the granules of `size` bytes (16 at most) of global memory that the box accesses."""
         if self.is_empty:
             return np.zeros(0, np.int64)
@@ -286,45 +306,47 @@ class Box:
         granules: Array = (starts[:, None] // size + inner).reshape(-1)
         return granules
 
-    def _shape(self) -> tuple[int, ...]:
+    def _box_shape(self) -> tuple[int, ...]:
         return tuple(reversed(self.layout.box))
 
     def load(self) -> Array:
         """Return the bytes of the whole box, as rows of 16; elements outside the tensor are filled."""
         word = np.dtype(f"u{self.layout.element_bytes}")
-        box = np.full(self._shape(), nan_bits(self.layout) if self.layout.fill == "nan" else 0, word)
+        box = np.full(self._box_shape(), nan_bits(self.layout) if self.layout.fill == "nan" else 0, word)
         if not self.is_empty:
             if self._owners is not None and self._memory.is_divided:
-                self._readers[...] = self._memory.require_own(self._owners, self._readers, self._tag, self._offset)
+                self._readers[...] = self._memory.require_ownership(
+                    self._owners, self._readers, self._tag, self._element_offset
+                )
             box[self._inside] = self._target
         return box.view(np.uint8).reshape(-1, 16)
 
     def store(self, data: Array) -> None:
         if not self.is_empty:
-            part = self._part(data)
+            part = self._inside_part(data)
             if self._owners is not None:
-                self._take(self._target, part)
+                self._claim_ownership(self._target, part)
             self._target[...] = part
 
     def reduce(self, data: Array, operation: str) -> None:
         """Combine the inside part of the box with global memory."""
         if self.is_empty:
             return
-        part = np.ascontiguousarray(self._part(data))
+        part = np.ascontiguousarray(self._inside_part(data))
         old = np.ascontiguousarray(self._target)
         if self._owners is not None:
-            self._take(old, old)
-        self._target[...] = combine(self.layout.element, operation, old, part)
+            self._claim_ownership(old, old)
+        self._target[...] = combine_elements(self.layout.element, operation, old, part)
 
-    def _take(self, old: Array, new: Array) -> None:
+    def _claim_ownership(self, old: Array, new: Array) -> None:
         memory, owners = self._memory, self._owners
         assert owners is not None
-        owners[...] = memory.take(owners, self._readers, old, new, self._tag, self._offset)
+        owners[...] = memory.take_ownership(owners, self._readers, old, new, self._tag, self._element_offset)
 
-    def _part(self, data: Array) -> Array:
+    def _inside_part(self, data: Array) -> Array:
         word = np.dtype(f"u{self.layout.element_bytes}")
         part: Array = (
-            np.ascontiguousarray(data).view(np.uint8).reshape(-1).view(word).reshape(self._shape())[self._inside]
+            np.ascontiguousarray(data).view(np.uint8).reshape(-1).view(word).reshape(self._box_shape())[self._inside]
         )
         return part
 
@@ -332,15 +354,15 @@ class Box:
 class FourRows:
     """The box of `tile::gather4` and `tile::scatter4`: a column and four rows of a matrix, each a box of one row."""
 
-    def __init__(self, layout: Layout, coordinates: Sequence[int], memory: Memory) -> None:
+    def __init__(self, layout: MapLayout, coordinates: Sequence[int], memory: Memory) -> None:
         if layout.columns is not None or len(layout.box) != 2 or layout.box[1] != 1:
             raise Fault("bad-descriptor", "four rows of a tensor map whose box is not one row of a matrix")
         column, *rows = coordinates
-        self._boxes = [Box(layout, (column, row), memory) for row in rows]
+        self._boxes = [TileBox(layout, (column, row), memory) for row in rows]
 
-    def places(self, size: int) -> Array:
+    def find_granules(self, size: int) -> Array:
         """Return the granules of `size` bytes of global memory that the boxes access."""
-        return np.concatenate([box.places(size) for box in self._boxes])
+        return np.concatenate([box.find_granules(size) for box in self._boxes])
 
     def load(self) -> Array:
         """Return the bytes of the four boxes one after the other, as rows of 16."""
@@ -351,7 +373,7 @@ class FourRows:
             box.store(part)
 
 
-def nan_bits(layout: Layout) -> int:
+def nan_bits(layout: MapLayout) -> int:
     table = {"float16": 0x7FFF, "bfloat16": 0x7FFF, "float32": 0x7FFFFFFF, "float64": 0x7FFFFFFFFFFFFFFF}
     return table.get(layout.element, 0)
 
@@ -368,7 +390,7 @@ _REDUCTIONS: dict[str, Any] = {
 }
 
 
-def combine(element: str, operation: str, old: Array, new: Array) -> Array:
+def combine_elements(element: str, operation: str, old: Array, new: Array) -> Array:
     """Compute `old op new` on the bits of an element type, as bits."""
     function = _REDUCTIONS.get(operation)
     if function is None:

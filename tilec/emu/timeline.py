@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from tilec.support.records import dataclass
 
-Kind = Literal["arrive", "wait", "phase", "issue", "done"]
+EventKind = Literal["arrive", "wait", "phase", "issue", "done"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Event:
     thread: int
     """The first thread; -1 for a barrier or a copy engine."""
     threads: str
-    kind: Kind
+    kind: EventKind
     name: str
     line: int
 
@@ -40,7 +40,7 @@ class Timeline:
         block: tuple[int, int, int],
         thread: int,
         threads: str,
-        kind: Kind,
+        kind: EventKind,
         name: str,
         line: int,
         since: int = -1,
@@ -51,14 +51,14 @@ class Timeline:
         self.events.append(Event(start, max(self.now - start, 1), block, thread, threads, kind, name, line))
 
 
-def chrome_trace(events: tuple[Event, ...]) -> str:
+def format_chrome_trace(events: tuple[Event, ...]) -> str:
     """Return the events as a JSON trace for Perfetto and chrome://tracing: a process per block, a track per warp."""
     blocks = sorted({event.block for event in events}, key=lambda block: block[::-1])
     numbers = {block: number for number, block in enumerate(blocks)}
     drawn: list[dict[str, Any]] = []
     for block, number in numbers.items():
         drawn.append({"ph": "M", "name": "process_name", "pid": number, "args": {"name": f"block {block}"}})
-    tracks = sorted({(numbers[event.block], _track(event)) for event in events})
+    tracks = sorted({(numbers[event.block], _find_track(event)) for event in events})
     for number, track in tracks:
         name = f"warp {track}" if track >= 0 else "copies and phases"
         drawn.append({"ph": "M", "name": "thread_name", "pid": number, "tid": track + 1, "args": {"name": name}})
@@ -67,7 +67,7 @@ def chrome_trace(events: tuple[Event, ...]) -> str:
             "name": f"{event.kind} {event.name}",
             "cat": event.kind,
             "pid": numbers[event.block],
-            "tid": _track(event) + 1,
+            "tid": _find_track(event) + 1,
             "ts": event.start,
             "args": {"threads": event.threads, "PTX line": event.line},
         }
@@ -78,5 +78,5 @@ def chrome_trace(events: tuple[Event, ...]) -> str:
     return json.dumps({"traceEvents": drawn, "displayTimeUnit": "ns"}, separators=(",", ":")) + "\n"
 
 
-def _track(event: Event) -> int:
+def _find_track(event: Event) -> int:
     return event.thread // 32 if event.thread >= 0 else -1

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilec.emu.asyncops import AsyncState, RegisterOwner
-from tilec.emu.decode import Form, semantics
-from tilec.emu.descriptors import matrix_rows, require_pattern, warpgroup_descriptor
+from tilec.emu.decode import Form, register_decoder
+from tilec.emu.descriptors import decode_warpgroup_descriptor, find_matrix_rows, require_matching_swizzle
 from tilec.emu.fault import Fault
-from tilec.emu.matrix import registers
-from tilec.emu.moments import Deed
-from tilec.emu.numbers import DECODE, Array
-from tilec.emu.semantics import predicate_source
-from tilec.emu.sparse import Selection, expand, selection
-from tilec.emu.steps import Place
-from tilec.emu.tensor_sums import EIGHT_BITS, added
+from tilec.emu.matrix import list_registers
+from tilec.emu.moments import AsyncEffect
+from tilec.emu.numbers import FORMAT_DECODERS, Array
+from tilec.emu.semantics import read_predicate
+from tilec.emu.sparse import SparseSelection, decode_selection, expand_sparse
+from tilec.emu.steps import RegisterIndex
+from tilec.emu.tensor_sums import EIGHT_BITS, add_product
 from tilec.ptx.module import Operand, Vector
 from tilec.support.records import dataclass
 
@@ -35,26 +35,26 @@ ELEMENT_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8
 
 
 @lru_cache(maxsize=4096)
-def descriptor_rows(bits: int, extent: int, k: int, element_bytes: int, is_mn_major: bool) -> Array:
+def find_descriptor_rows(bits: int, extent: int, k: int, element_bytes: int, is_mn_major: bool) -> Array:
     """Return the 16-byte rows of shared memory that a descriptor's operand takes: see `find_matrix_rows`."""
-    return matrix_rows(warpgroup_descriptor(bits), extent, k, element_bytes, is_mn_major)
+    return find_matrix_rows(decode_warpgroup_descriptor(bits), extent, k, element_bytes, is_mn_major)
 
 
 @dataclass(slots=True, eq=False)
-class Issue(RegisterOwner):
+class IssuedWgmma(RegisterOwner):
     """A wgmma of one warpgroup that is issued and not retired."""
 
     line: int
     step: int
-    shape: Shape
-    accumulators: frozenset[Place]
-    inputs: frozenset[Place]
-    accumulator_places: tuple[Place, ...]
-    a_places: tuple[Place, ...]
+    shape: WgmmaShape
+    accumulators: frozenset[RegisterIndex]
+    inputs: frozenset[RegisterIndex]
+    accumulator_places: tuple[RegisterIndex, ...]
+    a_places: tuple[RegisterIndex, ...]
     a_rows: Array | None
     b_rows: Array
     keeps: bool
-    selection: Selection | None
+    selection: SparseSelection | None
     ends: tuple[Callable[[], None], ...]
     is_done: bool = False
 
@@ -65,7 +65,7 @@ class Issue(RegisterOwner):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class WgmmaShape:
     """The product of a wgmma, from its opcode and immediates."""
 
     n: int
@@ -82,25 +82,25 @@ class Shape:
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingWgmma:
     """The wgmma of a warpgroup in flight: those not yet committed, and the committed groups, oldest first."""
 
-    open: list[Issue] = field(default_factory=list)
-    committed: list[list[Issue]] = field(default_factory=list)
+    open: list[IssuedWgmma] = field(default_factory=list)
+    committed: list[list[IssuedWgmma]] = field(default_factory=list)
 
-    def all(self) -> list[Issue]:
+    def list_issues(self) -> list[IssuedWgmma]:
         return [issue for batch in (*self.committed, self.open) for issue in batch]
 
 
-def _pending(state: AsyncState, warpgroup: int) -> Pending:
+def _find_pending(state: AsyncState, warpgroup: int) -> PendingWgmma:
     found = state.matrix.get(warpgroup)
     if found is None:
-        found = state.matrix[warpgroup] = Pending()
-    assert isinstance(found, Pending)
+        found = state.matrix[warpgroup] = PendingWgmma()
+    assert isinstance(found, PendingWgmma)
     return found
 
 
-def _warpgroups(cta: Cta, threads: Threads) -> list[int]:
+def _list_warpgroups(cta: Cta, threads: Threads) -> list[int]:
     members = cta.thread_ids[threads]
     numbers = members // _THREADS
     if len(members) % _THREADS or (numbers != numbers[::_THREADS].repeat(_THREADS)).any():
@@ -112,53 +112,53 @@ def _warpgroups(cta: Cta, threads: Threads) -> list[int]:
 # -- fence, commit, wait -----------------------------------------------------------------------------------------------
 
 
-@semantics("wgmma.fence")
-def _fence(form: Form) -> None:
+@register_decoder("wgmma.fence")
+def _decode_fence(form: Form) -> None:
     form.step.gather = _THREADS
 
-    def run(cta: Cta, threads: Threads) -> None:
-        for warpgroup in _warpgroups(cta, threads):
-            cta.asynchronous.stained[warpgroup] = set()
+    def run_step(cta: Cta, threads: Threads) -> None:
+        for warpgroup in _list_warpgroups(cta, threads):
+            cta.asynchronous.unfenced_registers[warpgroup] = set()
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("wgmma.commit_group")
-def _commit(form: Form) -> None:
+@register_decoder("wgmma.commit_group")
+def _decode_commit(form: Form) -> None:
     form.step.gather = _THREADS
 
-    def run(cta: Cta, threads: Threads) -> None:
-        for warpgroup in _warpgroups(cta, threads):
-            pending = _pending(cta.asynchronous, warpgroup)
+    def run_step(cta: Cta, threads: Threads) -> None:
+        for warpgroup in _list_warpgroups(cta, threads):
+            pending = _find_pending(cta.asynchronous, warpgroup)
             pending.committed.append(pending.open)
             pending.open = []
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("wgmma.wait_group")
-def _wait(form: Form) -> None:
+@register_decoder("wgmma.wait_group")
+def _decode_wait(form: Form) -> None:
     form.step.gather = _THREADS
-    left = form.integer(form.operands[0])
+    left = form.parse_constant(form.operands[0])
 
-    def run(cta: Cta, threads: Threads) -> None:
-        for warpgroup in _warpgroups(cta, threads):
-            pending = _pending(cta.asynchronous, warpgroup)
+    def run_step(cta: Cta, threads: Threads) -> None:
+        for warpgroup in _list_warpgroups(cta, threads):
+            pending = _find_pending(cta.asynchronous, warpgroup)
             due = pending.committed[: len(pending.committed) - left] if left else pending.committed
             issues = [issue for batch in due for issue in batch]
             pending.committed = pending.committed[len(due) :]
             if issues:
-                _retire(cta, warpgroup, issues)
+                _retire_issues(cta, warpgroup, issues)
 
-    form.step.run = run
+    form.step.run = run_step
 
 
 # -- mma_async ---------------------------------------------------------------------------------------------------------
 
 
-def _shape(form: Form) -> Shape:
+def _parse_shape(form: Form) -> WgmmaShape:
     match = form.match(r"m64n(\d+)k(\d+)")
-    kinds = form.among(*ELEMENT_BITS, "f32", "s32")
+    kinds = form.find_modifiers(*ELEMENT_BITS, "f32", "s32")
     is_sparse = form.stem == "wgmma.mma_async.sp"
     if match is None or len(kinds) != 3:
         raise form.unsupported("this shape or type")
@@ -171,7 +171,7 @@ def _shape(form: Form) -> Shape:
     mixes = (("s8", "u8"), ("e4m3", "e5m2"))
     if a_kind != b_kind and not any(a_kind in mix and b_kind in mix for mix in mixes):
         raise form.unsupported("this mixture of types")
-    if (a_kind == "b1") != (form.first("and") == "and") or (a_kind == "b1" and is_sparse):
+    if (a_kind == "b1") != (form.find_modifier("and") == "and") or (a_kind == "b1" and is_sparse):
         raise form.unsupported("this operation on bits")
     legal_n = n % 8 == 0 and 8 <= n <= 256 and (not is_integer or n in (8, 24) or n % 16 == 0)
     if not legal_n or (result == "s32") != is_integer or (result == "f16" and a_kind in ("bf16", "tf32")):
@@ -179,11 +179,11 @@ def _shape(form: Form) -> Shape:
     sign, a_major, b_major = 1, False, False
     if not is_integer:
         rest = form.operands[6 if is_sparse else 4 :]
-        scales = [form.integer(operand) for operand in rest[:2]]
+        scales = [form.parse_constant(operand) for operand in rest[:2]]
         if len(scales) != 2 or any(scale not in (1, -1) for scale in scales):
             raise form.unsupported("scales of A and B other than 1 and -1")
         sign = scales[0] * scales[1]
-        majors = [form.integer(operand) for operand in rest[2:]]
+        majors = [form.parse_constant(operand) for operand in rest[2:]]
         has_registers = isinstance(form.operands[1], Vector)
         wanted = 0 if a_kind not in ("f16", "bf16") else 1 if has_registers else 2
         if len(majors) != wanted:
@@ -192,76 +192,78 @@ def _shape(form: Form) -> Shape:
         a_major = len(majors) == 2 and bool(majors[0])
     elif len(form.operands) != (6 if is_sparse else 4):
         raise form.unsupported("operands after the predicate")
-    return Shape(n, k, stored, result, a_kind, b_kind, sign, a_major, b_major, form.has("satfinite"))
+    return WgmmaShape(n, k, stored, result, a_kind, b_kind, sign, a_major, b_major, form.has("satfinite"))
 
 
-def _places(form: Form, operand: Operand, count: int) -> tuple[Place, ...]:
-    places = tuple(form.place(item) for item in registers(form, operand, count))
+def _find_registers(form: Form, operand: Operand, count: int) -> tuple[RegisterIndex, ...]:
+    places = tuple(form.find_register(item) for item in list_registers(form, operand, count))
     if any(class_name != "32" for class_name, _ in places):
         raise form.unsupported("registers that are not 32 bits wide")
     return places
 
 
-def _uniform(values: Array, what: str) -> int:
+def _require_uniform(values: Array, what: str) -> int:
     if not (values == values[0]).all():
         raise Fault("bad-descriptor", f"{what} differs between the threads of a warpgroup")
     return int(values[0])
 
 
-@semantics("wgmma.mma_async", "wgmma.mma_async.sp", accepts="popc")
-def _mma_async(form: Form) -> None:
+@register_decoder("wgmma.mma_async", "wgmma.mma_async.sp", accepts="popc")
+def _decode_mma_async(form: Form) -> None:
     form.step.gather = _THREADS
     form.step.is_matrix = True
-    shape = _shape(form)
-    accumulator_places = _places(form, form.operands[0], shape.n // (4 if shape.result == "f16" else 2))
+    shape = _parse_shape(form)
+    accumulator_places = _find_registers(form, form.operands[0], shape.n // (4 if shape.result == "f16" else 2))
     a_operand = form.operands[1]
-    a_places = _places(form, a_operand, 4) if isinstance(a_operand, Vector) else ()
+    a_places = _find_registers(form, a_operand, 4) if isinstance(a_operand, Vector) else ()
     a_slot = -1 if a_places else form.read(a_operand, "b64")
     b_slot = form.read(form.operands[2], "b64")
-    chosen: Selection | None = None
-    metadata_places: tuple[Place, ...] = ()
+    chosen: SparseSelection | None = None
+    metadata_places: tuple[RegisterIndex, ...] = ()
     if form.stem == "wgmma.mma_async.sp":
-        chosen = selection(form, form.operands[3], form.integer(form.operands[4]), shape.a_kind, shape.k)
-        metadata_places = _places(form, form.operands[3], 1)
-    keeps_slot, keeps_negated = predicate_source(form, form.operands[3 if chosen is None else 5])
+        chosen = decode_selection(form, form.operands[3], form.parse_constant(form.operands[4]), shape.a_kind, shape.k)
+        metadata_places = _find_registers(form, form.operands[3], 1)
+    keeps_slot, keeps_negated = read_predicate(form, form.operands[3 if chosen is None else 5])
     accumulators, inputs = frozenset(accumulator_places), frozenset((*a_places, *metadata_places))
     line = form.step.instruction.line
 
-    def operand_rows(
+    def find_operand_rows(
         cta: Cta, slot: int, warpgroup: int, extent: int, kind: str, is_mn_major: bool, what: str
     ) -> Array:
         own_threads = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
-        bits = _uniform(cta.views[slot][own_threads], f"the descriptor of {what}")
+        bits = _require_uniform(cta.views[slot][own_threads], f"the descriptor of {what}")
         k = shape.stored if what == "A" else shape.k
         # Bits are addressed by the byte.
         size = max(ELEMENT_BITS[kind], 8)
-        rows = descriptor_rows(bits, extent, k * ELEMENT_BITS[kind] // size, size // 8, is_mn_major)
+        rows = find_descriptor_rows(bits, extent, k * ELEMENT_BITS[kind] // size, size // 8, is_mn_major)
         memory = cta.shared
         if int(rows.max()) >= len(memory.rows):
             raise Fault("out-of-bounds", f"{what} reaches shared address {int(rows.max()) * 16:#x}, past the end")
         memory.require_async_readable(rows, f"{what} of the wgmma")
-        require_pattern(memory, warpgroup_descriptor(bits), rows, what)
-        order, detector = cta.order, memory.watch
+        require_matching_swizzle(memory, decode_warpgroup_descriptor(bits), rows, what)
+        order, detector = cta.order, memory.race_detector
         if order is not None and detector is not None:
             first = int(cta.actors[warpgroup * _THREADS])
-            detector.require_known(order.of_warpgroup(first), rows, f"{what} of the wgmma of {_name(warpgroup)}")
+            detector.require_known(
+                order.clock_of_warpgroup(first), rows, f"{what} of the wgmma of {_describe_warpgroup(warpgroup)}"
+            )
         return rows
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
-        for warpgroup in _warpgroups(cta, threads):
-            pending = _pending(state, warpgroup)
-            for other in pending.all():
+        for warpgroup in _list_warpgroups(cta, threads):
+            pending = _find_pending(state, warpgroup)
+            for other in pending.list_issues():
                 _check_overlap(other, accumulator_places, accumulators, inputs)
             a_rows = None
             if a_slot >= 0:
-                a_rows = operand_rows(cta, a_slot, warpgroup, 64, shape.a_kind, shape.a_is_mn_major, "A")
-            b_rows = operand_rows(cta, b_slot, warpgroup, shape.n, shape.b_kind, shape.b_is_mn_major, "B")
+                a_rows = find_operand_rows(cta, a_slot, warpgroup, 64, shape.a_kind, shape.a_is_mn_major, "A")
+            b_rows = find_operand_rows(cta, b_slot, warpgroup, shape.n, shape.b_kind, shape.b_is_mn_major, "B")
             _require_fence(state, warpgroup, accumulators | inputs)
             keeps = bool(cta.views[keeps_slot][warpgroup * _THREADS]) ^ keeps_negated
             operands = [rows for rows in (a_rows, b_rows) if rows is not None]
-            what = f"the wgmma of {_name(warpgroup)}"
-            issue = Issue(
+            what = f"the wgmma of {_describe_warpgroup(warpgroup)}"
+            issue = IssuedWgmma(
                 line,
                 cta.launch.events.pc,
                 shape,
@@ -276,28 +278,33 @@ def _mma_async(form: Form) -> None:
                 tuple(state.begin_reading(rows, line, what) for rows in operands),
             )
             pending.open.append(issue)
-            state.own(warpgroup, issue)
-            cta.launch.moments.plan(Deed(partial(_advance, cta, warpgroup, issue)))
+            state.own_registers(warpgroup, issue)
+            cta.launch.effect_scheduler.schedule_effects(AsyncEffect(partial(_advance_to, cta, warpgroup, issue)))
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-def _name(warpgroup: int) -> str:
+def _describe_warpgroup(warpgroup: int) -> str:
     return f"threads {warpgroup * _THREADS}-{warpgroup * _THREADS + _THREADS - 1}"
 
 
-def _require_fence(state: AsyncState, warpgroup: int, places: frozenset[Place]) -> None:
+def _require_fence(state: AsyncState, warpgroup: int, places: frozenset[RegisterIndex]) -> None:
     """Require a wgmma.fence after the last ordinary write to these registers."""
-    stained = state.stained.get(warpgroup)
+    stained = state.unfenced_registers.get(warpgroup)
     if stained is None:
-        raise Fault("missing-wgmma-fence", f"the first wgmma of {_name(warpgroup)} comes before any wgmma.fence")
+        raise Fault(
+            "missing-wgmma-fence", f"the first wgmma of {_describe_warpgroup(warpgroup)} comes before any wgmma.fence"
+        )
     if not stained.isdisjoint(places):
-        message = f"registers of the wgmma of {_name(warpgroup)} were written after its last wgmma.fence"
+        message = f"registers of the wgmma of {_describe_warpgroup(warpgroup)} were written after its last wgmma.fence"
         raise Fault("missing-wgmma-fence", message)
 
 
 def _check_overlap(
-    other: Issue, places: tuple[Place, ...], accumulators: frozenset[Place], inputs: frozenset[Place]
+    other: IssuedWgmma,
+    places: tuple[RegisterIndex, ...],
+    accumulators: frozenset[RegisterIndex],
+    inputs: frozenset[RegisterIndex],
 ) -> None:
     """Require that two wgmma in flight share no registers but a whole accumulator."""
     shares = not accumulators.isdisjoint(other.accumulators) and places != other.accumulator_places
@@ -310,95 +317,97 @@ def _check_overlap(
 # -- the computation ---------------------------------------------------------------------------------------------------
 
 
-def _retire(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
+def _retire_issues(cta: Cta, warpgroup: int, issues: list[IssuedWgmma]) -> None:
     """Compute the rest of these, for which the warpgroup has waited, and release what they own."""
-    _compute(cta, warpgroup, [issue for issue in issues if not issue.is_done])
+    _compute_issues(cta, warpgroup, [issue for issue in issues if not issue.is_done])
     finished: list[RegisterOwner] = []
     for issue in issues:
         finished.append(issue)
         for end in issue.ends:
             end()
-    cta.asynchronous.disown(finished)
-    order, detector = cta.order, cta.shared.watch
+    cta.asynchronous.release_registers(finished)
+    order, detector = cta.order, cta.shared.race_detector
     if order is None or detector is None:
         return
     first = int(cta.actors[warpgroup * _THREADS])
     engine = order.threads + first // _THREADS
     detector.read_by_engine(engine, np.concatenate([rows for issue in issues for rows in issue.rows]), issues[-1].step)
-    order.learn(slice(first, first + _THREADS), engine)
+    order.acquire_engine(slice(first, first + _THREADS), engine)
 
 
-def _advance(cta: Cta, warpgroup: int, last: Issue) -> None:
+def _advance_to(cta: Cta, warpgroup: int, last: IssuedWgmma) -> None:
     """Compute all pending wgmma up to and including one."""
-    pending = _pending(cta.asynchronous, warpgroup).all()
+    pending = _find_pending(cta.asynchronous, warpgroup).list_issues()
     if last in pending:
-        _compute(cta, warpgroup, [issue for issue in pending[: pending.index(last) + 1] if not issue.is_done])
+        _compute_issues(cta, warpgroup, [issue for issue in pending[: pending.index(last) + 1] if not issue.is_done])
 
 
-def _compute(cta: Cta, warpgroup: int, issues: list[Issue]) -> None:
+def _compute_issues(cta: Cta, warpgroup: int, issues: list[IssuedWgmma]) -> None:
     """Compute in order; an accumulator stays a matrix while successive wgmma add to it."""
-    held: tuple[Place, ...] = ()
-    flush: Callable[[], None] = lambda: None  # noqa: E731
+    held: tuple[RegisterIndex, ...] = ()
+    store_total: Callable[[], None] = lambda: None  # noqa: E731
     total: Array = np.zeros(0)
     for issue in issues:
         issue.is_done = True
         shape = issue.shape
         if issue.accumulator_places != held:
-            flush()
+            store_total()
             held = issue.accumulator_places
             total = _load_accumulator(cta, warpgroup, held, shape)
-        a, b = _a_matrix(cta, warpgroup, issue), _b_matrix(cta, issue)
+        a, b = _load_a_matrix(cta, warpgroup, issue), _load_b_matrix(cta, issue)
         if shape.sign < 0:
             a = -a
         before: Array = total if issue.keeps else np.zeros_like(total)
         if shape.result == "f32" and shape.a_kind in ("e4m3", "e5m2"):
             # The tensor cores drop far more bits than float32, which kernels can observe.
-            total = added(before, a, b, EIGHT_BITS)
+            total = add_product(before, a, b, EIGHT_BITS)
         else:
             total = before + np.matmul(a, b.T)
         if shape.result == "s32":
             total = np.clip(total, -(2.0**31), 2.0**31 - 1) if shape.saturates else total
 
-        def flush(total: Array = total, held: tuple[Place, ...] = held, shape: Shape = shape) -> None:
+        def store_total(
+            total: Array = total, held: tuple[RegisterIndex, ...] = held, shape: WgmmaShape = shape
+        ) -> None:
             _store_accumulator(cta, warpgroup, held, shape, total)
 
-    flush()
+    store_total()
 
 
-def _operand(cta: Cta, rows: Array, kind: str, is_mn_major: bool) -> Array:
+def _load_shared_operand(cta: Cta, rows: Array, kind: str, is_mn_major: bool) -> Array:
     """Return a shared operand as [row, k] in f32."""
     data = cta.shared.rows[rows].reshape(rows.shape[0], -1)
-    matrix = _decode(data, kind)
+    matrix = _decode_elements(data, kind)
     return matrix.T if is_mn_major else matrix
 
 
-def _decode(data: Array, kind: str) -> Array:
+def _decode_elements(data: Array, kind: str) -> Array:
     if kind == "b1":
         return np.unpackbits(data, axis=-1, bitorder="little").astype(np.float64)
-    return DECODE[kind](data.view(np.dtype(f"u{ELEMENT_BITS[kind] // 8}")))
+    return FORMAT_DECODERS[kind](data.view(np.dtype(f"u{ELEMENT_BITS[kind] // 8}")))
 
 
-def _b_matrix(cta: Cta, issue: Issue) -> Array:
-    return _operand(cta, issue.b_rows, issue.shape.b_kind, issue.shape.b_is_mn_major)
+def _load_b_matrix(cta: Cta, issue: IssuedWgmma) -> Array:
+    return _load_shared_operand(cta, issue.b_rows, issue.shape.b_kind, issue.shape.b_is_mn_major)
 
 
-def _a_matrix(cta: Cta, warpgroup: int, issue: Issue) -> Array:
+def _load_a_matrix(cta: Cta, warpgroup: int, issue: IssuedWgmma) -> Array:
     shape, chosen = issue.shape, issue.selection
     if issue.a_rows is not None:
-        matrix = _operand(cta, issue.a_rows, shape.a_kind, shape.a_is_mn_major)
+        matrix = _load_shared_operand(cta, issue.a_rows, shape.a_kind, shape.a_is_mn_major)
     else:
-        data = _block(cta, warpgroup, issue.a_places).view(np.uint8).reshape(4, _THREADS, 4)
+        data = _load_registers(cta, warpgroup, issue.a_places).view(np.uint8).reshape(4, _THREADS, 4)
         # registers (k half, row half), threads (w, g, t), e  →  [(w, row half, g), (k half, t, e)]
-        values = _decode(data, shape.a_kind).reshape(2, 2, 4, 8, 4, -1)
+        values = _decode_elements(data, shape.a_kind).reshape(2, 2, 4, 8, 4, -1)
         matrix = values.transpose(2, 1, 3, 0, 4, 5).reshape(64, shape.stored)
     if chosen is None:
         return matrix
     own_threads = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
     words = cta.views[chosen.slot][own_threads].reshape(4, 8, 4)
-    return expand(matrix.reshape(4, 16, -1), words, chosen).reshape(64, shape.k)
+    return expand_sparse(matrix.reshape(4, 16, -1), words, chosen).reshape(64, shape.k)
 
 
-def _block(cta: Cta, warpgroup: int, places: tuple[Place, ...]) -> Array:
+def _load_registers(cta: Cta, warpgroup: int, places: tuple[RegisterIndex, ...]) -> Array:
     """Return registers of one warpgroup as [register, thread]."""
     rows = [row for _, row in places]
     own_threads = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
@@ -406,8 +415,8 @@ def _block(cta: Cta, warpgroup: int, places: tuple[Place, ...]) -> Array:
     return block
 
 
-def _load_accumulator(cta: Cta, warpgroup: int, places: tuple[Place, ...], shape: Shape) -> Array:
-    block = _block(cta, warpgroup, places)
+def _load_accumulator(cta: Cta, warpgroup: int, places: tuple[RegisterIndex, ...], shape: WgmmaShape) -> Array:
+    block = _load_registers(cta, warpgroup, places)
     groups = shape.n // 8
     if shape.result == "f16":
         # registers (n / 8, row half), threads (w, g, t), e
@@ -418,7 +427,9 @@ def _load_accumulator(cta: Cta, warpgroup: int, places: tuple[Place, ...], shape
     return values.reshape(groups, 2, 2, 4, 8, 4).transpose(3, 1, 4, 0, 5, 2).reshape(64, shape.n)
 
 
-def _store_accumulator(cta: Cta, warpgroup: int, places: tuple[Place, ...], shape: Shape, total: Array) -> None:
+def _store_accumulator(
+    cta: Cta, warpgroup: int, places: tuple[RegisterIndex, ...], shape: WgmmaShape, total: Array
+) -> None:
     groups = shape.n // 8
     if shape.result == "f16":
         halves = total.astype(np.float16).reshape(4, 2, 8, groups, 4, 2).transpose(3, 1, 0, 2, 4, 5)

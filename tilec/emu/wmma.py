@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.emu.access import load_of, store_of
-from tilec.emu.decode import Form, semantics
-from tilec.emu.matrix import registers
-from tilec.emu.mma import ELEMENT_BITS, multiply, to_s32, unpack
+from tilec.emu.access import select_load, select_store
+from tilec.emu.decode import Form, register_decoder
+from tilec.emu.matrix import list_registers
+from tilec.emu.mma import ELEMENT_BITS, multiply_matrices, to_s32, unpack_elements
 from tilec.emu.numbers import TYPES, Array
 from tilec.ptx.module import Operand
 from tilec.support.records import dataclass
@@ -25,7 +25,7 @@ _BITS = {**ELEMENT_BITS, "f32": 32, "s32": 32}
 
 
 @dataclass(frozen=True, slots=True)
-class Fragment:
+class WmmaFragment:
     """A matrix of `rows` x `columns` elements of a kind, in `registers` registers of each lane."""
 
     kind: str
@@ -48,15 +48,15 @@ class Fragment:
         return self.columns * _BITS[self.kind] // self.unit_bits
 
 
-def _shape(form: Form) -> tuple[int, int, int]:
+def _parse_shape(form: Form) -> tuple[int, int, int]:
     match = form.match(r"m(\d+)n(\d+)k(\d+)")
     if match is not None:
         return int(match[1]), int(match[2]), int(match[3])
     raise form.unsupported("no shape")
 
 
-def _fragment(form: Form, which: str, kind: str) -> Fragment:
-    m, n, k = _shape(form)
+def _build_fragment(form: Form, which: str, kind: str) -> WmmaFragment:
+    m, n, k = _parse_shape(form)
     rows, columns = {"a": (m, k), "b": (k, n), "c": (m, n), "d": (m, n)}[which]
     view = "b64" if kind == "f64" else "b32"
     needed = rows * columns * _BITS[kind] // (32 * TYPES[view].bits)
@@ -66,10 +66,10 @@ def _fragment(form: Form, which: str, kind: str) -> Fragment:
     # B of bits and nibbles lies column by column only, so it is kept transposed.
     if _BITS[kind] < 8 and which == "b":
         rows, columns = columns, rows
-    return Fragment(kind, rows, columns, 8 if doubled else needed, view)
+    return WmmaFragment(kind, rows, columns, 8 if doubled else needed, view)
 
 
-def _read(cta: Cta, threads: Threads, slots: list[int], fragment: Fragment) -> Array:
+def _read_matrix(cta: Cta, threads: Threads, slots: list[int], fragment: WmmaFragment) -> Array:
     """Return the matrices [warp, row, column] that lanes hold."""
     words = np.stack([cta.views[slot][threads] for slot in slots], axis=1)
     lanes = np.ascontiguousarray(words).reshape(-1, 32 * len(slots))
@@ -78,18 +78,18 @@ def _read(cta: Cta, threads: Threads, slots: list[int], fragment: Fragment) -> A
     if fragment.kind in ("f32", "s32"):
         values = kept.view(np.float32) if fragment.kind == "f32" else kept.view(np.int32).astype(np.float64)
     else:
-        values = unpack(kept, fragment.kind)
+        values = unpack_elements(kept, fragment.kind)
     return values.reshape(-1, fragment.rows, fragment.columns)
 
 
-def _write(cta: Cta, threads: Threads, slots: list[int], matrix: Array) -> None:
+def _write_matrix(cta: Cta, threads: Threads, slots: list[int], matrix: Array) -> None:
     word = np.uint64 if matrix.dtype == np.float64 else np.uint32
     lanes = np.ascontiguousarray(matrix).reshape(len(matrix), -1).view(word).reshape(-1, len(slots))
     for position, slot in enumerate(slots):
         cta.views[slot][threads] = lanes[:, position]
 
 
-def _offsets(fragment: Fragment, is_column_major: bool) -> tuple[Array, Array]:
+def _find_unit_offsets(fragment: WmmaFragment, is_column_major: bool) -> tuple[Array, Array]:
     """Return the offset of every unit of every lane, as a number of strides and a number of units."""
     per_lane = fragment.registers * TYPES[fragment.view].bits // fragment.unit_bits
     unit = np.arange(32 * per_lane).reshape(32, per_lane) % fragment.units
@@ -97,11 +97,11 @@ def _offsets(fragment: Fragment, is_column_major: bool) -> tuple[Array, Array]:
     return (column, row) if is_column_major else (row, column)
 
 
-def _address_parts(form: Form, which: str, stride_operands: tuple[Operand, ...]) -> tuple[Fragment, bool, int]:
-    kinds = form.among(*_BITS)
+def _decode_addressing(form: Form, which: str, stride_operands: tuple[Operand, ...]) -> tuple[WmmaFragment, bool, int]:
+    kinds = form.find_modifiers(*_BITS)
     if not kinds:
         raise form.unsupported("no type")
-    fragment = _fragment(form, which, kinds[-1])
+    fragment = _build_fragment(form, which, kinds[-1])
     is_column_major = form.has("col")
     if _BITS[fragment.kind] < 8:
         if is_column_major != (which == "b"):
@@ -111,7 +111,7 @@ def _address_parts(form: Form, which: str, stride_operands: tuple[Operand, ...])
     return fragment, is_column_major, form.read(stride_operands[0], "u32") if stride_operands else -1
 
 
-def _stride(cta: Cta, threads: Threads, slot: int, fragment: Fragment, is_column_major: bool) -> Array:
+def _find_stride(cta: Cta, threads: Threads, slot: int, fragment: WmmaFragment, is_column_major: bool) -> Array:
     """Return the distance between rows (or columns) in bytes, for each thread."""
     if slot < 0:
         default = fragment.rows if is_column_major else fragment.columns
@@ -120,20 +120,20 @@ def _stride(cta: Cta, threads: Threads, slot: int, fragment: Fragment, is_column
     return strides
 
 
-@semantics("wmma.load", accepts="row")
-def _load(form: Form) -> None:
-    which = form.first("a", "b", "c")
-    fragment, is_column_major, stride_slot = _address_parts(form, which, form.operands[2:])
-    pointer = form.address(form.operands[1])
-    slots = [form.write(item, fragment.view) for item in registers(form, form.operands[0], fragment.registers)]
-    load = load_of(form)
-    strides, units = _offsets(fragment, is_column_major)
+@register_decoder("wmma.load", accepts="row")
+def _decode_load(form: Form) -> None:
+    which = form.find_modifier("a", "b", "c")
+    fragment, is_column_major, stride_slot = _decode_addressing(form, which, form.operands[2:])
+    pointer = form.build_address(form.operands[1])
+    slots = [form.write(item, fragment.view) for item in list_registers(form, form.operands[0], fragment.registers)]
+    load = select_load(form)
+    strides, units = _find_unit_offsets(fragment, is_column_major)
     size = fragment.unit_bits // 8
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         base = pointer(cta, threads)
         lane = cta.thread_ids[threads] & 31
-        stride = _stride(cta, threads, stride_slot, fragment, is_column_major)
+        stride = _find_stride(cta, threads, stride_slot, fragment, is_column_major)
         data = np.empty((len(base), strides.shape[1]), np.dtype(f"u{size}"))
         for index in range(strides.shape[1]):
             addresses = base + strides[lane, index] * stride + units[lane, index] * size
@@ -142,61 +142,63 @@ def _load(form: Form) -> None:
         for position, slot in enumerate(slots):
             cta.views[slot][threads] = words[:, position]
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("wmma.store", accepts="d row")
-def _store(form: Form) -> None:
-    fragment, is_column_major, stride_slot = _address_parts(form, "d", form.operands[2:])
-    pointer = form.address(form.operands[0])
-    slots = [form.read(item, fragment.view) for item in registers(form, form.operands[1], fragment.registers)]
-    store = store_of(form)
-    strides, units = _offsets(fragment, is_column_major)
+@register_decoder("wmma.store", accepts="d row")
+def _decode_store(form: Form) -> None:
+    fragment, is_column_major, stride_slot = _decode_addressing(form, "d", form.operands[2:])
+    pointer = form.build_address(form.operands[0])
+    slots = [form.read(item, fragment.view) for item in list_registers(form, form.operands[1], fragment.registers)]
+    store = select_store(form)
+    strides, units = _find_unit_offsets(fragment, is_column_major)
     size = fragment.unit_bits // 8
 
-    def run(cta: Cta, threads: Threads) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
         base = pointer(cta, threads)
         lane = cta.thread_ids[threads] & 31
-        stride = _stride(cta, threads, stride_slot, fragment, is_column_major)
+        stride = _find_stride(cta, threads, stride_slot, fragment, is_column_major)
         words = np.stack([cta.views[slot][threads] for slot in slots], axis=1)
         data = np.ascontiguousarray(words).view(np.dtype(f"u{size}"))
         for index in range(strides.shape[1]):
             addresses = base + strides[lane, index] * stride + units[lane, index] * size
             store(cta, threads, addresses, size, np.ascontiguousarray(data[:, index]))
 
-    form.step.run = run
+    form.step.run = run_step
 
 
-@semantics("wmma.mma", accepts="popc row col rn")
-def _mma(form: Form) -> None:
-    kinds = form.among(*_BITS)
+@register_decoder("wmma.mma", accepts="popc row col rn")
+def _decode_mma(form: Form) -> None:
+    kinds = form.find_modifiers(*_BITS)
     if len(kinds) == 2:
         # Only f16 leaves the types of A and B out.
         kinds = [kinds[0], "f16", "f16", kinds[1]]
     if len(kinds) != 4:
         raise form.unsupported("these types")
     form.step.gather = 32
-    fragments = [_fragment(form, which, kind) for which, kind in zip("dabc", kinds, strict=True)]
+    fragments = [_build_fragment(form, which, kind) for which, kind in zip("dabc", kinds, strict=True)]
     d_slots = [
-        form.write(item, fragments[0].view) for item in registers(form, form.operands[0], fragments[0].registers)
+        form.write(item, fragments[0].view) for item in list_registers(form, form.operands[0], fragments[0].registers)
     ]
     slots = [
-        [form.read(item, fragment.view) for item in registers(form, operand, fragment.registers)]
+        [form.read(item, fragment.view) for item in list_registers(form, operand, fragment.registers)]
         for operand, fragment in zip(form.operands[1:], fragments[1:], strict=True)
     ]
-    operation = form.first("and", "xor", default="xor")
+    operation = form.find_modifier("and", "xor", default="xor")
     saturates = form.has("satfinite")
     result = kinds[0]
 
-    def run(cta: Cta, threads: Threads) -> None:
-        a, b, c = (_read(cta, threads, part, fragment) for part, fragment in zip(slots, fragments[1:], strict=True))
+    def run_step(cta: Cta, threads: Threads) -> None:
+        a, b, c = (
+            _read_matrix(cta, threads, part, fragment) for part, fragment in zip(slots, fragments[1:], strict=True)
+        )
         if _BITS[kinds[2]] < 8:
             b = b.transpose(0, 2, 1)
-        total = multiply(a, b, (kinds[1], kinds[2]), operation) + c
+        total = multiply_matrices(a, b, (kinds[1], kinds[2]), operation) + c
         if result == "s32":
             total = to_s32(total, saturates)
         elif result != "f64":
             total = total.astype(np.float16 if result == "f16" else np.float32)
-        _write(cta, threads, d_slots, total)
+        _write_matrix(cta, threads, d_slots, total)
 
-    form.step.run = run
+    form.step.run = run_step

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilec.frontend.syntax import ast
-from tilec.frontend.syntax.imports import imports, is_relative, places, spellings
-from tilec.frontend.syntax.parse import parse
+from tilec.frontend.syntax.imports import find_imports, is_relative_import, list_candidate_files, list_import_paths
+from tilec.frontend.syntax.parse import parse_file
 from tilec.support import files
-from tilec.support.diagnostics import CompileError, Label, fail
+from tilec.support.diagnostics import CompileError, Label, raise_error
 from tilec.support.source import SourceFile, Span
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ def read_imports(module: ast.Module, source: SourceFile, cache_dir: Path | None 
 
     Spans name the file."""
     found: dict[str, ast.Module] = {}
-    _follow(module, "", source, cache_dir, found, ())
+    _follow_imports(module, "", source, cache_dir, found, ())
     return found
 
 
-def _follow(
+def _follow_imports(
     module: ast.Module,
     importer: str,
     source: SourceFile,
@@ -41,95 +41,103 @@ def _follow(
     chain: Sequence[tuple[str, Span]],
 ) -> None:
     """Read the imports of a file into `found`. `chain` has the imports that led here, each with the file it is in."""
-    for node in imports(module.body):
+    for node in find_imports(module.body):
         origin = (importer, node.span)
-        if not is_relative(node):
-            for path in _beside(node, source):
+        if not is_relative_import(node):
+            for path in _find_possible_files(node, source):
                 if path not in found and path not in (name for name, _ in (*chain, origin)):
-                    _check_depth(chain, node.span)
+                    _check_chain_length(chain, node.span)
                     with suppress(CompileError):  # not a kernel file
-                        found[path] = _read(path, node.span, source, cache_dir)
-                        _follow(found[path], path, source, cache_dir, found, (*chain, origin))
+                        found[path] = _read_import(path, node.span, source, cache_dir)
+                        _follow_imports(found[path], path, source, cache_dir, found, (*chain, origin))
             continue
-        candidates = list(places(node, importer))
+        candidates = list(list_import_paths(node, importer))
         if not candidates:
-            fail(
+            raise_error(
                 "import-outside",
                 "the import leaves the folder of the kernel",
                 node.span,
                 help="put what is shared beside the kernel, or into a folder there",
             )
         for _, file, itself in candidates:
-            named = itself if file is None or (itself is not None and _is_folder(file, source)) else file
+            named = itself if file is None or (itself is not None and _is_only_folder(file, source)) else file
             if named is None:
-                fail("bad-import", "`*` needs a file to take its names from", node.span)
-            path = _spelled(named, source) or named
+                raise_error("bad-import", "`*` needs a file to take its names from", node.span)
+            path = _find_existing_file(named, source) or named
             if path == Path(source.path).name or path in (name for name, _ in (*chain, origin)):
                 steps = tuple(Label(span, "this import led here") for _, span in chain)
-                fail("import-cycle", f"{path} is imported while it is being read", node.span, secondary=steps)
+                raise_error("import-cycle", f"{path} is imported while it is being read", node.span, secondary=steps)
             if path not in found:
-                _check_depth(chain, node.span)
-                found[path] = _read(path, node.span, source, cache_dir)
-                _follow(found[path], path, source, cache_dir, found, (*chain, origin))
+                _check_chain_length(chain, node.span)
+                found[path] = _read_import(path, node.span, source, cache_dir)
+                _follow_imports(found[path], path, source, cache_dir, found, (*chain, origin))
 
 
-DEEPEST_CHAIN = 32
+MAX_IMPORT_CHAIN = 32
 """The most files in a chain of imports. Each is read recursively inside the one before."""
 
 
-def _check_depth(chain: Sequence[tuple[str, Span]], span: Span) -> None:
-    if len(chain) >= DEEPEST_CHAIN:
-        fail(
+def _check_chain_length(chain: Sequence[tuple[str, Span]], span: Span) -> None:
+    if len(chain) >= MAX_IMPORT_CHAIN:
+        raise_error(
             "bad-import",
-            f"this is the end of a chain of more than {DEEPEST_CHAIN} imports",
+            f"this is the end of a chain of more than {MAX_IMPORT_CHAIN} imports",
             span,
             help="import what is needed from the file that defines it",
         )
 
 
-def _beside(node: ast.Import, source: SourceFile) -> list[str]:
+def _find_possible_files(node: ast.Import, source: SourceFile) -> list[str]:
     """Return the existing files that an import without a leading dot names. It may mean a package instead."""
     folder = Path(source.path).parent
     top = (node.module or node.names[0].name).split(".")[0]
-    if not any((folder / path).exists() for path in spellings(f"{top}.tl")[:2]) and not (folder / top).is_dir():
+    if (
+        not any((folder / path).exists() for path in list_candidate_files(f"{top}.tl")[:2])
+        and not (folder / top).is_dir()
+    ):
         return []
-    listed = (_spelled(path, source) for _, file, itself in places(node, "") for path in (file, itself) if path)
+    listed = (
+        _find_existing_file(path, source)
+        for _, file, itself in list_import_paths(node, "")
+        for path in (file, itself)
+        if path
+    )
     return [path for path in listed if path is not None and path != Path(source.path).name]
 
 
-def _spelled(path: str, source: SourceFile) -> str | None:
-    return next((p for p in spellings(path) if (Path(source.path).parent / p).exists()), None)
+def _find_existing_file(path: str, source: SourceFile) -> str | None:
+    return next((p for p in list_candidate_files(path) if (Path(source.path).parent / p).exists()), None)
 
 
-def _is_folder(path: str, source: SourceFile) -> bool:
+def _is_only_folder(path: str, source: SourceFile) -> bool:
     """Return whether there is a folder of that name, and no such file."""
-    return _spelled(path, source) is None and (Path(source.path).parent / path).with_suffix("").is_dir()
+    return _find_existing_file(path, source) is None and (Path(source.path).parent / path).with_suffix("").is_dir()
 
 
-def _read(path: str, at: Span, source: SourceFile, cache_dir: Path | None) -> ast.Module:
+def _read_import(path: str, at: Span, source: SourceFile, cache_dir: Path | None) -> ast.Module:
     place = Path(source.path).parent / path
-    _check_inside(place, at, source)
+    _check_inside_folder(place, at, source)
     try:
         if place.exists() and not (place.is_file() or place.is_dir()):
-            fail("not-a-file", f"{place} is a device or a pipe, not a file")
+            raise_error("not-a-file", f"{place} is a device or a pipe, not a file")
         read = files.read_source(str(place))
     except CompileError as error:
         (only,) = error.diagnostics
         raise CompileError(replace(only, primary=Label(at, "imported here"))) from error
     source.imported[path] = read
     try:
-        module = parse(read, cache_dir)
+        module = parse_file(read, cache_dir)
     except CompileError as error:
         raise error.in_file(path) from error
     for statement in module.body:
-        ast.respan(statement, lambda span: replace(span, file=path))
+        ast.set_spans(statement, lambda span: replace(span, file=path))
     return module
 
 
-def _check_inside(place: Path, at: Span, source: SourceFile) -> None:
+def _check_inside_folder(place: Path, at: Span, source: SourceFile) -> None:
     """Refuse a link that leads out of the folder of the kernel. The kernel itself may be a link."""
     with suppress(OSError, RuntimeError):  # links in a circle: reading says so
         real = place.resolve()
         kernel = Path(source.path)
         if not any(real.is_relative_to(folder) for folder in (kernel.parent.resolve(), kernel.resolve().parent)):
-            fail("import-outside", "a link leads out of the folder of the kernel", at, f"{place} lies elsewhere")
+            raise_error("import-outside", "a link leads out of the folder of the kernel", at, f"{place} lies elsewhere")

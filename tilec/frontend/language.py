@@ -11,7 +11,7 @@ from functools import cache
 from inspect import cleandoc
 from typing import Any
 
-from tilec.frontend.prelude.read import NAMES as PRELUDE, definition
+from tilec.frontend.prelude.read import FILE_BY_NAME as PRELUDE, find_definition
 from tilec.frontend.sema import (
     allocations,
     configs,
@@ -45,17 +45,17 @@ from tilec.frontend.sema import (
     views,
     vocabulary,
 )
-from tilec.frontend.sema.block_scales import TRANSPOSE
+from tilec.frontend.sema.block_scales import TRANSPOSE_SIGNATURE
 from tilec.frontend.sema.hints import HINTS
 from tilec.frontend.sema.linear_resources import Ledger
-from tilec.frontend.sema.pipeline_records import PIPELINES as PIPELINE_NAMES
-from tilec.ir.types import BY_NAME, DType
+from tilec.frontend.sema.pipeline_records import PIPELINE_SIGNATURES as PIPELINE_NAMES
+from tilec.ir.types import TYPES_BY_NAME, DType
 from tilec.ops import dp4a, python, reducer, registry, scalar, signature
 from tilec.ops.inline_ptx import PTX
 from tilec.ops.signature import Required, Signature
-from tilec.ops.threads import PLACES
-from tilec.ops.values import Policy
-from tilec.ops.vectors import LDG, VECTOR_TYPES as VECTOR_NAMES, WIDE as WIDE_ACCESSES
+from tilec.ops.threads import LAUNCH_VALUES
+from tilec.ops.values import WARP_POLICIES
+from tilec.ops.vectors import LDG, VECTOR_TYPES as VECTOR_NAMES, WIDE_ACCESSES as WIDE_ACCESSES
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.analysis import clusters
@@ -64,7 +64,7 @@ from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class LanguageEntry:
     """One or several names with the same meaning. `checks` are the functions that report mistakes in their use."""
 
     names: tuple[str, ...]
@@ -74,16 +74,22 @@ class Name:
 
 
 STRUCTURE = (
-    Name(
+    LanguageEntry(
         ("T.prim_func",),
         "@T.prim_func",
         """Above a function: makes it a kernel. Its parameters are tensors or scalars, each with its type; its body is
         one `with T.Kernel(…):`, before which constants may be computed. A function that makes a kernel and returns it
         is as good; its arguments come from `-D` or from their defaults, and `out_idx=` in its `@tilelang.jit(…)` says
         which parameters are outputs. `--entry` chooses one of several kernels.""",
-        (elaborate._choose, elaborate._called, launch._launch_statement, configs.outputs),
+        (
+            elaborate._choose_kernel,
+            elaborate._call_factory,
+            launch._find_launch_statement,
+            launch.elaborate_kernel,
+            configs.find_outputs,
+        ),
     ),
-    Name(
+    LanguageEntry(
         ("@tilelang.jit",),
         "@tilelang.jit(pass_configs=None)",
         """Above a function with a `with T.Kernel(…):` of its own: the eager style. A parameter is a tensor or a scalar
@@ -91,224 +97,239 @@ STRUCTURE = (
         Of `pass_configs`, here or above a function that returns a kernel, `tl.enable_fast_math`,
         `tl.disable_warp_specialized` and `tl.disable_tma_lower` are followed; options of the command line override
         them.""",
-        (eager.Eager.header, eager.Eager._declare, eager.Eager.check_returned, configs.asked),
+        (
+            eager.EagerKernel.read_header,
+            eager.EagerKernel._declare,
+            eager.EagerKernel.check_returned,
+            configs.read_pass_configs,
+        ),
     ),
-    Name(
+    LanguageEntry(
         ("T.const",),
-        eager.CONST,
+        eager.CONST_SIGNATURE,
         'In the eager style, sizes by name: `M, N = T.const("M, N")` are the numbers of `-D M=… -D N=…`.',
-        (eager.Eager._const,),
+        (eager.EagerKernel._evaluate_const,),
     ),
-    Name(
+    LanguageEntry(
         ("T.empty",),
-        eager.EMPTY,
+        eager.EMPTY_SIGNATURE,
         """In the eager style, `C = T.empty(shape, dtype)` is a tensor that the kernel returns, as its last parameter:
         `return C` after the launch.""",
-        (eager.Eager._empty, eager.Eager._return),
+        (eager.EagerKernel._declare_empty, eager.EagerKernel._elaborate_return),
     ),
-    Name(
+    LanguageEntry(
         ("T.macro", "T.inline"),
         "@T.macro",
         """Above a function: its statements become the kernel's wherever it is called, inside T.Parallel too where
         they are elementwise, with their own names for what they bind. It may return values, from the branches of an
         `if` too; where a condition is known only at run time, the branches do nothing else.""",
-        (functions.called,),
+        (functions.call_function,),
     ),
-    Name(
+    LanguageEntry(
         ("T.Ref", "T.Var"),
         "T.Ref",
         """The type of a macro's parameter that the macro sets: given what T.alloc_var made or an element of a buffer,
         `x = e` in the macro sets that.""",
-        (macros._reference,),
+        (macros._make_reference,),
     ),
-    Name(
+    LanguageEntry(
         ("T.SharedBuffer", "T.FragmentBuffer"),
         "T.SharedBuffer(shape, dtype), T.FragmentBuffer(shape, dtype)",
         "Types of a macro's parameters, for the reader: a macro takes what it is given.",
     ),
-    Name(
+    LanguageEntry(
         ("T.Tensor", "T.Buffer"),
-        launch.TENSOR,
+        launch.TENSOR_SIGNATURE,
         """The type of a parameter that lies in global memory, row by row; also written `T.Tensor[shape, dtype]`. Reads
         outside it give 0, writes outside it are dropped. A parameter that is a dtype, as in `n: T.int32`, is a scalar
         that is passed at launch.""",
-        (launch._parameter, launch.tensor, signature.as_shape),
+        (launch._bind_typed_parameter, launch.read_tensor_type, signature.as_shape),
     ),
-    Name(
+    LanguageEntry(
         ("T.StridedTensor",),
-        pointers.STRIDED,
+        pointers.STRIDED_TENSOR_SIGNATURE,
         """The same with the distances of rows: `strides` says how many elements a step along each dimension is, the
         last one 1, the others numbers or T.dynamic. TMA moves it where strides are multiples of 16 bytes.""",
-        (pointers.described,),
+        (pointers.build_tensor,),
     ),
-    Name(
+    LanguageEntry(
         ("T.ptr",),
-        pointers.POINTER,
+        pointers.POINTER_SIGNATURE,
         "The type of a parameter that is an address, of which T.make_tensor makes a tensor.",
         (launch._is_pointer,),
     ),
-    Name(
+    LanguageEntry(
         ("T.make_tensor",),
-        pointers.MAKE_TENSOR["T.make_tensor"],
+        pointers.MAKE_TENSOR_SIGNATURES["T.make_tensor"],
         """The tensor at an address that the kernel is given: the parameter becomes this tensor, for whoever launches
         the kernel too. One tensor for each.""",
         (pointers.make_tensor,),
     ),
-    Name(
+    LanguageEntry(
         ("T.make_tensor_from_addr",),
-        pointers.MAKE_TENSOR["T.make_tensor_from_addr"],
+        pointers.MAKE_TENSOR_SIGNATURES["T.make_tensor_from_addr"],
         "The same, of a parameter of type T.int64 or T.uint64.",
         (pointers.make_tensor,),
     ),
-    Name(
+    LanguageEntry(
         ("T.Kernel",),
-        launch.KERNEL,
+        launch.KERNEL_SIGNATURE,
         """In a `with` statement: the grid, one to three extents for x, y and z, and the number of threads of a block.
         `as (bx, by):` names the block's place, `as bx:` where there is one extent. `cluster_dims` is that of
         T.ClusterKernel.""",
-        (launch._grid, launch._grid_extent, launch._threads, launch._block_vars),
+        (launch._read_grid, launch._read_grid_extent, launch._read_thread_extents, launch._bind_block_variables),
     ),
-    Name(
-        (vocabulary.DIALECT,),
-        vocabulary.DIALECT,
+    LanguageEntry(
+        (vocabulary.DIALECT_NAME,),
+        vocabulary.DIALECT_NAME,
         'The string "cuda": what the language is spoken for.',
     ),
-    Name(
+    LanguageEntry(
         ("T.ClusterKernel",),
-        launch.CLUSTER_KERNEL,
+        launch.CLUSTER_KERNEL_SIGNATURE,
         """T.Kernel with clusters: `cluster_dims` are the blocks along x, y and z that run together, at most 8, and the
         grid is made of whole clusters. They meet at T.cluster_sync and reach each other's tiles by T.copy_cluster. In a
         warp-specialised pipelined loop, tiles that several of them load alike are loaded once, a slice by each, for all
         of them (`--no-multicast` switches that off).""",
-        (clusters.cluster_of,),
+        (clusters.read_cluster,),
     ),
-    Name(
+    LanguageEntry(
         ("T.GemmWarpPolicy",),
-        " | ".join(f"T.GemmWarpPolicy.{name}" for name in Policy),
+        " | ".join(f"T.GemmWarpPolicy.{name}" for name in WARP_POLICIES),
         "How the warps of a block share the tile of a T.gemm: in both directions, or whole rows or columns for each.",
-        (expressions._member,),
+        (expressions._evaluate_member,),
     ),
-    Name(
+    LanguageEntry(
         ("T.Layout",),
-        layout_maps.LAYOUT,
+        layout_maps.LAYOUT_SIGNATURE,
         """Where each element of a shared tile lies, for T.annotate_layout: `forward_fn` gives its place, one number or
         several, of which the last moves fastest. Places may be left out, as by padding. Where the map is no swizzle of
         32, 64 or 128 bytes, copies go without TMA, T.gemm needs 16 bytes of a row together, and wgmma cannot read
         it.""",
-        (layout_maps.index_map,),
+        (layout_maps.make_index_map,),
     ),
-    Name(
+    LanguageEntry(
         ("T.Fragment",),
-        layout_maps.FRAGMENT,
+        layout_maps.FRAGMENT_SIGNATURE,
         """Which thread has each element of a shape, and as its how-manieth: `forward_fn` gives both, the other two one
         each; without the latter, elements are counted in their order. With `replicate=n` several threads have each
         element, and the function of the thread takes the copy's number too; `.repeat([r, …])` has the layout several
         times along the dimensions, in further threads (`repeat_on_thread=True`) or under further numbers, and
         `.replicate(n)` in further threads. For `loop_layout=` any map that gives no two elements one place, also where
         threads of the block have none; for T.annotate_layout in regular steps along the dimensions.""",
-        (layout_maps.fragment_layout, layout_maps._applied, layout_maps._repeated, layout_maps._replicated),
+        (
+            layout_maps.make_fragment_layout,
+            layout_maps._apply_lambda,
+            layout_maps._repeat_layout,
+            layout_maps._replicate_layout,
+        ),
     ),
 )
 
 ALLOCATION = (
-    Name(
+    LanguageEntry(
         ("T.alloc_shared",),
-        allocations.SIGNATURES["T.alloc_shared"][1],
+        allocations.TILE_SIGNATURES["T.alloc_shared"][1],
         "A tile in shared memory, which all threads of the block reach.",
-        (allocations.allocate,),
+        (allocations.elaborate_allocation,),
     ),
-    Name(
+    LanguageEntry(
         ("T.alloc_fragment",),
-        allocations.SIGNATURES["T.alloc_fragment"][1],
+        allocations.TILE_SIGNATURES["T.alloc_fragment"][1],
         "A tile in registers, spread over the threads as its uses want it.",
-        (allocations.allocate,),
+        (allocations.elaborate_allocation,),
     ),
-    Name(
+    LanguageEntry(
         ("T.alloc_tmem",),
-        allocations.SIGNATURES["T.alloc_tmem"][1],
+        allocations.TILE_SIGNATURES["T.alloc_tmem"][1],
         """A tile in the tensor memory of sm_100a, which T.gemm in a T.Pipelined loop adds to, and T.copy loads from; in
         kernels that share their work out themselves, T.tcgen05_gemm adds to it or multiplies it, and T.copy loads from
         and stores to it. It is allocated before the roles begin, and given back at the block's end. Without it, tilec
         puts the sum of a T.gemm there by itself where it can.""",
-        (allocations.allocate,),
+        (allocations.elaborate_allocation,),
     ),
-    Name(
+    LanguageEntry(
         ("T.alloc_var",),
-        allocations.VARIABLE,
+        allocations.VARIABLE_SIGNATURE,
         """A scalar that may change: `x = e` and `x += e` set it, outside T.Parallel; each thread has it, all alike
         unless what it is set to depends on the thread.""",
         (allocations.allocate_variable, stores.set_variable),
     ),
-    Name(
+    LanguageEntry(
         ("T.alloc_global",),
-        allocations.SIGNATURES["T.alloc_global"][1],
+        allocations.TILE_SIGNATURES["T.alloc_global"][1],
         """A tensor of the kernel's own, for what its blocks leave for one another: whoever launches the kernel
         allocates it. It holds nothing at first.""",
-        (allocations.allocate,),
+        (allocations.elaborate_allocation,),
     ),
-    Name(
+    LanguageEntry(
         ("T.alloc_reducer",),
         reducer.ALLOCATE,
         """A result that the threads build together: each adds to parts of its own, and T.finalize_reducer combines them
         once at the end. `op` is sum, max, min, bitand, bitor or bitxor; with `replication="all"` each thread has a part
         of every element, else of those that its part of the nests adds to. Begun by T.reducer_init or T.fill.""",
-        (reducer.kind_of, reducers._Parts.not_an_addition, reducers._Parts.read),
+        (reducer.read_kind, reducers._PartsRewriter.refuse_update, reducers._PartsRewriter.check_read),
     ),
-    *(Name((name,), v.signature, v.doc[0].upper() + v.doc[1:] + ".", (views.view,)) for name, v in VIEWS.items()),
-    Name(
+    *(
+        LanguageEntry((name,), v.signature, v.doc[0].upper() + v.doc[1:] + ".", (views.make_view,))
+        for name, v in VIEWS.items()
+    ),
+    LanguageEntry(
         ("T.alloc_local",),
-        allocations.SIGNATURES["T.alloc_local"][1],
+        allocations.TILE_SIGNATURES["T.alloc_local"][1],
         """An array in registers of which every thread has its own. T.fill, T.clear and T.copy of it, and T.vectorized
         and serial loops over its elements, are done by each thread for itself.""",
-        (allocations.allocate, operations._check_tile),
+        (allocations.elaborate_allocation, operations._check_tile_scopes),
     ),
 )
 
 THREADS = tuple(
-    Name((name,), place.signature, place.doc[0].upper() + place.doc[1:] + ".", (thread_values.place,))
-    for name, place in PLACES.items()
+    LanguageEntry(
+        (name,), place.signature, place.doc[0].upper() + place.doc[1:] + ".", (thread_values.evaluate_thread_value,)
+    )
+    for name, place in LAUNCH_VALUES.items()
 )
 
-UPDATE = Name(
+UPDATE = LanguageEntry(
     ("T.reducer_update",),
     reducer.UPDATE,
     """A statement inside T.Parallel: `target`, an element of what T.alloc_reducer made, is combined with `value`, once
     for each element of the loop. `acc[i] += value` says the same of a sum, `acc[i] = T.max(acc[i], value)` of a
     maximum.""",
-    (reducer.update, operations.contribute, reducers._Parts.under_way),
+    (reducer.read_update, operations.elaborate_reducer_update, reducers._PartsRewriter.check_begun),
 )
 
-DOT = Name(
+DOT = LanguageEntry(
     ("T.dp4a",),
     dp4a.DP4A,
     """A statement: `C` becomes `C + A[0] * B[0] + … + A[3] * B[3]`, of int8 or uint8 from the first elements, or those
     that are given, on.""",
-    (dp4a.dp4a,),
+    (dp4a.build_dp4a,),
 )
 
-INLINE_PTX = Name(
+INLINE_PTX = LanguageEntry(
     ("T.ptx",),
     PTX,
     """What instructions that you write compute: {0} in `text` is the result, {1} the first of `ins`. As a statement
     with `out=x` the result goes to the element or variable `x`, and has its type; as a value it has `dtype`, or else
     the type of the first of `ins`. The text may declare registers, and has no memory, barriers, branches or special
     registers. docs/inline-ptx.md has examples.""",
-    (inline_ptx.value, inline_ptx.statement),
+    (inline_ptx.evaluate_ptx, inline_ptx.elaborate_ptx),
 )
 
-WARPGROUPS = Name(
-    roles.SECTIONS,
-    roles.SECTION,
+WARPGROUPS = LanguageEntry(
+    roles.ROLE_SECTIONS,
+    roles.ROLE_SECTION_SIGNATURE,
     """In a `with` statement: what stands there is done by the warpgroups of 128 threads that it names, `T.ws(0)` or
     neighbours as `T.ws(0, 1)`. The others go on at once; barriers order them. Tiles are shared out among the threads
     that come there, and a fragment belongs to them. In a kernel with barriers `if tx < 128:`, with
     `tx = T.get_thread_binding()`, is the same. Loops run as they are written, T.Pipelined too. Before the first of
     these blocks all threads of the block do everything together, and wait for each other.""",
-    (roles.section, divide._own, divide._check_fragments, role_races.check_races),
+    (roles.elaborate_role_section, divide._own, divide._check_fragments, role_races.check_races),
 )
 
 PIPELINES = (
-    Name(
+    LanguageEntry(
         ("T.InputTilePipeline",),
         PIPELINE_NAMES["T.InputTilePipeline"],
         """`pipe = T.InputTilePipeline((A_shared, B_shared), stages=4)`: hands tiles from roles that load them to roles
@@ -323,158 +344,163 @@ PIPELINES = (
         release arrives at, and `expect_bytes(n)` announces bytes that the producer copies, which is not needed: T.copy
         and T.tma_copy into a stage announce their own. docs/pipelines.md tells more.""",
         (
-            pipelines.pipeline,
-            pipelines.called,
-            stages.acquire,
-            pipelines.on_stages,
-            pipelines.read,
-            pipelines.named,
+            pipelines.make_pipeline,
+            pipelines.call_pipeline_method,
+            stages.acquire_stage,
+            pipelines.apply_stage_rules,
+            pipelines.check_tile_read,
+            pipelines.check_stage_names,
             Ledger.use,
-            Ledger.give_back,
-            Ledger._missed,
-            stages.drain,
-            stages.expect,
-            pipeline_rules.settled,
+            Ledger.release,
+            Ledger._report_missing_release,
+            stages.drain_pipeline,
+            stages.announce_bytes,
+            pipeline_rules.finish_pipelines,
             pipeline_counts.check_counts,
         ),
     ),
-    Name(
+    LanguageEntry(
         ("T.OutputTilePipeline",),
         PIPELINE_NAMES["T.OutputTilePipeline"],
         """The same for tiles that a role computes and another one stores: what its producer has written is there for
         the consumer when it is released. What `with results.consumer() as result:` enters is the next stage, or the
         side itself where the block asks for what a side has, as `result.acquire()`.""",
-        (pipelines.pipeline,),
+        (pipelines.make_pipeline,),
     ),
 )
 
-BREAK = Name(
+BREAK = LanguageEntry(
     ("T.loop_break",),
     loops.LOOP_BREAK,
     """A statement: `break`, which leaves the innermost loop.""",
-    (jumps.leave,),
+    (jumps.elaborate_jump,),
 )
 
-EVALUATE = Name(
+EVALUATE = LanguageEntry(
     ("T.evaluate",),
-    statements.EVALUATE,
+    statements.EVALUATE_SIGNATURE,
     """A statement: the call in it, as if that stood alone.""",
-    (statements.evaluated,),
+    (statements.elaborate_evaluate_call,),
 )
 
-PRINT = Name(
+PRINT = LanguageEntry(
     ("T.print",),
-    printing.PRINT,
+    printing.PRINT_SIGNATURE,
     """A statement: prints `msg` with a number or an element, in every thread that runs it; inside T.Parallel where the
     element is. Of a whole tile or tensor every element, by one thread of the block, the first of a warp; of an array of
     each thread by all. `tilec emulate` shows the lines, a GPU prints them when the host waits for it.""",
-    (printing.print_,),
+    (printing.elaborate_print,),
 )
 
-VECTOR_TYPES = Name(
+VECTOR_TYPES = LanguageEntry(
     VECTOR_NAMES,
     "T.float32x4, T.float16x2, …",
     """A dtype and how many neighbours of it are one element: 2, 4, 8, 16 or 32. The elements of tensors and tiles may
     be such vectors, which for the host are a last dimension. `x = A[i]` reads one, `A[i] = x` and
     `B[4 * i : 4 * i + 4] = x` store it, `+` and the like compute lane by lane; T.cast and T.float32x4(x) convert, also
     a number to all lanes.""",
-    (vectors.stored, vectors.kept),
+    (vectors.store_vector, vectors.snapshot_vector),
 )
 
 WIDE = tuple(
-    Name(
+    LanguageEntry(
         (name,),
         wide.signature,
         f"{wide.doc[0].upper()}{wide.doc[1:]}. Where the place is not known to be aligned, in several accesses.",
-        (vectors.wide_store if wide.stores else vectors.wide_load,),
+        (vectors.elaborate_wide_store if wide.stores else vectors.evaluate_wide_load,),
     )
     for name, wide in WIDE_ACCESSES.items()
 )
 
-READ_ONLY = Name(
+READ_ONLY = LanguageEntry(
     ("T.__ldg",),
     LDG,
     "An element of a tensor. Tensors that the kernel does not write are always read as read-only ones.",
-    (vectors.read_only,),
+    (vectors.evaluate_ldg,),
 )
 
 RANDOM = (
-    Name(
+    LanguageEntry(
         ("T.rng_init",),
-        rng.INIT,
+        rng.INIT_SIGNATURE,
         """A statement: every thread gets a generator of random numbers, cuRAND's Philox 4x32-10, which with a seed, a
         sequence (by default the number of the thread in the grid) and an offset gives the same numbers as curand().""",
-        (rng.initialise,),
+        (rng.initialise_generator,),
     ),
-    Name(
+    LanguageEntry(
         ("T.rng_rand",),
-        rng.RAND,
+        rng.RAND_SIGNATURE,
         """The thread's next number, a uint32. Inside T.Parallel each thread draws for the elements that it has, one
         after the other; as a statement of its own it leaves one out.""",
-        (rng.draw,),
+        (rng.draw_number,),
     ),
-    Name(
+    LanguageEntry(
         ("T.rng_rand_float",),
-        rng.RAND_FLOAT,
+        rng.RAND_FLOAT_SIGNATURE,
         """A random float32, or float64 with `bit=64`: `uniform` above 0 and up to 1, or `normal`, of float32 only: as
         cuRAND makes them, normal ones to a few units in the last place.""",
-        (rng.draw,),
+        (rng.draw_number,),
     ),
 )
 
-_LOOP = (loop_statements._sequential, loops.header)
+_LOOP_CHECKS = (loop_statements._elaborate_sequential, loops.read_loop_header)
 LOOPS = (
-    Name(
+    LanguageEntry(
         ("range", "T.serial", "T.Serial"),
-        loops.SEQUENTIAL["T.serial"][1],
+        loops.SEQUENTIAL_LOOPS["T.serial"][1],
         "One iteration after another. Bounds may be known at run time only, the step not; it may be negative.",
-        _LOOP,
+        _LOOP_CHECKS,
     ),
-    Name(
+    LanguageEntry(
         ("T.unroll", "T.Unroll"),
-        loops.SEQUENTIAL["T.unroll"][1],
+        loops.SEQUENTIAL_LOOPS["T.unroll"][1],
         "The same, several iterations at once: `unroll_factor` many, all with `explicit`, else as pays.",
-        (*_LOOP, loops.unroll_factor),
+        (*_LOOP_CHECKS, loops.read_unroll_factor),
     ),
-    Name(
+    LanguageEntry(
         ("T.Pipelined",),
-        loops.SEQUENTIAL["T.Pipelined"][1],
+        loops.SEQUENTIAL_LOOPS["T.Pipelined"][1],
         """The same, with the statements of several iterations in flight: as a solved schedule says, or as `stage` and
         `order` do. `num_stages` is the most versions of a tile there may be.""",
-        (*_LOOP, manual.asked, manual.manual_schedule),
+        (*_LOOP_CHECKS, manual.read_schedule_request, manual.build_manual_schedule),
     ),
-    Name(
+    LanguageEntry(
         ("T.Parallel", "T.parallel"),
-        loops.NESTS["T.Parallel"],
+        loops.NEST_SIGNATURES["T.Parallel"],
         """All elements of a box at once, shared out among the threads. Fragments are indexed with its variables, if its
         extents are known at compile time. `coalesced_width`: elements that a thread moves at once; `loop_layout`: a
         T.Fragment; `prefer_async`: a nest that fills a box of a shared tile is an asynchronous copy, also of
         elements that are no box of the tensor, and with T.if_then_else(condition, element, 0).""",
-        (nests.parallel, nests._nest, loops.nest_header, loops.parallel_extents),
+        (nests.elaborate_parallel, nests._collect_nest, loops.read_nest_header, loops.read_parallel_extents),
     ),
-    Name(
+    LanguageEntry(
         ("T.vectorized", "T.Vectorized"),
-        loops.NESTS["T.vectorized"],
+        loops.NEST_SIGNATURES["T.vectorized"],
         """A T.Parallel of one dimension whose elements one thread moves together; most often inside one. Where the body
         names the thread, or an array of its own, each thread runs all of it.""",
-        (nests.parallel, nests._nest, loops.nest_header),
+        (nests.elaborate_parallel, nests._collect_nest, loops.read_nest_header),
     ),
-    Name(
+    LanguageEntry(
         ("T.Persistent",),
-        loops.PERSISTENT,
+        loops.PERSISTENT_SIGNATURE,
         """The tiles of a domain, in waves of `wave_size` blocks of which this one is `index`: `group_size` neighbours
         along the last dimension in all rows, then the next ones.""",
-        (loop_statements._persistent, loops.persistent),
+        (loop_statements._elaborate_persistent, loops.read_persistent_walk),
     ),
-    Name(
+    LanguageEntry(
         ("T.PersistentTileScheduler",),
-        tile_scheduler.SCHEDULER,
+        tile_scheduler.SCHEDULER_SIGNATURE,
         """The tiles of a matrix, shared out among `num_workers` blocks that stay, by default one for each
         multiprocessor: `s.init(block)`, then `while s.valid():` around what is done for tile `s.m_idx`, `s.n_idx`, with
         `s.next_tile()` at its end. `s.linear_idx` counts tiles, `s.current_iter` those of this block. Tiles come column
         by column, or row by row, in panels of `swizzle_size`; `cluster_size` rows are one to it. With stateful=False it
         has `s.coord(i)` alone, the row and column of tile `i`.""",
-        (tile_scheduler.tile_scheduler, tile_scheduler.called, tile_scheduler.loop, tile_scheduler.attribute),
+        (
+            tile_scheduler.make_tile_scheduler,
+            tile_scheduler.call_scheduler_method,
+            tile_scheduler.elaborate_scheduler_loop,
+            tile_scheduler.resolve_attribute,
+        ),
     ),
 )
 
@@ -531,7 +557,7 @@ EXPRESSIONS: dict[str, str] = {
 # ---- all of them -----------------------------------------------------------------------------------------------------
 
 
-def written(spelled: Signature) -> str:
+def format_signature(spelled: Signature) -> str:
     """Return a signature as text, with defaults, as `T.copy(src, dst)`."""
     shown = ["*args"] if spelled.variadic else []
     for parameter in spelled.parameters:
@@ -539,30 +565,30 @@ def written(spelled: Signature) -> str:
             continue
         if parameter.keyword_only and not spelled.variadic and "*" not in shown:
             shown.append("*")
-        shown.append(written_parameter(parameter))
+        shown.append(format_parameter(parameter))
     return f"{spelled.name}({', '.join(shown)})"
 
 
-def written_parameter(parameter: signature.Parameter) -> str:
+def format_parameter(parameter: signature.Parameter) -> str:
     """Return a parameter as text, as `clear_accum=False`, or its name alone if it has no default."""
     value = parameter.default
     if isinstance(value, Required):
         return parameter.name
     policy = getattr(value, "name", None)
-    shown = next((f"T.GemmWarpPolicy.{k}" for k, v in Policy.items() if v == policy), repr(value))
+    shown = next((f"T.GemmWarpPolicy.{k}" for k, v in WARP_POLICIES.items() if v == policy), repr(value))
     return f"{parameter.name}={value.name if isinstance(value, DType) else shown}"
 
 
-KINDS = {"int": "signed integer", "uint": "unsigned integer", "float": "float", "bool": "truth value"}
+DTYPE_KIND_NAMES = {"int": "signed integer", "uint": "unsigned integer", "float": "float", "bool": "truth value"}
 
 
 @cache
-def documented() -> dict[str, Name]:
+def list_documented_names() -> dict[str, LanguageEntry]:
     """Return the entry of every `T.*` name, and of each Python name that kernels may use."""
-    return {name: entry for entry in _entries() for name in entry.names}
+    return {name: entry for entry in _list_entries() for name in entry.names}
 
 
-def _entries() -> Iterator[Name]:
+def _list_entries() -> Iterator[LanguageEntry]:
     yield from (
         *STRUCTURE,
         *ALLOCATION,
@@ -578,23 +604,25 @@ def _entries() -> Iterator[Name]:
         BREAK,
     )
     yield from (VECTOR_TYPES, *WIDE, READ_ONLY, *RANDOM)
-    yield Name((TRANSPOSE.name,), TRANSPOSE, "A statement: lines of scale factors into the order of lanes.")
-    for operation in registry.operations():
+    yield LanguageEntry(
+        (TRANSPOSE_SIGNATURE.name,), TRANSPOSE_SIGNATURE, "A statement: lines of scale factors into the order of lanes."
+    )
+    for operation in registry.list_operations():
         for spelling in operation.spellings:
-            yield Name((spelling.signature.name,), spelling.signature, spelling.doc)
+            yield LanguageEntry((spelling.signature.name,), spelling.signature, spelling.doc)
     for name in PRELUDE:
-        defined = definition(name)
-        yield Name((name,), defined.signature, defined.doc)
+        defined = find_definition(name)
+        yield LanguageEntry((name,), defined.signature, defined.doc)
     for table in (scalar.FUNCTIONS, WARP_FUNCTIONS, HINTS):
-        yield from (Name((name,), row.signature, row.doc) for name, row in table.items())
-    for name, dtype in BY_NAME.items():
+        yield from (LanguageEntry((name,), row.signature, row.doc) for name, row in table.items())
+    for name, dtype in TYPES_BY_NAME.items():
         also = "" if name == dtype.name else f", {dtype.name}"
-        text = f"The {KINDS[dtype.kind]} of {dtype.bits} bits{also}; as a function it converts to it."
-        yield Name((f"T.{name}",), f"T.{name}(x)", text)
-    for name in (*python.NAMES, *python.MATH_CONSTANTS):
-        yield Name((name,), name, "Python's own, on values known at compile time.")
+        text = f"The {DTYPE_KIND_NAMES[dtype.kind]} of {dtype.bits} bits{also}; as a function it converts to it."
+        yield LanguageEntry((f"T.{name}",), f"T.{name}(x)", text)
+    for name in (*python.BUILTIN_NAMES, *python.MATH_CONSTANTS):
+        yield LanguageEntry((name,), name, "Python's own, on values known at compile time.")
 
 
-def meaning(name: Name) -> str:
+def format_meaning(name: LanguageEntry) -> str:
     """Return the meaning of a name as one paragraph."""
     return " ".join(cleandoc(name.meaning).split())

@@ -19,16 +19,16 @@ import numpy as np
 
 from tilec.driver import build as driver
 from tilec.host import notebook
-from tilec.host.arrays import CPU, GPU, View, dense, view
-from tilec.ir.elements import storage_shape, storage_type
-from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, extract, extract_from_ptx
+from tilec.host.arrays import CPU, GPU, View, dense_strides, view_array
+from tilec.ir.elements import numpy_storage_type, storage_shape
+from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, extract_from_cubin, extract_from_ptx
 from tilec.ir.tile import Buffer
-from tilec.ir.types import BY_NAME, FLOAT8_E8M0, UINT8
+from tilec.ir.types import FLOAT8_E8M0, TYPES_BY_NAME, UINT8
 from tilec.support import files, options
 from tilec.support.diagnostics import CompileError as CompileError, Diagnostic
-from tilec.support.printable import printable
+from tilec.support.printable import make_printable
 from tilec.support.resources import target_names
-from tilec.support.sizes import names, shape_of
+from tilec.support.sizes import evaluate_shape, scalar_names
 from tilec.support.source import SourceFile
 
 Device = Literal["cuda", "emulator"]
@@ -65,21 +65,21 @@ def compile(
     """
     _check_device(device)
     try:
-        file = _source(source)
+        file = _read_source(source)
     except CompileError as error:
         raise error.with_traceback(None) from None  # the frames inside tilec do not help the caller
     chosen = options.CompileOptions(
-        target=target or _target_here(device),
+        target=target or _default_target(device),
         entry=entry,
-        defines=tuple((name, _constant(name, value)) for name, value in params.items()),
-        **{"cache_dir": options.cache_folder(), **_checked(switches or {})},
+        defines=tuple((name, _check_constant(name, value)) for name, value in params.items()),
+        **{"cache_dir": options.cache_folder(), **_check_switches(switches or {})},
     )
     try:
         build = driver.build(file, chosen, driver.Observer())
     except CompileError as error:
-        raise _shown(error, file).with_traceback(None) from None
+        raise _draw_error(error, file).with_traceback(None) from None
     for found in build.warnings:
-        warnings.warn(_rendered(found, file), stacklevel=2)
+        warnings.warn(_render_text(found, file), stacklevel=2)
     return Kernel(build.manifest, build.cubin, build, is_emulated=device == "emulator")
 
 
@@ -102,8 +102,8 @@ def load(
     _check_device(device)
     try:
         data = cubin if isinstance(cubin, bytes) else files.read_bytes(os.fspath(cubin))
-        ptx = _ptx_of(data) if device == "emulator" else None
-        found = extract(data) if ptx is None else extract_from_ptx(ptx)
+        ptx = _decode_ptx(data) if device == "emulator" else None
+        found = extract_from_cubin(data) if ptx is None else extract_from_ptx(ptx)
     except CompileError as error:
         raise error.with_traceback(None) from None
     chosen = [manifest for manifest in found if entry in (None, manifest.entry)]
@@ -118,7 +118,7 @@ def _check_device(device: str) -> None:
         raise ValueError(f"device is 'cuda' or 'emulator', not {device!r}")
 
 
-def _ptx_of(data: bytes) -> str:
+def _decode_ptx(data: bytes) -> str:
     if data.startswith(b"\x7fELF"):
         raise ValueError(
             "the emulator does not run machine code, and this is a cubin: give load the PTX that --emit ptx writes, "
@@ -127,7 +127,7 @@ def _ptx_of(data: bytes) -> str:
     return data.decode(errors="replace")
 
 
-def _constant(name: str, value: object) -> options.Value:
+def _check_constant(name: str, value: object) -> options.Value:
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, options.Value):
@@ -135,7 +135,7 @@ def _constant(name: str, value: object) -> options.Value:
     return value
 
 
-def _checked(switches: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_switches(switches: Mapping[str, Any]) -> Mapping[str, Any]:
     for name in ("target", "entry", "defines"):
         if name in switches:
             raise ValueError(f"{name} is no switch: it is an argument of compile itself")
@@ -144,12 +144,12 @@ def _checked(switches: Mapping[str, Any]) -> Mapping[str, Any]:
         now = options.FORMER_NAMES.get(name.replace("_", "-"), name)
         if now != name:
             warnings.warn(f"the switch {name} is called {now} now", DeprecationWarning, stacklevel=3)
-        current[now] = _codes(value) if now in ("silenced", "errors") else value
+        current[now] = _current_codes(value) if now in ("silenced", "errors") else value
     options.check_fields(current)
     return current
 
 
-def _codes(given: Iterable[str]) -> tuple[str, ...]:
+def _current_codes(given: Iterable[str]) -> tuple[str, ...]:
     """Return the current codes of diagnostics, with a warning for each former one."""
     from tilec.driver.explanations import FORMER_CODES
 
@@ -159,13 +159,13 @@ def _codes(given: Iterable[str]) -> tuple[str, ...]:
     return tuple(FORMER_CODES.get(code, code) for code in given)
 
 
-def _source(source: str | os.PathLike[str]) -> SourceFile:
+def _read_source(source: str | os.PathLike[str]) -> SourceFile:
     if isinstance(source, str) and "\n" in source:
         return SourceFile("kernel.tl", source)
     return files.read_source(os.fspath(source))
 
 
-def _target_here(device: Device) -> str:
+def _default_target(device: Device) -> str:
     """Return the target nearest to this machine's GPU; without one, the command's default."""
     default = options.CompileOptions().target
     if device == "emulator":
@@ -174,23 +174,23 @@ def _target_here(device: Device) -> str:
 
     if not runtime.has_gpu():
         return default
-    from tilec.host.machines import runs_on
+    from tilec.host.machines import find_compatible_targets
 
-    return next(iter(runs_on(runtime.compute_capability(), target_names())), default)
+    return next(iter(find_compatible_targets(runtime.compute_capability(), target_names())), default)
 
 
-def _shown(error: CompileError, source: SourceFile) -> CompileError:
+def _draw_error(error: CompileError, source: SourceFile) -> CompileError:
     """Return the error with its text drawn, and with the path of the kernel file in its places."""
-    text = "\n".join(_rendered(diagnostic, source) for diagnostic in error.diagnostics)
-    located = error.located_in(source.path)
+    text = "\n".join(_render_text(diagnostic, source) for diagnostic in error.diagnostics)
+    located = error.with_main_path(source.path)
     located.shown = text
     return located
 
 
-def _rendered(diagnostic: Diagnostic, source: SourceFile) -> str:
-    from tilec.support.render import render
+def _render_text(diagnostic: Diagnostic, source: SourceFile) -> str:
+    from tilec.support.render import render_diagnostic
 
-    return str(render(diagnostic, source).plain)
+    return str(render_diagnostic(diagnostic, source).plain)
 
 
 # ---- calling ---------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class Kernel:
         """Return HTML for notebooks: the signature, and the schedules where it was compiled here."""
         trace = self.trace
         loops = [] if trace is None else json.loads(trace)["tilec"]["loops"]
-        return notebook.html(self.signature(), self.manifest.target, loops)
+        return notebook.kernel_html(self.signature(), self.manifest.target, loops)
 
     @property
     def trace(self) -> str | None:
@@ -237,13 +237,13 @@ class Kernel:
 
     def signature(self) -> str:
         """Return the signature of a call, with parameters in brackets that follow from the arrays' shapes."""
-        known = self._known()
+        known = self._shape_scalars()
         written = (f"[{name}]" if name in known else name for name in self.parameters())
         return f"{self.manifest.entry}({', '.join(written)})"
 
     def _python_signature(self) -> inspect.Signature:
         """Return the parameters of a call; those that follow from the arrays' shapes are optional."""
-        kind, known = inspect.Parameter, self._known()
+        kind, known = inspect.Parameter, self._shape_scalars()
         needed = [kind(name, kind.POSITIONAL_OR_KEYWORD) for name in self.parameters() if name not in known]
         others = dict.fromkeys([*(name for name in self.parameters() if name in known), "stream"])
         optional = [kind(name, kind.KEYWORD_ONLY, default=None) for name in others]
@@ -268,37 +268,39 @@ class Kernel:
         that shapes tell may be left out. `stream` is a number, or a stream of torch, cupy or cuda.core; by default the
         one that is current where the arrays come from. Raises `TypeError` or `ValueError` before anything is launched.
         """
-        given = self._bound(args, named)
-        handle = _handle(stream, given.values())
+        given = self._bind_arguments(args, named)
+        handle = _stream_handle(stream, given.values())
         views: dict[str, View] = {}
         scalars: dict[str, Number] = {}
         tensors = {tensor.name: tensor for tensor in self.manifest.tensors}
         for name, value in given.items():
             if name in tensors:
-                views[name] = self._view(name, value, handle)
+                views[name] = self._make_view(name, value, handle)
             else:
-                scalars[name] = _number(name, value, self.manifest)
-        sizes = self.manifest.sizes({name: _logical(tensors[name], one) for name, one in views.items()}, scalars)
+                scalars[name] = _check_scalar(name, value, self.manifest)
+        sizes = self.manifest.sizes({name: _element_shape(tensors[name], one) for name, one in views.items()}, scalars)
         for name, one in views.items():
-            _check(tensors[name], one, sizes)
+            _check_view(tensors[name], one, sizes)
             self._check_memory(tensors[name], one)
         if self._is_emulated:
             self._emulate(views, {**scalars, **sizes})
         else:
             self._launch(views, {**scalars, **sizes}, handle)
 
-    def _bound(self, args: tuple[object, ...], named: Mapping[str, object]) -> dict[str, object]:
+    def _bind_arguments(self, args: tuple[object, ...], named: Mapping[str, object]) -> dict[str, object]:
         """Return the values by parameter, perhaps without those that follow from the arrays' shapes."""
         order = self.parameters()
         if len(args) + len(named) < len(order):
-            order = tuple(name for name in order if name not in self._known() or name in named)
+            order = tuple(name for name in order if name not in self._shape_scalars() or name in named)
         positional = [name for name in order if name not in named]
         strange = [name for name in named if name not in self.parameters()]
         if len(args) != len(positional) or strange:
-            raise TypeError(f"{self.manifest.entry}() {self._misfit(args, named, order)}; it is {self.signature()}")
+            raise TypeError(
+                f"{self.manifest.entry}() {self._explain_mismatch(args, named, order)}; it is {self.signature()}"
+            )
         return dict(zip(positional, args, strict=True)) | dict(named)
 
-    def _misfit(self, args: tuple[object, ...], named: Mapping[str, object], order: tuple[str, ...]) -> str:
+    def _explain_mismatch(self, args: tuple[object, ...], named: Mapping[str, object], order: tuple[str, ...]) -> str:
         """Return the message of Python for such a call of a function."""
         for name in named:
             if name not in self.parameters():
@@ -311,13 +313,13 @@ class Kernel:
         missing = [repr(name) for name in order if name not in named][len(args) :]
         return f"missing {len(missing)} required argument{'s' * (len(missing) > 1)}: {', '.join(missing)}"
 
-    def _known(self) -> set[str]:
+    def _shape_scalars(self) -> set[str]:
         """Return the scalars that appear in shapes of tensors."""
-        return {name for tensor in self.manifest.tensors for size in tensor.shape for name in names(size)}
+        return {name for tensor in self.manifest.tensors for size in tensor.shape for name in scalar_names(size)}
 
-    def _view(self, name: str, value: object, stream: int) -> View:
+    def _make_view(self, name: str, value: object, stream: int) -> View:
         try:
-            found = view(value, stream)
+            found = view_array(value, stream)
         except (BufferError, ValueError) as error:
             raise ValueError(f"{name} of {self.manifest.entry} cannot be used: {error}") from error
         if found is None:
@@ -332,9 +334,9 @@ class Kernel:
                 wanted = f"the GPU; {instead}"
             raise ValueError(f"{name} of {self.manifest.entry} must be on {wanted}")
         # Two four-bit numbers are one byte, whether the array's bytes are signed or not.
-        return replace(found, dtype="uint8") if found.dtype == "int8" and name in self._packed() else found
+        return replace(found, dtype="uint8") if found.dtype == "int8" and name in self._four_bit_tensors() else found
 
-    def _packed(self) -> set[str]:
+    def _four_bit_tensors(self) -> set[str]:
         """Return the tensors of four-bit numbers, where it was compiled here: a manifest calls them uint8."""
         params = () if self._build is None else self._build.kernel.params
         return {p.name for p in params if isinstance(p, Buffer) and p.dtype.per_byte == 2}
@@ -351,7 +353,9 @@ class Kernel:
         from tilec.driver import emulate
 
         tensors = {t.name: t for t in self.manifest.tensors}
-        arrays = {name: one.as_numpy(storage_type(BY_NAME[tensors[name].dtype])) for name, one in views.items()}
+        arrays = {
+            name: one.as_numpy(numpy_storage_type(TYPES_BY_NAME[tensors[name].dtype])) for name, one in views.items()
+        }
         # The emulator's launcher copies strided tensors to their layout.
         arguments = emulate.Arguments(arrays, scalars)
         if self._build is not None:
@@ -360,7 +364,7 @@ class Kernel:
             assert self.ptx is not None
             begins_early = "dependent" in self.manifest.attributes
             report = emulate.run_ptx(self.ptx, self.manifest, arguments, begins_early=begins_early)
-        print(printable(report.printed), end="")
+        print(make_printable(report.printed), end="")
 
     def _launch(self, views: Mapping[str, View], scalars: Mapping[str, Number], stream: int) -> None:
         from tilec.host import runtime
@@ -375,9 +379,9 @@ class Kernel:
         self._loaded[number].call({name: one.address for name, one in views.items()}, scalars, stream)
 
 
-def _number(name: str, value: object, manifest: Manifest) -> Number:
+def _check_scalar(name: str, value: object, manifest: Manifest) -> Number:
     """Return a scalar converted to its parameter's type."""
-    (dtype,) = (BY_NAME[scalar.dtype] for scalar in manifest.scalars if scalar.name == name)
+    (dtype,) = (TYPES_BY_NAME[scalar.dtype] for scalar in manifest.scalars if scalar.name == name)
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, int | float):
@@ -394,32 +398,32 @@ def _number(name: str, value: object, manifest: Manifest) -> Number:
     return value
 
 
-def _logical(tensor: TensorInfo, one: View) -> tuple[int, ...]:
+def _element_shape(tensor: TensorInfo, one: View) -> tuple[int, ...]:
     """Return the shape in elements: two four-bit ones share a byte."""
-    per_byte = BY_NAME[tensor.dtype].per_byte
+    per_byte = TYPES_BY_NAME[tensor.dtype].per_byte
     return one.shape if per_byte == 1 or not one.shape else (*one.shape[:-1], one.shape[-1] * per_byte)
 
 
-def _check(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None:
-    dtype = BY_NAME[tensor.dtype]
-    storage = storage_type(dtype)
+def _check_view(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None:
+    dtype = TYPES_BY_NAME[tensor.dtype]
+    storage = numpy_storage_type(dtype)
     scales = (FLOAT8_E8M0.name,) * (
         dtype == UINT8
     )  # a manifest calls tensors of this type uint8, as kernels store them
     if one.dtype not in (dtype.name, storage.name, *scales):
         raised = f" (or its bits, {storage.name})" if storage.name != dtype.name else ""
         raise TypeError(f"{tensor.name} is {one.dtype}, the kernel takes {dtype.name}{raised}")
-    wanted = storage_shape(shape_of(tensor.shape, sizes), dtype)
+    wanted = storage_shape(evaluate_shape(tensor.shape, sizes), dtype)
     if one.shape != wanted:
         raise ValueError(f"{tensor.name} has the shape {list(one.shape)}, the kernel takes {list(wanted)}")
-    steps = dense(wanted) if tensor.strides is None else shape_of(tensor.strides, sizes)
+    steps = dense_strides(wanted) if tensor.strides is None else evaluate_shape(tensor.strides, sizes)
     if not one.has_steps(steps):
         raise ValueError(f"{tensor.name} has the strides {list(one.strides)}, the kernel takes {list(steps)}")
 
 
-def _handle(stream: object, values: Any) -> int:
+def _stream_handle(stream: object, values: Any) -> int:
     if stream is None:
-        return _current(values)
+        return _current_stream(values)
     if isinstance(stream, int):
         return stream
     if hasattr(stream, "__cuda_stream__"):  # the protocol of cuda.core
@@ -430,7 +434,7 @@ def _handle(stream: object, values: Any) -> int:
     raise TypeError(f"stream is a number or a stream, not {type(stream).__name__}")
 
 
-def _current(values: Any) -> int:
+def _current_stream(values: Any) -> int:
     """Return the current stream of the library that an array comes from; the default stream, if none is known."""
     for value in values:
         library = type(value).__module__.partition(".")[0]

@@ -55,7 +55,7 @@ class View:
         return array.copy() if self.is_read_only else array
 
 
-def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the strides of a row-major array without gaps, in elements."""
     steps = [1]
     for extent in reversed(shape[1:]):
@@ -63,15 +63,15 @@ def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(steps))[: len(shape)]
 
 
-def view(array: object, stream: int = 0) -> View | None:
+def view_array(array: object, stream: int = 0) -> View | None:
     """Return the place of an array; None for anything else. `stream` waits for the owner's queued work. Raises
     `BufferError` or `ValueError` where the owner refuses, or the layout is not supported."""
     if isinstance(array, np.ndarray):
-        return _of_numpy(array)
+        return _view_numpy(array)
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
-        return _of_dlpack(array, stream)
+        return _view_dlpack(array, stream)
     if hasattr(array, "__cuda_array_interface__"):
-        return _of_interface(array.__cuda_array_interface__)
+        return _view_cuda_interface(array.__cuda_array_interface__)
     return None
 
 
@@ -82,7 +82,7 @@ _NARROW = ("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "int2", "int4", "u
 """Types of ml_dtypes that store each number in a byte of its own; kernels store several in one."""
 
 
-def _of_numpy(array: NDArray[Any]) -> View:
+def _view_numpy(array: NDArray[Any]) -> View:
     """View a numpy array directly: numpy's DLPack supports neither read-only arrays nor foreign types (ml_dtypes)."""
     dtype = array.dtype
     name = dtype.name if dtype.isnative else str(dtype)
@@ -97,11 +97,11 @@ def _of_numpy(array: NDArray[Any]) -> View:
 # ---- __cuda_array_interface__, version 3 -----------------------------------------------------------------------------
 
 
-def _of_interface(record: dict[str, Any]) -> View:
+def _view_cuda_interface(record: dict[str, Any]) -> View:
     shape = tuple(map(int, record["shape"]))
     dtype = np.dtype(record["typestr"])
     given = record.get("strides")
-    steps = dense(shape) if given is None else tuple(int(step) // dtype.itemsize for step in given)
+    steps = dense_strides(shape) if given is None else tuple(int(step) // dtype.itemsize for step in given)
     address, is_read_only = record["data"]
     return View(int(address or 0), dtype.name, shape, steps, (GPU, 0), bool(is_read_only))
 
@@ -136,13 +136,13 @@ _pointer_in.restype = ctypes.c_void_p
 _pointer_in.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
-def _of_dlpack(array: Any, stream: int) -> View:
+def _view_dlpack(array: Any, stream: int) -> View:
     kind, number = (int(part) for part in array.__dlpack_device__())
     # 1 is the default stream there, and 0 is not allowed.
     capsule = array.__dlpack__(stream=stream or 1) if kind in (GPU, _MANAGED) else array.__dlpack__()
     tensor = _Tensor.from_address(_pointer_in(capsule, b"dltensor"))
     shape = tuple(tensor.shape[axis] for axis in range(tensor.rank))
-    steps = tuple(tensor.strides[axis] for axis in range(tensor.rank)) if tensor.strides else dense(shape)
+    steps = tuple(tensor.strides[axis] for axis in range(tensor.rank)) if tensor.strides else dense_strides(shape)
     code, bits = tensor.dtype.code, tensor.dtype.bits * tensor.dtype.lanes
     name = _NAMED.get((code, bits)) or f"{_KINDS.get(code, 'type')}{bits}"
     place = {_HOST: CPU, _MANAGED: GPU}.get(kind, kind)

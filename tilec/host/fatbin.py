@@ -6,14 +6,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 
 _MAGIC = 0xBA55ED50
 _ELF = 2
 """The kind of a member that is a cubin."""
 
 
-def fatbin(cubins: Mapping[str, bytes], ptx: Mapping[str, bytes], name: str) -> bytes:
+def build_fatbin(cubins: Mapping[str, bytes], ptx: Mapping[str, bytes], name: str) -> bytes:
     """Return a fat binary with the cubins by machine (`sm_90a`), and PTX for newer GPUs, which `cuModuleLoadData` takes
     too. Tools show the members as `name`."""
     from cuda.bindings import nvfatbin
@@ -37,7 +37,7 @@ def is_fatbin(data: bytes) -> bool:
     return data[:4] == struct.pack("<I", _MAGIC)
 
 
-def cubins(data: bytes) -> list[bytes]:
+def extract_cubins(data: bytes) -> list[bytes]:
     """Return the uncompressed cubins of a fat binary, in order."""
     found: list[bytes] = []
     try:
@@ -52,5 +52,5 @@ def cubins(data: bytes) -> list[bytes]:
                 break
             place += header + length
     except struct.error as error:
-        fail("not-a-cubin", f"this is not a whole fatbin: {error}")
+        raise_error("not-a-cubin", f"this is not a whole fatbin: {error}")
     return found

@@ -14,14 +14,14 @@ from tilec.host.header_calls import (
     EMPTY_BYTES,
     Argument,
     Function,
-    check,
-    launch,
+    check_function,
+    launch_function,
     may_be_empty,
-    scratch,
+    scratch_function,
     scratch_tensors,
 )
 from tilec.host.header_driver import DRIVER
-from tilec.host.machines import capability, is_portable, newest_portable, preference
+from tilec.host.machines import is_portable, newest_portable, parse_capability, preference_key
 from tilec.ir.manifest import Manifest, PointerParam, ScalarInfo, ScalarParam, TensorInfo, TensorMapParam
 from tilec.support.records import dataclass
 
@@ -87,10 +87,10 @@ sizeof static static_assert static_cast struct switch template this thread_local
 typeof union unsigned using virtual void volatile wchar_t while xor xor_eq linux unix NULL
 attributes box config empty extents grid kernel lower moves status steps stream strides upper values
 """
-_TAKEN = frozenset(_WORDS.split())
+_RESERVED_WORDS = frozenset(_WORDS.split())
 """Names that parameters cannot have: keywords of C and C++, and the functions' own local names."""
 
-_MAY_BE_TAKEN = re.compile(
+_RESERVED_PATTERN = re.compile(
     r"_.*|.*__.*|.*_t"  # reserved for compilers and systems
     r"|(mem|str|wcs|cu|CU|tilec|TILEC)[A-Za-z_].*"  # functions and types of the headers, and our own
     r"|[A-Z][A-Z0-9]*_[A-Z0-9_]*|[A-Z][A-Z0-9]{3,}|EOF|offsetof|errno|assert|i386"  # macros
@@ -121,28 +121,37 @@ class Style:
 def is_namespace(text: str) -> bool:
     """Return whether `a` or `a::b` is a valid C++ namespace."""
     return all(
-        re.fullmatch(r"[A-Za-z]\w*", part, re.ASCII) and part not in _TAKEN and not _MAY_BE_TAKEN.fullmatch(part)
+        re.fullmatch(r"[A-Za-z]\w*", part, re.ASCII)
+        and part not in _RESERVED_WORDS
+        and not _RESERVED_PATTERN.fullmatch(part)
         for part in text.split("::")
     )
 
 
-def header(file: str, variants: Sequence[Variant], style: Style) -> str:
+def build_header(file: str, variants: Sequence[Variant], style: Style) -> str:
     """Return the header of a kernel file, named `file`: for each kernel `NAME_load`, `NAME_check`, `NAME_launch` and
     `NAME_unload`. The current context's GPU runs its own variant; a GPU newer than all runs PTX that the driver
     translates, where a variant is portable."""
-    stem = _identifier(file.partition(".")[0])
-    known = sorted(variants, key=lambda v: preference(v.target), reverse=True)
+    stem = _c_identifier(file.partition(".")[0])
+    known = sorted(variants, key=lambda v: preference_key(v.target), reverse=True)
     shown = "".join(c if c.isprintable() else "_" for c in file)
     portable = newest_portable(variant.target for variant in known)
     kernels = [
-        _kernel(stem, entry, [(v.target, m) for v in known for m in v.manifests if m.entry == entry], portable)
+        _build_kernel(stem, entry, [(v.target, m) for v in known for m in v.manifests if m.entry == entry], portable)
         for entry in dict.fromkeys(m.entry for variant in known for m in variant.manifests)
     ]
-    images = [_image(f"{stem}_{variant.target}_image", variant.cubin) for variant in known]
-    images += [_image(f"{stem}_{v.target}_ptx", v.ptx + b"\0") for v in known if v.target == portable]
+    images = [_image_array(f"{stem}_{variant.target}_image", variant.cubin) for variant in known]
+    images += [_image_array(f"{stem}_{v.target}_ptx", v.ptx + b"\0") for v in known if v.target == portable]
     name = "_".join(["TILEC", *style.namespace, stem]).upper()
-    opened, closed = _namespace(style)
-    parts = [_about(shown, known, style), f"#ifndef {name}_H\n#define {name}_H\n", _INCLUDES, _CASTS, DRIVER, _TYPES]
+    opened, closed = _namespace_lines(style)
+    parts = [
+        _head_comment(shown, known, style),
+        f"#ifndef {name}_H\n#define {name}_H\n",
+        _INCLUDES,
+        _CASTS,
+        DRIVER,
+        _TYPES,
+    ]
     parts.append(opened)
     if not style.only_declares:
         parts += images
@@ -159,7 +168,7 @@ def header(file: str, variants: Sequence[Variant], style: Style) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _namespace(style: Style) -> tuple[str, str]:
+def _namespace_lines(style: Style) -> tuple[str, str]:
     """Return the lines before and after all declarations. Without a namespace, C and C++ link the same functions."""
     if style.namespace:
         before = " ".join(f"namespace {name} {{" for name in style.namespace)
@@ -171,12 +180,12 @@ def _namespace(style: Style) -> tuple[str, str]:
     return f"#ifdef __cplusplus\n{before}\n#endif\n", f"#ifdef __cplusplus\n{behind}\n#endif\n"
 
 
-def _identifier(text: str) -> str:
+def _c_identifier(text: str) -> str:
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return f"_{name}" if name[:1].isdigit() else name
 
 
-def _about(file: str, variants: Sequence[Variant], style: Style) -> str:
+def _head_comment(file: str, variants: Sequence[Variant], style: Style) -> str:
     targets = ", ".join(v.target for v in variants)
     where = (
         "Include it in any source file, and define TILEC_DEFINITIONS before in exactly one of them"
@@ -217,7 +226,7 @@ _INCLUDES = """\
 """
 
 
-def _image(name: str, data: bytes) -> str:
+def _image_array(name: str, data: bytes) -> str:
     """Return data as a C array of 8-byte words, for their alignment; little-endian, like every machine with CUDA."""
     padded = data + bytes(-len(data) % 8)
     words = [f"0x{word:x}u" for (word,) in struct.iter_unpack("<Q", padded)]
@@ -229,7 +238,7 @@ def _image(name: str, data: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kernel:
+class _KernelDeclarations:
     """The declarations of one kernel: the type of a loaded one, its functions, and the C++ class that owns one."""
 
     type: str
@@ -241,8 +250,10 @@ class _Kernel:
         return [function for function in self.functions if function.is_public or not style.only_declares]
 
 
-def _kernel(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None) -> _Kernel:
-    arguments = _arguments([manifest for _, manifest in variants], (f"{entry}_", f"{stem}_"))
+def _build_kernel(
+    stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None
+) -> _KernelDeclarations:
+    arguments = _collect_arguments([manifest for _, manifest in variants], (f"{entry}_", f"{stem}_"))
     declared = ", ".join(a.declared for a in arguments.values())
     passed = ", ".join(a.name for a in arguments.values())
     comma = ", " if arguments else ""
@@ -257,13 +268,15 @@ typedef struct {{
     int variant;
 }} {entry}_kernel;
 """
-    functions = [_unload(entry), _load(stem, entry, variants, portable)]
+    functions = [_unload_function(entry), _load_function(stem, entry, variants, portable)]
     for target, manifest in variants:
         names = {name: a.name for name, a in arguments.items()}
-        functions.append(check(f"{entry}_{target}_check", declared, manifest, names))
-        functions.append(launch(f"{entry}_{target}_launch", f"const {entry}_kernel *kernel", declared, manifest, names))
+        functions.append(check_function(f"{entry}_{target}_check", declared, manifest, names))
+        functions.append(
+            launch_function(f"{entry}_{target}_launch", f"const {entry}_kernel *kernel", declared, manifest, names)
+        )
     for tensor in scratch_tensors([manifest for _, manifest in variants]):
-        functions.append(scratch(entry, tensor, arguments, variants))
+        functions.append(scratch_function(entry, tensor, arguments, variants))
     checks = "\n".join(f"    case {i}: return {entry}_{t}_check({passed});" for i, (t, _) in enumerate(variants))
     launches = "\n".join(
         f"    case {i}: return {entry}_{t}_launch(kernel, stream{comma}{passed});" for i, (t, _) in enumerate(variants)
@@ -284,10 +297,10 @@ typedef struct {{
     first = f"const {entry}_kernel *kernel"
     functions.append(Function(f"const char *{entry}_check({first}{comma}{declared})", checked))
     functions.append(Function(f"CUresult {entry}_launch({first}, CUstream stream{comma}{declared})", launched))
-    return _Kernel(kernel_type, tuple(functions), _owner(entry, declared, passed))
+    return _KernelDeclarations(kernel_type, tuple(functions), _owner_class(entry, declared, passed))
 
 
-def _owner(entry: str, declared: str, passed: str) -> str:
+def _owner_class(entry: str, declared: str, passed: str) -> str:
     comma = ", " if declared else ""
     return f"""\
 #ifdef __cplusplus
@@ -308,7 +321,7 @@ public:
 """
 
 
-def _arguments(manifests: Sequence[Manifest], prefixes: tuple[str, ...]) -> dict[str, Argument]:
+def _collect_arguments(manifests: Sequence[Manifest], prefixes: tuple[str, ...]) -> dict[str, Argument]:
     """Return the author's parameters in order, by name, then the scratch memory of the caller; of all targets
     together."""
     own: dict[str, Argument] = {}
@@ -320,9 +333,9 @@ def _arguments(manifests: Sequence[Manifest], prefixes: tuple[str, ...]) -> dict
                 case PointerParam(name):
                     tensor = manifest.tensor(name)
                     into = lent if tensor.role in ("workspace", "zeroed") else own
-                    into.setdefault(name, Argument(name, _pointer(tensor)))
+                    into.setdefault(name, Argument(name, _pointer_type(tensor)))
                 case ScalarParam(name):
-                    own.setdefault(name, Argument(name, _scalar(scalars[name])))
+                    own.setdefault(name, Argument(name, _scalar_type(scalars[name])))
                 case TensorMapParam():
                     pass
     both = own | lent
@@ -338,7 +351,7 @@ def _c_names(names: Iterable[str], prefixes: tuple[str, ...]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in listed:
         spelled = name
-        if name in _TAKEN or _MAY_BE_TAKEN.fullmatch(name) or name.startswith(prefixes):
+        if name in _RESERVED_WORDS or _RESERVED_PATTERN.fullmatch(name) or name.startswith(prefixes):
             while spelled in taken:
                 spelled += "_"
             taken.add(spelled)
@@ -346,28 +359,28 @@ def _c_names(names: Iterable[str], prefixes: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _pointer(tensor: TensorInfo) -> str:
+def _pointer_type(tensor: TensorInfo) -> str:
     if tensor.role in ("workspace", "zeroed"):
         return "void *"
     element = _NUMBERS.get(tensor.dtype) or _ELEMENTS.get(tensor.dtype, "void")
     return f"const {element} *" if tensor.role == "in" else f"{element} *"
 
 
-def _scalar(scalar: ScalarInfo) -> str:
+def _scalar_type(scalar: ScalarInfo) -> str:
     """Return the C type of a scalar; 16-bit floats are passed as their bits."""
     return _NUMBERS.get(scalar.dtype, "uint16_t")
 
 
-def _load(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None) -> Function:
+def _load_function(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None) -> Function:
     choices, images = [], []
     for i, (target, manifest) in enumerate(variants):
-        major, minor = capability(target)
+        major, minor = parse_capability(target)
         condition = f"major == {major} && minor {'>=' if is_portable(target) else '=='} {minor}"
         choices.append(f"    {'else ' if i else ''}if ({condition}) kernel->variant = {i};")
         images.append(f"    case {i}: image = {stem}_{target}_image; smem = {manifest.dynamic_smem}; break;")
     newer = ""
     if portable in (targets := [target for target, _ in variants]):
-        major, minor = capability(portable)
+        major, minor = parse_capability(portable)
         i = targets.index(portable)
         choices.append(f"    else if (major > {major} || (major == {major} && minor > {minor})) kernel->variant = {i};")
         newer = f"    if (kernel->variant == {i} && major != {major}) image = {stem}_{portable}_ptx;\n"
@@ -407,7 +420,7 @@ def _load(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], porta
     return Function(f"CUresult {entry}_load({entry}_kernel *kernel)", body)
 
 
-def _unload(entry: str) -> Function:
+def _unload_function(entry: str) -> Function:
     body = """\
     CUresult status = CUDA_SUCCESS;
     if (kernel->zeros != 0) status = kernel->driver->cuMemFree(kernel->zeros);

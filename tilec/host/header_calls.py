@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from tilec.ir.manifest import Im2colMapParam, Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
-from tilec.ir.types import BY_NAME, DType
+from tilec.ir.types import TYPES_BY_NAME, DType
 from tilec.support import sizes
 from tilec.support.records import dataclass
 from tilec.support.sizes import Shape, Size
@@ -60,90 +60,97 @@ class Argument:
 # ---- arguments, before a launch --------------------------------------------------------------------------------------
 
 
-def check(function: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
+def check_function(function: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
     """Return the C function that returns an error in a call's arguments, or NULL."""
     checks = (*_size_checks(manifest, names), *_tensor_checks(manifest, names), *_grid_checks(manifest, names))
     # The first check of each condition.
     lines = [*{wrong: (wrong, message) for wrong, message in reversed(checks)}.values()][::-1]
-    used = _used(list(names.values()), lines)
-    body = [*used, *(f"    if ({wrong}) return {_text(message)};" for wrong, message in lines), "    return NULL;\n"]
+    used = _mark_unused(list(names.values()), lines)
+    body = [
+        *used,
+        *(f"    if ({wrong}) return {_c_string(message)};" for wrong, message in lines),
+        "    return NULL;\n",
+    ]
     return Function(f"const char *{function}({declared or 'void'})", "\n".join(body), is_public=False)
 
 
-def _used(names: Sequence[str], lines: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _mark_unused(names: Sequence[str], lines: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Yield statements that mark unused parameters for the compiler."""
     looked_at = {word for wrong, _ in lines for word in re.findall(r"\w+", wrong)}
     return (f"    (void){name};" for name in names if name not in looked_at)
 
 
-def _text(text: str) -> str:
+def _c_string(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    divisors = {b for size in manifest.extents() for b in _divisors(size)}
-    for divisor in sorted(divisors, key=sizes.show):
-        yield f"{_c(divisor, names)} == 0", f"{sizes.show(divisor)} is 0, and a size is divided by it"
+    divisors = {b for size in manifest.extents() for b in _find_divisors(size)}
+    for divisor in sorted(divisors, key=sizes.format_size):
+        yield f"{_c_expression(divisor, names)} == 0", f"{sizes.format_size(divisor)} is 0, and a size is divided by it"
     for tensor in manifest.tensors:
         for axis, size in enumerate(tensor.shape):
-            if _lowest(size, manifest) < 0:
-                what = f"{sizes.show(size)}, extent {axis} of {tensor.name}, is negative"
-                yield f"{_c(size, names)} < 0", what
-            for part in sizes.parts(size):
-                if _highest(part, manifest) > sizes.MOST_ELEMENTS:
-                    what = f"{sizes.show(part)}, of extent {axis} of {tensor.name}, "
+            if _lowest_value(size, manifest) < 0:
+                what = f"{sizes.format_size(size)}, extent {axis} of {tensor.name}, is negative"
+                yield f"{_c_expression(size, names)} < 0", what
+            for part in sizes.nested_sizes(size):
+                if _highest_value(part, manifest) > sizes.MOST_ELEMENTS:
+                    what = f"{sizes.format_size(part)}, of extent {axis} of {tensor.name}, "
                     what += f"is more than {sizes.MOST_ELEMENTS}"
-                    yield f"{_c(part, names)} > {sizes.MOST_ELEMENTS}", what
+                    yield f"{_c_expression(part, names)} > {sizes.MOST_ELEMENTS}", what
 
 
-def _lowest(size: Size, manifest: Manifest) -> int:
+def _lowest_value(size: Size, manifest: Manifest) -> int:
     """Return the least value of a size by its type alone: compilers warn of comparisons that are always true."""
-    return _range(size, manifest)[0]
+    return _value_range(size, manifest)[0]
 
 
-def _highest(size: Size, manifest: Manifest) -> int:
-    return _range(size, manifest)[1]
+def _highest_value(size: Size, manifest: Manifest) -> int:
+    return _value_range(size, manifest)[1]
 
 
-def _range(size: Size, manifest: Manifest) -> tuple[int, int]:
+def _value_range(size: Size, manifest: Manifest) -> tuple[int, int]:
     if isinstance(size, int):
         return size, size
     if not isinstance(size, str):
         return -(1 << 63), (1 << 63) - 1
-    number = _number(size, manifest)
+    number = _scalar_dtype(size, manifest)
     return (
         (0, (1 << number.bits) - 1) if number.kind == "uint" else (-(1 << number.bits - 1), (1 << number.bits - 1) - 1)
     )
 
 
-def _number(name: str, manifest: Manifest) -> DType:
+def _scalar_dtype(name: str, manifest: Manifest) -> DType:
     (dtype,) = (s.dtype for s in manifest.scalars if s.name == name)
-    return BY_NAME[dtype]
+    return TYPES_BY_NAME[dtype]
 
 
-def _divisors(size: Size) -> Iterator[Size]:
+def _find_divisors(size: Size) -> Iterator[Size]:
     if isinstance(size, tuple):
         name, a, b = size
         if name in ("floordiv", "floormod") and not isinstance(b, int):
             yield b
-        yield from _divisors(a)
-        yield from _divisors(b)
+        yield from _find_divisors(a)
+        yield from _find_divisors(b)
 
 
 def _tensor_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for tensor in _passed(manifest):
-        name, there = names[tensor.name], _is_not_empty(tensor, names)
+    for tensor in _passed_tensors(manifest):
+        name, there = names[tensor.name], _non_emptiness_prefix(tensor, names)
         yield f"{there}{name} == NULL", f"{tensor.name} is NULL"
         yield f"{there}(uintptr_t){name} % {_ALIGNMENT} != 0", f"{tensor.name} is not aligned to {_ALIGNMENT} bytes"
-    for tensor in (t for t in manifest.tensors if any(_maps(manifest, t))):
-        there, bytes_each = _is_not_empty(tensor, names), BY_NAME[tensor.dtype].bytes
+    for tensor in (t for t in manifest.tensors if any(_tensor_maps(manifest, t))):
+        there, bytes_each = _non_emptiness_prefix(tensor, names), TYPES_BY_NAME[tensor.dtype].bytes
         for axis, size in enumerate(tensor.shape):
-            if _highest(size, manifest) > 1 << 32:
-                yield f"{there}{_c(size, names)} > 4294967296", f"extent {axis} of {tensor.name} is larger than 2**32"
-        for axis, step in enumerate(_steps(tensor)[:-1]):
+            if _highest_value(size, manifest) > 1 << 32:
+                yield (
+                    f"{there}{_c_expression(size, names)} > 4294967296",
+                    f"extent {axis} of {tensor.name} is larger than 2**32",
+                )
+        for axis, step in enumerate(_element_strides(tensor)[:-1]):
             if isinstance(step, int):
                 continue
-            stride = f"{bytes_each} * {_c(step, names)}"
+            stride = f"{bytes_each} * {_c_expression(step, names)}"
             what = f"rows of {tensor.name} along axis {axis} are not a multiple of 16 bytes apart"
             yield f"{there}({stride}) % 16 != 0", what
             yield f"{there}{stride} >= ((int64_t)1 << 40)", f"rows of {tensor.name} along axis {axis} are too far apart"
@@ -152,45 +159,51 @@ def _tensor_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tup
 def _grid_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     most = (2147483647, 65535, 65535)
     for axis, size, cluster, limit in zip("xyz", manifest.grid, manifest.cluster, most, strict=True):
-        if _highest(size, manifest) > limit:
-            yield f"{_c(size, names)} > {limit}", f"more than {limit} blocks along {axis}: {sizes.show(size)}"
+        if _highest_value(size, manifest) > limit:
+            yield (
+                f"{_c_expression(size, names)} > {limit}",
+                f"more than {limit} blocks along {axis}: {sizes.format_size(size)}",
+            )
         if cluster > 1 and not isinstance(size, int):
-            what = f"{sizes.show(size)} blocks along {axis} are not made of clusters of {cluster}"
-            yield f"tilec_max({_c(size, names)}, 0) % {cluster} != 0", what
+            what = f"{sizes.format_size(size)} blocks along {axis} are not made of clusters of {cluster}"
+            yield f"tilec_max({_c_expression(size, names)}, 0) % {cluster} != 0", what
 
 
-def _passed(manifest: Manifest) -> list[TensorInfo]:
+def _passed_tensors(manifest: Manifest) -> list[TensorInfo]:
     """Return the tensors whose addresses the kernel takes, or that have tensor maps."""
     return [manifest.tensor(p.tensor) for p in manifest.params if isinstance(p, PointerParam)]
 
 
-def _maps(manifest: Manifest, tensor: TensorInfo) -> Iterator[TensorMapParam]:
+def _tensor_maps(manifest: Manifest, tensor: TensorInfo) -> Iterator[TensorMapParam]:
     return (p for p in manifest.params if isinstance(p, TensorMapParam) and p.tensor == tensor.name)
 
 
 def may_be_empty(manifest: Manifest) -> bool:
     """Return whether a tensor with a tensor map may be empty."""
-    return any(_empty(t, {}) != "0" for t in manifest.tensors if any(_maps(manifest, t)))
+    return any(_emptiness_condition(t, {}) != "0" for t in manifest.tensors if any(_tensor_maps(manifest, t)))
 
 
-def _empty(tensor: TensorInfo, names: Mapping[str, str]) -> str:
+def _emptiness_condition(tensor: TensorInfo, names: Mapping[str, str]) -> str:
     """Return the condition in C that a tensor has no elements."""
-    conditions = [f"{_c(size, names)} == 0" for size in tensor.shape if not isinstance(size, int)]
+    conditions = [f"{_c_expression(size, names)} == 0" for size in tensor.shape if not isinstance(size, int)]
     return "1" if 0 in tensor.shape else " || ".join(conditions) or "0"
 
 
-def _is_not_empty(tensor: TensorInfo, names: Mapping[str, str]) -> str:
+def _non_emptiness_prefix(tensor: TensorInfo, names: Mapping[str, str]) -> str:
     """Return the first part of a condition that matters only for a tensor with elements."""
-    empty = _empty(tensor, names)
+    empty = _emptiness_condition(tensor, names)
     return "" if empty == "0" else f"!({empty}) && "
 
 
 # ---- a launch --------------------------------------------------------------------------------------------------------
 
 
-def launch(function: str, first: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
+def launch_function(function: str, first: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
     """Return the C function that fills in the parameters of a kernel and launches it."""
-    grid = [f"tilec_max({_c(size, names)}, 0)" if not isinstance(size, int) else str(size) for size in manifest.grid]
+    grid = [
+        f"tilec_max({_c_expression(size, names)}, 0)" if not isinstance(size, int) else str(size)
+        for size in manifest.grid
+    ]
     maps = [(i, manifest.tensor(p.tensor), p) for i, p in enumerate(manifest.params) if isinstance(p, TensorMapParam)]
     values = []
     for i, param in enumerate(manifest.params):
@@ -199,7 +212,7 @@ def launch(function: str, first: str, declared: str, manifest: Manifest, names: 
                 values.append(f"(void *)&{names[name]}")
             case TensorMapParam():
                 values.append(f"&map_{i}")
-    attributes = list(_attributes(manifest))
+    attributes = list(_launch_attributes(manifest))
     lines = [
         f"    const int64_t grid[3] = {{{', '.join(grid)}}};",
         *(f"    CUtensorMap map_{i};" for i, _, _ in maps),
@@ -207,10 +220,10 @@ def launch(function: str, first: str, declared: str, manifest: Manifest, names: 
         *([f"    CUlaunchAttribute attributes[{len(attributes)}];"] if attributes else []),
         "    CUlaunchConfig config;",
         *(["    CUresult status;"] if maps or any(t.role == "zeroed" for t in manifest.tensors) else []),
-        *(f"    (void){name};" for name in _not_passed(manifest, names)),
+        *(f"    (void){name};" for name in _unpassed_parameters(manifest, names)),
         "    if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return CUDA_SUCCESS; /* nothing to do */",
-        *(line for tensor in manifest.tensors if tensor.role == "zeroed" for line in _zeroed(tensor, names)),
-        *(line for i, tensor, param in maps for line in _encode(i, tensor, param, names)),
+        *(line for tensor in manifest.tensors if tensor.role == "zeroed" for line in _clear_tensor(tensor, names)),
+        *(line for i, tensor, param in maps for line in _encode_map(i, tensor, param, names)),
         "    memset(&config, 0, sizeof config);",
         *(f"    config.gridDim{a} = (unsigned)grid[{i}];" for i, a in enumerate("XYZ")),
         *(f"    config.blockDim{a} = {extent};" for a, extent in zip("XYZ", manifest.block, strict=True)),
@@ -225,13 +238,13 @@ def launch(function: str, first: str, declared: str, manifest: Manifest, names: 
     return Function(f"CUresult {function}({parameters})", "\n".join(lines), is_public=False)
 
 
-def _not_passed(manifest: Manifest, names: Mapping[str, str]) -> list[str]:
+def _unpassed_parameters(manifest: Manifest, names: Mapping[str, str]) -> list[str]:
     """Return the arguments that only another target's variant takes."""
     taken = {p.name if isinstance(p, ScalarParam) else p.tensor for p in manifest.params}
     return [name for given, name in names.items() if given not in taken]
 
 
-def _attributes(manifest: Manifest) -> Iterator[tuple[str, ...]]:
+def _launch_attributes(manifest: Manifest) -> Iterator[tuple[str, ...]]:
     """Yield the assignments of each launch attribute."""
     if manifest.cluster != (1, 1, 1):
         dims = [f"value.clusterDim.{a} = {extent}" for a, extent in zip("xyz", manifest.cluster, strict=True)]
@@ -243,24 +256,24 @@ def _attributes(manifest: Manifest) -> Iterator[tuple[str, ...]]:
         yield "id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION", serialised
 
 
-def _zeroed(tensor: TensorInfo, names: Mapping[str, str]) -> tuple[str, ...]:
+def _clear_tensor(tensor: TensorInfo, names: Mapping[str, str]) -> tuple[str, ...]:
     return (
         f"    status = kernel->driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t){names[tensor.name]}, 0, "
-        f"(size_t)({_bytes(tensor, names)}), stream);",
+        f"(size_t)({_byte_count(tensor, names)}), stream);",
         "    if (status != CUDA_SUCCESS) return status;",
     )
 
 
-def _encode(index: int, tensor: TensorInfo, param: TensorMapParam, names: Mapping[str, str]) -> Iterator[str]:
+def _encode_map(index: int, tensor: TensorInfo, param: TensorMapParam, names: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines that encode a tensor map by the driver. It takes the fastest dimension first, and no extent of 0:
     an empty tensor is replaced by one row of zeros, all reads of which are out of bounds or read zeros."""
-    rank, size = len(tensor.shape), BY_NAME[tensor.dtype].bytes
-    extents = [_c(e, names) for e in reversed(tensor.shape)]
-    strides = [f"{size} * {_c(step, names)}" for step in reversed(_steps(tensor)[:-1])]
+    rank, size = len(tensor.shape), TYPES_BY_NAME[tensor.dtype].bytes
+    extents = [_c_expression(e, names) for e in reversed(tensor.shape)]
+    strides = [f"{size} * {_c_expression(step, names)}" for step in reversed(_element_strides(tensor)[:-1])]
     if rank == 1:  # the driver refuses a null array: pretend a second dimension
         strides = [f"({size} * {extents[0]} + {EMPTY_BYTES - 1}) / {EMPTY_BYTES} * {EMPTY_BYTES}"]
     address = f"(void *){names[tensor.name]}"
-    empty = _empty(tensor, names)
+    empty = _emptiness_condition(tensor, names)
     if empty != "0":
         row = [str(EMPTY_BYTES // size), *["1"] * (rank - 1)]
         extents = [f"empty ? {one} : {extent}" for one, extent in zip(row, extents, strict=True)]
@@ -275,8 +288,8 @@ def _encode(index: int, tensor: TensorInfo, param: TensorMapParam, names: Mappin
     yield "    {"
     if empty != "0":
         yield f"        const int empty = {empty};"
-    yield f"        const cuuint64_t extents[{rank}] = {_array('cuuint64_t', extents)};"
-    yield f"        const cuuint64_t strides[{max(rank - 1, 1)}] = {_array('cuuint64_t', strides)};"
+    yield f"        const cuuint64_t extents[{rank}] = {_c_array('cuuint64_t', extents)};"
+    yield f"        const cuuint64_t strides[{max(rank - 1, 1)}] = {_c_array('cuuint64_t', strides)};"
     if not isinstance(param, Im2colMapParam):
         yield f"        const cuuint32_t box[{rank}] = {{{', '.join(map(str, reversed(param.box)))}}};"
         yield f"        const cuuint32_t steps[{rank}] = {{{', '.join(['1'] * rank)}}};"
@@ -295,7 +308,7 @@ def _encode(index: int, tensor: TensorInfo, param: TensorMapParam, names: Mappin
     yield "    }"
 
 
-def _array(kind: str, values: Sequence[str]) -> str:
+def _c_array(kind: str, values: Sequence[str]) -> str:
     return "{" + ", ".join(v if v.isdecimal() else f"({kind})({v})" for v in values) + "}"
 
 
@@ -307,15 +320,15 @@ def scratch_tensors(manifests: Sequence[Manifest]) -> list[str]:
     return list(dict.fromkeys(t.name for m in manifests for t in m.tensors if t.role in ("workspace", "zeroed")))
 
 
-def scratch(
+def scratch_function(
     entry: str, name: str, arguments: Mapping[str, Argument], variants: Sequence[tuple[str, Manifest]]
 ) -> Function:
     """Return the C function that computes the bytes of a scratch tensor from the sizes known at launch."""
     found = [(i, t) for i, (_, m) in enumerate(variants) for t in m.tensors if t.name == name]
-    used = dict.fromkeys(n for _, t in found for size in t.shape for n in sizes.names(size))
+    used = dict.fromkeys(n for _, t in found for size in t.shape for n in sizes.scalar_names(size))
     names = {n: arguments[n].name for n in used}
     declared = "".join(f", {arguments[n].declared}" for n in used)
-    cases = "\n".join(f"    case {i}: return (size_t)({_bytes(t, names)});" for i, t in found)
+    cases = "\n".join(f"    case {i}: return (size_t)({_byte_count(t, names)});" for i, t in found)
     comment = f"/* What `{name}` of {entry}_launch must have room for; what it holds does not matter. */\n"
     signature = f"size_t {entry}_{name}_bytes(const {entry}_kernel *kernel{declared})"
     return Function(
@@ -323,8 +336,10 @@ def scratch(
     )
 
 
-def _bytes(tensor: TensorInfo, names: Mapping[str, str]) -> str:
-    product = " * ".join([str(BY_NAME[tensor.dtype].bytes), *(_c(size, names) for size in tensor.shape)])
+def _byte_count(tensor: TensorInfo, names: Mapping[str, str]) -> str:
+    product = " * ".join(
+        [str(TYPES_BY_NAME[tensor.dtype].bytes), *(_c_expression(size, names) for size in tensor.shape)]
+    )
     return f"tilec_max({product}, {EMPTY_BYTES})"
 
 
@@ -333,29 +348,29 @@ def _bytes(tensor: TensorInfo, names: Mapping[str, str]) -> str:
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
 
 
-def _c(size: Size, names: Mapping[str, str]) -> str:
+def _c_expression(size: Size, names: Mapping[str, str]) -> str:
     """Return a size as a C expression, in 64 bits."""
     if isinstance(size, int):
         return str(size)
     if isinstance(size, str):
         return f"(int64_t){names.get(size, size)}"
     name, a, b = size
-    left, right = _c(a, names), _c(b, names)
+    left, right = _c_expression(a, names), _c_expression(b, names)
     if name in _OPERATORS:
         return f"({left} {_OPERATORS[name]} {right})"
     return f"tilec_{name}({left}, {right})"
 
 
-def _steps(tensor: TensorInfo) -> Shape:
+def _element_strides(tensor: TensorInfo) -> Shape:
     if tensor.strides is not None:
         return tensor.strides
     steps: list[Size] = [1]
     for extent in reversed(tensor.shape[1:]):
-        steps.append(_product(extent, steps[-1]))
+        steps.append(_multiply_sizes(extent, steps[-1]))
     return tuple(reversed(steps))
 
 
-def _product(a: Size, b: Size) -> Size:
+def _multiply_sizes(a: Size, b: Size) -> Size:
     if isinstance(a, int) and isinstance(b, int):
         return a * b
     return a if b == 1 else ("mul", a, b)

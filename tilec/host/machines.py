@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 
-def capability(target: str) -> tuple[int, int]:
+def parse_capability(target: str) -> tuple[int, int]:
     """Return the compute capability in a target's name: (9, 0) for `sm_90a`."""
     digits = re.sub(r"\D", "", target)
     return int(digits[:-1]), int(digits[-1])
@@ -20,18 +20,22 @@ def is_portable(target: str) -> bool:
 
 def newest_portable(targets: Iterable[str]) -> str | None:
     """Return the target whose PTX a fat binary contains for future GPUs."""
-    return max(filter(is_portable, targets), key=capability, default=None)
+    return max(filter(is_portable, targets), key=parse_capability, default=None)
 
 
-def preference(target: str) -> tuple[bool, int, int]:
+def preference_key(target: str) -> tuple[bool, int, int]:
     """Return the sort key of a target on one GPU: exact matches above portable ones, newer above older."""
-    return not is_portable(target), *capability(target)
+    return not is_portable(target), *parse_capability(target)
 
 
-def runs_on(device: tuple[int, int], targets: Iterable[str]) -> list[str]:
+def find_compatible_targets(device: tuple[int, int], targets: Iterable[str]) -> list[str]:
     """Return the targets whose cubins run on a GPU of this compute capability, the best first."""
-    fitting = [t for t in targets if capability(t) == device or (is_portable(t) and _is_older(capability(t), device))]
-    return sorted(fitting, key=preference, reverse=True)
+    fitting = [
+        t
+        for t in targets
+        if parse_capability(t) == device or (is_portable(t) and _is_older(parse_capability(t), device))
+    ]
+    return sorted(fitting, key=preference_key, reverse=True)
 
 
 def _is_older(code: tuple[int, int], device: tuple[int, int]) -> bool:

@@ -10,27 +10,27 @@ _STATEMENTS = ("statement", "role", "line", "stage", "start", "issue", "latency"
 _RINGS = ("ring", "in", "versions", "bytes of one", "lifetime")
 
 
-def html(signature: str, target: str, loops: Sequence[Mapping[str, Any]]) -> str:
+def kernel_html(signature: str, target: str, loops: Sequence[Mapping[str, Any]]) -> str:
     """Return a kernel as HTML. `loops` are the pipelined loops of its schedule trace (docs/trace.md)."""
-    parts = [f"<b>{escape(signature)}</b> for {escape(target)}", *map(_loop, loops)]
+    parts = [f"<b>{escape(signature)}</b> for {escape(target)}", *map(_loop_html, loops)]
     return f"<div>{''.join(parts)}</div>"
 
 
-def _loop(loop: Mapping[str, Any]) -> str:
+def _loop_html(loop: Mapping[str, Any]) -> str:
     binding = "; ".join(bound["culprit"] for bound in loop["bounds"] if bound["binds"])
     summary = f"{loop['name']}: an interval of {loop['ii']} cycles, {loop['status']}, in {loop['stages']} stages"
     statements = ([op["name"], *(op[each] for each in _STATEMENTS[1:])] for op in loop["ops"])
     rings = ([ring[each] for each in ("name", "pool", "depth", "bytes", "lifetime")] for ring in loop["rings"])
     return (
         f"<p>{escape(summary)}{escape(f': {binding}' if binding else '')}</p>"
-        f"{_table(_STATEMENTS, statements)}{_table(_RINGS, rings)}"
+        f"{_table_html(_STATEMENTS, statements)}{_table_html(_RINGS, rings)}"
     )
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    body = "".join(f"<tr>{''.join(f'<td>{escape(_shown(cell))}</td>' for cell in row)}</tr>" for row in rows)
+def _table_html(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    body = "".join(f"<tr>{''.join(f'<td>{escape(_cell_text(cell))}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><tr>{''.join(f'<th>{escape(head)}</th>' for head in heads)}</tr>{body}</table>" if body else ""
 
 
-def _shown(cell: object) -> str:
+def _cell_text(cell: object) -> str:
     return f"{cell:,}" if isinstance(cell, int) else "" if cell is None else str(cell)

@@ -11,9 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilec.ir.manifest import Im2colMapParam, Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam, extract
+from tilec.ir.manifest import (
+    Im2colMapParam,
+    Manifest,
+    PointerParam,
+    ScalarParam,
+    TensorInfo,
+    TensorMapParam,
+    extract_from_cubin,
+)
 from tilec.support.records import dataclass
-from tilec.support.sizes import shape_of
+from tilec.support.sizes import evaluate_shape
 
 Array = NDArray[Any]
 
@@ -58,38 +66,38 @@ def compute_capability() -> tuple[int, int]:
     """Return the compute capability of the first GPU: (9, 0) for sm_90."""
     from cuda.bindings import driver
 
-    _call(driver.cuInit(0))
-    device = _call(driver.cuDeviceGet(0))
+    _check_status(driver.cuInit(0))
+    device = _check_status(driver.cuDeviceGet(0))
     attribute = driver.CUdevice_attribute
-    major = _call(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device))
-    minor = _call(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
+    major = _check_status(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device))
+    minor = _check_status(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
     return int(major), int(minor)
 
 
 @contextmanager
-def context() -> Iterator[None]:
+def hold_primary_context() -> Iterator[None]:
     """Hold the primary context of the first GPU, as the thread's current one: without it, every kernel makes its
     own."""
     from cuda.bindings import driver
 
-    _call(driver.cuInit(0))
-    device = _call(driver.cuDeviceGet(0))
-    _call(driver.cuCtxSetCurrent(_call(driver.cuDevicePrimaryCtxRetain(device))))
+    _check_status(driver.cuInit(0))
+    device = _check_status(driver.cuDeviceGet(0))
+    _check_status(driver.cuCtxSetCurrent(_check_status(driver.cuDevicePrimaryCtxRetain(device))))
     try:
         yield
     finally:
         driver.cuDevicePrimaryCtxRelease(device)
 
 
-def synchronize() -> None:
+def wait_for_gpu() -> None:
     """Wait for all launches; raise `GpuError` where the context is lost."""
     from cuda.bindings import driver
 
-    _call(driver.cuCtxSynchronize())
+    _check_status(driver.cuCtxSynchronize())
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class GpuDescription:
     """The first GPU; `driver` is the version that nvidia-smi reports, or else the newest CUDA that it supports."""
 
     name: str
@@ -97,15 +105,15 @@ class Description:
     sms: int
 
 
-def description() -> Description:
+def describe_gpu() -> GpuDescription:
     """Return the driver's description of GPU 0. Raises `GpuError` where the driver fails."""
     from cuda.bindings import driver
 
-    _call(driver.cuInit(0))
-    device = _call(driver.cuDeviceGet(0))
-    name = bytes(_call(driver.cuDeviceGetName(128, device))).partition(b"\0")[0].decode()
+    _check_status(driver.cuInit(0))
+    device = _check_status(driver.cuDeviceGet(0))
+    name = bytes(_check_status(driver.cuDeviceGetName(128, device))).partition(b"\0")[0].decode()
     sms = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-    return Description(name, _driver_version(), int(_call(driver.cuDeviceGetAttribute(sms, device))))
+    return GpuDescription(name, _driver_version(), int(_check_status(driver.cuDeviceGetAttribute(sms, device))))
 
 
 def _driver_version() -> str:
@@ -120,11 +128,11 @@ def _driver_version() -> str:
         words = []
     if words:
         return words[0]
-    version = int(_call(driver.cuDriverGetVersion()))
+    version = int(_check_status(driver.cuDriverGetVersion()))
     return f"for CUDA {version // 1000}.{version % 1000 // 10}"
 
 
-def _call(result: Sequence[Any]) -> Any:
+def _check_status(result: Sequence[Any]) -> Any:
     """Return the values of a driver call after checking its status."""
     from cuda.bindings import driver
 
@@ -135,27 +143,27 @@ def _call(result: Sequence[Any]) -> Any:
     return values[0] if values else None
 
 
-def on_gpu(data: Array) -> int:
+def copy_to_gpu(data: Array) -> int:
     """Return the address of a copy of the array on the GPU, which lives as long as the context."""
     from cuda.bindings import driver
 
-    address = int(_call(driver.cuMemAlloc(max(data.nbytes, EMPTY_BYTES))))
+    address = int(_check_status(driver.cuMemAlloc(max(data.nbytes, EMPTY_BYTES))))
     if data.nbytes:
-        _call(driver.cuMemcpyHtoD(address, data.ctypes.data, data.nbytes))
+        _check_status(driver.cuMemcpyHtoD(address, data.ctypes.data, data.nbytes))
     return address
 
 
-def milliseconds(launch: Callable[[int], None]) -> float:
+def time_launch(launch: Callable[[int], None]) -> float:
     """Return the time in milliseconds between events before and after a launch on the default stream."""
     from cuda.bindings import driver
 
-    begin, end = (_call(driver.cuEventCreate(0)) for _ in range(2))
+    begin, end = (_check_status(driver.cuEventCreate(0)) for _ in range(2))
     try:
-        _call(driver.cuEventRecord(begin, 0))
+        _check_status(driver.cuEventRecord(begin, 0))
         launch(0)
-        _call(driver.cuEventRecord(end, 0))
-        _call(driver.cuEventSynchronize(end))
-        return float(_call(driver.cuEventElapsedTime(begin, end)))
+        _check_status(driver.cuEventRecord(end, 0))
+        _check_status(driver.cuEventSynchronize(end))
+        return float(_check_status(driver.cuEventElapsedTime(begin, end)))
     finally:
         for event in (begin, end):
             driver.cuEventDestroy(event)
@@ -167,26 +175,26 @@ class Kernel:
     def __init__(self, cubin: bytes, entry: str | None = None, number: int = 0) -> None:
         from cuda.bindings import driver
 
-        found = extract(cubin)
+        found = extract_from_cubin(cubin)
         chosen = [m for m in found if entry in (None, m.entry)]
         if len(chosen) != 1:
             raise ValueError(f"which kernel? the cubin has {', '.join(m.entry for m in found)}")
         self.manifest: Manifest = chosen[0]
-        _call(driver.cuInit(0))
-        self._device = _call(driver.cuDeviceGet(number))
-        self._context = _call(driver.cuDevicePrimaryCtxRetain(self._device))
-        _call(driver.cuCtxSetCurrent(self._context))
-        self._module = _call(driver.cuModuleLoadData(cubin))
-        self._function = _call(driver.cuModuleGetFunction(self._module, self.manifest.entry.encode()))
+        _check_status(driver.cuInit(0))
+        self._device = _check_status(driver.cuDeviceGet(number))
+        self._context = _check_status(driver.cuDevicePrimaryCtxRetain(self._device))
+        _check_status(driver.cuCtxSetCurrent(self._context))
+        self._module = _check_status(driver.cuModuleLoadData(cubin))
+        self._function = _check_status(driver.cuModuleGetFunction(self._module, self.manifest.entry.encode()))
         if self.manifest.dynamic_smem > 0:
             limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            _call(driver.cuFuncSetAttribute(self._function, limit, self.manifest.dynamic_smem))
+            _check_status(driver.cuFuncSetAttribute(self._function, limit, self.manifest.dynamic_smem))
 
     def close(self) -> None:
         from cuda.bindings import driver
 
-        _call(driver.cuModuleUnload(self._module))
-        _call(driver.cuDevicePrimaryCtxRelease(self._device))
+        _check_status(driver.cuModuleUnload(self._module))
+        _check_status(driver.cuDevicePrimaryCtxRelease(self._device))
 
     def run(self, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None) -> None:
         """Copy the tensors to the GPU, launch once, and copy back what the kernel writes. bfloat16 as raw uint16.
@@ -203,30 +211,30 @@ class Kernel:
         given = scalars or {}
         sizes = self.manifest.sizes({name: array.shape for name, array in arrays.items()}, given)
         for tensor in given_tensors:
-            wanted = shape_of(tensor.shape, sizes)
+            wanted = evaluate_shape(tensor.shape, sizes)
             if arrays[tensor.name].shape != wanted:
                 raise ValueError(f"{tensor.name} must be a row-major array of shape {list(wanted)}")
-        strided = {t.name: _strided(t, arrays[t.name], sizes) for t in given_tensors if t.strides is not None}
+        strided = {t.name: _copy_with_strides(t, arrays[t.name], sizes) for t in given_tensors if t.strides is not None}
         memory: dict[str, Any] = {n: strided[n].base if n in strided else array for n, array in arrays.items()}
         addresses: dict[str, Any] = {}
         try:
             for name, array in memory.items():
-                addresses[name] = _call(driver.cuMemAlloc(max(array.nbytes, EMPTY_BYTES)))
+                addresses[name] = _check_status(driver.cuMemAlloc(max(array.nbytes, EMPTY_BYTES)))
                 if array.nbytes:
-                    _call(driver.cuMemcpyHtoD(addresses[name], array.ctypes.data, array.nbytes))
+                    _check_status(driver.cuMemcpyHtoD(addresses[name], array.ctypes.data, array.nbytes))
                 else:
-                    _call(driver.cuMemsetD8(addresses[name], 0, EMPTY_BYTES))
+                    _check_status(driver.cuMemsetD8(addresses[name], 0, EMPTY_BYTES))
             for tensor in self.manifest.tensors:
                 if tensor.role in ("workspace", "zeroed"):
-                    addresses[tensor.name] = _call(driver.cuMemAlloc(_bytes(tensor, sizes)))
+                    addresses[tensor.name] = _check_status(driver.cuMemAlloc(_byte_count(tensor, sizes)))
                 if tensor.role == "zeroed":
-                    _call(driver.cuMemsetD8(addresses[tensor.name], 0, _bytes(tensor, sizes)))
+                    _check_status(driver.cuMemsetD8(addresses[tensor.name], 0, _byte_count(tensor, sizes)))
             self.launch({name: int(address) for name, address in addresses.items()}, {**given, **sizes})
-            _call(driver.cuCtxSynchronize())
+            _check_status(driver.cuCtxSynchronize())
             for tensor in given_tensors:
                 array = memory[tensor.name]
                 if tensor.role != "in" and array.nbytes:
-                    _call(driver.cuMemcpyDtoH(array.ctypes.data, addresses[tensor.name], array.nbytes))
+                    _check_status(driver.cuMemcpyDtoH(array.ctypes.data, addresses[tensor.name], array.nbytes))
                 if tensor.name in strided:
                     arrays[tensor.name][...] = strided[tensor.name]
         finally:
@@ -241,16 +249,16 @@ class Kernel:
         sizes = self.manifest.sizes({}, scalars)
         lent: dict[str, int] = {}
         queue = driver.CUstream(stream)
-        _call(driver.cuCtxPushCurrent(self._context))
+        _check_status(driver.cuCtxPushCurrent(self._context))
         try:
             for tensor in self.manifest.tensors:
                 is_scratch = tensor.role in ("workspace", "zeroed")
-                if not is_scratch and 0 not in shape_of(tensor.shape, sizes):
+                if not is_scratch and 0 not in evaluate_shape(tensor.shape, sizes):
                     continue
-                size = _bytes(tensor, sizes)
-                lent[tensor.name] = int(_call(driver.cuMemAllocAsync(size, queue)))
+                size = _byte_count(tensor, sizes)
+                lent[tensor.name] = int(_check_status(driver.cuMemAllocAsync(size, queue)))
                 if tensor.role != "workspace":
-                    _call(driver.cuMemsetD8Async(lent[tensor.name], 0, size, queue))
+                    _check_status(driver.cuMemsetD8Async(lent[tensor.name], 0, size, queue))
             self.launch({**addresses, **lent}, scalars, stream)
         finally:
             for address in lent.values():
@@ -279,10 +287,10 @@ class Kernel:
                     values.append(ctypes.c_uint64(addresses[name]))
                     pointers.append(ctypes.addressof(values[-1]))
                 case ScalarParam(name=name, dtype=dtype):
-                    values.append(_scalar(dtype, scalars[name]))
+                    values.append(_c_scalar(dtype, scalars[name]))
                     pointers.append(ctypes.addressof(values[-1]))
                 case TensorMapParam():
-                    values.append(encode(manifest, param, addresses[param.tensor], sizes))
+                    values.append(encode_tensor_map(manifest, param, addresses[param.tensor], sizes))
                     pointers.append(values[-1].getPtr())
         packed = (ctypes.c_void_p * max(len(pointers), 1))(*pointers)
         config = driver.CUlaunchConfig()
@@ -292,11 +300,11 @@ class Kernel:
         config.attrs = list(launch_attributes(manifest))
         config.numAttrs = len(config.attrs)
 
-        return _Launch(config, self._function, packed, values)
+        return _PreparedLaunch(config, self._function, packed, values)
 
 
 @dataclass(frozen=True, slots=True)
-class _Launch:
+class _PreparedLaunch:
     """A prepared launch. `packed` points at `values`, which it keeps alive."""
 
     config: Any
@@ -308,20 +316,20 @@ class _Launch:
         from cuda.bindings import driver
 
         self.config.hStream = driver.CUstream(stream)
-        _call(driver.cuLaunchKernelEx(self.config, self.function, ctypes.addressof(self.packed), 0))
+        _check_status(driver.cuLaunchKernelEx(self.config, self.function, ctypes.addressof(self.packed), 0))
 
 
-def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mapping[str, int]) -> Any:
+def encode_tensor_map(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mapping[str, int]) -> Any:
     """Return the 128-byte descriptor of a tensor map, encoded by the driver. It takes the fastest dimension first,
     and no extent of 0: an empty tensor is replaced by one row of zeros, all reads of which are out of bounds or read
     zeros."""
     from cuda.bindings import driver
 
-    shape = shape_of(manifest.tensor(param.tensor).shape, sizes)
+    shape = evaluate_shape(manifest.tensor(param.tensor).shape, sizes)
     rank = len(shape)
     element = _MAP_TYPES[param.dtype]
     size = _ELEMENT_BYTES.get(element, 8)
-    steps = _steps(manifest.tensor(param.tensor), sizes)
+    steps = _element_strides(manifest.tensor(param.tensor), sizes)
     if 0 in shape:
         shape = (*(1 for _ in shape[1:]), EMPTY_BYTES // size)
         steps = (*(EMPTY_BYTES // size for _ in shape[1:]), 1)
@@ -345,44 +353,44 @@ def encode(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mappi
         pixels, channels = param.box
         lower, upper = ([corner] * (rank - 2) for corner in (param.lower, param.upper))
         moves = [driver.cuuint32_t(step) for step in (1, *[param.stride] * (rank - 2), 1)]
-        return _call(driver.cuTensorMapEncodeIm2col(*tensor, lower, upper, channels, pixels, moves, *modes))
+        return _check_status(driver.cuTensorMapEncodeIm2col(*tensor, lower, upper, channels, pixels, moves, *modes))
     box = [driver.cuuint32_t(extent) for extent in reversed(param.box)]
-    return _call(driver.cuTensorMapEncodeTiled(*tensor, box, [driver.cuuint32_t(1)] * rank, *modes))
+    return _check_status(driver.cuTensorMapEncodeTiled(*tensor, box, [driver.cuuint32_t(1)] * rank, *modes))
 
 
-def _strided(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
-    from tilec.ir.elements import strided_copy
+def _copy_with_strides(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
+    from tilec.ir.elements import copy_with_strides
 
     try:
-        return strided_copy(array, _steps(tensor, sizes))
+        return copy_with_strides(array, _element_strides(tensor, sizes))
     except ValueError as error:
         raise ValueError(f"{tensor.name} {error}") from None
 
 
-def _steps(tensor: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
+def _element_strides(tensor: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
     if tensor.strides is not None:
-        return shape_of(tensor.strides, sizes)
+        return evaluate_shape(tensor.strides, sizes)
     steps = [1]
-    for extent in reversed(shape_of(tensor.shape, sizes)[1:]):
+    for extent in reversed(evaluate_shape(tensor.shape, sizes)[1:]):
         steps.append(steps[-1] * extent)
     return tuple(reversed(steps))
 
 
-def _bytes(tensor: TensorInfo, sizes: Mapping[str, int]) -> int:
-    from tilec.ir.types import BY_NAME
+def _byte_count(tensor: TensorInfo, sizes: Mapping[str, int]) -> int:
+    from tilec.ir.types import TYPES_BY_NAME
 
-    return max(math.prod(shape_of(tensor.shape, sizes)) * BY_NAME[tensor.dtype].bytes, EMPTY_BYTES)
+    return max(math.prod(evaluate_shape(tensor.shape, sizes)) * TYPES_BY_NAME[tensor.dtype].bytes, EMPTY_BYTES)
 
 
-def _scalar(dtype: str, value: int | float) -> Any:
+def _c_scalar(dtype: str, value: int | float) -> Any:
     """Return the scalar as a C value of its size; 16-bit floats as their bits."""
     if dtype == "float16":
         return ctypes.c_uint16(int(np.array(value, np.float16).view(np.uint16)))
     if dtype == "bfloat16":
-        from tilec.ir.elements import stored
+        from tilec.ir.elements import encode_values
         from tilec.ir.types import BFLOAT16
 
-        return ctypes.c_uint16(int(stored(np.array(value, np.float32), BFLOAT16)))
+        return ctypes.c_uint16(int(encode_values(np.array(value, np.float32), BFLOAT16)))
     return _SCALARS[dtype](value)
 
 

@@ -10,12 +10,12 @@ from dataclasses import field
 from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span
 
-Stuck = Callable[[list[Span]], None]
+StuckHandler = Callable[[list[Span]], None]
 """Called with the positions of all waiting tasks when none can go on; reports that, or returns once one can."""
 
 
 @dataclass(slots=True)
-class _Piece:
+class _Task:
     run: Callable[[], None]
     may_go_on: Callable[[], bool] = lambda: True
     waits_at: Span = NOWHERE
@@ -24,15 +24,15 @@ class _Piece:
     is_done: bool = False
 
 
-class Cooperative:
+class CooperativeScheduler:
     """Runs tasks one at a time, in a fixed order of preference."""
 
-    def __init__(self, stuck: Stuck) -> None:
+    def __init__(self, stuck: StuckHandler) -> None:
         self.stuck = stuck
-        self.pieces: list[_Piece] = []
-        self.order: list[_Piece] = []  # of preference
+        self.pieces: list[_Task] = []
+        self.order: list[_Task] = []  # of preference
         self.back = threading.Semaphore(0)
-        self.running: _Piece | None = None
+        self.running: _Task | None = None
 
     def until(self, may_go_on: Callable[[], bool], span: Span = NOWHERE) -> None:
         """Make the running task wait for a condition."""
@@ -41,18 +41,18 @@ class Cooperative:
         if may_go_on():
             return
         piece.may_go_on, piece.waits_at = may_go_on, span
-        self._pause(piece)
+        self._pause_task(piece)
 
-    def give_way(self) -> None:
+    def yield_to_others(self) -> None:
         """Let all other tasks run first, as far as they can."""
         piece = self.running
         assert piece is not None
         self.order.remove(piece)
         self.order.append(piece)
         piece.may_go_on = lambda: True
-        self._pause(piece)
+        self._pause_task(piece)
 
-    def _pause(self, piece: _Piece) -> None:
+    def _pause_task(self, piece: _Task) -> None:
         self.back.release()
         piece.may_run.acquire()
         if piece.error is not None:
@@ -66,7 +66,7 @@ class Cooperative:
 
     def run(self, work: Sequence[Callable[[], None]]) -> None:
         """Run all tasks to their ends. An exception of one ends the others and is raised here."""
-        self.pieces = [_Piece(run) for run in work]
+        self.pieces = [_Task(run) for run in work]
         self.order = list(self.pieces)
         threads = [threading.Thread(target=self._run, args=(piece,), daemon=True) for piece in self.pieces]
         for thread in threads:
@@ -91,7 +91,7 @@ class Cooperative:
         if failure is not None:
             raise failure
 
-    def _run(self, piece: _Piece) -> None:
+    def _run(self, piece: _Task) -> None:
         piece.may_run.acquire()
         try:
             if piece.error is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from tilec.interp.cooperative import Cooperative
-from tilec.interp.roles import stuck
-from tilec.support.diagnostics import fail
+from tilec.interp.cooperative import CooperativeScheduler
+from tilec.interp.roles import report_deadlock
+from tilec.support.diagnostics import raise_error
 from tilec.support.source import NOWHERE, Span
 
 
@@ -18,7 +18,7 @@ class GridBarriers:
         """Take the cluster of each block."""
         self.clusters = clusters
         self.arrived: list[dict[str, int]] = [{} for _ in clusters]
-        self.blocks = Cooperative(_stuck)
+        self.blocks = CooperativeScheduler(_report_stuck_blocks)
 
     def run(self, blocks: Sequence[Callable[[], None]]) -> None:
         """Run all blocks to their ends; an exception of one is raised here."""
@@ -31,9 +31,9 @@ class GridBarriers:
         """Wait until all blocks of the block's cluster, or of the grid, have arrived as often at `barrier`: "grid" or
         "cluster"."""
         wanted = self.arrived[block].get(barrier, 0)
-        self.blocks.until(lambda: self._have_come(block, barrier, wanted))
+        self.blocks.until(lambda: self._have_arrived(block, barrier, wanted))
 
-    def _have_come(self, block: int, barrier: str, wanted: int) -> bool:
+    def _have_arrived(self, block: int, barrier: str, wanted: int) -> bool:
         return all(
             self.blocks.is_done(other) or self.arrived[other].get(barrier, 0) >= wanted
             for other, cluster in enumerate(self.clusters)
@@ -41,7 +41,7 @@ class GridBarriers:
         )
 
 
-def _stuck(waiting: list[Span]) -> NoReturn:
+def _report_stuck_blocks(waiting: list[Span]) -> NoReturn:
     if at_barriers := [span for span in waiting if span != NOWHERE]:
-        stuck(at_barriers)
-    fail("wrong-input", "blocks wait for each other for ever: not all of them come to a barrier")
+        report_deadlock(at_barriers)
+    raise_error("wrong-input", "blocks wait for each other for ever: not all of them come to a barrier")

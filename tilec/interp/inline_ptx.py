@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilec.ir.elements import bits_of, of_bits
-from tilec.ir.ptx_values import REGISTERS, evaluating
+from tilec.ir.elements import bits_to_values, values_to_bits
+from tilec.ir.ptx_values import REGISTERS, build_snippet_kernel
 from tilec.ir.types import DType
 
 Array = NDArray[Any]
@@ -17,28 +17,28 @@ Array = NDArray[Any]
 _BLOCK = 128
 
 
-def evaluate(text: str, values: Sequence[Array], types: Sequence[DType], dtype: DType) -> Array:
+def evaluate_ptx(text: str, values: Sequence[Array], types: Sequence[DType], dtype: DType) -> Array:
     """Return the result for each element of the broadcast values."""
     from tilec.emu.launcher import launch
 
     shape = np.broadcast_shapes(*(v.shape for v in values))
     count = int(np.prod(shape))
     blocks = -(-count // _BLOCK)
-    given = [_padded(np.broadcast_to(v, shape), t, blocks * _BLOCK) for v, t in zip(values, types, strict=True)]
-    result = np.zeros(blocks * _BLOCK, _word(dtype))
+    given = [_pad_bits(np.broadcast_to(v, shape), t, blocks * _BLOCK) for v, t in zip(values, types, strict=True)]
+    result = np.zeros(blocks * _BLOCK, _get_word_type(dtype))
     if count:
-        launch(evaluating(text, types, dtype), "snippet", blocks, _BLOCK, [result, *given])
+        launch(build_snippet_kernel(text, types, dtype), "snippet", blocks, _BLOCK, [result, *given])
     found = result[:count].reshape(shape)
-    return found != 0 if dtype.kind == "bool" else of_bits(found, dtype)
+    return found != 0 if dtype.kind == "bool" else bits_to_values(found, dtype)
 
 
-def _word(dtype: DType) -> np.dtype[Any]:
+def _get_word_type(dtype: DType) -> np.dtype[Any]:
     return np.dtype(f"u{REGISTERS[dtype.name].bytes}")
 
 
-def _padded(value: Array, dtype: DType, count: int) -> Array:
+def _pad_bits(value: Array, dtype: DType, count: int) -> Array:
     """Return the bits of the elements, padded with zeros to whole blocks."""
-    made = np.zeros(count, _word(dtype))
-    bits = value if dtype.kind == "bool" else bits_of(np.ascontiguousarray(value), dtype)
+    made = np.zeros(count, _get_word_type(dtype))
+    bits = value if dtype.kind == "bool" else values_to_bits(np.ascontiguousarray(value), dtype)
     made[: value.size] = bits.reshape(-1).view(made.dtype) if dtype.kind != "bool" else bits.reshape(-1)
     return made

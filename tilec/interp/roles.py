@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
-from tilec.interp.cooperative import Cooperative
-from tilec.support.diagnostics import Label, fail
+from tilec.interp.cooperative import CooperativeScheduler
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
-MOST_ASKED = 10_000
+MAX_PHASE_QUERIES = 10_000
 """Queries of a phase after which a polling role counts as waiting for ever."""
 
 
 @dataclass(slots=True)
-class _Phases:
+class _BarrierPhases:
     """A barrier: the arrivals that complete a phase, those of the current phase, and the completed phases."""
 
     count: int
@@ -26,14 +26,16 @@ class _Phases:
     completed: int = 0
 
 
-class Roles:
+class RoleBarriers:
     """Runs the roles of a block and the barriers between them. `counts` are the arrival counts of the kernel's
     barriers, by name. `blocks` runs the other blocks that may arrive at these barriers, if there are any."""
 
-    def __init__(self, counts: Mapping[str, tuple[int, ...]], blocks: Cooperative | None = None) -> None:
-        self.barriers = {(name, i): _Phases(count) for name, all_ in counts.items() for i, count in enumerate(all_)}
+    def __init__(self, counts: Mapping[str, tuple[int, ...]], blocks: CooperativeScheduler | None = None) -> None:
+        self.barriers = {
+            (name, i): _BarrierPhases(count) for name, all_ in counts.items() for i, count in enumerate(all_)
+        }
         self.blocks = blocks
-        self.roles = Cooperative(stuck if blocks is None else self._let_others)
+        self.roles = CooperativeScheduler(report_deadlock if blocks is None else self._run_other_blocks)
         self.asked = 0
 
     def run(self, work: Sequence[Callable[[], None]]) -> None:
@@ -56,30 +58,30 @@ class Roles:
         """Return whether the phase of this parity has completed, after letting the other roles run as far as they
         can."""
         self.asked += 1
-        if self.asked > MOST_ASKED:
-            stuck([span])
-        self.roles.give_way()
+        if self.asked > MAX_PHASE_QUERIES:
+            report_deadlock([span])
+        self.roles.yield_to_others()
         if self.blocks is not None:
-            self.blocks.give_way()
+            self.blocks.yield_to_others()
         return self.barriers[name, index].completed % 2 != parity
 
     def named_barrier(self, number: int, threads: int, arriving: int, waits: bool, span: Span) -> None:
         """Arrive with `arriving` threads at a named barrier of `threads`, and wait for it if `waits`."""
-        barrier = self.barriers.setdefault((f"named barrier {number}", 0), _Phases(threads))
+        barrier = self.barriers.setdefault((f"named barrier {number}", 0), _BarrierPhases(threads))
         phase = barrier.completed
         self.arrive(f"named barrier {number}", 0, arriving)
         if waits:
             self.roles.until(lambda: barrier.completed > phase, span)
 
-    def _let_others(self, waiting: list[Span]) -> None:
+    def _run_other_blocks(self, waiting: list[Span]) -> None:
         """Let the other blocks run until a role of this block can go on."""
         assert self.blocks is not None
         self.blocks.until(self.roles.may_go_on, waiting[0])
 
 
-def stuck(waiting: list[Span]) -> NoReturn:
+def report_deadlock(waiting: list[Span]) -> NoReturn:
     """Report that no one can go on."""
-    fail(
+    raise_error(
         "deadlock",
         "nobody arrives at the barrier that is waited for here",
         waiting[0],

@@ -18,42 +18,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilec.interp.grid_barriers import GridBarriers
-from tilec.interp.roles import Roles
+from tilec.interp.roles import RoleBarriers
 from tilec.ir import tile
 from tilec.ir.elements import (
-    bits_of,
-    is_raw,
-    numpy_type,
-    of_bits,
-    rounded,
+    bits_to_values,
+    decode_values,
+    encode_values,
+    is_stored_as_bits,
+    numpy_compute_type,
+    numpy_storage_type,
+    round_values,
     storage_shape,
-    storage_type,
-    stored,
-    values_of,
+    values_to_bits,
 )
-from tilec.ir.expr import as_size, integer_range
+from tilec.ir.expr import extent_to_size, integer_range
 from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
 from tilec.ops import bits, cluster_launch, philox, registry
-from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx, barrier_of
-from tilec.ops.intrinsics import fused, references
+from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx, get_barrier
+from tilec.ops.intrinsics import compute_fma, make_references
 from tilec.ops.rendezvous import Rendezvous
 from tilec.ops.sync import BlockBarrier
 from tilec.ops.warp_functions import REFERENCES
 from tilec.ops.warpgroups import NamedArrive
 from tilec.passes.explicit_roles.split_roles import ExplicitRole, roles_of
-from tilec.support.diagnostics import InternalError, fail
+from tilec.support.diagnostics import InternalError, raise_error
 from tilec.support.records import dataclass
-from tilec.support.sizes import SizeError, found
+from tilec.support.sizes import SizeError, solve_scalars
 from tilec.support.source import NOWHERE, Span
 
 Array = NDArray[Any]
 
 
-def run(kernel: tile.Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None) -> None:
+def run_kernel(
+    kernel: tile.Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None
+) -> None:
     """Run every block of the grid. `tensors` has an array for each tensor parameter; outputs are written in place.
     Scalars that are extents of a tensor may be omitted."""
     machine = _Machine()
-    given = _sizes(kernel, tensors) | dict(scalars or {})
+    given = _find_sizes(kernel, tensors) | dict(scalars or {})
     machine.variables[tile.THREAD.name] = np.arange(kernel.threads, dtype=np.int32)
     for param in kernel.params:
         if isinstance(param, tile.Var):
@@ -62,55 +64,57 @@ def run(kernel: tile.Kernel, tensors: Mapping[str, Array], scalars: Mapping[str,
         if isinstance(param, tile.Buffer):
             machine.storage[param.name] = _take_tensor(param, machine.shape(param.extents), tensors)
     for buffer in kernel.workspaces:
-        machine.storage[buffer.name] = np.full(buffer.shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
+        machine.storage[buffer.name] = np.full(
+            buffer.shape, _get_poison(buffer.dtype), numpy_compute_type(buffer.dtype)
+        )
     roles = roles_of(kernel)
     made = (s for s in kernel.body if isinstance(s, AllocBarrier))
-    counts = {barrier_of(s).name: s.counts for s in made}
+    counts = {get_barrier(s).name: s.counts for s in made}
     blocks = [tuple(reversed(place)) for place in np.ndindex(*reversed(machine.shape(kernel.grid)))]
-    for group in _groups(kernel, blocks):
-        machines = [_of_block(machine, kernel, block) for block in group]
+    for group in _group_blocks(kernel, blocks):
+        machines = [_create_block_machine(machine, kernel, block) for block in group]
         if len(group) == 1:
-            machines[0].peers, machines[0].role_barriers = machines, Roles(counts)
+            machines[0].peers, machines[0].role_barriers = machines, RoleBarriers(counts)
             _run_block(kernel, roles, machines[0])
             continue
-        grid_barriers = GridBarriers([_cluster_of(kernel, block) for block in group])
+        grid_barriers = GridBarriers([_find_cluster(kernel, block) for block in group])
         for number, one in enumerate(machines):
             one.number, one.grid_barriers, one.role_barriers = (
                 number,
                 grid_barriers,
-                Roles(counts, grid_barriers.blocks),
+                RoleBarriers(counts, grid_barriers.blocks),
             )
-            cluster = _cluster_of(kernel, group[number])
-            one.peers = [m for m, block in zip(machines, group, strict=True) if _cluster_of(kernel, block) == cluster]
+            cluster = _find_cluster(kernel, group[number])
+            one.peers = [m for m, block in zip(machines, group, strict=True) if _find_cluster(kernel, block) == cluster]
         grid_barriers.run([partial(_run_block, kernel, roles, one) for one in machines])
     for param in kernel.params:
-        if isinstance(param, tile.Buffer) and is_raw(param.dtype):
-            tensors[param.name][...] = stored(machine.storage[param.name], param.dtype)
+        if isinstance(param, tile.Buffer) and is_stored_as_bits(param.dtype):
+            tensors[param.name][...] = encode_values(machine.storage[param.name], param.dtype)
 
 
 Block = tuple[int, ...]
 
 
-def _groups(kernel: tile.Kernel, blocks: list[Block]) -> list[list[Block]]:
+def _group_blocks(kernel: tile.Kernel, blocks: list[Block]) -> list[list[Block]]:
     """Return the groups of blocks that may wait for each other, each cluster in the order of ranks."""
     reaching = [
         s
-        for s in tile.walk(kernel.body)
+        for s in tile.walk_statements(kernel.body)
         if isinstance(s, tile.TileOp) and (isinstance(s, Rendezvous) or s.reaches_blocks)
     ]
     if any(isinstance(s, Rendezvous) and s.what == "sync_grid" for s in reaching):
         return [blocks]
     clusters: dict[Block, list[Block]] = {}
     for block in blocks:
-        clusters.setdefault(_cluster_of(kernel, block) if reaching else block, []).append(block)
+        clusters.setdefault(_find_cluster(kernel, block) if reaching else block, []).append(block)
     return list(clusters.values())
 
 
-def _cluster_of(kernel: tile.Kernel, block: Block) -> Block:
+def _find_cluster(kernel: tile.Kernel, block: Block) -> Block:
     return tuple(index // size for index, size in zip(block, kernel.cluster.extents, strict=False))
 
 
-def _of_block(machine: _Machine, kernel: tile.Kernel, block: Block) -> _Machine:
+def _create_block_machine(machine: _Machine, kernel: tile.Kernel, block: Block) -> _Machine:
     """Return the machine with the block's own indices and tiles."""
     own = replace(machine, storage=dict(machine.storage), variables=dict(machine.variables))
     for var, index in zip(kernel.block_vars, block, strict=True):
@@ -119,7 +123,7 @@ def _of_block(machine: _Machine, kernel: tile.Kernel, block: Block) -> _Machine:
         if buffer.scope != "global":
             copies = (kernel.threads,) if buffer.scope == "local" else ()
             shape = (*copies, *buffer.shape)
-            own.storage[buffer.name] = np.full(shape, _poison(buffer.dtype), numpy_type(buffer.dtype))
+            own.storage[buffer.name] = np.full(shape, _get_poison(buffer.dtype), numpy_compute_type(buffer.dtype))
     return own
 
 
@@ -144,50 +148,56 @@ def _run_role(role: ExplicitRole, block: _Machine) -> None:
         if buffer.in_registers:
             copies = (threads,) if buffer.scope == "local" else ()
             machine.storage[buffer.name] = np.full(
-                (*copies, *buffer.shape), _poison(buffer.dtype), numpy_type(buffer.dtype)
+                (*copies, *buffer.shape), _get_poison(buffer.dtype), numpy_compute_type(buffer.dtype)
             )
     with np.errstate(all="ignore"):
         machine.body(role.kernel.body)
 
 
-def _sizes(kernel: tile.Kernel, tensors: Mapping[str, Array]) -> dict[str, int | float]:
+def _find_sizes(kernel: tile.Kernel, tensors: Mapping[str, Array]) -> dict[str, int | float]:
     """Return the scalars that the shapes of the arrays determine."""
-    shapes = {p.name: tuple(as_size(e) or 0 for e in p.extents) for p in kernel.params if isinstance(p, tile.Buffer)}
+    shapes = {
+        p.name: tuple(extent_to_size(e) or 0 for e in p.extents) for p in kernel.params if isinstance(p, tile.Buffer)
+    }
     try:
-        return {**found({n: s for n, s in shapes.items() if n in tensors}, {n: a.shape for n, a in tensors.items()})}
+        return {
+            **solve_scalars({n: s for n, s in shapes.items() if n in tensors}, {n: a.shape for n, a in tensors.items()})
+        }
     except SizeError as error:
-        fail("wrong-input", str(error))
+        raise_error("wrong-input", str(error))
 
 
 def _take_tensor(param: tile.Buffer, shape: tuple[int, ...], tensors: Mapping[str, Array]) -> Array:
     if param.name not in tensors:
-        fail("missing-input", f"there is no array for tensor {param.name}", param.span)
+        raise_error("missing-input", f"there is no array for tensor {param.name}", param.span)
     array = tensors[param.name]
-    wanted = storage_type(param.dtype)
+    wanted = numpy_storage_type(param.dtype)
     shape = storage_shape(shape, param.dtype)
     if array.shape != shape or array.dtype != wanted:
         given = f"{array.dtype}{list(array.shape)}"
-        fail("wrong-input", f"{param.name} must be {wanted}{list(shape)}, not {given}", param.span)
-    return values_of(array, param.dtype)
+        raise_error("wrong-input", f"{param.name} must be {wanted}{list(shape)}, not {given}", param.span)
+    return decode_values(array, param.dtype)
 
 
 def _take_scalar(param: tile.Var, scalars: Mapping[str, int | float]) -> Array:
     if param.name not in scalars:
-        fail("missing-input", f"there is no value for scalar {param.name}")
-    return convert(np.asarray(scalars[param.name]), param.dtype)
+        raise_error("missing-input", f"there is no value for scalar {param.name}")
+    return convert_values(np.asarray(scalars[param.name]), param.dtype)
 
 
 # ---- element types ---------------------------------------------------------------------------------------------------
 
 
-def convert(value: Array, dtype: DType) -> Array:
+def convert_values(value: Array, dtype: DType) -> Array:
     """Convert as a cast does: floats to integers toward zero and saturating, integers modulo their range."""
-    if is_raw(dtype) and dtype.is_float:
-        return rounded(value.astype(np.float32), dtype)
-    if is_raw(dtype):
+    if is_stored_as_bits(dtype) and dtype.is_float:
+        return round_values(value.astype(np.float32), dtype)
+    if is_stored_as_bits(dtype):
         low, high = integer_range(dtype)
-        return rounded(np.clip(np.trunc(np.nan_to_num(value)), low, high) if value.dtype.kind == "f" else value, dtype)
-    wanted = numpy_type(dtype)
+        return round_values(
+            np.clip(np.trunc(np.nan_to_num(value)), low, high) if value.dtype.kind == "f" else value, dtype
+        )
+    wanted = numpy_compute_type(dtype)
     if value.dtype == wanted:
         return value
     if dtype == BOOL:
@@ -201,18 +211,18 @@ def convert(value: Array, dtype: DType) -> Array:
     return value.astype(wanted)
 
 
-def _poison(dtype: DType) -> float | int:
+def _get_poison(dtype: DType) -> float | int:
     return float("nan") if dtype.is_float else 0 if dtype == BOOL else integer_range(dtype)[1]
 
 
-def _out_of_bounds_fill(dtype: DType) -> float:
+def _get_out_of_bounds_fill(dtype: DType) -> float:
     """Return the value read outside a tensor: the element whose bits are 0."""
     return 2.0**-127 if dtype == FLOAT8_E8M0 else 0
 
 
 # ---- the machine -----------------------------------------------------------------------------------------------------
 
-_BINARY: dict[str, Callable[..., Any]] = {
+_BINARY_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "floordiv": np.floor_divide,
     "floormod": np.mod, "min": np.fmin, "max": np.fmax, "and": np.logical_and, "or": np.logical_or,
     "bitand": np.bitwise_and, "bitor": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift,
@@ -220,31 +230,31 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "eq": np.equal, "ne": np.not_equal,
 }  # fmt: skip
 
-_ATOMIC: dict[str, Callable[..., Any]] = {
+_ATOMIC_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": np.add, "min": np.fmin, "max": np.fmax, "bitand": np.bitwise_and, "bitor": np.bitwise_or,
     "xor": np.bitwise_xor, "store": lambda old, new: new, "load": lambda old, new: old,
 }  # fmt: skip
 
-_CALLS: dict[str, Callable[..., Any]] = {
+_CALL_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt, "tanh": np.tanh,
     "sinh": np.sinh, "cosh": np.cosh, "atan": np.arctan, "fmod": np.fmod,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "abs": np.abs, "sin": np.sin,
     "cos": np.cos, "tan": np.tan, "floor": np.floor, "ceil": np.ceil, "pow": np.power, "trunc": np.trunc,
     "nearbyint": np.rint, "round": lambda x: np.copysign(np.floor(np.abs(x).astype(np.float64) + 0.5), x),
     "exp10": lambda x: np.power(10.0, x.astype(np.float64)), "log10": np.log10,
-    "erf": np.vectorize(math.erf, otypes=[np.float64]), **references(),
+    "erf": np.vectorize(math.erf, otypes=[np.float64]), **make_references(),
     **bits.REFERENCES,
     **cluster_launch.REFERENCES,
-    "philox": philox.reference,
+    "philox": philox.compute_philox,
 }  # fmt: skip
 
 
-def _along_threads(value: Any, extents: tuple[int, ...]) -> Any:
+def _align_to_threads(value: Any, extents: tuple[int, ...]) -> Any:
     is_per_thread = np.shape(value) == extents[:1]
     return value.reshape(-1, *(1 for _ in extents[1:])) if is_per_thread else value
 
 
-class _Left(Exception):
+class _LoopLeft(Exception):
     """Leaves the innermost loop."""
 
 
@@ -259,9 +269,9 @@ class _Machine:
     variables: dict[str, Any] = field(default_factory=dict)
     mask: Any = True
     extents: tuple[int, ...] = ()
-    is_shared_out: bool = False
+    is_in_parallel: bool = False
     span: Span = NOWHERE
-    role_barriers: Roles | None = None
+    role_barriers: RoleBarriers | None = None
     threads: int = 0
     number: int = 0
     grid_barriers: GridBarriers | None = None
@@ -279,7 +289,7 @@ class _Machine:
                 case tile.TileOp() if self.role_barriers is not None and stmt.synchronises_roles:
                     self._wait_with_roles(stmt, self.role_barriers)
                 case tile.TileOp(name=name):
-                    registry.get(name).reference(stmt, self)
+                    registry.get_operation(name).reference(stmt, self)
                     if self.role_barriers is not None and stmt.commits:
                         self._wait_with_roles(stmt, self.role_barriers)
                 case tile.Store():
@@ -289,36 +299,36 @@ class _Machine:
                 case tile.Bind(var=var, value=value):
                     self.variables[var.name] = self.expr(value)
                 case tile.Parallel():
-                    self._parallel(stmt)
+                    self._run_parallel(stmt)
                 case tile.For(var=var, start=start, stop=stop, step=step, body=inner):
-                    with suppress(_Left):
+                    with suppress(_LoopLeft):
                         for index in range(int(self.expr(start)), int(self.expr(stop)), step):
                             self.variables[var.name] = np.int32(index)
                             self.body(inner)
                 case tile.While(condition=condition, body=inner):
-                    with suppress(_Left):
+                    with suppress(_LoopLeft):
                         while self.expr(condition):
                             self.body(inner)
                 case tile.Break():
-                    raise _Left
+                    raise _LoopLeft
                 case tile.If():
-                    self._if(stmt)
+                    self._run_if(stmt)
                 case _:
                     assert_never(stmt)
 
-    def _wait_with_roles(self, op: tile.TileOp, role_barriers: Roles) -> None:
+    def _wait_with_roles(self, op: tile.TileOp, role_barriers: RoleBarriers) -> None:
         """Run an operation that synchronises roles."""
         if isinstance(op, BlockBarrier | NamedArrive):
             assert op.id is not None and op.threads is not None
             role_barriers.named_barrier(op.id, op.threads, self.threads, isinstance(op, BlockBarrier), op.span)
             return
-        barrier = barrier_of(op)
+        barrier = get_barrier(op)
         index = int(self.expr(barrier.index))
         match op:
             case AwaitBarrier():
                 role_barriers.wait(barrier.name, index, int(self.expr(op.parity)), op.span)
             case tile.TileOp(commits=True):
-                for barriers in map(self._barriers, (0, 1)) if op.is_paired else (role_barriers,):
+                for barriers in map(self._get_barriers, (0, 1)) if op.is_paired else (role_barriers,):
                     barriers.arrive(barrier.name, index, 1)
             case ExpectTx():
                 role_barriers.arrive(barrier.name, index, int(op.arrives))
@@ -326,31 +336,31 @@ class _Machine:
                 role_barriers.arrive(barrier.name, index, self.threads // 32)
             case Arrive() | CpAsyncArrive():
                 arriving = True if op.condition is None else self.expr(op.condition)
-                target_barriers = role_barriers if op.block is None else self._barriers(int(self.expr(op.block)))
+                target_barriers = role_barriers if op.block is None else self._get_barriers(int(self.expr(op.block)))
                 target_barriers.arrive(barrier.name, index, int(np.broadcast_to(arriving, (self.threads,)).sum()))
             case _:
                 raise InternalError(f"nobody knows what T.{op.name} does to a barrier")
 
-    def _barriers(self, block: int) -> Roles:
+    def _get_barriers(self, block: int) -> RoleBarriers:
         """Return the role barriers of a block of the cluster."""
-        role_barriers = self._in_cluster(block).role_barriers
+        role_barriers = self._get_cluster_block(block).role_barriers
         assert role_barriers is not None, "all blocks have the same roles"
         return role_barriers
 
-    def _parallel(self, nest: tile.Parallel) -> None:
+    def _run_parallel(self, nest: tile.Parallel) -> None:
         outer = self.variables
         if nest.is_per_thread:  # per-thread values run along the first dimension
-            self.variables = {name: _along_threads(v, nest.extents) for name, v in outer.items()}
+            self.variables = {name: _align_to_threads(v, nest.extents) for name, v in outer.items()}
         for axis, (var, extent) in enumerate(zip(nest.vars, nest.extents, strict=True)):
             shape = [1] * len(nest.extents)
             shape[axis] = extent
             self.variables[var.name] = np.arange(extent, dtype=np.int32).reshape(shape)
-        self.extents, self.is_shared_out = nest.extents, not nest.is_per_thread
+        self.extents, self.is_in_parallel = nest.extents, not nest.is_per_thread
         self.body(nest.body)
-        self.is_shared_out = False
+        self.is_in_parallel = False
         self.variables = outer
 
-    def _if(self, stmt: tile.If) -> None:
+    def _run_if(self, stmt: tile.If) -> None:
         condition = np.asarray(self.expr(stmt.condition))
         if condition.ndim == 0:
             self.body(stmt.then if condition else stmt.orelse)
@@ -376,21 +386,21 @@ class _Machine:
         all_elements = np.empty(self.extents if stmt.atomic is not None else ())
         *positions, values, active, _ = np.broadcast_arrays(*indices, value, in_bounds, all_elements)
         if stmt.atomic is not None:
-            self._atomic(stmt, positions, values, active)
+            self._run_atomic(stmt, positions, values, active)
         elif active.all():
             target[tuple(positions)] = values
         else:
             target[tuple(i[active] for i in positions)] = values[active]
 
-    def _atomic(self, stmt: tile.Store, positions: list[Array], values: Array, active: Array) -> None:
+    def _run_atomic(self, stmt: tile.Store, positions: list[Array], values: Array, active: Array) -> None:
         """Update element after element, in the order of the nest: several threads may update one."""
-        target, combine = self.storage[stmt.buffer.name], _ATOMIC[stmt.atomic or "store"]
+        target, combine = self.storage[stmt.buffer.name], _ATOMIC_FUNCTIONS[stmt.atomic or "store"]
         previous = np.zeros(values.shape, target.dtype)
         for place in np.ndindex(values.shape):
             if active[place]:
                 index = tuple(int(i[place]) for i in positions)
                 previous[place] = target[index]
-                target[index] = _rounded(np.asarray(combine(target[index], values[place])), stmt.buffer.dtype)
+                target[index] = _round_result(np.asarray(combine(target[index], values[place])), stmt.buffer.dtype)
         if stmt.previous is not None:
             self.variables[stmt.previous.name] = previous
 
@@ -401,8 +411,8 @@ class _Machine:
         in_bounds: Any = True
         shape = self.storage[buffer.name].shape
         if buffer.scope == "local":
-            if self.is_shared_out:
-                fail(
+            if self.is_in_parallel:
+                raise_error(
                     "no-reference",
                     f"{buffer.name} is used inside T.Parallel, where the reference has no threads",
                     self.span,
@@ -415,7 +425,7 @@ class _Machine:
             in_bounds = np.logical_and(in_bounds, (array >= 0) & (array < size))
             arrays.append(np.clip(array, 0, size - 1))
         if buffer.scope != "global" and not np.all(np.logical_or(in_bounds, np.logical_not(self.mask))):
-            fail("out-of-range", f"an index leaves {buffer.name}", self.span)
+            raise_error("out-of-range", f"an index leaves {buffer.name}", self.span)
         return arrays, np.logical_and(in_bounds, self.mask)
 
     # ---- what references see -----------------------------------------------------------------------------------------
@@ -435,29 +445,29 @@ class _Machine:
 
     def read(self, region: tile.Region) -> Array:
         """Return the region's elements; 0 outside a tensor."""
-        source, inner, outer = self._overlap(region)
+        source, inner, outer = self._intersect_region(region)
         if outer is None:
             return source[inner]
-        result: Array = np.full(region.extent, _out_of_bounds_fill(region.buffer.dtype), source.dtype)
+        result: Array = np.full(region.extent, _get_out_of_bounds_fill(region.buffer.dtype), source.dtype)
         result[outer] = source[inner]
         return result
 
     def write(self, region: tile.Region, value: Array) -> None:
         """Set the region's elements, converted to the buffer's dtype; elements outside a tensor are dropped."""
-        target, inner, outer = self._overlap(region)
-        converted = convert(value, region.buffer.dtype)
+        target, inner, outer = self._intersect_region(region)
+        converted = convert_values(value, region.buffer.dtype)
         target[inner] = converted if outer is None else converted[outer]
 
     def peer(self, block: int) -> _Machine:
         """Return this machine with the tiles of another block of the cluster, by its number there."""
-        return replace(self, storage=self._in_cluster(block).storage)
+        return replace(self, storage=self._get_cluster_block(block).storage)
 
-    def _in_cluster(self, block: int) -> _Machine:
+    def _get_cluster_block(self, block: int) -> _Machine:
         if not 0 <= block < len(self.peers):
-            fail("out-of-range", f"there is no block {block} in the cluster", self.span)
+            raise_error("out-of-range", f"there is no block {block} in the cluster", self.span)
         return self.peers[block]
 
-    def _overlap(self, region: tile.Region) -> tuple[Array, tuple[slice, ...], tuple[slice, ...] | None]:
+    def _intersect_region(self, region: tile.Region) -> tuple[Array, tuple[slice, ...], tuple[slice, ...] | None]:
         """Return the buffer, the slices of it that the region covers, and the slices of the region that lie in it
         (None: all)."""
         inner, outer = [], []
@@ -471,7 +481,7 @@ class _Machine:
             inner.append(slice(first, last))
             outer.append(slice(first - start, last - start) if first < last else slice(0, 0))
         if not is_whole and region.buffer.scope != "global":
-            fail("out-of-range", f"a box leaves {region.buffer.name}", self.span)
+            raise_error("out-of-range", f"a box leaves {region.buffer.name}", self.span)
         return self.storage[region.buffer.name], tuple(inner), None if is_whole else tuple(outer)
 
     # ---- expressions -------------------------------------------------------------------------------------------------
@@ -480,36 +490,36 @@ class _Machine:
         """Evaluate an expression: a numpy scalar, or inside T.Parallel an array that broadcasts over the nest."""
         match expr:
             case tile.Const(value=value, dtype=dtype):
-                return numpy_type(dtype).type(value)
+                return numpy_compute_type(dtype).type(value)
             case tile.Var(name=name):
                 return self.variables[name]
             case tile.Unary(op=op, a=a):
                 return np.logical_not(self.expr(a)) if op == "not" else np.negative(self.expr(a))
             case tile.Binary(op=op, a=a, b=b, dtype=dtype):
-                return _rounded(_BINARY[op](self.expr(a), self.expr(b)), dtype)
+                return _round_result(_BINARY_FUNCTIONS[op](self.expr(a), self.expr(b)), dtype)
             case tile.Call(fn="reinterpret", args=(a,), dtype=dtype):
-                return of_bits(bits_of(np.asarray(self.expr(a)), a.dtype), dtype)
+                return bits_to_values(values_to_bits(np.asarray(self.expr(a)), a.dtype), dtype)
             case tile.Call(fn=fn, args=args, dtype=dtype) if fn in REFERENCES:
-                whole = np.empty(self.extents) if self.is_shared_out else self.variables[tile.THREAD.name]
+                whole = np.empty(self.extents) if self.is_in_parallel else self.variables[tile.THREAD.name]
                 alike = np.broadcast_arrays(whole, *(self.expr(a) for a in args))
-                return _rounded(REFERENCES[fn](*alike[1:]), dtype)
+                return _round_result(REFERENCES[fn](*alike[1:]), dtype)
             case tile.Call(fn=fn, args=(tile.Load(buffer=barrier, indices=(index,)), parity)) if fn == tile.PHASE_DONE:
                 assert self.role_barriers is not None, "only roles have barriers"
                 place, wanted = int(self.expr(index)), int(self.expr(parity))
                 return np.bool_(self.role_barriers.is_complete(barrier.name, place, wanted, self.span))
             case tile.Call(fn="fma", args=args, dtype=dtype):
                 x, y, z = (np.asarray(self.expr(a)) for a in args)
-                return convert(fused(x, y, z, dtype), dtype)
+                return convert_values(compute_fma(x, y, z, dtype), dtype)
             case tile.Call(fn=fn, args=args, dtype=dtype):
-                return _rounded(_CALLS[fn](*(_single(self.expr(a)) for a in args)), dtype)
+                return _round_result(_CALL_FUNCTIONS[fn](*(_widen_float16(self.expr(a)) for a in args)), dtype)
             case tile.Ptx(text=text, args=args, dtype=dtype):
-                from tilec.interp.inline_ptx import evaluate
+                from tilec.interp.inline_ptx import evaluate_ptx
 
-                return evaluate(text, [np.asarray(self.expr(a)) for a in args], [a.dtype for a in args], dtype)
+                return evaluate_ptx(text, [np.asarray(self.expr(a)) for a in args], [a.dtype for a in args], dtype)
             case tile.Cast(a=a, dtype=dtype):
-                return convert(np.asarray(self.expr(a)), dtype)
+                return convert_values(np.asarray(self.expr(a)), dtype)
             case tile.Select():
-                return self._select(expr)
+                return self._select_values(expr)
             case tile.Load(buffer=buffer, indices=indices):
                 arrays, in_bounds = self._indices(buffer, indices)
                 if self.storage[buffer.name].size == 0:
@@ -518,12 +528,12 @@ class _Machine:
                 return (
                     values
                     if np.all(in_bounds)
-                    else np.where(in_bounds, values, values.dtype.type(_out_of_bounds_fill(buffer.dtype)))
+                    else np.where(in_bounds, values, values.dtype.type(_get_out_of_bounds_fill(buffer.dtype)))
                 )
             case _:
                 assert_never(expr)
 
-    def _select(self, expr: tile.Select) -> Any:
+    def _select_values(self, expr: tile.Select) -> Any:
         condition = np.asarray(self.expr(expr.condition))
         with self.masked(condition):
             then = self.expr(expr.then)
@@ -532,14 +542,14 @@ class _Machine:
         return np.where(condition, then, orelse)
 
 
-def _rounded(value: Any, dtype: DType) -> Any:
+def _round_result(value: Any, dtype: DType) -> Any:
     """Round a result to its type: numpy computes bfloat16, and some functions of float16, as float32."""
-    if is_raw(dtype):
-        return convert(np.asarray(value), dtype)
-    wanted = numpy_type(dtype)
+    if is_stored_as_bits(dtype):
+        return convert_values(np.asarray(value), dtype)
+    wanted = numpy_compute_type(dtype)
     return value if value.dtype == wanted else value.astype(wanted)
 
 
-def _single(value: Any) -> Any:
+def _widen_float16(value: Any) -> Any:
     """Convert float16 to float32, so that functions of float16 round only once, at their end."""
     return value.astype(np.float32) if value.dtype == np.float16 else value

@@ -31,42 +31,42 @@ class Affine:
         """The largest integer known to divide every value (0 for the constant 0)."""
         return math.gcd(self.constant, *(c for _, c in self.terms))
 
-    def symbolic(self) -> tile.Expr:
+    def without_constant(self) -> tile.Expr:
         """Return the sum without its constant, as an expression."""
         total: tile.Expr | None = None
         for atom, coefficient in self.terms:
-            term = atom if coefficient == 1 else tile.Binary("mul", atom, tile.integer(coefficient), INT32)
+            term = atom if coefficient == 1 else tile.Binary("mul", atom, tile.int32_const(coefficient), INT32)
             total = term if total is None else tile.Binary("add", total, term, INT32)
-        return tile.integer(0) if total is None else total
+        return tile.int32_const(0) if total is None else total
 
 
-def affine(expr: tile.Expr) -> Affine:
+def affine_form(expr: tile.Expr) -> Affine:
     """Return an integer expression as an affine form; a subexpression that is not affine becomes an atom."""
     terms: dict[tile.Expr, int] = {}
-    constant = _collect(expr, 1, terms)
+    constant = _collect_terms(expr, 1, terms)
     return Affine(tuple((a, c) for a, c in terms.items() if c), constant)
 
 
-def _collect(expr: tile.Expr, factor: int, terms: dict[tile.Expr, int]) -> int:
+def _collect_terms(expr: tile.Expr, factor: int, terms: dict[tile.Expr, int]) -> int:
     """Add `factor` times the atoms of an expression to `terms`, and return `factor` times its constant."""
     match expr:
         case tile.Const(value=value):
             return factor * int(value)
         case tile.Unary(op="neg", a=a):
-            return _collect(a, -factor, terms)
+            return _collect_terms(a, -factor, terms)
         case tile.Binary(op="add", a=a, b=b):
-            return _collect(a, factor, terms) + _collect(b, factor, terms)
+            return _collect_terms(a, factor, terms) + _collect_terms(b, factor, terms)
         case tile.Binary(op="sub", a=a, b=b):
-            return _collect(a, factor, terms) + _collect(b, -factor, terms)
+            return _collect_terms(a, factor, terms) + _collect_terms(b, -factor, terms)
         case (
             tile.Binary(op="mul", a=a, b=tile.Const(value=value))
             | tile.Binary(op="mul", a=tile.Const(value=value), b=a)
         ):
-            return _collect(a, factor * int(value), terms)
+            return _collect_terms(a, factor * int(value), terms)
         case tile.Binary(op="floordiv" | "floormod", a=a, b=tile.Const(value=value), dtype=dtype) if (
             dtype == INT32 and value > 0 and not reads_elements(a)
         ):
-            return _divided(expr, affine(a), int(value), factor, terms)
+            return _collect_quotient(expr, affine_form(a), int(value), factor, terms)
         case _:
             terms[expr] = terms.get(expr, 0) + factor
             return 0
@@ -78,7 +78,7 @@ def reads_elements(expr: tile.Expr) -> bool:
     return any(isinstance(part, tile.Load) for part in tile.walk_expr(expr))
 
 
-def _divided(expr: tile.Binary, form: Affine, by: int, factor: int, terms: dict[tile.Expr, int]) -> int:
+def _collect_quotient(expr: tile.Binary, form: Affine, by: int, factor: int, terms: dict[tile.Expr, int]) -> int:
     """Add `factor` times a quotient or remainder by a constant to `terms`, and return its constant part. Of (Σ cᵢ·xᵢ +
     c) // d, a term whose cᵢ is a multiple of d comes out of the quotient; of … % d it vanishes. The rest is divided by
     its greatest common divisor with d."""
@@ -95,23 +95,28 @@ def _divided(expr: tile.Binary, form: Affine, by: int, factor: int, terms: dict[
     inner, left = divmod(form.constant % by, common)
     smaller = Affine(tuple((atom, coefficient // common) for atom, coefficient in rest), inner)
     if smaller != form:
-        expr = tile.Binary(expr.op, add(smaller.symbolic(), tile.integer(inner)), tile.integer(by // common), INT32)
+        expr = tile.Binary(
+            expr.op,
+            add_exprs(smaller.without_constant(), tile.int32_const(inner)),
+            tile.int32_const(by // common),
+            INT32,
+        )
     terms[expr] = terms.get(expr, 0) + (factor if is_quotient else factor * common)
     return factor * (constant if is_quotient else left)
 
 
-def divisor(extent: tile.Extent) -> int:
+def known_divisor(extent: tile.Extent) -> int:
     """Return the largest integer known to divide a size."""
-    return extent if isinstance(extent, int) else affine(extent).divisor
+    return extent if isinstance(extent, int) else affine_form(extent).divisor
 
 
 def row_divisor(tensor: tile.Buffer) -> int:
     """Return the largest number of elements known to divide the length of a row and, where given, the row strides."""
-    row_steps = (divisor(stride) for stride in (tensor.strides or ())[:-1])
-    return math.gcd(divisor(tensor.extents[-1]), *row_steps)
+    row_steps = (known_divisor(stride) for stride in (tensor.strides or ())[:-1])
+    return math.gcd(known_divisor(tensor.extents[-1]), *row_steps)
 
 
-def add(a: tile.Expr, b: tile.Expr) -> tile.Expr:
+def add_exprs(a: tile.Expr, b: tile.Expr) -> tile.Expr:
     """Return a + b, with constants folded."""
     if isinstance(b, tile.Const) and b.value == 0:
         return a
@@ -119,20 +124,20 @@ def add(a: tile.Expr, b: tile.Expr) -> tile.Expr:
         if a.value == 0:
             return b
         if isinstance(b, tile.Const):
-            return tile.integer(int(a.value) + int(b.value))
+            return tile.int32_const(int(a.value) + int(b.value))
     if isinstance(b, tile.Const) and b.value < 0:
-        return tile.Binary("sub", a, tile.integer(-int(b.value)), INT32)
+        return tile.Binary("sub", a, tile.int32_const(-int(b.value)), INT32)
     return tile.Binary("add", a, b, INT32)
 
 
-def scale(a: tile.Expr, factor: int) -> tile.Expr:
+def scale_expr(a: tile.Expr, factor: int) -> tile.Expr:
     """Return a · factor, with constants folded."""
     if isinstance(a, tile.Const):
-        return tile.integer(int(a.value) * factor)
-    return a if factor == 1 else tile.Binary("mul", a, tile.integer(factor), INT32)
+        return tile.int32_const(int(a.value) * factor)
+    return a if factor == 1 else tile.Binary("mul", a, tile.int32_const(factor), INT32)
 
 
-def interval(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> Interval:
+def value_interval(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> Interval:
     """Return inclusive bounds on the value of an integer expression, from those of its variables."""
     match expr:
         case tile.Const(value=value):
@@ -140,33 +145,35 @@ def interval(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> Interval:
         case tile.Var():
             return ranges.get(expr, UNKNOWN)
         case tile.Unary(op="neg", a=a):
-            low, high = interval(a, ranges)
-            return _computed((-high, -low), expr)
+            low, high = value_interval(a, ranges)
+            return _interval_of_result((-high, -low), expr)
         case tile.Cast(a=a) if a.dtype.kind == "bool":
             return (0, 1)
         case tile.Cast(a=a) if not a.dtype.is_float:
-            return _wrapped(interval(a, ranges), expr.dtype)
+            return _wrap_interval(value_interval(a, ranges), expr.dtype)
         case tile.Select(then=a, orelse=b):
-            (la, ha), (lb, hb) = interval(a, ranges), interval(b, ranges)
+            (la, ha), (lb, hb) = value_interval(a, ranges), value_interval(b, ranges)
             return (min(la, lb), max(ha, hb))
         case tile.Binary(op="min" | "max" as op, a=a, b=b):  # one of the operands, so it does not wrap around
-            return _binary(op, interval(a, ranges), interval(b, ranges))
+            return _interval_of_binary(op, value_interval(a, ranges), value_interval(b, ranges))
         case tile.Binary(op=op, a=a, b=b):
-            return _computed(_binary(op, interval(a, ranges), interval(b, ranges)), expr)
+            return _interval_of_result(
+                _interval_of_binary(op, value_interval(a, ranges), value_interval(b, ranges)), expr
+            )
         case tile.Load(dtype=dtype) if dtype.kind in ("int", "uint") and dtype.bits < 32:
             return integer_range(dtype)
         case _:
             return UNKNOWN
 
 
-def _computed(bounds: Interval, expr: tile.Expr) -> Interval:
+def _interval_of_result(bounds: Interval, expr: tile.Expr) -> Interval:
     """Return the bounds of a result, which may overflow unless the expression is index arithmetic."""
     if expr.dtype == INT32 and (bounds == UNKNOWN or not reads_elements(expr)):
         return bounds
-    return _wrapped(bounds, expr.dtype)
+    return _wrap_interval(bounds, expr.dtype)
 
 
-def _wrapped(bounds: Interval, dtype: DType) -> Interval:
+def _wrap_interval(bounds: Interval, dtype: DType) -> Interval:
     """Return the bounds after wrapping around in an integer type."""
     if dtype.kind not in ("int", "uint"):
         return bounds
@@ -174,7 +181,7 @@ def _wrapped(bounds: Interval, dtype: DType) -> Interval:
     return bounds if low <= bounds[0] and bounds[1] <= high else (low, high)
 
 
-def _binary(op: str, a: Interval, b: Interval) -> Interval:
+def _interval_of_binary(op: str, a: Interval, b: Interval) -> Interval:
     match op:
         case "add":
             return (a[0] + b[0], a[1] + b[1])

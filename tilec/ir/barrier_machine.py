@@ -56,12 +56,12 @@ class Barrier:
         self.arrived = self.bytes = 0
         self.phase += 1
 
-    def lets_pass(self, parity: int) -> bool:
+    def has_completed(self, parity: int) -> bool:
         """Return whether the phase of this parity has completed: the one before the current phase, then."""
         return self.phase % 2 != parity
 
     @property
-    def lacks_bytes(self) -> bool:
+    def misses_only_bytes(self) -> bool:
         """Return whether only bytes are missing."""
         return bool(self.bytes) and self.arrived >= self.count
 
@@ -86,14 +86,14 @@ def run_together(
 # ---- what is known to have happened ----------------------------------------------------------------------------------
 
 
-def join(known: dict[Actor, int], more: Mapping[Actor, int]) -> None:
+def join_clocks(known: dict[Actor, int], more: Mapping[Actor, int]) -> None:
     """Merge another actor's knowledge into `known`: how far each actor is known to have come (vector clocks)."""
     for actor, time in more.items():
         if known.get(actor, 0) < time:
             known[actor] = time
 
 
-class HandedOn(Generic[Signal, Actor]):
+class PhaseClocks(Generic[Signal, Actor]):
     """The knowledge that the phases of barriers pass on: everything known to those who arrived in it or in an earlier
     one."""
 
@@ -108,11 +108,11 @@ class HandedOn(Generic[Signal, Actor]):
             made[phase] = {} if last is None else dict(made[last])
             made.pop(phase - KEPT_PHASES, None)
         for each in known:
-            join(made[phase], each)
+            join_clocks(made[phase], each)
 
     def wait(self, signal: Signal, phases: int, known: dict[Actor, int]) -> None:
         """Add to `known` the knowledge that the first `phases` phases pass on."""
         made = self.made.get(signal, {})
         last = max((phase for phase in made if phase < phases), default=None)
         if last is not None:
-            join(known, made[last])
+            join_clocks(known, made[last])

@@ -13,19 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilec.ir.expr import SMALL_FLOATS, SmallFloat
-from tilec.ir.types import BFLOAT16, BOOL, FLOAT4_E2M1, FLOAT8_E8M0, NARROW, DType
+from tilec.ir.types import BFLOAT16, BOOL, FLOAT4_E2M1, FLOAT8_E8M0, NARROW_TYPES, DType
 
 Array = NDArray[Any]
 
 
-def is_raw(dtype: DType) -> bool:
+def is_stored_as_bits(dtype: DType) -> bool:
     """Return whether numpy stores the elements as bits."""
-    return dtype == BFLOAT16 or dtype in SMALL_FLOATS or dtype in NARROW
+    return dtype == BFLOAT16 or dtype in SMALL_FLOATS or dtype in NARROW_TYPES
 
 
-def storage_type(dtype: DType) -> np.dtype[Any]:
+def numpy_storage_type(dtype: DType) -> np.dtype[Any]:
     """Return the numpy type that a tensor's bytes are stored as."""
-    return np.dtype(f"uint{max(dtype.bits, 8)}" if is_raw(dtype) else dtype.name)
+    return np.dtype(f"uint{max(dtype.bits, 8)}" if is_stored_as_bits(dtype) else dtype.name)
 
 
 def storage_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
@@ -46,7 +46,7 @@ _POISON = {
 """By type: the bits of a NaN, where the type has one, other than the NaN that instructions and numpy produce."""
 
 
-def poison(array: Array, dtype: DType) -> None:
+def fill_with_poison(array: Array, dtype: DType) -> None:
     """Fill an array with bits that no correct kernel writes: a NaN of its own, or the byte 0xAB repeated."""
     if dtype.name in _POISON:
         array.view(f"uint{8 * array.itemsize}").fill(_POISON[dtype.name])
@@ -61,7 +61,7 @@ def is_poison(array: Array, dtype: DType) -> Array:
     return np.repeat(marked, dtype.per_byte, axis=-1) if dtype.per_byte > 1 else marked
 
 
-def strided_copy(array: Array, steps: tuple[int, ...]) -> Array:
+def copy_with_strides(array: Array, steps: tuple[int, ...]) -> Array:
     """Return a copy whose elements are `steps` elements apart along each dimension; its `base` is the memory, as bytes.
     Raises `ValueError` where elements would overlap."""
     if any(step < 0 for step in steps):
@@ -77,14 +77,14 @@ def strided_copy(array: Array, steps: tuple[int, ...]) -> Array:
     return copied
 
 
-def numpy_type(dtype: DType) -> np.dtype[Any]:
+def numpy_compute_type(dtype: DType) -> np.dtype[Any]:
     """Return the numpy type that values of `dtype` are computed with."""
-    if dtype in NARROW and not dtype.is_float:
+    if dtype in NARROW_TYPES and not dtype.is_float:
         return np.dtype(f"{dtype.kind}8")
-    return np.dtype("float32" if is_raw(dtype) else dtype.name)
+    return np.dtype("float32" if is_stored_as_bits(dtype) else dtype.name)
 
 
-def values_of(stored: Array, dtype: DType) -> Array:
+def decode_values(stored: Array, dtype: DType) -> Array:
     """Return stored elements as numbers that numpy can compute with."""
     if dtype.per_byte == 2:
         pairs: Array = _NIBBLES[dtype.name][np.stack((stored & 15, stored >> 4), axis=-1)]
@@ -96,28 +96,28 @@ def values_of(stored: Array, dtype: DType) -> Array:
     if dtype == BFLOAT16:
         return (stored.astype(np.uint32) << 16).view(np.float32)
     if dtype in SMALL_FLOATS:
-        values: Array = _decoded(SMALL_FLOATS[dtype])[stored]
+        values: Array = _decode_table(SMALL_FLOATS[dtype])[stored]
         return values
     return stored
 
 
-def stored(values: Array, dtype: DType) -> Array:
+def encode_values(values: Array, dtype: DType) -> Array:
     """Return numbers as stored, rounded to nearest, ties to even. Beyond its range, bfloat16 is infinite and a smaller
     float its largest number. A scale, float8_e8m0fnu, is rounded up to a power of two."""
     if dtype.per_byte == 2:
-        codes = _nibbles(np.asarray(values), dtype)
+        codes = _encode_nibbles(np.asarray(values), dtype)
         pairs = codes.reshape(*codes.shape[:-1], -1, 2)
         joined: Array = pairs[..., 0] | pairs[..., 1] << 4
         return joined
     if dtype == FLOAT8_E8M0:
-        return _exponents(np.asarray(values, np.float32))
+        return _encode_exponents(np.asarray(values, np.float32))
     if dtype == BFLOAT16:
         bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
         rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
         return np.where(np.isnan(values), 0x7FFF, rounded).astype(np.uint16).reshape(np.shape(values))
     if dtype in SMALL_FLOATS:
-        return _encoded(np.asarray(values, np.float64), SMALL_FLOATS[dtype])
-    return values.astype(storage_type(dtype))
+        return _encode_small_floats(np.asarray(values, np.float64), SMALL_FLOATS[dtype])
+    return values.astype(numpy_storage_type(dtype))
 
 
 _E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
@@ -131,7 +131,7 @@ _NIBBLES: dict[str, Array] = {
 """The value of each of the sixteen bit patterns."""
 
 
-def _nibbles(values: Array, dtype: DType) -> Array:
+def _encode_nibbles(values: Array, dtype: DType) -> Array:
     if not dtype.is_float:
         return values.astype(np.int64).astype(np.uint8) & 15
     size = np.minimum(np.abs(np.nan_to_num(values, nan=6.0)), 6.0)
@@ -143,42 +143,44 @@ def _nibbles(values: Array, dtype: DType) -> Array:
     return codes.astype(np.uint8)
 
 
-def _exponents(values: Array) -> Array:
+def _encode_exponents(values: Array) -> Array:
     fraction, exponent = np.frexp(np.abs(np.nan_to_num(values, nan=1.0, posinf=3e38, neginf=3e38)))
     power = np.where(fraction == 0, -127, exponent - (fraction == 0.5))
     return np.where(np.isnan(values), 255, np.clip(power, -127, 127) + 127).astype(np.uint8)
 
 
-def bits_of(values: Array, dtype: DType) -> Array:
+def values_to_bits(values: Array, dtype: DType) -> Array:
     """Return the bits of each number, in an unsigned integer or the type itself."""
-    return _nibbles(np.asarray(values), dtype) if dtype.per_byte == 2 else stored(np.asarray(values), dtype)
+    return (
+        _encode_nibbles(np.asarray(values), dtype) if dtype.per_byte == 2 else encode_values(np.asarray(values), dtype)
+    )
 
 
-def of_bits(bits: Array, dtype: DType) -> Array:
+def bits_to_values(bits: Array, dtype: DType) -> Array:
     """Return the numbers that have these bits."""
     if dtype.per_byte == 2:
         return _NIBBLES[dtype.name][bits.view(np.uint8)]
-    return values_of(np.ascontiguousarray(bits).view(storage_type(dtype)).reshape(bits.shape), dtype)
+    return decode_values(np.ascontiguousarray(bits).view(numpy_storage_type(dtype)).reshape(bits.shape), dtype)
 
 
-def rounded(values: Array, dtype: DType) -> Array:
+def round_values(values: Array, dtype: DType) -> Array:
     """Return the nearest numbers that `dtype`, a type stored as bits, can hold."""
     if dtype.per_byte == 2:
-        return _NIBBLES[dtype.name][_nibbles(np.asarray(values), dtype)]
-    return values_of(stored(values, dtype), dtype).reshape(np.shape(values))
+        return _NIBBLES[dtype.name][_encode_nibbles(np.asarray(values), dtype)]
+    return decode_values(encode_values(values, dtype), dtype).reshape(np.shape(values))
 
 
-def largest(dtype: DType) -> float:
+def largest_finite(dtype: DType) -> float:
     """Return the largest finite number of a float type."""
     if dtype in (FLOAT4_E2M1, FLOAT8_E8M0):
         return 6.0 if dtype == FLOAT4_E2M1 else 2.0**127
     if dtype in SMALL_FLOATS:
         return SMALL_FLOATS[dtype].largest
-    return float(values_of(np.array(0x7F7F), dtype) if dtype == BFLOAT16 else np.finfo(dtype.name).max)
+    return float(decode_values(np.array(0x7F7F), dtype) if dtype == BFLOAT16 else np.finfo(dtype.name).max)
 
 
 @cache
-def _decoded(form: SmallFloat) -> Array:
+def _decode_table(form: SmallFloat) -> Array:
     """Return the value of every bit pattern."""
     bits = np.arange(256)
     field, fraction = bits >> form.fraction & (1 << 7 - form.fraction) - 1, bits & (1 << form.fraction) - 1
@@ -191,14 +193,14 @@ def _decoded(form: SmallFloat) -> Array:
     return signed
 
 
-def _encoded(values: Array, form: SmallFloat) -> Array:
+def _encode_small_floats(values: Array, form: SmallFloat) -> Array:
     magnitude = np.minimum(np.abs(values), form.largest)
     exponent = np.maximum(np.where(magnitude > 0, np.frexp(magnitude)[1] - 1, form.lowest), form.lowest)
     # In steps of the last bit; a carry moves on into the exponent field by itself.
     steps = np.rint(np.where(np.isnan(magnitude), 0.0, magnitude) / np.exp2(exponent - form.fraction)).astype(np.int64)
-    bits = np.minimum(steps + (exponent - form.lowest << form.fraction), _last(form))
+    bits = np.minimum(steps + (exponent - form.lowest << form.fraction), _bits_of_largest(form))
     return np.where(np.isnan(values), 0x7F, bits | np.signbit(values) * 0x80).astype(np.uint8)
 
 
-def _last(form: SmallFloat) -> int:
-    return int(np.flatnonzero(_decoded(form) == np.float32(form.largest))[0])
+def _bits_of_largest(form: SmallFloat) -> int:
+    return int(np.flatnonzero(_decode_table(form) == np.float32(form.largest))[0])

@@ -53,7 +53,7 @@ E2M1 = SmallFloat(1, 0, 6.0, False)
 """OCP microscaling formats 1.0, section 5.3.3: four bits, without NaN, which becomes the largest number."""
 
 
-def _power_of_two(value: float) -> float:
+def _round_up_to_power_of_two(value: float) -> float:
     """Return the next power of two up from |value| that float8_e8m0fnu holds: −127 to 127, and a NaN."""
     if math.isnan(value):
         return value
@@ -69,7 +69,7 @@ def round_to(value: float, dtype: DType) -> float:
     if dtype == FLOAT4_E2M1:
         return E2M1.largest if math.isnan(value) else _round_small(value, E2M1)
     if dtype == FLOAT8_E8M0:
-        return _power_of_two(value) if value else 2.0**-127
+        return _round_up_to_power_of_two(value) if value else 2.0**-127
     if math.isinf(value) or math.isnan(value):
         return value
     if dtype == BFLOAT16:
@@ -100,13 +100,13 @@ def integer_range(dtype: DType) -> tuple[int, int]:
     return 0, (1 << dtype.bits) - 1
 
 
-def wrap(value: int, dtype: DType) -> int:
+def wrap_integer(value: int, dtype: DType) -> int:
     """Return an integer as `dtype` stores it: modulo its range."""
     low, high = integer_range(dtype)
     return (value - low) % (high - low + 1) + low
 
 
-def _as_float(value: int | float | bool) -> float:
+def _to_float(value: int | float | bool) -> float:
     """Return the value as a float, infinite where it is too large."""
     try:
         return float(value)
@@ -114,27 +114,27 @@ def _as_float(value: int | float | bool) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def constant(value: int | float | bool, dtype: DType) -> tile.Const:
+def make_constant(value: int | float | bool, dtype: DType) -> tile.Const:
     """Return a constant converted as a cast converts. Floats to integers: toward zero and within the range, as the
     hardware does, a NaN to 0. Integers to integers: modulo the range. Integers to floats: the nearest."""
     if dtype == BOOL:
         return tile.Const(bool(value), BOOL)
     if dtype.is_float:
-        return tile.Const(round_to(_as_float(value), dtype), dtype)
+        return tile.Const(round_to(_to_float(value), dtype), dtype)
     if not isinstance(value, float):
-        return tile.Const(wrap(value, dtype), dtype)
+        return tile.Const(wrap_integer(value, dtype), dtype)
     low, high = integer_range(dtype)
     if math.isnan(value):
         return tile.Const(0, dtype)
     return tile.Const(high if value >= high else low if value <= low else int(value), dtype)
 
 
-def cast(expr: tile.Expr, dtype: DType) -> tile.Expr:
+def cast_expr(expr: tile.Expr, dtype: DType) -> tile.Expr:
     """Return `expr` as `dtype`; itself where it already has that type."""
     if expr.dtype == dtype:
         return expr
     if isinstance(expr, tile.Const):
-        return constant(expr.value, dtype)
+        return make_constant(expr.value, dtype)
     return tile.Cast(expr, dtype)
 
 
@@ -155,7 +155,7 @@ def common_type(a: DType, b: DType) -> DType | None:
     return a if a.kind == "uint" else b
 
 
-def as_size(extent: tile.Extent) -> Size | None:
+def extent_to_size(extent: tile.Extent) -> Size | None:
     """Return an extent as a size that a host computes at launch; None where it reads elements or uses other
     operations."""
     match extent:
@@ -166,9 +166,9 @@ def as_size(extent: tile.Extent) -> Size | None:
         case tile.Var(name=name) if not extent.dtype.is_float:
             return name
         case tile.Cast(a=a) if not a.dtype.is_float:
-            return as_size(a)
+            return extent_to_size(a)
         case tile.Binary(op=op, a=a, b=b) if op in OPERATIONS and not extent.dtype.is_float:
-            left, right = as_size(a), as_size(b)
+            left, right = extent_to_size(a), extent_to_size(b)
             return None if left is None or right is None else (op, left, right)
         case _:
             return None

@@ -15,13 +15,13 @@ TENSOR_LANES = 128
 """Lanes of tensor memory: warp w reaches 32 of them, from lane 32 · (w % 4) on (PTX ISA, "Tensor Memory")."""
 
 
-def condition(groups: range) -> tile.Expr:
+def warpgroup_condition(groups: range) -> tile.Expr:
     """Return the condition that the thread's warpgroup is in this range."""
-    first = tile.Binary("ge", tile.WARPGROUP, tile.integer(groups.start), BOOL)
-    return tile.Binary("and", first, tile.Binary("lt", tile.WARPGROUP, tile.integer(groups.stop), BOOL), BOOL)
+    first = tile.Binary("ge", tile.WARPGROUP, tile.int32_const(groups.start), BOOL)
+    return tile.Binary("and", first, tile.Binary("lt", tile.WARPGROUP, tile.int32_const(groups.stop), BOOL), BOOL)
 
 
-def groups_of(stmt: tile.Stmt) -> range | None:
+def guarded_warpgroups(stmt: tile.Stmt) -> range | None:
     """Return the range of warpgroups that run the body of this statement, if its condition is on the warpgroup."""
     match stmt:
         case tile.If(

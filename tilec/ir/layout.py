@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilec.ir import tile
 from tilec.ir.groups import TENSOR_LANES, WARPGROUP_THREADS, WARPGROUP_WARPS
-from tilec.ir.placement import run
+from tilec.ir.placement import contiguous_run
 from tilec.ir.types import INT32
 from tilec.support.records import dataclass
 
@@ -67,22 +67,22 @@ class Fragment:
             if axis.dim >= 0 and axis.size > 1:
                 digit = self._digit(below, axis.size)
                 term: tile.Expr = (
-                    digit if axis.stride == 1 else tile.Binary("mul", digit, tile.integer(axis.stride), INT32)
+                    digit if axis.stride == 1 else tile.Binary("mul", digit, tile.int32_const(axis.stride), INT32)
                 )
                 before = total[axis.dim]
                 total[axis.dim] = term if before is None else tile.Binary("add", before, term, INT32)
             below *= axis.size
-        return tuple(tile.integer(0) if t is None else t for t in total)
+        return tuple(tile.int32_const(0) if t is None else t for t in total)
 
     def _digit(self, below: int, size: int) -> tile.Expr:
         value: tile.Expr = tile.THREAD
         if below > 1:
-            value = tile.Binary("floordiv", value, tile.integer(below), INT32)
+            value = tile.Binary("floordiv", value, tile.int32_const(below), INT32)
         if below * size < self.thread_count:
-            value = tile.Binary("floormod", value, tile.integer(size), INT32)
+            value = tile.Binary("floormod", value, tile.int32_const(size), INT32)
         return value
 
-    def replica(self, groups: int = 1) -> tile.Expr | None:
+    def replica_index(self, groups: int = 1) -> tile.Expr | None:
         """Return an expression that is 0 in exactly one thread of each set that holds the same elements; None without
         replication. Where each of `groups` groups of threads has all elements: in one thread of each group."""
         total: tile.Expr | None = None
@@ -131,7 +131,7 @@ class Fragment:
         if by == 1:
             return self
         split = [
-            tuple(_grouped(a, by) if a.dim == dim else (a,) for a in axes) for axes in (self.threads, self.registers)
+            tuple(_group_axis(a, by) if a.dim == dim else (a,) for a in axes) for axes in (self.threads, self.registers)
         ]
         if any(() in axes for axes in split):
             return None
@@ -144,11 +144,11 @@ class Fragment:
         if by == 1:
             return self
 
-        def moved(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        def widen_axes(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
             return tuple(Axis(a.size, dim, a.stride * by) if a.dim == dim else a for a in axes)
 
         shape = (*self.shape[:dim], self.shape[dim] * by, *self.shape[dim + 1 :])
-        return Fragment(shape, moved(self.threads), (Axis(by, dim, 1), *moved(self.registers)))
+        return Fragment(shape, widen_axes(self.threads), (Axis(by, dim, 1), *widen_axes(self.registers)))
 
     def reshaped(self, shape: tuple[int, ...]) -> Fragment | None:
         """Return the layout of the same registers under the row-major indices of another shape; None where a digit
@@ -157,7 +157,7 @@ class Fragment:
         if any(self.overhangs(dim) for dim in range(len(self.shape))):
             return None
 
-        def split(axis: Axis) -> Iterator[Axis | None]:
+        def split_axis(axis: Axis) -> Iterator[Axis | None]:
             size, step = axis.size, axis.stride * strides[axis.dim]
             while size > 1:
                 dim = next(d for d, stride in enumerate(others) if stride <= step and shape[d] > 1)
@@ -170,7 +170,7 @@ class Fragment:
                 step, size = step * room, -(-size // room)
 
         sides = [
-            [part for a in axes for part in ((a,) if a.dim < 0 else split(a))]
+            [part for a in axes for part in ((a,) if a.dim < 0 else split_axis(a))]
             for axes in (self.threads, self.registers)
         ]
         threads, registers = (tuple(a for a in side if a is not None) for side in sides)
@@ -181,34 +181,36 @@ class Fragment:
 
     def shares_threads(self, other: Fragment) -> bool:
         """Return whether every thread holds the same elements in both, in any order."""
-        if self.shape != other.shape or self.canonical().threads != other.canonical().threads:
+        if self.shape != other.shape or self.to_canonical().threads != other.to_canonical().threads:
             return False
         mine, others = ({of.register_offset(r) for r in range(of.register_count)} for of in (self, other))
         return mine == others
 
-    def canonical(self) -> Fragment:
+    def to_canonical(self) -> Fragment:
         """Return an equal layout in normal form: digits of size 1 dropped, neighbours that continue one another
         merged."""
-        return Fragment(self.shape, _merge(self.threads), _merge(tuple(a for a in self.registers if a.dim >= 0)))
+        return Fragment(
+            self.shape, _merge_axes(self.threads), _merge_axes(tuple(a for a in self.registers if a.dim >= 0))
+        )
 
 
 def _row_major_strides(shape: tuple[int, ...]) -> list[int]:
     return [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
 
 
-def per_thread(threads: int, extents: tuple[int, ...]) -> Fragment:
+def per_thread_fragment(threads: int, extents: tuple[int, ...]) -> Fragment:
     """Return the layout of a nest that every thread runs for itself: `extents` in its registers."""
     registers = tuple(Axis(extent, 1 + dim, 1) for dim, extent in reversed(tuple(enumerate(extents))))
     return Fragment((threads, *extents), (Axis(threads, 0, 1),), registers)
 
 
-def local(threads: int, shape: tuple[int, ...]) -> Fragment:
+def replicated_fragment(threads: int, shape: tuple[int, ...]) -> Fragment:
     """Return the layout of a tile of which every thread has its own copy."""
     registers = tuple(Axis(extent, dim, 1) for dim, extent in reversed(tuple(enumerate(shape))))
     return Fragment(shape, (Axis(threads, -1, 0),), registers)
 
 
-def _merge(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+def _merge_axes(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     merged: list[Axis] = []
     for axis in axes:
         if axis.size == 1:
@@ -225,7 +227,7 @@ def _merge(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     return tuple(merged)
 
 
-def _grouped(axis: Axis, by: int) -> tuple[Axis, ...]:
+def _group_axis(axis: Axis, by: int) -> tuple[Axis, ...]:
     """Return the digits of an axis with its steps counted in groups of `by`, replicating inside a group; empty where
     the steps do not fit groups."""
     size, stride = axis.size, axis.stride
@@ -243,7 +245,7 @@ def _power_of_two_up_to(value: int) -> int:
     return 1 << (max(value, 1).bit_length() - 1)
 
 
-def row_major(shape: tuple[int, ...], threads: int, vector: int) -> Fragment:
+def row_major_fragment(shape: tuple[int, ...], threads: int, vector: int) -> Fragment:
     """Return the coalesced layout. Each thread holds runs of `vector` elements of the last dimension (fewer where that
     does not divide it), neighbouring threads hold neighbouring runs, and the rest repeats in registers."""
     last = len(shape) - 1
@@ -265,7 +267,7 @@ def row_major(shape: tuple[int, ...], threads: int, vector: int) -> Fragment:
     return Fragment(shape, tuple(thread_axes), tuple(registers))
 
 
-def column_major(shape: tuple[int, int], threads: int, vector: int) -> Fragment:
+def column_major_fragment(shape: tuple[int, int], threads: int, vector: int) -> Fragment:
     """Return a layout in which the threads of a warp hold runs of neighbouring rows, at one swizzle. Each thread holds
     runs of `vector` elements of a row (fewer where that does not divide it). Other warps hold other runs of a row as
     far as warps suffice; the rest repeats in registers down the rows."""
@@ -312,7 +314,7 @@ def wgmma_accumulator(shape: tuple[int, int], groups_m: int, groups_n: int) -> F
     return Fragment(shape, lanes + groups, registers)
 
 
-def is_accumulator(layout: Fragment) -> bool:
+def is_accumulator_layout(layout: Fragment) -> bool:
     """Return whether stmatrix can store the layout: digits as in the accumulators above, with any division among
     warps."""
     lanes, registers = layout.threads[:2], layout.registers
@@ -348,7 +350,7 @@ def tensor_accumulator(shape: tuple[int, int], threads: int, run: int = 2) -> Fr
     return Fragment(shape, lanes + warpgroups, registers)
 
 
-def operand_a(accumulator: Fragment, depth: int, element_bytes: int, as_accumulated: bool = False) -> Fragment:
+def operand_a_fragment(accumulator: Fragment, depth: int, element_bytes: int, as_accumulated: bool = False) -> Fragment:
     """Return the layout of A in registers, M × `depth`, for the mma.sync or wgmma that has this accumulator. Each
     thread holds 4 bytes (or one element) of a row; warps that share rows hold the same. For 16-bit elements it is an
     accumulator's layout. Bytes may be laid out `as_accumulated` too, if the other operand has the matching order along
@@ -361,7 +363,7 @@ def operand_a(accumulator: Fragment, depth: int, element_bytes: int, as_accumula
     return Fragment((accumulator.shape[0], depth), (*lanes, *warps), registers)
 
 
-def operand_b(accumulator: Fragment, depth: int, element_bytes: int, transposed: bool) -> Fragment:
+def operand_b_fragment(accumulator: Fragment, depth: int, element_bytes: int, transposed: bool) -> Fragment:
     """Return the layout of B in registers, `depth` × N or `transposed` N × `depth`, for the mma.sync that has this
     accumulator. Each thread holds 4 bytes (or one element) along the depth; warps that share columns hold the same."""
     per = max(4 // element_bytes, 1)
@@ -373,17 +375,17 @@ def operand_b(accumulator: Fragment, depth: int, element_bytes: int, transposed:
     return Fragment(shape[::-1] if transposed else shape, (Axis(4, k, per), Axis(8, n, 1), *warps), registers)
 
 
-ACCUMULATED = 16
+ACCUMULATED_PERIOD = 16
 """The period of `accumulated_depth_order`."""
 
 
-def accumulated_order(place: int) -> int:
+def accumulated_depth_order(place: int) -> int:
     """Return the element along the depth that an 8-bit product reads at a position, where A has an accumulator's
     layout. Of each 16 columns a thread holds two pairs of neighbours, 8 apart; as operand A it holds four neighbours.
     """
-    block, inside = divmod(place, ACCUMULATED)
+    block, inside = divmod(place, ACCUMULATED_PERIOD)
     thread, byte = divmod(inside, 4)
-    return ACCUMULATED * block + 8 * (byte // 2) + 2 * thread + byte % 2
+    return ACCUMULATED_PERIOD * block + 8 * (byte // 2) + 2 * thread + byte % 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +412,7 @@ class SharedLayout:
     @property
     def run(self) -> int:
         """The number of elements of a row that are contiguous, apart from the permutation of 16-byte chunks."""
-        return self.panel if self.placement is None else run(self.placement)
+        return self.panel if self.placement is None else contiguous_run(self.placement)
 
     @property
     def rows(self) -> int:
@@ -451,21 +453,21 @@ class SharedLayout:
         return max(self.swizzle * 8, 16)
 
 
-def placed(given: tile.Placement, element_bytes: int) -> SharedLayout:
+def placed_layout(given: tile.Placement, element_bytes: int) -> SharedLayout:
     """Return the layout of a placement that a kernel gives; `element_bytes` is the size of an element."""
     return SharedLayout(given.shape, element_bytes, given.shape[-1], placement=given)
 
 
-def plain(shape: tuple[int, ...], element_bytes: int) -> SharedLayout:
+def unswizzled_layout(shape: tuple[int, ...], element_bytes: int) -> SharedLayout:
     """Return the row-major layout without a swizzle; `shape` in elements, `element_bytes` the size of one."""
     return SharedLayout(shape, element_bytes, shape[-1])
 
 
-def swizzled(shape: tuple[int, ...], element_bytes: int) -> SharedLayout:
+def swizzled_layout(shape: tuple[int, ...], element_bytes: int) -> SharedLayout:
     """Return the layout with the widest bank swizzle whose rows divide the last dimension; unswizzled when none
     does."""
     row = shape[-1] * element_bytes
     for width in (128, 64, 32):
         if row % width == 0:
             return SharedLayout(shape, element_bytes, width // element_bytes, width)
-    return plain(shape, element_bytes)
+    return unswizzled_layout(shape, element_bytes)

@@ -11,10 +11,10 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from tilec.ir.types import BY_NAME
+from tilec.ir.types import TYPES_BY_NAME
 from tilec.ptx.module import Module, Variable
 from tilec.support import readers, schema, sizes
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 from tilec.support.sizes import Shape, Size, SizeError
 
@@ -41,11 +41,11 @@ _MOST = (1 << 31) - 1
 
 _Count = Annotated[int, schema.Range(1, _MOST)]
 _Pixels = Annotated[int, schema.Range(-_MOST, _MOST)]
-_Size = Annotated[Size, schema.Made(Any, sizes.read)]
-_Dtype = Annotated[str, schema.Where(BY_NAME.__contains__, "an element type")]
-_Name = Annotated[str, schema.Where(lambda name: bool(name) and name.isprintable(), "a name")]
+_Size = Annotated[Size, schema.Conversion(Any, sizes.read_size)]
+_Dtype = Annotated[str, schema.Constraint(TYPES_BY_NAME.__contains__, "an element type")]
+_Name = Annotated[str, schema.Constraint(lambda name: bool(name) and name.isprintable(), "a name")]
 """A name that is shown to people, and passed to the driver as it is."""
-_Identifier = Annotated[str, schema.Where(lambda name: name.replace("$", "_").isidentifier(), "a name as in C")]
+_Identifier = Annotated[str, schema.Constraint(lambda name: name.replace("$", "_").isidentifier(), "a name as in C")]
 """A name of a file, or of a function in a header."""
 
 
@@ -148,8 +148,8 @@ class Manifest:
         Raises `SizeError` where these disagree, leave one undetermined, or exceed int32. Whether each array has its
         shape is not checked.
         """
-        values = sizes.found({t.name: t.shape for t in self.tensors}, arrays)
-        for name in self.made_of():
+        values = sizes.solve_scalars({t.name: t.shape for t in self.tensors}, arrays)
+        for name in self.size_scalars():
             if name in given and values.setdefault(name, int(given[name])) != given[name]:
                 raise SizeError(f"{name} is given as {given[name]}, but the arrays make it {values[name]}")
             if name not in values:
@@ -167,12 +167,12 @@ class Manifest:
         for tensor in self.tensors:
             found = arrays.get(tensor.name, tensor.shape)
             if len(found) != len(tensor.shape):
-                taken = ", ".join(map(sizes.show, tensor.shape))
+                taken = ", ".join(map(sizes.format_size, tensor.shape))
                 raise SizeError(f"{tensor.name} has the shape {list(found)}, the kernel takes [{taken}]")
 
-    def made_of(self) -> tuple[str, ...]:
+    def size_scalars(self) -> tuple[str, ...]:
         """Return the scalars that grid and shapes depend on, in order of declaration."""
-        found = {name for size in self.extents() for name in sizes.names(size)}
+        found = {name for size in self.extents() for name in sizes.scalar_names(size)}
         return tuple(s.name for s in self.scalars if s.name in found)
 
     def extents(self) -> Iterator[Size]:
@@ -184,18 +184,20 @@ class Manifest:
 
     def blocks(self, scalars: Mapping[str, int]) -> tuple[int, int, int]:
         """Return the grid of a launch with these sizes. Raises `SizeError` where it is not made of whole clusters."""
-        x, y, z = (max(sizes.evaluate(size, scalars), 0) for size in self.grid)
+        x, y, z = (max(sizes.evaluate_size(size, scalars), 0) for size in self.grid)
         if any(extent % size for extent, size in zip((x, y, z), self.cluster, strict=True)):
-            raise SizeError(f"a grid of {x} x {y} x {z} blocks is not made of clusters of {_by(self.cluster)}")
+            raise SizeError(
+                f"a grid of {x} x {y} x {z} blocks is not made of clusters of {_join_extents(self.cluster)}"
+            )
         return x, y, z
 
 
 def _check_range(what: str, size: Size, values: Mapping[str, int]) -> None:
     """Raise `SizeError` for a size that int32 does not hold, or that is computed from such a size."""
-    for part in sizes.parts(size):
-        if (value := sizes.evaluate(part, values)) > sizes.MOST_ELEMENTS:
+    for part in sizes.nested_sizes(size):
+        if (value := sizes.evaluate_size(part, values)) > sizes.MOST_ELEMENTS:
             place = f", {what}," if part == size else f", from which {what} is computed,"
-            raise SizeError(f"{sizes.show(part)}{place} is {value}, more than {sizes.MOST_ELEMENTS}")
+            raise SizeError(f"{sizes.format_size(part)}{place} is {value}, more than {sizes.MOST_ELEMENTS}")
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
@@ -203,35 +205,35 @@ def _check_range(what: str, size: Size, values: Mapping[str, int]) -> None:
 
 def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
     """Return the manifest as one deterministic text: keys in this order, no spaces unless indented."""
-    record = {"schema": _schema(manifest), **schema.plain(manifest)}
+    record = {"schema": _oldest_schema(manifest), **schema.to_plain(manifest)}
     return json.dumps(record, indent=indent, separators=(",", ":") if indent is None else None)
 
 
-def _schema(manifest: Manifest) -> int:
+def _oldest_schema(manifest: Manifest) -> int:
     if manifest.attributes or any(t.strides is not None or t.role == "zeroed" for t in manifest.tensors):
         return SCHEMA
     return DENSE_SCHEMA if any(not isinstance(e, int) for e in manifest.extents()) else STATIC_SCHEMA
 
 
-def summary(manifest: Manifest) -> str:
+def summarise_manifest(manifest: Manifest) -> str:
     """Return the manifest as text for people."""
     launch: list[tuple[str, Shape]] = [("grid", manifest.grid), ("block", manifest.block)]
     if manifest.cluster != (1, 1, 1):
         launch.append(("cluster", manifest.cluster))
     lines = [f"{manifest.entry} for {manifest.target}"]
-    lines += [f"  {name:8} {_by(extents)}" for name, extents in launch]
+    lines += [f"  {name:8} {_join_extents(extents)}" for name, extents in launch]
     lines += [f"  {'smem':8} {manifest.dynamic_smem} bytes, dynamic", "  parameters"]
     for index, param in enumerate(manifest.params):
         match param:
             case PointerParam(name):
                 tensor = manifest.tensor(name)
-                text = f"pointer to {_tensor(tensor)}, {tensor.role}"
+                text = f"pointer to {_tensor_text(tensor)}, {tensor.role}"
             case ScalarParam(name, dtype):
                 text = f"scalar {name}: {dtype}"
             case TensorMapParam(name, dtype, box, swizzle):
                 tensor = manifest.tensor(name)
                 kind = param.KIND.replace("-", " ")
-                text = f"{kind} of {_tensor(tensor)}, {tensor.role}: box {_by(box)} of {dtype}"
+                text = f"{kind} of {_tensor_text(tensor)}, {tensor.role}: box {_join_extents(box)} of {dtype}"
                 text += f", swizzle {swizzle}"
                 if isinstance(param, Im2colMapParam):
                     text += f", from {param.lower} to {param.upper} by {param.stride}"
@@ -243,33 +245,35 @@ def summary(manifest: Manifest) -> str:
     return "\n".join(lines)
 
 
-def _tensor(tensor: TensorInfo) -> str:
-    steps = "" if tensor.strides is None else f" with strides {', '.join(map(sizes.show, tensor.strides))}"
-    return f"{tensor.name}: {_by(tensor.shape)} {tensor.dtype}{steps}"
+def _tensor_text(tensor: TensorInfo) -> str:
+    steps = "" if tensor.strides is None else f" with strides {', '.join(map(sizes.format_size, tensor.strides))}"
+    return f"{tensor.name}: {_join_extents(tensor.shape)} {tensor.dtype}{steps}"
 
 
-def _by(extents: Shape) -> str:
-    return " x ".join(sizes.show(e) if isinstance(e, int | str) else f"({sizes.show(e)})" for e in extents)
+def _join_extents(extents: Shape) -> str:
+    return " x ".join(
+        sizes.format_size(e) if isinstance(e, int | str) else f"({sizes.format_size(e)})" for e in extents
+    )
 
 
 def from_json(text: str) -> Manifest:
     """Return the manifest written by `to_json`; fails with `bad-manifest` for anything else."""
     try:
-        record = schema.versioned(readers.json_value(text), STATIC_SCHEMA, DENSE_SCHEMA, SCHEMA)
-        found = schema.record(Manifest, record, "")
-        _check(found)
+        record = schema.check_schema_version(readers.parse_json(text), STATIC_SCHEMA, DENSE_SCHEMA, SCHEMA)
+        found = schema.read_record(Manifest, record, "")
+        _check_references(found)
         return found
     except ValueError as error:
-        fail("bad-manifest", f"the manifest cannot be read: {error}")
+        raise_error("bad-manifest", f"the manifest cannot be read: {error}")
 
 
-def _check(manifest: Manifest) -> None:
+def _check_references(manifest: Manifest) -> None:
     """Raise `ValueError` unless parameters, outputs and sizes refer to declared names, and maps have as many dimensions
     as their tensors."""
     tensors, scalars = {t.name: t for t in manifest.tensors}, {s.name for s in manifest.scalars}
     wanted = [(p.name, scalars) if isinstance(p, ScalarParam) else (p.tensor, {*tensors}) for p in manifest.params]
     wanted += [(name, {*tensors}) for name in manifest.outputs]
-    wanted += [(name, scalars) for size in manifest.extents() for name in sizes.names(size)]
+    wanted += [(name, scalars) for size in manifest.extents() for name in sizes.scalar_names(size)]
     for name, known in wanted:
         if name not in known:
             raise ValueError(f"{name!r} is not declared")
@@ -278,19 +282,19 @@ def _check(manifest: Manifest) -> None:
             rank = len(tensors[param.tensor].shape)
             box = 2 if isinstance(param, Im2colMapParam) and rank in (3, 4, 5) else rank
             if len(param.box) != box:
-                raise ValueError(f"a box of {_by(param.box)} is none of {param.tensor}, of {rank} dimensions")
+                raise ValueError(f"a box of {_join_extents(param.box)} is none of {param.tensor}, of {rank} dimensions")
 
 
 # ---- in a PTX module and in a cubin ----------------------------------------------------------------------------------
 
 
-def variable(manifest: Manifest) -> Variable:
+def manifest_variable(manifest: Manifest) -> Variable:
     """Return the global array that carries the manifest through the assembler."""
     data = to_json(manifest).encode()
     return Variable("global", SYMBOL_PREFIX + manifest.entry, 1, len(data), "visible", data)
 
 
-def in_module(module: Module) -> tuple[Manifest, ...]:
+def manifests_in_module(module: Module) -> tuple[Manifest, ...]:
     """Return the manifests that a PTX module carries."""
     carried = (v for v in module.variables if v.name.startswith(SYMBOL_PREFIX))
     return tuple(from_json(v.data.decode()) for v in carried)
@@ -301,22 +305,22 @@ def extract_from_ptx(text: str) -> list[Manifest]:
     from tilec.ptx.parse import PtxSyntaxError, parse_module
 
     try:
-        found = in_module(parse_module(text))
+        found = manifests_in_module(parse_module(text))
     except PtxSyntaxError as error:
-        fail("ptx-syntax", f"this is not PTX: {error}")
+        raise_error("ptx-syntax", f"this is not PTX: {error}")
     if not found:
-        fail("no-manifest", "the PTX carries no launch manifest", help="only PTX made by tilec carries one")
+        raise_error("no-manifest", "the PTX carries no launch manifest", help="only PTX made by tilec carries one")
     return sorted(found, key=lambda manifest: manifest.entry)
 
 
-def extract(cubin: bytes) -> list[Manifest]:
+def extract_from_cubin(cubin: bytes) -> list[Manifest]:
     """Return the manifests in a cubin, sorted by entry."""
     try:
-        found = dict(_symbols(cubin))
+        found = dict(_manifest_symbols(cubin))
     except (struct.error, ValueError, IndexError, OverflowError) as error:
-        fail("not-a-cubin", f"this is not a cubin: {error}")
+        raise_error("not-a-cubin", f"this is not a cubin: {error}")
     if not found:
-        fail("no-manifest", "the cubin carries no launch manifest", help="only cubins made by tilec carry one")
+        raise_error("no-manifest", "the cubin carries no launch manifest", help="only cubins made by tilec carry one")
     return [from_json(found[name].decode(errors="replace")) for name in sorted(found)]
 
 
@@ -325,7 +329,7 @@ _NOBITS = 8
 _LONGEST_NAME = 1 << 16
 
 
-def _symbols(elf: bytes) -> list[tuple[str, bytes]]:
+def _manifest_symbols(elf: bytes) -> list[tuple[str, bytes]]:
     """Return name and contents of each manifest symbol of a little-endian ELF64 file (`man 5 elf` for the offsets)."""
     if elf[:6] != b"\x7fELF\x02\x01":
         raise ValueError("it does not start like a 64-bit ELF file")

@@ -10,7 +10,7 @@ from tilec.ir.layout import SharedLayout
 Extents = tuple[int, int, int]
 
 
-def mates(cluster: Extents, axes: str) -> tuple[int, ...]:
+def multicast_ranks(cluster: Extents, axes: str) -> tuple[int, ...]:
     """Return the ranks of the blocks that differ from block 0 along these axes only, including itself; for any other
     block the distances are the same."""
     x, y, z = (range(size if axis in axes else 1) for axis, size in zip("xyz", cluster, strict=True))
@@ -18,12 +18,12 @@ def mates(cluster: Extents, axes: str) -> tuple[int, ...]:
 
 
 @cache
-def mates_by_any(cluster: Extents, shared: tuple[str, ...]) -> tuple[int, ...]:
+def multicast_ranks_of_any(cluster: Extents, shared: tuple[str, ...]) -> tuple[int, ...]:
     """Return the ranks of the blocks that share at least one of several tiles with block 0; without tiles, its own."""
-    return tuple(sorted({0, *(mate for axes in shared for mate in mates(cluster, axes))}))
+    return tuple(sorted({0, *(mate for axes in shared for mate in multicast_ranks(cluster, axes))}))
 
 
-def number(cluster: Extents, axes: str) -> int:
+def count_multicast_blocks(cluster: Extents, axes: str) -> int:
     """Return the number of blocks that load a tile together."""
     return math.prod(size for axis, size in zip("xyz", cluster, strict=True) if axis in axes)
 

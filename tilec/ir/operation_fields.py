@@ -15,7 +15,7 @@ REQUIRED = object()
 """The default of a field that has none."""
 BY_PASSES = {"by": "passes"}
 """The metadata of a field that kernels cannot set, in which passes record what they find out."""
-_OF_EACH = ("span", "versions")
+_COMMON_FIELDS = ("span", "versions")
 """Fields of every operation, which are neither regions nor attributes."""
 
 
@@ -38,7 +38,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class OperationFields:
     """The fields of an operation's class. `attributes` are sorted, each with its default or `REQUIRED`; `expressions`
     are the attributes that may hold one; `read` returns an operation's regions."""
 
@@ -55,11 +55,11 @@ class Shape:
                 made[operand.name] = regions[place:]
             elif place < len(regions) or operand.optional:
                 made[operand.name] = regions[place] if place < len(regions) else None
-        if len(self.read_names(made)) != len(regions):
+        if len(self.collect_regions(made)) != len(regions):
             raise InternalError(f"{len(regions)} regions for the fields {', '.join(o.name for o in self.operands)}")
         return made
 
-    def read_names(self, made: dict[str, Any]) -> list[Any]:
+    def collect_regions(self, made: dict[str, Any]) -> list[Any]:
         """Return the regions of these fields, in order."""
         found: list[Any] = []
         for operand in self.operands:
@@ -68,43 +68,43 @@ class Shape:
         return found
 
 
-_SHAPES: dict[object, Shape] = {}
+_SHAPES: dict[object, OperationFields] = {}
 
 
-def shape_of(operation: type) -> Shape:
+def describe_fields(operation: type) -> OperationFields:
     """Return the fields of an operation's class, from a cache."""
     found = _SHAPES.get(operation)
     if found is None:
-        found = _SHAPES[operation] = _shape(operation)
+        found = _SHAPES[operation] = _describe_fields(operation)
     return found
 
 
-def _shape(operation: Any) -> Shape:
+def _describe_fields(operation: Any) -> OperationFields:
     hints = get_type_hints(operation, include_extras=True)
     operands: list[Operand] = []
     attributes: list[tuple[str, Any]] = []
     for f in fields(operation):
-        if (operand := _operand(f.name, hints[f.name])) is not None:
+        if (operand := _parse_operand(f.name, hints[f.name])) is not None:
             operands.append(operand)
-        elif f.name not in _OF_EACH:
+        elif f.name not in _COMMON_FIELDS:
             attributes.append((f.name, REQUIRED if f.default is MISSING else f.default))
     attributes.sort(key=lambda item: item[0])
-    expressions = tuple(key for key, _ in attributes if any(map(is_dataclass, _parts(hints[key]))))
-    return Shape(tuple(operands), tuple(attributes), expressions, _reader(operands))
+    expressions = tuple(key for key, _ in attributes if any(map(is_dataclass, _union_members(hints[key]))))
+    return OperationFields(tuple(operands), tuple(attributes), expressions, _make_region_reader(operands))
 
 
-def _parts(hint: Any) -> Iterator[Any]:
+def _union_members(hint: Any) -> Iterator[Any]:
     """Yield the members of a type: of a union, or of an annotated type."""
     if get_origin(hint) is Annotated:
-        yield from _parts(get_args(hint)[0])
+        yield from _union_members(get_args(hint)[0])
     elif get_origin(hint) in (Union, UnionType):
         for part in get_args(hint):
-            yield from _parts(part)
+            yield from _union_members(part)
     else:
         yield hint
 
 
-def _operand(name: str, hint: Any) -> Operand | None:
+def _parse_operand(name: str, hint: Any) -> Operand | None:
     is_union = get_origin(hint) in (Union, UnionType)
     optional = is_union and NoneType in get_args(hint)
     kind = next(a for a in get_args(hint) if a is not NoneType) if is_union else hint
@@ -116,7 +116,7 @@ def _operand(name: str, hint: Any) -> Operand | None:
     return Operand(name, places[0].scopes, optional, many) if places else None
 
 
-def _reader(operands: list[Operand]) -> Callable[[Any], tuple[Any, ...]]:
+def _make_region_reader(operands: list[Operand]) -> Callable[[Any], tuple[Any, ...]]:
     names = [operand.name for operand in operands]
     if not operands:
         return lambda op: ()
@@ -126,11 +126,11 @@ def _reader(operands: list[Operand]) -> Callable[[Any], tuple[Any, ...]]:
         read = attrgetter(*names)
         return read if len(names) > 1 else lambda op: (read(op),)
 
-    def gathered(op: Any) -> tuple[Any, ...]:
+    def gather_regions(op: Any) -> tuple[Any, ...]:
         found: list[Any] = []
         for operand in operands:
             value = getattr(op, operand.name)
             found += value if operand.many else () if value is None else (value,)
         return tuple(found)
 
-    return gathered
+    return gather_regions

@@ -36,7 +36,7 @@ class Axis:
     folded: bool = False
 
 
-class Asked:
+class OperationInterface:
     """The properties of an operation; those whose values are tile IR, `barrier`, `block` and `element`, belong to
     `ir.tile.TileOp`."""
 

@@ -13,7 +13,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
-from tilec.ir.operation_interfaces import Asked
+from tilec.ir.operation_interfaces import OperationInterface
 from tilec.support.records import dataclass
 
 LISTS, HOLDERS = ("tuple[Stmt, ...]", "tuple[Operation, ...]"), ("tuple[Phase, ...]",)
@@ -27,7 +27,7 @@ Fields = tuple[tuple[str, bool], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class PartFields:
     """The fields of a class that hold such parts, in order, none for an operation of tile IR; `read` returns the parts
     of a node."""
 
@@ -35,71 +35,71 @@ class Parts:
     read: Callable[[Any], tuple[Any, ...]]
 
     @classmethod
-    def of(cls, kind: Any, types: dict[str, bool]) -> Parts:
-        if issubclass(kind, Asked):
+    def of(cls, kind: Any, types: dict[str, bool]) -> PartFields:
+        if issubclass(kind, OperationInterface):
             return cls((), lambda node: ())
         found = tuple((f.name, types[f.type]) for f in fields(kind) if f.type in types)
-        return cls(found, _reader(found))
+        return cls(found, _make_part_reader(found))
 
 
-def list_fields(node: Any) -> Fields:
+def statement_list_fields(node: Any) -> Fields:
     """Return the fields of a node that hold lists of statements (True), or nodes with such lists that are no statements
     (False), in execution order."""
     kind: Any = type(node)
-    return _list_fields(kind)
+    return _statement_list_fields(kind)
 
 
-def lists(node: Any) -> tuple[Any, ...]:
+def statement_lists(node: Any) -> tuple[Any, ...]:
     """Return the lists of statements directly inside a node, in execution order."""
     kind: Any = type(node)
-    return _lists_of(kind)(node)
+    return _make_list_reader(kind)(node)
 
 
-def expressions(node: Any) -> Parts:
+def expression_fields(node: Any) -> PartFields:
     """Return the fields that hold expressions in nodes of this node's class."""
     kind: Any = type(node)
-    return _expressions_of(kind)
+    return _expression_fields(kind)
 
 
-def declared(node: Any) -> Parts:
+def declaration_fields(node: Any) -> PartFields:
     """Return the fields that hold declared variables in nodes of this node's class."""
     kind: Any = type(node)
-    return _declared_of(kind)
+    return _declaration_fields(kind)
 
 
 @cache
-def _expressions_of(kind: Any) -> Parts:
-    return Parts.of(kind, EXPRESSIONS)
+def _expression_fields(kind: Any) -> PartFields:
+    return PartFields.of(kind, EXPRESSIONS)
 
 
 @cache
-def _declared_of(kind: Any) -> Parts:
-    return Parts.of(kind, VARIABLES)
+def _declaration_fields(kind: Any) -> PartFields:
+    return PartFields.of(kind, VARIABLES)
 
 
 @cache
-def _list_fields(kind: Any) -> Fields:
+def _statement_list_fields(kind: Any) -> Fields:
     found = [(f.name, f.type in LISTS) for f in fields(kind) if f.type in LISTS + HOLDERS]
     return tuple(sorted(found, key=lambda item: item[1]))
 
 
 @cache
-def _lists_of(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
-    found = _list_fields(kind)
+def _make_list_reader(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
+    found = _statement_list_fields(kind)
     if all(is_list for _, is_list in found):
-        return _reader(tuple((name, False) for name, _ in found))
+        return _make_part_reader(tuple((name, False) for name, _ in found))
 
-    def gathered(node: Any) -> tuple[Any, ...]:
+    def gather_lists(node: Any) -> tuple[Any, ...]:
         inside: list[Any] = []
         for name, is_list in found:
             value = getattr(node, name)
-            inside += (value,) if is_list else (body for holder in value for body in lists(holder))
+            inside += (value,) if is_list else (body for holder in value for body in statement_lists(holder))
         return tuple(inside)
 
-    return gathered
+    return gather_lists
 
 
-def _reader(parts: Fields) -> Callable[[Any], tuple[Any, ...]]:
+def _make_part_reader(parts: Fields) -> Callable[[Any], tuple[Any, ...]]:
     """Return a function that reads these fields of a node: a bare attrgetter wherever that is enough."""
     if not parts:
         return lambda node: ()
@@ -109,10 +109,10 @@ def _reader(parts: Fields) -> Callable[[Any], tuple[Any, ...]]:
     if not any(is_many for _, is_many in parts):
         return read
 
-    def gathered(node: Any) -> tuple[Any, ...]:
+    def gather_parts(node: Any) -> tuple[Any, ...]:
         found: list[Any] = []
         for (_, is_many), value in zip(parts, read(node), strict=True):
             found += value if is_many else (value,)
         return tuple(found)
 
-    return gathered
+    return gather_parts

@@ -12,16 +12,16 @@ MAX_RUN = 16
 
 
 @lru_cache(maxsize=64)
-def places(placement: tile.Placement) -> tuple[int, ...]:
+def element_slots(placement: tile.Placement) -> tuple[int, ...]:
     """Return the slot of each element, in row-major order. Raises `NotArithmetic` where an expression is something
     other than integer arithmetic on the placement's variables."""
-    return tuple(evaluated(placement.place, placement.shape, placement.vars))
+    return tuple(evaluate_index(placement.place, placement.shape, placement.vars))
 
 
 @lru_cache(maxsize=64)
-def run(placement: tile.Placement) -> int:
+def contiguous_run(placement: tile.Placement) -> int:
     """Return the length of the runs that a row divides into, each of which is contiguous and aligned to its length."""
-    found = places(placement)
+    found = element_slots(placement)
     length = math.gcd(placement.shape[-1], MAX_RUN)
 
     def is_run(first: int) -> bool:
@@ -40,7 +40,7 @@ class NoValue(NotArithmetic):
     """An index divides by zero."""
 
 
-def evaluated(expr: tile.Expr, shape: tuple[int, ...], variables: tuple[tile.Var, ...]) -> list[int]:
+def evaluate_index(expr: tile.Expr, shape: tuple[int, ...], variables: tuple[tile.Var, ...]) -> list[int]:
     """Return the values of an expression over all indices of a shape, in row-major order. Raises `NoValue` where it
     divides by zero."""
     import numpy as np
@@ -49,11 +49,11 @@ def evaluated(expr: tile.Expr, shape: tuple[int, ...], variables: tuple[tile.Var
         var: np.arange(extent, dtype=np.int64).reshape(-1, *(1,) * (len(shape) - d - 1))
         for d, (var, extent) in enumerate(zip(variables, shape, strict=True))
     }
-    found: list[int] = np.broadcast_to(_compute(expr, values, np.True_), shape).ravel().tolist()
+    found: list[int] = np.broadcast_to(_evaluate_array(expr, values, np.True_), shape).ravel().tolist()
     return found
 
 
-def _compute(expr: tile.Expr, values: dict[tile.Var, Any], counts: Any) -> Any:
+def _evaluate_array(expr: tile.Expr, values: dict[tile.Var, Any], counts: Any) -> Any:
     """Return the values of an expression as an array. `counts` masks the indices whose value matters."""
     import numpy as np
 
@@ -63,16 +63,19 @@ def _compute(expr: tile.Expr, values: dict[tile.Var, Any], counts: Any) -> Any:
         case tile.Var() if expr in values:
             return values[expr]
         case tile.Unary(op=op, a=a):
-            operand = _compute(a, values, counts)
+            operand = _evaluate_array(a, values, counts)
             return np.logical_not(operand) if op == "not" else -operand
         case tile.Cast(a=a, dtype=dtype) if dtype.kind in ("int", "uint"):
-            return _compute(a, values, counts)
+            return _evaluate_array(a, values, counts)
         case tile.Select(condition=condition, then=then, orelse=orelse):
-            holds = _compute(condition, values, counts)
-            sides = _compute(then, values, counts & holds), _compute(orelse, values, counts & np.logical_not(holds))
+            holds = _evaluate_array(condition, values, counts)
+            sides = (
+                _evaluate_array(then, values, counts & holds),
+                _evaluate_array(orelse, values, counts & np.logical_not(holds)),
+            )
             return np.where(holds, *sides)
         case tile.Binary(op="floordiv" | "floormod" as op, a=a, b=b):
-            dividend, divisor = _compute(a, values, counts), _compute(b, values, counts)
+            dividend, divisor = _evaluate_array(a, values, counts), _evaluate_array(b, values, counts)
             is_zero = divisor == 0
             if np.any(is_zero & counts):
                 raise NoValue
@@ -86,5 +89,5 @@ def _compute(expr: tile.Expr, values: dict[tile.Var, Any], counts: Any) -> Any:
                 "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
             }.get(op)  # fmt: skip
             if combine is not None:
-                return combine(_compute(a, values, counts), _compute(b, values, counts))
+                return combine(_evaluate_array(a, values, counts), _evaluate_array(b, values, counts))
     raise NotArithmetic

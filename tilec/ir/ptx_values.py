@@ -11,59 +11,61 @@ from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RegisterType:
     """The register type of a value, and its size in memory in bytes."""
 
     register: str
     bytes: int
 
 
-REGISTERS: dict[str, Held] = {
-    "float16": Held("b16", 2),
-    "bfloat16": Held("b16", 2),
-    "float32": Held("f32", 4),
-    "float64": Held("f64", 8),
-    "int32": Held("b32", 4),
-    "uint32": Held("b32", 4),
-    "int64": Held("b64", 8),
-    "uint64": Held("b64", 8),
-    "bool": Held("pred", 4),
+REGISTERS: dict[str, RegisterType] = {
+    "float16": RegisterType("b16", 2),
+    "bfloat16": RegisterType("b16", 2),
+    "float32": RegisterType("f32", 4),
+    "float64": RegisterType("f64", 8),
+    "int32": RegisterType("b32", 4),
+    "uint32": RegisterType("b32", 4),
+    "int64": RegisterType("b64", 8),
+    "uint64": RegisterType("b64", 8),
+    "bool": RegisterType("pred", 4),
 }
 """By the names of the types that PTX has registers of."""
 
 
-def wrong_ptx(expr: tile.Ptx) -> str | None:
+def find_ptx_error(expr: tile.Ptx) -> str | None:
     """Return an error in the text or the types; None if there is none."""
     for dtype in (expr.dtype, *(a.dtype for a in expr.args)):
         if dtype.name not in REGISTERS:
             return f"T.ptx of {dtype}"
     try:
-        snippet.read(expr.text, len(expr.args))
+        snippet.parse_snippet(expr.text, len(expr.args))
     except snippet.SnippetError as error:
         return f"T.ptx: {error.message}"
     return None
 
 
-def evaluating(text: str, types: Sequence[DType], dtype: DType, target: str = "sm_120a", version: str = "9.0") -> str:
+def build_snippet_kernel(
+    text: str, types: Sequence[DType], dtype: DType, target: str = "sm_120a", version: str = "9.0"
+) -> str:
     """Return the PTX of a kernel `snippet` of 128 threads a block that evaluates the text once a thread. The first
     parameter points at the results, the others at the arguments."""
-    text = snippet.without_comments(text)  # the assembler takes ASCII alone
+    text = snippet.strip_comments(text)  # the assembler takes ASCII alone
     held = [REGISTERS[t.name] for t in (dtype, *types)]
     kinds = [dtype, *types]
-    names = [snippet.operand(number) for number in range(len(held))]
+    names = [snippet.operand_name(number) for number in range(len(held))]
     lines = [f".reg .{h.register} {name};" for h, name in zip(held, names, strict=True)]
     lines += [".reg .b32 %w<4>;", ".reg .b64 %a<4>;", ".reg .pred %q;"]
     lines += ["mov.u32 %w0, %tid.x;", "mov.u32 %w1, %ctaid.x;", "mad.lo.u32 %w0, %w1, 128, %w0;"]
     for number, (h, name) in enumerate(zip(held, names, strict=True)):
         if number:
-            lines += _address(number, h)
+            lines += _element_address(number, h)
             lines += (
                 ["ld.global.b32 %w2, [%a2];", f"setp.ne.b32 {name}, %w2, 0;"]
                 if kinds[number] == BOOL
                 else [f"ld.global.{h.register} {name}, [%a2];"]
             )
-    lines += ["{", snippet.with_names(text, names), "}"]
-    lines += _address(0, held[0])
+    lines += ["{", snippet.substitute_names(text, names), "}"]
+    lines += _element_address(0, held[0])
     lines += (
         [f"selp.b32 %w2, 1, 0, {names[0]};", "st.global.b32 [%a2], %w2;"]
         if dtype == BOOL
@@ -75,7 +77,7 @@ def evaluating(text: str, types: Sequence[DType], dtype: DType, target: str = "s
     return f"{head}.visible .entry snippet({params}) {{\n{body}\nret;\n}}\n"
 
 
-def _address(number: int, held: Held) -> list[str]:
+def _element_address(number: int, held: RegisterType) -> list[str]:
     """Return instructions that make %a2 point at the thread's element of a parameter."""
     return [
         f"ld.param.u64 %a0, [p{number}];",

@@ -12,8 +12,8 @@ from dataclasses import replace
 from operator import is_
 from typing import Any, TypeVar
 
-from tilec.ir.operation_interfaces import Asked
-from tilec.ir.parts import Fields, declared, expressions, list_fields
+from tilec.ir.operation_interfaces import OperationInterface
+from tilec.ir.parts import Fields, declaration_fields, expression_fields, statement_list_fields
 
 S = TypeVar("S")
 
@@ -38,31 +38,31 @@ def map_statements(body: tuple[S, ...], each: Callable[[S], S | tuple[S, ...]]) 
     return body if is_same else tuple(made)
 
 
-def with_bodies(stmt: S, each: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> S:
+def map_nested_bodies(stmt: S, each: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> S:
     """Return the statement with every list directly inside it replaced by `each`, in execution order. The statement and
     those inside may be of any kind."""
     node: Any = stmt
     changed: dict[str, Any] = {}
-    for name, is_list in list_fields(stmt):
+    for name, is_list in statement_list_fields(stmt):
         old = getattr(node, name)
-        new = each(old) if is_list else map_statements(old, lambda holder: with_bodies(holder, each))
+        new = each(old) if is_list else map_statements(old, lambda holder: map_nested_bodies(holder, each))
         if new is not old:
             changed[name] = new
     made: S = replace(node, **changed) if changed else stmt
     return made
 
 
-def rewrite(body: tuple[S, ...], visit: Callable[[S], S | tuple[S, ...]]) -> tuple[S, ...]:
+def rewrite_statements(body: tuple[S, ...], visit: Callable[[S], S | tuple[S, ...]]) -> tuple[S, ...]:
     """Return the statements with each one, inner ones first, replaced by `visit`: one, several or none. Results of
     `visit` are not visited again."""
 
-    def inside(stmts: tuple[S, ...]) -> tuple[S, ...]:
-        return map_statements(stmts, around)
+    def rewrite_list(stmts: tuple[S, ...]) -> tuple[S, ...]:
+        return map_statements(stmts, rewrite_one)
 
-    def around(stmt: S) -> S | tuple[S, ...]:
-        return visit(with_bodies(stmt, inside))
+    def rewrite_one(stmt: S) -> S | tuple[S, ...]:
+        return visit(map_nested_bodies(stmt, rewrite_list))
 
-    return inside(body)
+    return rewrite_list(body)
 
 
 # ---- what is in a node -----------------------------------------------------------------------------------------------
@@ -71,33 +71,33 @@ def rewrite(body: tuple[S, ...], visit: Callable[[S], S | tuple[S, ...]]) -> tup
 def map_expressions(node: S, each: Callable[[Any], Any]) -> S:
     """Return a statement, region or expression with every expression directly in it replaced by `each`, in the order of
     its fields. Expressions of nested statements are left to `map_nested_bodies`."""
-    found = expressions(node).fields
+    found = expression_fields(node).fields
     if found:
-        return _with_parts(node, found, each)
-    if not isinstance(node, Asked):
+        return _map_fields(node, found, each)
+    if not isinstance(node, OperationInterface):
         return node
     operation: Any = node
     made: S = operation.map_expressions(lambda region: map_expressions(region, each), each)
     return made
 
 
-def map_declared(stmt: S, each: Callable[[Any], Any]) -> S:
+def map_declared_variables(stmt: S, each: Callable[[Any], Any]) -> S:
     """Return the statement with every variable that it declares replaced by `each`; uses of them are left as they
     are."""
-    return _with_parts(stmt, declared(stmt).fields, lambda var: None if var is None else each(var))
+    return _map_fields(stmt, declaration_fields(stmt).fields, lambda var: None if var is None else each(var))
 
 
 def rewrite_expression(expr: S, visit: Callable[[S], S]) -> S:
     """Return the expression with each part of it, inner ones first, replaced by `visit`. Results of `visit` are not
     visited again."""
 
-    def around(part: S) -> S:
-        return visit(map_expressions(part, around))
+    def rewrite_part(part: S) -> S:
+        return visit(map_expressions(part, rewrite_part))
 
-    return around(expr)
+    return rewrite_part(expr)
 
 
-def _with_parts(node: S, found: Fields, each: Callable[[Any], Any]) -> S:
+def _map_fields(node: S, found: Fields, each: Callable[[Any], Any]) -> S:
     whole: Any = node
     changed: dict[str, Any] | None = None
     for name, is_many in found:

@@ -34,40 +34,40 @@ Note = Callable[[tile.Stmt], str]
 
 def print_kernel(kernel: tile.Kernel, *, note: Note | None = None) -> str:
     """Return a kernel as text, with comments where `note` has one."""
-    return "\n".join(_kernel(kernel, note)) + "\n"
+    return "\n".join(_kernel_lines(kernel, note)) + "\n"
 
 
-def _kernel(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
+def _kernel_lines(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
     params = ", ".join(p.name for p in kernel.params)
     grid = zip(kernel.block_vars, kernel.grid, strict=True)
     block = ", ".join(f"{var.name} < {show_extent(extent)}" for var, extent in grid)
     yield f"kernel {kernel.name}({params}), blocks {block}, {kernel.threads} threads"
     for param in kernel.params:
-        yield f"  {_declaration(param)}"
+        yield f"  {_declaration_text(param)}"
     for buffer in kernel.buffers:
-        yield f"  {_declaration(buffer)}"
+        yield f"  {_declaration_text(buffer)}"
     for pinned in kernel.layouts:
-        yield f"  layout {pinned.buffer.name}: {_pinned(pinned.layout)}"
+        yield f"  layout {pinned.buffer.name}: {_annotated_layout_text(pinned.layout)}"
     for subtile in kernel.subtiles:
         yield f"  subtile {subtile.buffer.name}: {', '.join(map(str, subtile.parts))}"
     if kernel.cluster.blocks > 1:
         yield f"  cluster {', '.join(map(str, kernel.cluster.extents))}"
     if kernel.raster is not None:
-        yield f"  raster {_raster(kernel.raster)}"
+        yield f"  raster {_raster_text(kernel.raster)}"
     if kernel.outputs:
         yield f"  returns {', '.join(kernel.outputs)}"
     if kernel.asks:
         yield f"  asks {', '.join(kernel.asks)}"
     yield ""
     for stmt in kernel.body:
-        yield from _stmt(stmt, "  ", note)
+        yield from _statement_lines(stmt, "  ", note)
 
 
-def _raster(raster: tile.Raster) -> str:
+def _raster_text(raster: tile.Raster) -> str:
     return f"panels({raster.panel}, {'rows' if raster.by_rows else 'columns'})" if raster.panel else "none"
 
 
-def _declaration(param: tile.Buffer | tile.Var) -> str:
+def _declaration_text(param: tile.Buffer | tile.Var) -> str:
     if isinstance(param, tile.Var):
         return f"scalar {param.name}: {param.dtype}"
     return f"{param.scope} {show_declared(param)}"
@@ -84,18 +84,18 @@ def show_extent(extent: tile.Extent) -> str:
     return str(extent) if isinstance(extent, int) else show_expr(extent)
 
 
-def _stmt(stmt: tile.Stmt, indent: str, note: Note | None) -> Iterator[str]:
-    first, nested = _parts(stmt)
+def _statement_lines(stmt: tile.Stmt, indent: str, note: Note | None) -> Iterator[str]:
+    first, nested = _split_statement(stmt)
     comment = note(stmt) if note is not None else ""
     yield f"{indent}{first}  # {comment}" if comment else f"{indent}{first}"
     for head, body in nested:
         if head:
             yield f"{indent}{head}"
         for inner in body:
-            yield from _stmt(inner, f"{indent}  ", note)
+            yield from _statement_lines(inner, f"{indent}  ", note)
 
 
-def _parts(stmt: tile.Stmt) -> tuple[str, tuple[tuple[str, tuple[tile.Stmt, ...]], ...]]:
+def _split_statement(stmt: tile.Stmt) -> tuple[str, tuple[tuple[str, tuple[tile.Stmt, ...]], ...]]:
     """Return the line of a statement, and the statement lists below it, each with its heading."""
     match stmt:
         case tile.TileOp():
@@ -103,13 +103,13 @@ def _parts(stmt: tile.Stmt) -> tuple[str, tuple[tuple[str, tuple[tile.Stmt, ...]
         case tile.Store():
             return show_store(stmt), ()
         case tile.Print(text=text, values=values):
-            return f"print {', '.join([_attr(text), *map(show_expr, values)])}", ()
+            return f"print {', '.join([_attr_text(text), *map(show_expr, values)])}", ()
         case tile.Bind(var=var, value=value):
             return f"{var.name}: {var.dtype} = {show_expr(value)}", ()
         case tile.Parallel(body=body):
-            return _parallel(stmt), (("", body),)
+            return _parallel_heading(stmt), (("", body),)
         case tile.For(body=body):
-            return _for(stmt), (("", body),)
+            return _for_heading(stmt), (("", body),)
         case tile.If(condition=condition, then=then, orelse=orelse):
             nested = ("", then or ()), ("else:", orelse)
             return f"if {show_expr(condition)}:", nested if orelse else nested[:1]
@@ -121,40 +121,40 @@ def _parts(stmt: tile.Stmt) -> tuple[str, tuple[tuple[str, tuple[tile.Stmt, ...]
             assert_never(stmt)
 
 
-def _parallel(nest: tile.Parallel) -> str:
+def _parallel_heading(nest: tile.Parallel) -> str:
     parts = [str(extent) for extent in nest.extents]
     if nest.width is not None:
         parts.append(f"width={nest.width}")
     if nest.layout is not None:
-        parts.append(f"layout={_layout(nest.layout)}")
+        parts.append(f"layout={_loop_layout_text(nest.layout)}")
     if nest.asynchronous:
         parts.append("asynchronous=True")
     if nest.versioned:
         named = zip(nest.versioned, nest.versions, strict=True)
         parts.append(f"versions={{{', '.join(f'{name}: {show_expr(index)}' for name, index in named)}}}")
-    return f"for {_names(nest.vars)} in parallel({', '.join(parts)}):"
+    return f"for {_join_names(nest.vars)} in parallel({', '.join(parts)}):"
 
 
-def _pinned(layout: tile.LoopLayout | tile.Placement | int) -> str:
+def _annotated_layout_text(layout: tile.LoopLayout | tile.Placement | int) -> str:
     if isinstance(layout, int):
         return f"swizzle({layout})"
     if isinstance(layout, tile.Placement):
-        place = f"lambda {_names(layout.vars)}: {show_expr(layout.place)}"
+        place = f"lambda {_join_names(layout.vars)}: {show_expr(layout.place)}"
         return f"placement({list(layout.shape)}, {layout.size}, {place})"
-    return _layout(layout)
+    return _loop_layout_text(layout)
 
 
-def _layout(layout: tile.LoopLayout) -> str:
+def _loop_layout_text(layout: tile.LoopLayout) -> str:
     pair = f"({show_expr(layout.thread)}, {show_expr(layout.index) if layout.index is not None else None})"
     copies = f", {layout.copies}" if layout.copies > 1 else ""
-    return f"fragment({list(layout.shape)}, lambda {_names(layout.vars)}: {pair}{copies})"
+    return f"fragment({list(layout.shape)}, lambda {_join_names(layout.vars)}: {pair}{copies})"
 
 
-def _names(variables: tuple[tile.Var, ...]) -> str:
+def _join_names(variables: tuple[tile.Var, ...]) -> str:
     return ", ".join(v.name for v in variables)
 
 
-def _for(loop: tile.For) -> str:
+def _for_heading(loop: tile.For) -> str:
     parts = [show_expr(loop.start), show_expr(loop.stop)]
     if loop.step != 1:
         parts.append(str(loop.step))
@@ -171,11 +171,13 @@ def _for(loop: tile.For) -> str:
     if loop.order is not None:
         parts.append(f"order={list(loop.order)}")
     if loop.scheduling_hints is not None:
-        parts.append(f"scheduling_hints={_scheduling_hints(loop.scheduling_hints)}")
+        parts.append(f"scheduling_hints={_scheduling_hints_dict(loop.scheduling_hints)}")
     return f"for {loop.var.name} in {loop.kind}({', '.join(parts)}):"
 
 
-def _scheduling_hints(scheduling_hints: tile.SchedulingHints) -> dict[str, list[bool] | list[int] | list[list[int]]]:
+def _scheduling_hints_dict(
+    scheduling_hints: tile.SchedulingHints,
+) -> dict[str, list[bool] | list[int] | list[list[int]]]:
     hints: dict[str, list[bool] | list[int] | list[list[int]]] = {}
     if scheduling_hints.asynchronous is not None:
         hints["asynchronous"] = list(scheduling_hints.asynchronous)
@@ -200,16 +202,16 @@ def show_store(store: tile.Store) -> str:
 def show_tile_op(op: tile.TileOp) -> str:
     """Return an operation as `gemm A_s[:, :], B_s[:, :], C_l[:, :], clear_accum=False, …`."""
     parts = [show_region(r) for r in op.regions]
-    parts += [f"{key}={_attr(value)}" for key, value in op.attributes]
+    parts += [f"{key}={_attr_text(value)}" for key, value in op.attributes]
     return f"{op.name} {', '.join(parts)}".rstrip()
 
 
-def _attr(value: tile.Attr) -> str:
+def _attr_text(value: tile.Attr) -> str:
     """Return a plain value as Python writes it, several as a list. A constant of an expression always names its type,
     which distinguishes it from a plain value."""
     match value:
         case tile.Const():
-            return _typed(value)
+            return _typed_constant(value)
         case str():
             return repr(value).replace("#", r"\x23").replace("%", r"\x25")  # no comment, no name
         case float() if not isfinite(value):
@@ -217,12 +219,12 @@ def _attr(value: tile.Attr) -> str:
         case None | int() | float():
             return repr(value)
         case tuple():
-            return f"[{', '.join(map(_attr, value))}]"
+            return f"[{', '.join(map(_attr_text, value))}]"
         case _:
             return show_expr(value)
 
 
-def _typed(const: tile.Const) -> str:
+def _typed_constant(const: tile.Const) -> str:
     is_number = not isinstance(const.value, float) or isfinite(const.value)
     return f"{const.dtype}({const.value})" if is_number else f"{const.dtype}('{const.value}')"
 
@@ -230,10 +232,10 @@ def _typed(const: tile.Const) -> str:
 def show_region(region: tile.Region) -> str:
     """Return a region as `A[by * 128:+128, 0:+64]`; a whole dimension is `:`, an index without extent stands alone."""
     dims = zip(region.start, region.extent, region.buffer.extents, strict=True)
-    return f"{region.buffer.name}[{', '.join(_dimension(*d) for d in dims)}]"
+    return f"{region.buffer.name}[{', '.join(_dimension_text(*d) for d in dims)}]"
 
 
-def _dimension(start: tile.Expr, extent: int, size: tile.Extent) -> str:
+def _dimension_text(start: tile.Expr, extent: int, size: tile.Extent) -> str:
     if extent == size and start == tile.Const(0, INT32):
         return ":"
     return show_expr(start) if extent == 1 else f"{show_expr(start)}:+{extent}"
@@ -242,30 +244,30 @@ def _dimension(start: tile.Expr, extent: int, size: tile.Extent) -> str:
 def show_expr(expr: tile.Expr) -> str:
     """Return an expression as Python would write it. Constants name their type, unless it is int32, float32 or bool;
     calls name theirs, as `reinterpret[int32](x)`, where it differs from their first argument's."""
-    return _expr(expr)[0]
+    return _expr_text(expr)[0]
 
 
-def _expr(expr: tile.Expr) -> tuple[str, int]:
+def _expr_text(expr: tile.Expr) -> tuple[str, int]:
     """Return the text, and the precedence of its outermost operator."""
     atom = 12
     match expr:
         case tile.Const(value=value, dtype=dtype):
             is_plain = type(value) is _PLAIN.get(dtype) and isfinite(value)
-            return (str(value) if is_plain else _typed(expr)), atom
+            return (str(value) if is_plain else _typed_constant(expr)), atom
         case tile.Var(name=name):
             return name, atom
         case tile.Unary(op="neg", a=tile.Const() as a):
             return f"neg({show_expr(a)})", atom  # -1 is a constant
         case tile.Unary(op=op, a=a):
             binds = _NOT if op == "not" else _NEGATE
-            return f"{'not ' if op == 'not' else '-'}{_inside(a, binds)}", binds
+            return f"{'not ' if op == 'not' else '-'}{_operand_text(a, binds)}", binds
         case tile.Binary(op="min" | "max" as op, a=a, b=b):
             return f"{op}({show_expr(a)}, {show_expr(b)})", atom
         case tile.Binary(op=op, a=a, b=b):
             symbol, binds = SYMBOLS[op]
             # Comparisons chain in Python, so neither side may be one.
             left = binds + 1 if symbol in ("<", "<=", ">", ">=", "==", "!=") else binds
-            return f"{_inside(a, left)} {symbol} {_inside(b, binds + 1)}", binds
+            return f"{_operand_text(a, left)} {symbol} {_operand_text(b, binds + 1)}", binds
         case tile.Call(fn=fn, args=args, dtype=dtype):
             named = "" if args and args[0].dtype == dtype else f"[{dtype}]"
             return f"{fn}{named}({', '.join(map(show_expr, args))})", atom
@@ -283,6 +285,6 @@ def _expr(expr: tile.Expr) -> tuple[str, int]:
             assert_never(expr)
 
 
-def _inside(expr: tile.Expr, at_least: int) -> str:
-    text, binds = _expr(expr)
+def _operand_text(expr: tile.Expr, at_least: int) -> str:
+    text, binds = _expr_text(expr)
     return text if binds >= at_least else f"({text})"

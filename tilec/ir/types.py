@@ -55,7 +55,7 @@ UINT32 = DType("uint32", 32, "uint")
 UINT64 = DType("uint64", 64, "uint")
 BOOL = DType("bool", 1, "bool")
 
-BY_NAME: dict[str, DType] = {
+TYPES_BY_NAME: dict[str, DType] = {
     t.name: t
     for t in (
         FLOAT4_E2M1, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT8_E8M0, FLOAT16, BFLOAT16, FLOAT32, FLOAT64,
@@ -68,5 +68,5 @@ BY_NAME: dict[str, DType] = {
 }  # fmt: skip
 """tfloat32 is float32 in memory: tensor cores take from it what they use."""
 
-NARROW = (INT4, UINT4, FLOAT4_E2M1, FLOAT8_E8M0)
+NARROW_TYPES = (INT4, UINT4, FLOAT4_E2M1, FLOAT8_E8M0)
 """Types without arithmetic instructions on these machines: stored as they are, computed with as wider types."""

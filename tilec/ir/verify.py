@@ -26,26 +26,26 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from tilec.ir import tile
-from tilec.ir.groups import WARPGROUP_THREADS, groups_of
-from tilec.ir.ptx_values import wrong_ptx
+from tilec.ir.groups import WARPGROUP_THREADS, guarded_warpgroups
+from tilec.ir.ptx_values import find_ptx_error
 from tilec.ir.text import show_expr
 from tilec.ir.types import BOOL, INT32, UINT64
-from tilec.ir.verify_calls import wrong_call, wrong_constant
+from tilec.ir.verify_calls import find_call_error, find_constant_error
 from tilec.support.source import Span
 
-Said = str | tuple[Span, str]
+Violation = str | tuple[Span, str]
 """A violation, with its place where that is not the statement being checked."""
 
 
-MOST = (1 << 31) - 1
+MAX_INT32 = (1 << 31) - 1
 """The largest number counted in int32: elements along a dimension, iterations, slots."""
-MOST_BLOCKS = (MOST, 65535, 65535)
+MOST_BLOCKS = (MAX_INT32, 65535, 65535)
 MOST_THREADS = 1024
 """CUDA programming guide, table of technical specifications: maximum dimensions of a grid, threads of a block."""
 
 
-def _size(extent: tile.Extent) -> int:
-    return extent if isinstance(extent, int) else MOST
+def _largest_extent(extent: tile.Extent) -> int:
+    return extent if isinstance(extent, int) else MAX_INT32
 
 
 def verify_tile(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterator[str]:
@@ -58,12 +58,12 @@ def verify_tile(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterator[s
 def tile_violations(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterator[tuple[Span, str]]:
     """Yield every broken rule with its place."""
     checker = _Checker(kernel, as_launched)
-    for violation in (*_launch(kernel), *checker.declarations(kernel)):
+    for violation in (*_check_launch(kernel), *checker.check_declarations(kernel)):
         yield (kernel.span, violation) if isinstance(violation, str) else violation
-    yield from checker.body(kernel.body, in_parallel=False)
+    yield from checker.check_body(kernel.body, in_parallel=False)
 
 
-def _launch(kernel: tile.Kernel) -> Iterator[str]:
+def _check_launch(kernel: tile.Kernel) -> Iterator[str]:
     if not 1 <= len(kernel.grid) <= 3 or len(kernel.grid) != len(kernel.block_vars):
         yield f"{len(kernel.grid)} grid extents for {len(kernel.block_vars)} block variables"
     if any(isinstance(e, int) and not 1 <= e <= most for e, most in zip(kernel.grid, MOST_BLOCKS, strict=False)):
@@ -84,24 +84,24 @@ class _Checker:
         self.visible: set[tile.Var] = {tile.THREAD}
         self.buffers: set[tile.Buffer] = set()
 
-    def declarations(self, kernel: tile.Kernel) -> Iterator[Said]:
+    def check_declarations(self, kernel: tile.Kernel) -> Iterator[Violation]:
         for param in kernel.params:
-            yield from self._declared(param)
+            yield from self._check_declaration(param)
             if isinstance(param, tile.Buffer) and param.scope != "global":
                 yield f"parameter {param.name} is not in global memory"
         for buffer in kernel.buffers:
-            yield from self._declared(buffer)
+            yield from self._check_declaration(buffer)
         tensors = [p for p in kernel.params if isinstance(p, tile.Buffer)]
         for tensor in tensors:
             if tensor.strides is not None and (len(tensor.strides) != len(tensor.extents) or tensor.strides[-1] != 1):
                 yield f"{tensor.name} has strides {tensor.strides}"
         for extent in (*kernel.grid, *(e for p in tensors for e in (*p.extents, *(p.strides or ())))):
             if not isinstance(extent, int):
-                yield from self.expr(extent)
+                yield from self.check_expression(extent)
                 if extent.dtype != INT32:
                     yield f"the extent {show_expr(extent)} is {extent.dtype}"
         for var in kernel.block_vars:
-            yield from self._declare(var)
+            yield from self._declare_name(var)
         for pinned in kernel.layouts:
             wanted = "shared" if isinstance(pinned.layout, int | tile.Placement) else "fragment"
             if pinned.buffer not in kernel.buffers or pinned.buffer.scope != wanted:
@@ -114,12 +114,12 @@ class _Checker:
         if len({pinned.buffer for pinned in kernel.layouts}) != len(kernel.layouts):
             yield "a tile is given two layouts"
 
-    def _declared(self, what: tile.Buffer | tile.Var) -> Iterator[Said]:
+    def _check_declaration(self, what: tile.Buffer | tile.Var) -> Iterator[Violation]:
         """Declare a name, and yield violations with the place of a buffer's declaration."""
-        for message in self._declare(what):
+        for message in self._declare_name(what):
             yield (what.span, message) if isinstance(what, tile.Buffer) else message
 
-    def _declare(self, what: tile.Buffer | tile.Var) -> Iterator[str]:
+    def _declare_name(self, what: tile.Buffer | tile.Var) -> Iterator[str]:
         if what.name in self.names:
             yield f"the name {what.name} is taken twice"
         self.names.add(what.name)
@@ -127,7 +127,7 @@ class _Checker:
             self.visible.add(what)
             return
         self.buffers.add(what)
-        fits = all(1 <= e <= MOST if isinstance(e, int) else what.scope == "global" for e in what.extents)
+        fits = all(1 <= e <= MAX_INT32 if isinstance(e, int) else what.scope == "global" for e in what.extents)
         if not what.extents or not fits:
             yield f"{what.name} has shape {what.extents}"
         elif what.scope == "tmem" and len(what.extents) < 2:
@@ -137,97 +137,97 @@ class _Checker:
 
     # ---- statements --------------------------------------------------------------------------------------------------
 
-    def body(self, body: tuple[tile.Stmt, ...], in_parallel: bool) -> Iterator[tuple[Span, str]]:
+    def check_body(self, body: tuple[tile.Stmt, ...], in_parallel: bool) -> Iterator[tuple[Span, str]]:
         before = set(self.visible)
         for stmt in body:
-            for violation in self._stmt(stmt, in_parallel):
+            for violation in self._check_statement(stmt, in_parallel):
                 yield (stmt.span, violation) if isinstance(violation, str) else violation
         self.visible = before
 
-    def _stmt(self, stmt: tile.Stmt, in_parallel: bool) -> Iterator[Said]:
+    def _check_statement(self, stmt: tile.Stmt, in_parallel: bool) -> Iterator[Violation]:
         if in_parallel and isinstance(stmt, tile.TileOp | tile.For | tile.While | tile.Break | tile.Parallel):
             yield f"a {'TileOp' if isinstance(stmt, tile.TileOp) else type(stmt).__name__} stands inside Parallel"
         match stmt:
             case tile.TileOp(regions=regions):
-                yield from self._tile_op(stmt, regions)
+                yield from self._check_tile_op(stmt, regions)
                 for value in stmt.expressions:
-                    yield from self.expr(value)
+                    yield from self.check_expression(value)
             case tile.Store(buffer=buffer, indices=indices, value=value):
                 if not in_parallel:
                     yield f"a store to {buffer.name} stands outside Parallel"
-                yield from self._access(buffer, indices)
-                yield from _element(buffer)
-                yield from self.expr(value)
+                yield from self._check_access(buffer, indices)
+                yield from _check_element_access(buffer)
+                yield from self.check_expression(value)
                 if value.dtype != buffer.dtype:
                     yield f"a {value.dtype} is stored to {buffer.name}, which holds {buffer.dtype}"
                 if stmt.previous is not None:
                     if stmt.atomic is None or stmt.previous.dtype != buffer.dtype:
                         yield f"{stmt.previous.name} cannot be what {buffer.name} held"
-                    yield from self._declare(stmt.previous)
+                    yield from self._declare_name(stmt.previous)
             case tile.Print(values=values):
                 if not in_parallel:
                     yield "a print stands outside Parallel"
                 for value in values:
-                    yield from self.expr(value)
+                    yield from self.check_expression(value)
                     if value.dtype.bits < 32:
                         yield f"{show_expr(value)}, which is printed, is {value.dtype}"
             case tile.Bind(var=var, value=value):
-                yield from self.expr(value)
+                yield from self.check_expression(value)
                 if var.dtype != value.dtype:
                     yield f"{var.name} is {var.dtype}, its value is {value.dtype}"
-                yield from self._declare(var)
+                yield from self._declare_name(var)
             case tile.Parallel(vars=variables, extents=extents, body=body):
-                if len(variables) != len(extents) or not extents or any(not 1 <= e <= MOST for e in extents):
+                if len(variables) != len(extents) or not extents or any(not 1 <= e <= MAX_INT32 for e in extents):
                     yield f"{len(variables)} parallel variables for extents {extents}"
                 elif stmt.is_per_thread and extents[0] != self.threads:
                     yield f"a nest of every thread has {extents[0]} of them"
                 for version in stmt.versions:
-                    yield from self.expr(version)
-                yield from self._nested(body, variables, True)
+                    yield from self.check_expression(version)
+                yield from self._check_nested(body, variables, True)
             case tile.For(start=start, stop=stop, var=var, body=body):
-                yield from self.expr(start)
-                yield from self.expr(stop)
-                yield from _loop(stmt)
+                yield from self.check_expression(start)
+                yield from self.check_expression(stop)
+                yield from _check_loop(stmt)
                 if stmt.dynamically_scheduled and not self.as_launched:
                     yield f"the values of {var.name} are dynamically scheduled, which no kernel says"
-                yield from _last(body, stmt.kind == "serial")
-                yield from self._nested(body, (var,), in_parallel)
+                yield from _check_breaks(body, stmt.kind == "serial")
+                yield from self._check_nested(body, (var,), in_parallel)
             case tile.If(condition=condition, then=then, orelse=orelse):
-                threads, groups = self.threads, groups_of(stmt)
+                threads, groups = self.threads, guarded_warpgroups(stmt)
                 if groups is None:  # else its operands are numbers and WARPGROUP
-                    yield from self.expr(condition)
+                    yield from self.check_expression(condition)
                 elif not 0 <= groups.start < groups.stop <= self.groups:
                     yield f"there are no warpgroups {groups.start} to {groups.stop - 1}"
                 if condition.dtype != BOOL:
                     yield f"the condition {show_expr(condition)} is {condition.dtype}"
                 self.threads = threads if groups is None else WARPGROUP_THREADS * len(groups)
-                yield from self.body(then, in_parallel)
+                yield from self.check_body(then, in_parallel)
                 self.threads = threads
-                yield from self.body(orelse, in_parallel)
+                yield from self.check_body(orelse, in_parallel)
             case tile.While(condition=condition, body=body):
-                yield from self.expr(condition)
+                yield from self.check_expression(condition)
                 if condition.dtype != BOOL:
                     yield f"the condition {show_expr(condition)} is {condition.dtype}"
-                yield from _last(body, True)
-                yield from self.body(body, in_parallel)
+                yield from _check_breaks(body, True)
+                yield from self.check_body(body, in_parallel)
             case tile.Break():
                 return
             case _:
                 assert_never(stmt)
 
-    def _nested(
+    def _check_nested(
         self, body: tuple[tile.Stmt, ...], variables: tuple[tile.Var, ...], in_parallel: bool
-    ) -> Iterator[Said]:
+    ) -> Iterator[Violation]:
         before = set(self.visible)
         for var in variables:
             if var != tile.THREAD:  # visible everywhere
-                yield from self._declare(var)
-        yield from self.body(body, in_parallel)
+                yield from self._declare_name(var)
+        yield from self.check_body(body, in_parallel)
         self.visible = before
 
-    def _tile_op(self, op: tile.TileOp, regions: tuple[tile.Region, ...]) -> Iterator[str]:
+    def _check_tile_op(self, op: tile.TileOp, regions: tuple[tile.Region, ...]) -> Iterator[str]:
         for region in regions:
-            yield from self._access(region.buffer, region.start)
+            yield from self._check_access(region.buffer, region.start)
             if len(region.extent) != len(region.buffer.extents):
                 yield f"a region of {region.buffer.name} has {len(region.extent)} extents"
                 continue
@@ -235,17 +235,19 @@ class _Checker:
             for start, extent, size in zip(region.start, region.extent, region.buffer.extents, strict=True):
                 if extent < 1 or (is_tile and isinstance(size, int) and extent > size):
                     yield f"a region of {region.buffer.name} has extent {extent} in a dimension of {size}"
-                elif is_tile and isinstance(start, tile.Const) and not 0 <= start.value <= _size(size) - extent:
+                elif (
+                    is_tile and isinstance(start, tile.Const) and not 0 <= start.value <= _largest_extent(size) - extent
+                ):
                     yield f"a region of {region.buffer.name} covers {start.value}:+{extent} in a dimension of {size}"
 
     # ---- expressions -------------------------------------------------------------------------------------------------
 
-    def expr(self, expr: tile.Expr) -> Iterator[str]:
-        for child in tile.children(expr):
-            yield from self.expr(child)
+    def check_expression(self, expr: tile.Expr) -> Iterator[str]:
+        for child in tile.direct_operands(expr):
+            yield from self.check_expression(child)
         match expr:
             case tile.Const():
-                if message := wrong_constant(expr):
+                if message := find_constant_error(expr):
                     yield message
             case tile.Cast():
                 return
@@ -253,18 +255,18 @@ class _Checker:
                 if expr not in self.visible:
                     yield f"{name} is not visible"
             case tile.Load(buffer=buffer, indices=indices):
-                yield from self._indices(buffer, indices)
-                yield from _element(buffer)
+                yield from self._check_indices(buffer, indices)
+                yield from _check_element_access(buffer)
             case tile.Unary(op=op, a=a, dtype=dtype):
                 if a.dtype != dtype or (op == "not") != (dtype == BOOL):
                     yield f"{show_expr(expr)} is {dtype} of {a.dtype}"
             case tile.Binary():
-                yield from _binary(expr)
+                yield from _check_binary(expr)
             case tile.Call():
-                if message := wrong_call(expr):
+                if message := find_call_error(expr):
                     yield message
             case tile.Ptx():
-                if message := wrong_ptx(expr):
+                if message := find_ptx_error(expr):
                     yield message
             case tile.Select(condition=condition, then=then, orelse=orelse, dtype=dtype):
                 if condition.dtype != BOOL or then.dtype != dtype or orelse.dtype != dtype:
@@ -272,12 +274,12 @@ class _Checker:
             case _:
                 assert_never(expr)
 
-    def _access(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Iterator[str]:
+    def _check_access(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Iterator[str]:
         for index in indices:
-            yield from self.expr(index)
-        yield from self._indices(buffer, indices)
+            yield from self.check_expression(index)
+        yield from self._check_indices(buffer, indices)
 
-    def _indices(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Iterator[str]:
+    def _check_indices(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Iterator[str]:
         if buffer not in self.buffers:
             yield f"{buffer.name} is not declared"
         if len(indices) != len(buffer.extents):
@@ -287,13 +289,13 @@ class _Checker:
                 yield f"the index {show_expr(index)} is {index.dtype}"
 
 
-def _element(buffer: tile.Buffer) -> Iterator[str]:
+def _check_element_access(buffer: tile.Buffer) -> Iterator[str]:
     """Yield a violation for tensor memory, which threads reach by copies of whole rows only."""
     if buffer.scope == "tmem":
         yield f"an element of {buffer.name}, which is in tensor memory"
 
 
-def _binary(expr: tile.Binary) -> Iterator[str]:
+def _check_binary(expr: tile.Binary) -> Iterator[str]:
     a, b, dtype = expr.a.dtype, expr.b.dtype, expr.dtype
     logical = expr.op in ("and", "or")
     wanted = BOOL if logical or expr.op in tile.COMPARISONS else a
@@ -305,25 +307,25 @@ def _binary(expr: tile.Binary) -> Iterator[str]:
         yield f"{show_expr(expr)} needs integers"
 
 
-def _last(body: tuple[tile.Stmt, ...], allowed: bool) -> Iterator[tuple[Span, str]]:
+def _check_breaks(body: tuple[tile.Stmt, ...], allowed: bool) -> Iterator[tuple[Span, str]]:
     """Yield breaks that do not end an iteration; `allowed` holds where the last statement of the body ends one."""
     for place, stmt in enumerate(body):
         ends = allowed and place == len(body) - 1
         if isinstance(stmt, tile.Break) and not ends:
             yield stmt.span, "something follows a break, or its loop cannot be left"
         elif isinstance(stmt, tile.If):
-            yield from _last(stmt.then, ends)
-            yield from _last(stmt.orelse, ends)
+            yield from _check_breaks(stmt.then, ends)
+            yield from _check_breaks(stmt.orelse, ends)
 
 
-def _loop(loop: tile.For) -> Iterator[str]:
-    if not 1 <= loop.step <= MOST:
+def _check_loop(loop: tile.For) -> Iterator[str]:
+    if not 1 <= loop.step <= MAX_INT32:
         yield f"the loop over {loop.var.name} has step {loop.step}"
     if loop.start.dtype != loop.var.dtype or loop.stop.dtype != loop.var.dtype:
         yield f"{loop.var.name} is {loop.var.dtype}, its bounds are {loop.start.dtype} and {loop.stop.dtype}"
-    if loop.num_stages is not None and not 0 <= loop.num_stages <= MOST:
+    if loop.num_stages is not None and not 0 <= loop.num_stages <= MAX_INT32:
         yield f"the loop over {loop.var.name} has {loop.num_stages} stages"
-    if loop.factor is not None and not 1 <= loop.factor <= MOST:
+    if loop.factor is not None and not 1 <= loop.factor <= MAX_INT32:
         yield f"the loop over {loop.var.name} is unrolled {loop.factor} times"
     if (loop.stage is None) != (loop.order is None):
         yield "stage and order do not come together"
@@ -332,12 +334,12 @@ def _loop(loop: tile.For) -> Iterator[str]:
             yield f"{len(loop.stage)} stages for {len(loop.order)} places"
         if sorted(loop.order) != list(range(len(loop.order))):
             yield f"order {loop.order} is not a permutation"
-        if not all(0 <= stage <= MOST for stage in loop.stage):
+        if not all(0 <= stage <= MAX_INT32 for stage in loop.stage):
             yield f"stage {loop.stage} has one below 0"
-    yield from _scheduling_hints(loop)
+    yield from _check_scheduling_hints(loop)
 
 
-def _scheduling_hints(loop: tile.For) -> Iterator[str]:
+def _check_scheduling_hints(loop: tile.For) -> Iterator[str]:
     """Yield violations unless every hint has one entry for each statement with a stage."""
     if (hints := loop.scheduling_hints) is None:
         return

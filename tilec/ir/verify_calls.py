@@ -31,10 +31,10 @@ _VOTES = {
 _MATCHES = ("match_any", "match_all")
 
 
-def wrong_call(call: tile.Call) -> str | None:
+def find_call_error(call: tile.Call) -> str | None:
     """Return what is wrong with a call whose operands are valid; None if nothing is."""
     fn, types = call.fn, tuple(a.dtype for a in call.args)
-    fits = _check(fn)
+    fits = _call_predicate(fn)
     if fits is None:
         return f"there is no function '{fn}'"
     if fits(call, types):
@@ -42,7 +42,7 @@ def wrong_call(call: tile.Call) -> str | None:
     return f"{show_expr(call)} is {call.dtype} of {', '.join(map(str, types))}"
 
 
-def _check(fn: str) -> Callable[[tile.Call, tuple[DType, ...]], bool] | None:
+def _call_predicate(fn: str) -> Callable[[tile.Call, tuple[DType, ...]], bool] | None:
     if fn == "reinterpret":
         return lambda call, types: [t.bits for t in types] == [call.dtype.bits]
     if fn in tile.BIT_COUNTS:
@@ -94,7 +94,7 @@ def _is_shuffle(call: tile.Call, types: tuple[DType, ...]) -> bool:
     return isinstance(width, tile.Const) and width.value in (2, 4, 8, 16, 32)
 
 
-def wrong_constant(const: tile.Const) -> str | None:
+def find_constant_error(const: tile.Const) -> str | None:
     """Return what is wrong with a constant; None if its type holds its value."""
     value, dtype = const.value, const.dtype
     if dtype == BOOL or dtype.is_float:

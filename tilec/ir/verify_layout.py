@@ -23,7 +23,7 @@ from itertools import product
 
 from tilec.ir import tile
 from tilec.ir.layout import Axis, Fragment, SharedLayout
-from tilec.ir.placement import places
+from tilec.ir.placement import element_slots
 
 SWIZZLES = (0, 32, 64, 128)
 CHUNK_BYTES = 16
@@ -40,43 +40,43 @@ def layout_violations(
     swept: Callable[[tile.Parallel], Fragment],
 ) -> Iterator[str]:
     """Yield every broken rule as a sentence. `swept` returns the layout of a nest's iterations."""
-    for buffer in _touched(kernel):
+    for buffer in _touched_buffers(kernel):
         if buffer.scope in REGISTERS:
             found = fragments.get(buffer.name)
             if found is None or buffer.name in shared:
                 yield f"{buffer.name} has no registers"
             else:
-                yield from _fragment(buffer, found, kernel.threads)
+                yield from _check_fragment(buffer, found, kernel.threads)
         elif buffer.scope == "shared":
             place = shared.get(buffer.name)
             if place is None or buffer.name in fragments:
                 yield f"{buffer.name} has no place in shared memory"
             else:
-                yield from _shared(buffer, place)
-    for nest in tile.walk(kernel.body):
+                yield from _check_shared(buffer, place)
+    for nest in tile.walk_statements(kernel.body):
         if isinstance(nest, tile.Parallel):
-            for message in _nest(nest, swept(nest), fragments, kernel.threads):
+            for message in _check_nest(nest, swept(nest), fragments, kernel.threads):
                 yield f"line {nest.span.line}: {message}"
         elif isinstance(nest, tile.TileOp) and nest.via == "stmatrix":
             held = fragments.get(nest.regions[0].buffer.name)
-            if held is not None and not _lies_in_matrices(held):
+            if held is not None and not _is_stmatrix_layout(held):
                 yield f"line {nest.span.line}: stmatrix stores {nest.regions[0].buffer.name}, which lies otherwise"
 
 
-def _touched(kernel: tile.Kernel) -> dict[tile.Buffer, None]:
+def _touched_buffers(kernel: tile.Kernel) -> dict[tile.Buffer, None]:
     """Return the tiles that statements read and write, in program order."""
     found: dict[tile.Buffer, None] = {}
-    for stmt in tile.walk(kernel.body):
+    for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, tile.TileOp):
             found |= dict.fromkeys(region.buffer for region in stmt.regions)
         if isinstance(stmt, tile.Store):
             found[stmt.buffer] = None
-        for load in _loads(stmt):
+        for load in _loads_of_statement(stmt):
             found[load.buffer] = None
     return found
 
 
-def _loads(stmt: tile.Stmt) -> Iterator[tile.Load]:
+def _loads_of_statement(stmt: tile.Stmt) -> Iterator[tile.Load]:
     exprs: tuple[tile.Expr, ...]
     match stmt:
         case tile.TileOp(regions=regions):
@@ -100,20 +100,20 @@ def _loads(stmt: tile.Stmt) -> Iterator[tile.Load]:
 
 
 @lru_cache(maxsize=1024)
-def _sums(axes: tuple[Axis, ...], dim: int) -> tuple[int, ...]:
+def _digit_sums(axes: tuple[Axis, ...], dim: int) -> tuple[int, ...]:
     """Return the offsets along a dimension that all combinations of digits reach."""
     steps = (range(0, a.size * a.stride, a.stride) for a in axes if a.dim == dim and a.size > 1)
     return tuple(map(sum, product(*steps)))
 
 
-def _fragment(buffer: tile.Buffer, layout: Fragment, threads: int) -> Iterator[str]:
+def _check_fragment(buffer: tile.Buffer, layout: Fragment, threads: int) -> Iterator[str]:
     if layout.shape != buffer.shape:
         yield f"{buffer.name} is {buffer.shape}, its layout {layout.shape}"
     else:
-        yield from (f"{buffer.name}: {message}" for message in _digits(layout, layout.shape, threads))
+        yield from (f"{buffer.name}: {message}" for message in _check_digits(layout, layout.shape, threads))
 
 
-def _digits(layout: Fragment, extents: tuple[int, ...], threads: int) -> Iterator[str]:
+def _check_digits(layout: Fragment, extents: tuple[int, ...], threads: int) -> Iterator[str]:
     """Yield violations of rules 2 and 4."""
     axes = (*layout.threads, *layout.registers)
     if any(a.size < 1 or (a.dim >= 0 and a.size > 1 and a.stride < 1) or a.dim >= len(extents) for a in axes):
@@ -124,16 +124,16 @@ def _digits(layout: Fragment, extents: tuple[int, ...], threads: int) -> Iterato
     if any(a.dim < 0 and a.size > 1 for a in layout.registers):
         yield "a thread has several registers for one element"
     for dim, extent in enumerate(extents):
-        found = _sums(axes, dim)
+        found = _digit_sums(axes, dim)
         if len(set(found)) < len(found):
             yield f"an element of dimension {dim} has two places"
         if not set(range(extent)) <= set(found):
             yield f"not all {extent} of dimension {dim} have a place"
 
 
-def _lies_in_matrices(layout: Fragment) -> bool:
+def _is_stmatrix_layout(layout: Fragment) -> bool:
     """Return whether rule 6 holds."""
-    lanes, registers = _offsets(layout.threads, layout)[:LANES], _offsets(layout.registers, layout)
+    lanes, registers = _digit_offsets(layout.threads, layout)[:LANES], _digit_offsets(layout.registers, layout)
     if len(layout.shape) != 2 or len(registers) % MATRIX_REGISTERS:
         return False
     if list(lanes) != [(lane // 4, 2 * (lane % 4)) for lane in range(LANES)]:
@@ -153,7 +153,7 @@ def _lies_in_matrices(layout: Fragment) -> bool:
 # ---- shared memory ---------------------------------------------------------------------------------------------------
 
 
-def _shared(buffer: tile.Buffer, layout: SharedLayout) -> Iterator[str]:
+def _check_shared(buffer: tile.Buffer, layout: SharedLayout) -> Iterator[str]:
     name = buffer.name
     if layout.shape != buffer.shape or layout.element_bytes * 8 != max(buffer.dtype.bits, 8):
         yield f"{name} is {buffer.dtype}{list(buffer.shape)}, its layout {layout.element_bytes} bytes × {layout.shape}"
@@ -163,7 +163,7 @@ def _shared(buffer: tile.Buffer, layout: SharedLayout) -> Iterator[str]:
     elements = layout.rows * layout.shape[-1]
     if layout.placement is not None:
         given = layout.placement
-        found = places(given)
+        found = element_slots(given)
         if given.shape != layout.shape or layout.swizzle or layout.panel != layout.shape[-1]:
             yield f"{name} is placed, and swizzled or cut into panels too"
         elif len(set(found)) < len(found) or min(found) < 0 or max(found) >= given.size:
@@ -182,24 +182,26 @@ def _shared(buffer: tile.Buffer, layout: SharedLayout) -> Iterator[str]:
 # ---- nests -----------------------------------------------------------------------------------------------------------
 
 
-def _nest(nest: tile.Parallel, layout: Fragment, fragments: Mapping[str, Fragment], threads: int) -> Iterator[str]:
+def _check_nest(
+    nest: tile.Parallel, layout: Fragment, fragments: Mapping[str, Fragment], threads: int
+) -> Iterator[str]:
     extents = (threads, *nest.extents[1:]) if nest.is_per_thread else nest.extents
     if layout.shape != extents:
         yield f"a nest over {extents} is swept as {layout.shape}"
         return
-    yield from (f"the nest: {message}" for message in _digits(layout, extents, threads))
+    yield from (f"the nest: {message}" for message in _check_digits(layout, extents, threads))
     seen: set[tuple[tile.Buffer, tuple[tile.Expr, ...]]] = set()
-    for stmt in tile.walk(nest.body):
-        uses = [(load.buffer, load.indices) for load in _loads(stmt)]
+    for stmt in tile.walk_statements(nest.body):
+        uses = [(load.buffer, load.indices) for load in _loads_of_statement(stmt)]
         if isinstance(stmt, tile.Store) and stmt.atomic is None:
             uses.append((stmt.buffer, stmt.indices))
         for buffer, indices in uses:
             if buffer.scope == "fragment" and buffer.name in fragments and (buffer, indices) not in seen:
                 seen.add((buffer, indices))
-                yield from _own(buffer, indices, nest, layout, fragments[buffer.name])
+                yield from _check_own_registers(buffer, indices, nest, layout, fragments[buffer.name])
 
 
-def _own(
+def _check_own_registers(
     buffer: tile.Buffer, indices: tuple[tile.Expr, ...], nest: tile.Parallel, layout: Fragment, held: Fragment
 ) -> Iterator[str]:
     """Yield violations of rule 5 by one access. Only indices that are a variable, or one divided by a constant, are
@@ -215,10 +217,12 @@ def _own(
         if var not in nest.vars or var == tile.THREAD:
             return
         along = nest.vars.index(var)
-        needed, mine = _sums(layout.registers, along), frozenset(_sums(held.registers, dim))
+        needed, mine = _digit_sums(layout.registers, along), frozenset(_digit_sums(held.registers, dim))
         pairs = {
             (there[along], here[dim])
-            for there, here in zip(_offsets(layout.threads, layout), _offsets(held.threads, held), strict=False)
+            for there, here in zip(
+                _digit_offsets(layout.threads, layout), _digit_offsets(held.threads, held), strict=False
+            )
         }
         last = nest.extents[along]
         if any((at + step) // by - here not in mine for at, here in pairs for step in needed if at + step < last):
@@ -227,7 +231,7 @@ def _own(
 
 
 @lru_cache(maxsize=256)
-def _offsets(axes: tuple[Axis, ...], layout: Fragment) -> tuple[tuple[int, ...], ...]:
+def _digit_offsets(axes: tuple[Axis, ...], layout: Fragment) -> tuple[tuple[int, ...], ...]:
     """Return the offsets of all combinations of the digits, in order of the number that they form."""
     found: list[tuple[int, ...]] = [(0,) * len(layout.shape)]
     for axis in axes:

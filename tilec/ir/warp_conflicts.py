@@ -7,9 +7,9 @@ from tilec.ir import warp
 from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.ir.tile import Buffer
 from tilec.ir.warp import Operation, Program
-from tilec.ir.warp_effects import name_of
+from tilec.ir.warp_effects import op_name
 from tilec.ir.warp_owners import are_disjoint
-from tilec.ir.warp_regions import Parts
+from tilec.ir.warp_regions import TensorParts
 from tilec.ir.warp_run_state import Access, RoleState
 
 
@@ -17,7 +17,7 @@ class Conflicts:
     """The buffers of a program by kind: `fragments` in registers, `tensor` tiles in tensor memory, `tensors` in global
     memory, and tiles of which each warpgroup reaches its own part alone, `per_warpgroup`."""
 
-    def __init__(self, program: Program, parts: Parts) -> None:
+    def __init__(self, program: Program, parts: TensorParts) -> None:
         self.fixed = parts.fixed
         self.fragments = {b.name for b, _ in program.fragments}
         self.tensor = {tile.buffer.name for tile in program.tensor}
@@ -40,12 +40,12 @@ class Conflicts:
         """Return the violation of an operation that touches the same buffer as an earlier access of its role, or ""."""
         if not (earlier.write or write):
             return ""
-        where = f"line {op.span.line}: {name_of(op)} on {name}"
+        where = f"line {op.span.line}: {op_name(op)} on {name}"
         if earlier.group and not (name in self.fragments and earlier.queue == queue == "wgmma"):
             return f"{where} does not wait for {earlier.op}"
         if name in self.fragments:
             return ""
-        moves = {name_of(op), earlier.op} <= {"TensorLoad", "TensorStore"}
+        moves = {op_name(op), earlier.op} <= {"TensorLoad", "TensorStore"}
         if moves and name in self.tensor and state.role.warps == WARPGROUP_WARPS:
             return ""  # in tensor memory each warp of a warpgroup has lanes of its own
         is_per_warpgroup = name in self.per_warpgroup and not by_all

@@ -20,37 +20,37 @@ from typing import Any, get_args
 
 from tilec.ir import tile, warp
 from tilec.ir.warp import Cursor, Operation, Program, Role
-from tilec.ir.warp_effects import name_of, own_effects
-from tilec.ir.warp_structure import partition
+from tilec.ir.warp_effects import effects_without_scalars, op_name
+from tilec.ir.warp_structure import check_partition
 
-OF_THE_MACHINE = "%"
+MACHINE_PREFIX = "%"
 """The prefix of names for values that every thread reads from the machine."""
 
 
 def declaration_violations(program: Program) -> Iterator[str]:
     """Yield every broken rule as a sentence."""
-    yield from partition(program)
+    yield from check_partition(program)
     if program.common is not None and program.common.threads != program.threads:
         yield f"all {program.threads} threads begin together, {program.common.threads} of them in common"
-    yield from _rings(program)
-    yield from _cursors(program)
-    known = _known(program)
-    for role in _roles(program):
-        for op in warp.walk(role.body):
-            for message in (*_operands(op, role, program, known), *_structure(op)):
-                yield f"role {role.name}, line {op.span.line}: {name_of(op)} {message}"
+    yield from _check_rings(program)
+    yield from _check_cursors(program)
+    known = _buffer_names(program)
+    for role in _all_roles(program):
+        for op in warp.walk_operations(role.body):
+            for message in (*_check_operands(op, role, program, known), *_check_structure(op)):
+                yield f"role {role.name}, line {op.span.line}: {op_name(op)} {message}"
         visible = {p.name for p in program.params if isinstance(p, tile.Var)} | {v.name for v in program.block_vars}
-        yield from (f"role {role.name}, {message}" for message in _Scopes().body(role.body, visible))
+        yield from (f"role {role.name}, {message}" for message in _ScopeChecker().check_body(role.body, visible))
 
 
-def _roles(program: Program) -> tuple[Role, ...]:
+def _all_roles(program: Program) -> tuple[Role, ...]:
     return program.roles if program.common is None else (program.common, *program.roles)
 
 
 # ---- rings and cursors -----------------------------------------------------------------------------------------------
 
 
-def _rings(program: Program) -> Iterator[str]:
+def _check_rings(program: Program) -> Iterator[str]:
     names = [ring.name for ring in program.rings]
     yield from (f"two rings are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1)
     depths = {t.buffer.name: t.depth for t in program.shared} | {t.buffer.name: t.depth for t in program.tensor}
@@ -65,7 +65,7 @@ def _rings(program: Program) -> Iterator[str]:
                 yield f"{name} has {depths[name]} versions, its ring {ring.name} {ring.depth}"
             if ringed.setdefault(name, ring.name) != ring.name:
                 yield f"{name} is in two rings, {ringed[name]} and {ring.name}"
-    every = [op for role in _roles(program) for op in warp.walk(role.body)]
+    every = [op for role in _all_roles(program) for op in warp.walk_operations(role.body)]
     for ring in program.rings:
         done = {type(op) for op in every if isinstance(op, _RING_OPERATIONS) and op.cursor.ring == ring.name}
         if done and not ring.has_barriers:
@@ -78,11 +78,11 @@ def _rings(program: Program) -> Iterator[str]:
 _RING_OPERATIONS = (warp.RingAcquire, warp.RingFill, warp.RingWait, warp.RingRelease, warp.RingDrain)
 
 
-def _cursors(program: Program) -> Iterator[str]:
+def _check_cursors(program: Program) -> Iterator[str]:
     rings = {ring.name for ring in program.rings}
     found: dict[str, tuple[Cursor, Role]] = {}
-    for role in _roles(program):
-        for op in warp.walk(role.body):
+    for role in _all_roles(program):
+        for op in warp.walk_operations(role.body):
             own = (op.cursor,) if isinstance(op, (*_RING_OPERATIONS, warp.Advance)) else ()
             for cursor in (*op.cursors, *own):
                 if cursor.ring not in rings:
@@ -97,7 +97,7 @@ def _cursors(program: Program) -> Iterator[str]:
 # ---- operands --------------------------------------------------------------------------------------------------------
 
 
-def _known(program: Program) -> frozenset[str]:
+def _buffer_names(program: Program) -> frozenset[str]:
     """Return the names of all buffers and barriers."""
     found = [p.name for p in program.params if isinstance(p, tile.Buffer)]
     found += [shared_tile.buffer.name for shared_tile in program.shared]
@@ -106,8 +106,8 @@ def _known(program: Program) -> frozenset[str]:
     return frozenset((*found, *(barriers.name for barriers in program.barriers)))
 
 
-def _operands(op: Operation, role: Role, program: Program, known: frozenset[str]) -> Iterator[str]:
-    reads, writes, _, _ = own_effects(op)
+def _check_operands(op: Operation, role: Role, program: Program, known: frozenset[str]) -> Iterator[str]:
+    reads, writes, _, _ = effects_without_scalars(op)
     for name in sorted((reads | writes | set(warp.scalar_reads(op))) - known):
         yield f"touches {name}, which is not there"
     tensor_map = getattr(op, "map", None)
@@ -121,7 +121,7 @@ def _operands(op: Operation, role: Role, program: Program, known: frozenset[str]
         yield f"is by thread {leader} of {role.threads}"
 
 
-def _structure(op: Operation) -> Iterator[str]:
+def _check_structure(op: Operation) -> Iterator[str]:
     match op:
         case warp.Loop(step=step, following=None) if step < 1:
             yield f"has step {step}"
@@ -141,74 +141,77 @@ def _structure(op: Operation) -> Iterator[str]:
 _EXPRESSIONS = get_args(tile.Expr)
 
 
-class _Scopes:
+class _ScopeChecker:
     """Finds variables that are used where nothing declares them."""
 
-    def body(self, body: tuple[Operation, ...], around: set[str]) -> Iterator[str]:
+    def check_body(self, body: tuple[Operation, ...], around: set[str]) -> Iterator[str]:
         visible = set(around)
         for op in body:
-            for name in sorted(_used(op) - visible):
-                yield f"line {op.span.line}: {name_of(op)} uses {name}, which is not declared there"
-            for name in _redeclared(op, visible):
-                yield f"line {op.span.line}: {name_of(op)} declares {name}, which stands for another value there"
+            for name in sorted(_used_variables(op) - visible):
+                yield f"line {op.span.line}: {op_name(op)} uses {name}, which is not declared there"
+            for name in _redeclared_names(op, visible):
+                yield f"line {op.span.line}: {op_name(op)} declares {name}, which stands for another value there"
             match op:
                 case warp.Let(var=var):
                     visible.add(var.name)
                 case warp.Loop(var=var):
                     for inner in op.bodies:
-                        yield from self.body(inner, visible | {var.name})
+                        yield from self.check_body(inner, visible | {var.name})
                 case warp.Pipeline(var=var, body=inner):
-                    yield from self.body(inner, visible | {var.name})
+                    yield from self.check_body(inner, visible | {var.name})
                 case _:
-                    for inner in warp.nested(op):
-                        yield from self.body(inner, visible)
+                    for inner in warp.nested_bodies(op):
+                        yield from self.check_body(inner, visible)
 
 
-_SAY_NOTHING = ("var", "layout", "moment", "span")
+_UNREAD_FIELDS = ("var", "layout", "moment", "span")
 """Fields whose variables are not read."""
 
 
-def _used(op: Operation) -> set[str]:
+def _used_variables(op: Operation) -> set[str]:
     """Return the variables that an operation reads, except its own and the machine's."""
     own: set[str] = set()
     if isinstance(op, warp.Loop):
         own.add(op.var.name)
     if isinstance(op, warp.Let):
-        return _free(op.value)
+        return _free_variables(op.value)
     if isinstance(op, warp.CpAsync) and isinstance(op.source, warp.Gather):
         own |= {var.name for var in op.source.variables}
-    nested = warp.nested(op)
+    nested = warp.nested_bodies(op)
     found: set[str] = set()
     for part in fields(op):
         value = getattr(op, part.name)
-        if part.name not in _SAY_NOTHING and not any(value is inner for inner in nested):
-            found |= _free(value)
+        if part.name not in _UNREAD_FIELDS and not any(value is inner for inner in nested):
+            found |= _free_variables(value)
     return found - own
 
 
-def _redeclared(op: Operation, visible: set[str]) -> Iterator[str]:
+def _redeclared_names(op: Operation, visible: set[str]) -> Iterator[str]:
     """Yield the names that a nest declares twice, or although they are visible in it."""
     if not isinstance(op, warp.Elementwise):
         return
     found = set(visible)
-    for var in (*op.nest.vars, *(var for stmt in tile.walk(op.nest.body) for var in tile.declared(stmt))):
+    for var in (
+        *op.nest.vars,
+        *(var for stmt in tile.walk_statements(op.nest.body) for var in tile.declared_variables(stmt)),
+    ):
         if var.name in found:
             yield var.name
         found.add(var.name)
 
 
-def _free(value: Any) -> set[str]:
+def _free_variables(value: Any) -> set[str]:
     if isinstance(value, _EXPRESSIONS):
         found = {e.name for e in tile.walk_expr(value) if isinstance(e, tile.Var)}
-        return {name for name in found if not name.startswith(OF_THE_MACHINE)}
+        return {name for name in found if not name.startswith(MACHINE_PREFIX)}
     if isinstance(value, tile.Parallel):
         return _free_in_nest(value.body) - {var.name for var in value.vars}
-    if isinstance(value, tile.Buffer | warp.TensorMap | warp.Following | warp.Phase):
+    if isinstance(value, tile.Buffer | warp.TensorMap | warp.NextIteration | warp.Phase):
         return set()
     if isinstance(value, tuple):
-        return set().union(*map(_free, value))
+        return set().union(*map(_free_variables, value))
     parts = fields(value) if is_dataclass(value) else ()
-    return set().union(*(_free(getattr(value, part.name)) for part in parts))
+    return set().union(*(_free_variables(getattr(value, part.name)) for part in parts))
 
 
 def _free_in_nest(body: tuple[tile.Stmt, ...]) -> set[str]:
@@ -217,15 +220,15 @@ def _free_in_nest(body: tuple[tile.Stmt, ...]) -> set[str]:
     for stmt in body:
         match stmt:
             case tile.Store(indices=indices, value=value):
-                found |= _free((*indices, value)) - own
+                found |= _free_variables((*indices, value)) - own
                 own |= {stmt.previous.name} if stmt.previous else set()
             case tile.Bind(var=var, value=value):
-                found |= _free(value) - own
+                found |= _free_variables(value) - own
                 own.add(var.name)
             case tile.Print(values=values):
-                found |= _free(values) - own
+                found |= _free_variables(values) - own
             case tile.If(condition=condition, then=then, orelse=orelse):
-                found |= (_free(condition) | _free_in_nest(then) | _free_in_nest(orelse)) - own
+                found |= (_free_variables(condition) | _free_in_nest(then) | _free_in_nest(orelse)) - own
             case _:
                 pass
     return found

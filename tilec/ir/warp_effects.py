@@ -8,28 +8,28 @@ from tilec.ir import tile, warp
 from tilec.ir.warp import Operation
 
 
-def name_of(op: Operation) -> str:
+def op_name(op: Operation) -> str:
     """Return the kind of an operation, for messages."""
     return type(op).__name__
 
 
-def effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
+def operation_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
     """Return the buffers read, the buffers written, the queue in which the operation completes, and the buffers that
     the asynchronous proxy touches."""
-    reads, writes, queue, by_async = own_effects(op)
+    reads, writes, queue, by_async = effects_without_scalars(op)
     return reads | set(warp.scalar_reads(op)), writes, queue, by_async
 
 
-def combined(op: Operation) -> set[str]:
+def atomic_buffers(op: Operation) -> set[str]:
     """Return the buffers that the operation touches by atomics alone."""
     if not isinstance(op, warp.Elementwise):
         return set()
-    stores = [s for s in tile.walk(op.nest.body) if isinstance(s, tile.Store)]
-    plain = {s.buffer.name for s in stores if s.atomic is None} | own_effects(op)[0]
+    stores = [s for s in tile.walk_statements(op.nest.body) if isinstance(s, tile.Store)]
+    plain = {s.buffer.name for s in stores if s.atomic is None} | effects_without_scalars(op)[0]
     return {s.buffer.name for s in stores} - plain
 
 
-TOUCH_NOTHING = (
+CONTROL_OPERATIONS = (
     warp.Let, warp.Loop, warp.Forever, warp.Break, warp.Trap, warp.Branch, warp.Pipeline,
     warp.Await, warp.BarSync, warp.WarpgroupSync, warp.CpAsyncCommit, warp.CpAsyncWait, warp.WgmmaWait, warp.BulkWait,
     warp.ProxyFence, warp.RingAcquire, warp.RingFill, warp.RingWait, warp.RingRelease, warp.RingDrain, warp.Advance,
@@ -40,18 +40,20 @@ TOUCH_NOTHING = (
 """Control flow, waits and signals: `warp.scalar_reads` has what their scalars read. All others touch memory."""
 
 
-def own_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
+def effects_without_scalars(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
     """Return the effects without the reads of its scalars. Raises `InternalError` for an unknown operation."""
-    op = warp.known(op)
-    if isinstance(op, TOUCH_NOTHING):
+    op = warp.as_known_operation(op)
+    if isinstance(op, CONTROL_OPERATIONS):
         return set(), set(), None, set()
     match op:
         case warp.Elementwise(nest=nest):
-            stores = [s for s in tile.walk(nest.body) if isinstance(s, tile.Store)]
+            stores = [s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store)]
             exprs = [e for s in stores for e in (s.value, *s.indices)]
-            exprs += [v for s in tile.walk(nest.body) for v in (getattr(s, "condition", None),) if v is not None]
-            exprs += [v for s in tile.walk(nest.body) if isinstance(s, tile.Print) for v in s.values]
-            exprs += [s.value for s in tile.walk(nest.body) if isinstance(s, tile.Bind)]
+            exprs += [
+                v for s in tile.walk_statements(nest.body) for v in (getattr(s, "condition", None),) if v is not None
+            ]
+            exprs += [v for s in tile.walk_statements(nest.body) if isinstance(s, tile.Print) for v in s.values]
+            exprs += [s.value for s in tile.walk_statements(nest.body) if isinstance(s, tile.Bind)]
             reads = {e.buffer.name for x in exprs for e in tile.walk_expr(x) if isinstance(e, tile.Load)}
             return reads, {s.buffer.name for s in stores}, None, set()
         case warp.CpAsync(source=s, destination=into):

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from tilec.ir import warp
-from tilec.ir.barrier_machine import HandedOn
+from tilec.ir.barrier_machine import PhaseClocks
 from tilec.ir.warp import Operation, Program
-from tilec.ir.warp_effects import name_of
+from tilec.ir.warp_effects import op_name
 from tilec.support.records import dataclass
 
 Signal = tuple[str, int, Literal["full", "empty"]]
@@ -35,7 +35,7 @@ class Actor:
 
 
 @dataclass(slots=True)
-class _Past:
+class _PastAccess:
     """The last access of its kind. `time` is the actor's count when it had completed, `fenced` the count when a proxy
     fence had followed. `iteration` is the version's number, not modulo the ring's depth, and `at` the index of its
     statement in the text."""
@@ -52,7 +52,7 @@ class _Past:
     group: int = 0
 
 
-class Order:
+class AccessOrder:
     """The accesses of one run of a program. `names` are the roles' names, by number; two of one name are parts of one
     role, whose order is checked by other rules."""
 
@@ -60,13 +60,13 @@ class Order:
         self.names = names
         self.tiles = {tile.buffer.name for tile in program.shared}
         self.in_tensor = {tile.buffer.name for tile in program.tensor}
-        self.levels = _levels(program)
+        self.levels = _pipeline_depths(program)
         self.known: list[dict[Actor, int]] = [{Actor(role): 1} for role in range(len(names))]
         self.asked: dict[Actor, int] = {}
-        self.handed_on: HandedOn[Signal, Actor] = HandedOn()
-        self.past: dict[tuple[str, int], dict[tuple[Actor, bool, str | None], _Past]] = {}
-        self.unfenced: list[list[_Past]] = [[] for _ in names]
-        self.under_way: list[list[_Past]] = [[] for _ in names]
+        self.handed_on: PhaseClocks[Signal, Actor] = PhaseClocks()
+        self.past: dict[tuple[str, int], dict[tuple[Actor, bool, str | None], _PastAccess]] = {}
+        self.unfenced: list[list[_PastAccess]] = [[] for _ in names]
+        self.under_way: list[list[_PastAccess]] = [[] for _ in names]
 
     # ---- signals -----------------------------------------------------------------------------------------------------
 
@@ -153,15 +153,15 @@ class Order:
     ) -> str:
         past = self.past.setdefault((tile, slot), {})
         at = self.place(op, tile)
-        known, where = self.known[actor.role], f"line {op.span.line}: {name_of(op)} on {tile}"
+        known, where = self.known[actor.role], f"line {op.span.line}: {op_name(op)} on {tile}"
         for (other, _, _), earlier in past.items():
             if not (write or earlier.write) or (atomic and earlier.atomic):
                 continue
-            before = f"{name_of(earlier.op)}, line {earlier.op.span.line}"
+            before = f"{op_name(earlier.op)}, line {earlier.op.span.line}"
             is_same_version = iteration is not None and earlier.iteration == iteration
             if is_same_version and at is not None and earlier.at is not None and earlier.at > at:
                 return f"{where} comes after {before}, which is behind it in the text"
-            if self._are_one(actor, other):
+            if self._is_ordered_elsewhere(actor, other):
                 continue
             whose = f"of role {self.names[other.role]}" if other.role != actor.role else f"by {other.unit}"
             if earlier.time is None or known.get(other, 0) < earlier.time:
@@ -169,7 +169,7 @@ class Order:
             is_for_other_proxy = by_async and earlier.write and not earlier.by_async and tile in self.tiles
             if is_for_other_proxy and (earlier.fenced is None or known.get(other, 0) < earlier.fenced):
                 return f"{where} has no proxy fence after {before}, {whose}"
-        made = _Past(op, write, by_async, atomic, time, None, iteration, at, queue, group)
+        made = _PastAccess(op, write, by_async, atomic, time, None, iteration, at, queue, group)
         past[(actor, write, queue)] = made
         if actor.unit == "threads":
             if time is None:
@@ -178,7 +178,7 @@ class Order:
                 self.unfenced[actor.role].append(made)
         return ""
 
-    def _are_one(self, actor: Actor, other: Actor) -> bool:
+    def _is_ordered_elsewhere(self, actor: Actor, other: Actor) -> bool:
         """Return whether other rules order the two actors."""
         return actor.unit == other.unit != "tma" and self.names[actor.role] == self.names[other.role]
 
@@ -189,15 +189,15 @@ class Order:
         return moments[level - 1].place if level and len(moments) >= level else None
 
 
-def _outermost_first(moment: warp.Moment | None) -> list[warp.Moment]:
-    found: list[warp.Moment] = []
+def _outermost_first(moment: warp.PipelinePosition | None) -> list[warp.PipelinePosition]:
+    found: list[warp.PipelinePosition] = []
     while moment is not None:
         found.insert(0, moment)
         moment = moment.around
     return found
 
 
-def _levels(program: Program) -> dict[str, int]:
+def _pipeline_depths(program: Program) -> dict[str, int]:
     """Return for each tile the number of pipelines around its versions, including the innermost, which advances
     them."""
     depths: dict[str, int] = {}

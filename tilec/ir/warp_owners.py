@@ -9,13 +9,13 @@ from typing import Any
 
 from tilec.ir import tile, warp
 from tilec.ir.layout import Fragment
-from tilec.ir.placement import NotArithmetic, NoValue, evaluated
-from tilec.support.memo import by_identity
+from tilec.ir.placement import NotArithmetic, NoValue, evaluate_index
+from tilec.support.memo import cache_by_identity
 
 _Indices = tuple[tile.Expr, ...]
 _Iterations = tuple[Any, Any]
 """Two arrays: the thread and the number of each iteration that some thread runs."""
-_KEPT = 64
+_CACHED_NESTS = 64
 """The number of nests whose accesses are cached: they are needed for each tensor."""
 SAMPLES = (0, 1, 1009, 4001)
 """Values of the variables that are the same throughout a block: of the first one, and its multiples for the next ones.
@@ -40,60 +40,62 @@ def _are_always_disjoint(
     one: warp.Elementwise, other: warp.Elementwise, tensor: str, writes: tuple[bool, bool], fixed: tuple[tile.Var, ...]
 ) -> bool:
     ops = zip((one, other), writes, strict=True)
-    sides = [(op, indices, write) for op, write in ops for _, indices in elements_of(op, tensor, write)]
+    sides = [(op, indices, write) for op, write in ops for _, indices in accessed_elements(op, tensor, write)]
     tried = 0
     for sample in SAMPLES:
-        values: dict[tile.Var, tile.Expr] = {var: tile.integer(sample * (n + 1)) for n, var in enumerate(fixed)}
+        values: dict[tile.Var, tile.Expr] = {var: tile.int32_const(sample * (n + 1)) for n, var in enumerate(fixed)}
         try:
-            places = [(op, [_places(op, i, values) for i in indices], w) for op, indices, w in sides]
+            places = [(op, [_index_values(op, i, values) for i in indices], w) for op, indices, w in sides]
         except NoValue:
             continue  # no launch has these values
         tried += 1
         known = [d for d in range(len(sides[0][1])) if all(found[d] is not None for _, found, _ in places)]
-        if _is_shared([(_threads(op, write), [found[d] or [] for d in known]) for op, found, write in places]):
+        if _is_any_element_shared(
+            [(_threads_of_iterations(op, write), [found[d] or [] for d in known]) for op, found, write in places]
+        ):
             return False
     return tried > 0
 
 
-def elements_of(op: warp.Elementwise, tensor: str, write: bool) -> list[tuple[tile.Buffer, _Indices]]:
+def accessed_elements(op: warp.Elementwise, tensor: str, write: bool) -> list[tuple[tile.Buffer, _Indices]]:
     """Return the elements of a tensor that each iteration of a nest writes, or reads."""
-    return _accesses(op.nest).get((tensor, write), [])
+    return _accesses_by_tensor(op.nest).get((tensor, write), [])
 
 
-@by_identity(_KEPT)
-def _accesses(nest: tile.Parallel) -> dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]]:
+@cache_by_identity(_CACHED_NESTS)
+def _accesses_by_tensor(nest: tile.Parallel) -> dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]]:
     """Return the elements that each iteration of a nest reads (False) and writes (True), by the name of the tensor."""
     found: dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]] = {}
-    for stmt in tile.walk(nest.body):
-        for load in _loads(stmt):
+    for stmt in tile.walk_statements(nest.body):
+        for load in _loads_of_statement(stmt):
             found.setdefault((load.buffer.name, False), []).append((load.buffer, load.indices))
         if isinstance(stmt, tile.Store):
             found.setdefault((stmt.buffer.name, True), []).append((stmt.buffer, stmt.indices))
     return found
 
 
-@by_identity(_KEPT)
-def _has_registers(nest: tile.Parallel) -> bool:
-    return any(buffer.in_registers for reached in _accesses(nest).values() for buffer, _ in reached)
+@cache_by_identity(_CACHED_NESTS)
+def _touches_registers(nest: tile.Parallel) -> bool:
+    return any(buffer.in_registers for reached in _accesses_by_tensor(nest).values() for buffer, _ in reached)
 
 
-def _loads(stmt: tile.Stmt) -> Iterator[tile.Load]:
+def _loads_of_statement(stmt: tile.Stmt) -> Iterator[tile.Load]:
     parts = (getattr(stmt, key, None) for key in ("value", "condition"))
     exprs = [e for e in (*parts, *getattr(stmt, "values", ()), *getattr(stmt, "indices", ())) if e is not None]
     yield from (e for expr in exprs for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
 
 
-def _places(op: warp.Elementwise, index: tile.Expr, values: dict[tile.Var, tile.Expr]) -> list[int] | None:
+def _index_values(op: warp.Elementwise, index: tile.Expr, values: dict[tile.Var, tile.Expr]) -> list[int] | None:
     """Return the index in every iteration; None where it depends on more. Raises `NoValue` where it has no value."""
     try:
-        return evaluated(tile.substitute(index, values), op.nest.extents, op.nest.vars)
+        return evaluate_index(tile.substitute_variables(index, values), op.nest.extents, op.nest.vars)
     except NoValue:
         raise
     except NotArithmetic:
         return None
 
 
-def _is_shared(places: Sequence[tuple[_Iterations, Sequence[list[int]]]]) -> bool:
+def _is_any_element_shared(places: Sequence[tuple[_Iterations, Sequence[list[int]]]]) -> bool:
     """Return whether two threads reach one element. Each entry has a list of indices per dimension, by iteration."""
     import numpy as np
 
@@ -111,17 +113,17 @@ def _is_shared(places: Sequence[tuple[_Iterations, Sequence[list[int]]]]) -> boo
     return bool(((element[1:] == element[:-1]) & (thread[1:] != thread[:-1])).any())
 
 
-def _threads(op: warp.Elementwise, write: bool) -> _Iterations:
+def _threads_of_iterations(op: warp.Elementwise, write: bool) -> _Iterations:
     """Return the thread and the number of each iteration. Of threads with the same iterations only the first writes; it
     alone reads too if no copies are kept."""
-    return _iterations(op.layout, op.nest.extents, write or not _has_registers(op.nest))
+    return _enumerate_iterations(op.layout, op.nest.extents, write or not _touches_registers(op.nest))
 
 
 @lru_cache(maxsize=64)
-def _iterations(layout: Fragment, extents: tuple[int, ...], first_only: bool) -> _Iterations:
+def _enumerate_iterations(layout: Fragment, extents: tuple[int, ...], first_only: bool) -> _Iterations:
     import numpy as np
 
-    threads = [thread for thread in range(layout.thread_count) if not (first_only and _is_copy(layout, thread))]
+    threads = [thread for thread in range(layout.thread_count) if not (first_only and _is_replica(layout, thread))]
     first = np.array([layout.thread_offset(thread) for thread in threads], np.int64)
     registers = np.array([layout.register_offset(r) for r in range(layout.register_count)], np.int64)
     index = first[:, None, :] + registers[None, :, :]
@@ -132,7 +134,7 @@ def _iterations(layout: Fragment, extents: tuple[int, ...], first_only: bool) ->
     return np.broadcast_to(np.array(threads)[:, None], inside.shape)[inside], number[inside]
 
 
-def _is_copy(layout: Fragment, thread: int) -> bool:
+def _is_replica(layout: Fragment, thread: int) -> bool:
     """Return whether an earlier thread has the same iterations."""
     digits = thread
     for axis in layout.threads:

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from tilec.ir import tile, warp
-from tilec.ir.placement import NotArithmetic, evaluated
-from tilec.ir.warp_effects import effects
-from tilec.ir.warp_owners import SAMPLES, are_disjoint, elements_of
+from tilec.ir.placement import NotArithmetic, evaluate_index
+from tilec.ir.warp_effects import operation_effects
+from tilec.ir.warp_owners import SAMPLES, accessed_elements, are_disjoint
 from tilec.ir.warp_run_state import Access, Range, Reached, RoleState
 from tilec.ir.warp_scenarios import ITERATION_DISTANCES
-from tilec.support.identity import Same
+from tilec.support.identity import IdentityKey
 
 
-class Parts:
+class TensorParts:
     """The parts of tensors that the operations of a program reach. `tensors` are those of which threads may reach one
     another's elements, `loops` the variables of the outermost loops that do so."""
 
@@ -29,8 +29,8 @@ class Parts:
         """Return the boxes of a tensor that the operation reads or writes, for these values of variables."""
         if tensor not in self.tensors:
             return ()
-        used = tuple((name, values[name]) for name in _names(op, tensor, write) if name in values)
-        return tuple(_boxes(op, used, tensor, write, self.fixed, sample) for sample in SAMPLES)
+        used = tuple((name, values[name]) for name in _variables_of_accesses(op, tensor, write) if name in values)
+        return tuple(_bounding_boxes(op, used, tensor, write, self.fixed, sample) for sample in SAMPLES)
 
     def keep(self, state: RoleState, op: warp.Operation, kept: list[Access]) -> None:
         """Drop accesses to a tensor that no longer matter, and merge old executions of an operation into one box around
@@ -40,14 +40,14 @@ class Parts:
             mine = [a for a in kept if a.by is op and a.write == write]
             merged = mine[: max(0, len(mine) - ITERATION_DISTANCES + 1)]
             for old, newer in itertools.pairwise(merged):
-                newer.reached = _around(old.reached, newer.reached)
-            gone = {Same(old) for old in merged[:-1]}
-            kept[:] = [a for a in kept if Same(a) not in gone]
+                newer.reached = _merge_boxes(old.reached, newer.reached)
+            gone = {IdentityKey(old) for old in merged[:-1]}
+            kept[:] = [a for a in kept if IdentityKey(a) not in gone]
 
 
 @lru_cache(maxsize=1024)
-def _names(op: warp.Operation, tensor: str, write: bool) -> tuple[str, ...]:
-    exprs = (index for _, indices, _, _ in _accesses(op, tensor, write) for index in indices)
+def _variables_of_accesses(op: warp.Operation, tensor: str, write: bool) -> tuple[str, ...]:
+    exprs = (index for _, indices, _, _ in _box_accesses(op, tensor, write) for index in indices)
     return tuple(dict.fromkeys(e.name for expr in exprs for e in tile.walk_expr(expr) if isinstance(e, tile.Var)))
 
 
@@ -58,7 +58,7 @@ def _shared_by_threads(program: warp.Program, fixed: tuple[tile.Var, ...]) -> It
     readers: set[str] = set()
     writers: dict[str, list[warp.Operation]] = {}
     for op in program.operations():
-        reads, writes, _, _ = effects(op)
+        reads, writes, _, _ = operation_effects(op)
         readers |= reads & tensors
         for name in writes & tensors:
             writers.setdefault(name, []).append(op)
@@ -69,22 +69,22 @@ def _shared_by_threads(program: warp.Program, fixed: tuple[tile.Var, ...]) -> It
 
 def _loops_over(program: warp.Program, tensors: frozenset[str]) -> Iterator[str]:
     for role in program.roles:
-        for loop in _outermost(role.body):
-            inner = (effects(op) for op in warp.walk(loop.body))
+        for loop in _outermost_loops(role.body):
+            inner = (operation_effects(op) for op in warp.walk_operations(loop.body))
             if any(not tensors.isdisjoint(reads | writes) for reads, writes, _, _ in inner):
                 yield loop.var.name
 
 
-def _outermost(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
+def _outermost_loops(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
     for op in body:
         if isinstance(op, warp.Loop):
             yield op
         elif not isinstance(op, warp.Forever):
-            for inner in warp.nested(op):
-                yield from _outermost(inner)
+            for inner in warp.nested_bodies(op):
+                yield from _outermost_loops(inner)
 
 
-def are_elsewhere(one: Reached, other: Reached) -> bool:
+def are_always_disjoint(one: Reached, other: Reached) -> bool:
     """Return whether two accesses have no element in common, for all values that the block never changes."""
     return bool(one and other) and all(
         boxes and others and all(_are_disjoint(a, b) for a in boxes for b in others)
@@ -92,15 +92,15 @@ def are_elsewhere(one: Reached, other: Reached) -> bool:
     )
 
 
-def _around(one: Reached, other: Reached) -> Reached:
+def _merge_boxes(one: Reached, other: Reached) -> Reached:
     """Return the boxes around two executions of one operation."""
     return tuple(
-        tuple(tuple(map(_hull, a, b)) for a, b in zip(boxes, others, strict=True))
+        tuple(tuple(map(_merge_ranges, a, b)) for a, b in zip(boxes, others, strict=True))
         for boxes, others in zip(one, other, strict=True)
     )
 
 
-def _hull(one: Range | None, other: Range | None) -> Range | None:
+def _merge_ranges(one: Range | None, other: Range | None) -> Range | None:
     return None if one is None or other is None else (min(one[0], other[0]), max(one[1], other[1]), one[2])
 
 
@@ -113,7 +113,7 @@ def _are_disjoint(one: tuple[Range | None, ...], other: tuple[Range | None, ...]
 
 
 @lru_cache(maxsize=1024)
-def _boxes(
+def _bounding_boxes(
     op: warp.Operation,
     values: tuple[tuple[str, int], ...],
     tensor: str,
@@ -124,12 +124,12 @@ def _boxes(
     """Return the bounds of each access in each dimension; empty where they are not simple."""
     known = dict(values) | {var.name: sample * (n + 1) for n, var in enumerate(fixed)}
     found = []
-    for buffer, indices, extents, over in _accesses(op, tensor, write):
+    for buffer, indices, extents, over in _box_accesses(op, tensor, write):
         if buffer.strides is not None or buffer.lanes != 1 or buffer.dtype.bits < 8:
             return ()
         box = []
         for index, extent in zip(indices, extents, strict=True):
-            places = _places(index, known, over)
+            places = _index_values(index, known, over)
             depends = frozenset(e for e in tile.walk_expr(index) if isinstance(e, tile.Var) and e in fixed)
             box.append(None if places is None else (min(places), max(places) + extent - 1, depends))
         found.append(tuple(box))
@@ -139,7 +139,7 @@ def _boxes(
 _Access = tuple[tile.Buffer, Sequence[tile.Expr], Sequence[int], Mapping[tile.Var, int]]
 
 
-def _accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]:
+def _box_accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]:
     """Yield each access: buffer, first index, extents, and the extents of the operation's own variables."""
     if tensor in warp.scalar_reads(op):
         return
@@ -151,22 +151,24 @@ def _accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]
                 over = dict(zip(gather.variables, into.extent, strict=True))
                 yield buffer, gather.indices, (1,) * len(gather.indices), over
         case warp.Elementwise(nest=nest, block=None):
-            stores = [s for s in tile.walk(nest.body) if isinstance(s, tile.Store) and s.buffer.name == tensor]
+            stores = [
+                s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store) and s.buffer.name == tensor
+            ]
             if not any(s.atomic is not None for s in stores):
                 over = dict(zip(nest.vars, nest.extents, strict=True))
-                for buffer, indices in elements_of(op, tensor, write):
+                for buffer, indices in accessed_elements(op, tensor, write):
                     yield buffer, indices, (1,) * len(indices), over
         case _:
             pass
 
 
-def _places(index: tile.Expr, known: Mapping[str, int], over: Mapping[tile.Var, int]) -> list[int] | None:
+def _index_values(index: tile.Expr, known: Mapping[str, int], over: Mapping[tile.Var, int]) -> list[int] | None:
     mine = [e for e in dict.fromkeys(tile.walk_expr(index)) if isinstance(e, tile.Var)]
     own = [var for var in mine if var in over]
     values: dict[tile.Var, tile.Expr] = {
-        var: tile.integer(known[var.name]) for var in mine if var not in over and var.name in known
+        var: tile.int32_const(known[var.name]) for var in mine if var not in over and var.name in known
     }
     try:
-        return evaluated(tile.substitute(index, values), tuple(over[var] for var in own), tuple(own))
+        return evaluate_index(tile.substitute_variables(index, values), tuple(over[var] for var in own), tuple(own))
     except NotArithmetic:
         return None

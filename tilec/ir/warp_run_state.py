@@ -8,7 +8,7 @@ from dataclasses import field
 from tilec.ir.barrier_machine import Barrier
 from tilec.ir.tile import Var
 from tilec.ir.warp import Operation, Ring, Role
-from tilec.ir.warp_effects import name_of
+from tilec.ir.warp_effects import op_name
 from tilec.support.records import dataclass
 
 Range = tuple[int, int, frozenset[Var]]
@@ -20,14 +20,14 @@ if known; empty where they are not simple."""
 
 
 @dataclass(slots=True)
-class Version:
+class RingVersion:
     """A version of a ring, with its full and its empty barrier."""
 
     full: Barrier
     empty: Barrier
 
     @classmethod
-    def of(cls, ring: Ring) -> Version:
+    def of(cls, ring: Ring) -> RingVersion:
         return cls(Barrier(ring.fills), Barrier(ring.arrivals))
 
 
@@ -50,7 +50,7 @@ class Access:
 
     @property
     def op(self) -> str:
-        return name_of(self.by)
+        return op_name(self.by)
 
 
 @dataclass(slots=True)

@@ -26,10 +26,10 @@ class Scenario:
     taken: bool | None
 
 
-def scenarios(program: Program) -> Iterator[Scenario]:
+def build_scenarios(program: Program) -> Iterator[Scenario]:
     """Yield the scenarios of a program: the first and the last block, each trip count up to one more than the stages
     and a long one, two in turn, with branches taken and not. One scenario where nothing depends on run-time values."""
-    operations = [op for role in program.roles for op in warp.walk(role.body)]
+    operations = [op for role in program.roles for op in warp.walk_operations(role.body)]
     stages = [op.stages for op in operations if isinstance(op, warp.Pipeline)]
     loops = any(isinstance(op, warp.Loop) and not _is_fixed(op) for op in operations)
     branches = any(
@@ -55,7 +55,7 @@ class _Unknown(Exception):
     """The control flow depends on data."""
 
 
-def _evaluate(expr: tile.Expr, values: dict[str, int]) -> int:
+def _evaluate_integer(expr: tile.Expr, values: dict[str, int]) -> int:
     match expr:
         case tile.Const(value=value):
             return int(value)
@@ -64,22 +64,22 @@ def _evaluate(expr: tile.Expr, values: dict[str, int]) -> int:
                 raise _Unknown
             return values[name]
         case tile.Unary(op=op, a=a):
-            value = _evaluate(a, values)
+            value = _evaluate_integer(a, values)
             return -value if op == "neg" else int(not value)
         case tile.Cast(a=a):
-            return _evaluate(a, values)
+            return _evaluate_integer(a, values)
         case tile.Select(condition=c, then=a, orelse=b):
-            return _evaluate(a if _evaluate(c, values) else b, values)
+            return _evaluate_integer(a if _evaluate_integer(c, values) else b, values)
         case tile.Binary(op=op, a=a, b=b):
-            left, right = _evaluate(a, values), _evaluate(b, values)
+            left, right = _evaluate_integer(a, values), _evaluate_integer(b, values)
             if right == 0 and op in ("floordiv", "floormod"):
                 raise _Unknown  # the machine's result is unspecified, and unused
-            return _apply(op, left, right)
+            return _apply_operator(op, left, right)
         case tile.Call() | tile.Ptx() | tile.Load():
             raise _Unknown
 
 
-def _apply(op: str, a: int, b: int) -> int:
+def _apply_operator(op: str, a: int, b: int) -> int:
     match op:
         case "add":
             return a + b
@@ -143,7 +143,7 @@ class Execution:
 
     def run(self, body: tuple[Operation, ...], values: dict[str, int]) -> Iterator[Operation]:
         for op in body:
-            if self.leaving():
+            if self.is_leaving():
                 return
             if isinstance(op, warp.Let | warp.Loop | warp.Branch) and warp.scalar_reads(op):
                 self.values = values
@@ -161,16 +161,16 @@ class Execution:
                 case warp.Loop(var=var, step=step):
                     start, count = self.count(op, values)
                     step = step if op.following is None else 1
-                    for k in self.distinguished(var.name, count):
+                    for k in self.iterations_to_run(var.name, count):
                         yield from self.run(self.phase(op, k, count), {**values, var.name: start + k * step})
-                        if self.leaving():
+                        if self.is_leaving():
                             break
                     self.left = False
                 case warp.Forever(body=inner):
                     self.asked = True
                     for _ in range(self.scenario.trip_count[0] + 1):
                         yield from self.run(inner, values)
-                        if self.leaving():
+                        if self.is_leaving():
                             break
                     self.left = False
                 case warp.Break():
@@ -182,14 +182,14 @@ class Execution:
                     yield from self.run(then if self.decide(op, values) else orelse, values)
                 case warp.Let(var=var, value=value):
                     try:
-                        values[var.name] = _evaluate(value, values)
+                        values[var.name] = _evaluate_integer(value, values)
                     except _Unknown:
                         values.pop(var.name, None)
                 case _:
                     self.values = values
                     yield op
 
-    def distinguished(self, var: str, trip_count: int) -> Iterator[int]:
+    def iterations_to_run(self, var: str, trip_count: int) -> Iterator[int]:
         """Yield the first iterations of a loop and the last ones; those between repeat the ones before them."""
         if not self.period:
             yield from range(trip_count)
@@ -208,7 +208,7 @@ class Execution:
             return op.bodies[-1 if self.scenario.taken else 0]
         return op.bodies[iteration * len(op.bodies) // trip_count]
 
-    def leaving(self) -> bool:
+    def is_leaving(self) -> bool:
         return self.left
 
     def count(self, op: warp.Loop, values: dict[str, int]) -> tuple[int, int]:
@@ -218,12 +218,12 @@ class Execution:
             return 0, max(1, self.scenario.trip_count[0])
         if op.part == "steady" and op.var == self.steady:
             try:
-                start = _evaluate(op.start, values)
+                start = _evaluate_integer(op.start, values)
             except _Unknown:
                 start = 0
             return start, max(0, self.trip_count - self.stages)
         try:
-            trip_count = range(_evaluate(op.start, values), _evaluate(op.stop, values), op.step)
+            trip_count = range(_evaluate_integer(op.start, values), _evaluate_integer(op.stop, values), op.step)
             return trip_count.start, len(trip_count)
         except _Unknown:
             self.asked = True
@@ -233,6 +233,6 @@ class Execution:
         if self.scenario.taken is not None:
             return self.scenario.taken
         try:
-            return bool(_evaluate(op.condition, values))
+            return bool(_evaluate_integer(op.condition, values))
         except _Unknown:
             return True

@@ -12,23 +12,23 @@ from tilec.ir import tile, warp
 from tilec.ir.expr import integer_range
 from tilec.ir.types import INT32, DType
 from tilec.ir.warp import Operation, Program
-from tilec.ir.warp.walk import nested
-from tilec.ir.warp_effects import name_of
+from tilec.ir.warp.walk import nested_bodies
+from tilec.ir.warp_effects import op_name
 from tilec.ir.warp_values import Definitions, Steps
 from tilec.support.records import dataclass
 
 Bounds = tuple[float, float]
 """The least and the largest value, both inclusive."""
-ANY: Bounds = (-math.inf, math.inf)
+UNBOUNDED: Bounds = (-math.inf, math.inf)
 
 
-def signs(program: Program) -> Iterator[str]:
+def check_box_starts(program: Program) -> Iterator[str]:
     """Yield violations of rule 18. Elements above a tensor are not written; a box that begins below it makes the whole
     store undefined (PTX ISA, cp.async.bulk.tensor)."""
-    found = _Stores()
+    found = _StoreCollector()
     for role in (*program.roles, *((program.common,) if program.common is not None else ())):
         found.collect(role.body, {}, ())
-    values = _Values(Definitions(found.definitions), _known_bounds(program))
+    values = _BoundsAnalysis(Definitions(found.definitions), _known_bounds(program))
     for op, starts, conditions in found.stores:
         tensor = op.map.tensor.name
         for dimension, start in enumerate(starts):
@@ -36,11 +36,11 @@ def signs(program: Program) -> Iterator[str]:
                 continue  # code generation moves each of the four rows that is negative out of the tensor
             if not values.is_never_negative(start, conditions):
                 where = f"below 0 in dimension {dimension} of {tensor}"
-                yield f"line {op.span.line}: {name_of(op)} of {op.source.name} may begin {where}"
+                yield f"line {op.span.line}: {op_name(op)} of {op.source.name} may begin {where}"
 
 
 @dataclass(slots=True)
-class _Stores:
+class _StoreCollector:
     """The TMA stores, with their first indices and the conditions that hold there. Each definition of a variable gets a
     name of its own, because copies of a loop's body define it again."""
 
@@ -54,23 +54,25 @@ class _Stores:
         for op in body:
             match op:
                 case warp.TmaStore(start=starts):
-                    self.stores.append((op, tuple(tile.substitute(start, names) for start in starts), conditions))
+                    self.stores.append(
+                        (op, tuple(tile.substitute_variables(start, names) for start in starts), conditions)
+                    )
                 case warp.Let(var=var, value=value):
-                    value = tile.substitute(value, names)
+                    value = tile.substitute_variables(value, names)
                     names = self._named(var, names)
                     self._define(var, names, value)
                 case warp.Loop(var=var, start=start, stop=stop, step=step, following=following):
-                    start, stop = tile.substitute(start, names), tile.substitute(stop, names)
+                    start, stop = tile.substitute_variables(start, names), tile.substitute_variables(stop, names)
                     inside = self._named(var, names)
                     for inner in op.bodies:
                         end = self.collect(inner, inside, conditions)
                     goes_on = None if following is None else end.get(following.value, following.value)
                     self._define(var, inside, Steps(start, stop, step, goes_on))
                 case warp.Branch(condition=condition, then=then, orelse=orelse):
-                    self.collect(then, names, (*conditions, tile.substitute(condition, names)))
+                    self.collect(then, names, (*conditions, tile.substitute_variables(condition, names)))
                     self.collect(orelse, names, conditions)
                 case _:
-                    for inner in nested(op):
+                    for inner in nested_bodies(op):
                         self.collect(inner, names, conditions)
         return names
 
@@ -89,7 +91,7 @@ def _known_bounds(program: Program) -> dict[tile.Var, Bounds]:
     """Return the bounds of what the launch gives a value: blocks and threads, and sizes of tensors and of the grid."""
     extents = [extent for p in program.params if isinstance(p, tile.Buffer) for extent in p.extents]
     known = {extent: (0.0, math.inf) for extent in (*extents, *program.grid) if isinstance(extent, tile.Var)}
-    known |= dict.fromkeys((tile.RANK, tile.WARPGROUP), (0.0, math.inf))
+    known |= dict.fromkeys((tile.CLUSTER_RANK, tile.WARPGROUP), (0.0, math.inf))
     known[tile.THREAD] = (0, program.threads - 1)
     for var, blocks in zip(program.block_vars, program.grid, strict=False):
         known[var] = (0, blocks - 1 if isinstance(blocks, int) else math.inf)
@@ -97,7 +99,7 @@ def _known_bounds(program: Program) -> dict[tile.Var, Bounds]:
 
 
 @dataclass(slots=True)
-class _Values:
+class _BoundsAnalysis:
     definitions: Definitions
     known: dict[tile.Var, Bounds]
     found: dict[tile.Expr, Bounds] = field(default_factory=dict)
@@ -105,7 +107,7 @@ class _Values:
     def is_never_negative(self, expr: tile.Expr, conditions: tuple[tile.Expr, ...]) -> bool:
         """Prove it by the bounds of the expression, or of what is left of it without a multiple of a sum that some
         condition keeps from being negative."""
-        if self.bounds(expr)[0] >= 0:
+        if self.find_bounds(expr)[0] >= 0:
             return True
         terms, constant = self.definitions.sum(expr)
         for condition in conditions:
@@ -114,7 +116,7 @@ class _Values:
                 times, rest = divmod(terms.get(atom, 0), factor)
                 if times > 0 and not rest:
                     left = {a: terms.get(a, 0) - times * positive.get(a, 0) for a in {**terms, **positive}}
-                    if self._sum(left, constant - times * positive_constant, INT32)[0] >= 0:
+                    if self._bounds_of_sum(left, constant - times * positive_constant, INT32)[0] >= 0:
                         return True
         return False
 
@@ -131,59 +133,61 @@ class _Values:
             case _:
                 return {}, 0
 
-    def bounds(self, expr: tile.Expr) -> Bounds:
+    def find_bounds(self, expr: tile.Expr) -> Bounds:
         """Return the bounds of an expression."""
         if expr not in self.found:
-            self.found[expr] = ANY  # of a variable that is made of itself
+            self.found[expr] = UNBOUNDED  # of a variable that is made of itself
             terms, constant = self.definitions.sum(expr)
-            self.found[expr] = self._atom(expr) if terms == {expr: 1} else self._sum(terms, constant, expr.dtype)
+            self.found[expr] = (
+                self._bounds_of_atom(expr) if terms == {expr: 1} else self._bounds_of_sum(terms, constant, expr.dtype)
+            )
         return self.found[expr]
 
-    def _sum(self, terms: dict[tile.Expr, int], constant: int, dtype: DType) -> Bounds:
+    def _bounds_of_sum(self, terms: dict[tile.Expr, int], constant: int, dtype: DType) -> Bounds:
         low: float = constant
         high: float = constant
         for atom, factor in terms.items():
             if factor:
-                ends = [factor * end for end in self.bounds(atom)]
+                ends = [factor * end for end in self.find_bounds(atom)]
                 low, high = low + min(ends), high + max(ends)
-        return _computed((low, high), dtype, any(map(_reads_memory, terms)))
+        return _bounds_of_result((low, high), dtype, any(map(_reads_memory, terms)))
 
-    def _atom(self, expr: tile.Expr) -> Bounds:
+    def _bounds_of_atom(self, expr: tile.Expr) -> Bounds:
         match expr:
             case tile.Var():
-                return self._variable(expr)
+                return self._bounds_of_variable(expr)
             case tile.Binary(op="min" | "max" as op, a=a, b=b):
-                least, largest = zip(self.bounds(a), self.bounds(b), strict=True)
+                least, largest = zip(self.find_bounds(a), self.find_bounds(b), strict=True)
                 return (min(least), min(largest)) if op == "min" else (max(least), max(largest))
             case tile.Select(then=a, orelse=b):
-                return _either(self.bounds(a), self.bounds(b))
+                return _union_of_bounds(self.find_bounds(a), self.find_bounds(b))
             case tile.Binary(op="mul", a=a, b=b):
-                corners = [x * y if x and y else 0 for x, y in product(self.bounds(a), self.bounds(b))]
-                return _computed((min(corners), max(corners)), expr.dtype, _reads_memory(expr))
+                corners = [x * y if x and y else 0 for x, y in product(self.find_bounds(a), self.find_bounds(b))]
+                return _bounds_of_result((min(corners), max(corners)), expr.dtype, _reads_memory(expr))
             case tile.Binary(op="floordiv" | "floormod" | "shr" as op, a=a, b=tile.Const(value=int(by))) if by > 0:
-                return _divided(op, self.bounds(a), by)
+                return _bounds_of_quotient(op, self.find_bounds(a), by)
             case tile.Binary(op="bitand", a=a, b=b):
-                most = [high for low, high in (self.bounds(a), self.bounds(b)) if low >= 0]
-                return (0, min(most)) if most else _unknown(expr)
+                most = [high for low, high in (self.find_bounds(a), self.find_bounds(b)) if low >= 0]
+                return (0, min(most)) if most else _bounds_of_type(expr)
             case tile.Cast(a=a, dtype=dtype) if not a.dtype.is_float and not dtype.is_float:
-                return _wrapped(self.bounds(a), dtype)
+                return _wrap_bounds(self.find_bounds(a), dtype)
             case tile.Call(fn=function) if function.startswith("clc_get_first_ctaid"):
                 return (0, math.inf)  # a block's index
             case _:
-                return _unknown(expr)
+                return _bounds_of_type(expr)
 
-    def _variable(self, var: tile.Var) -> Bounds:
-        found = [self._defined(one) for one in self.definitions.values.get(var, ())]
-        return _either(*found) if found else self.known.get(var, _unknown(var))
+    def _bounds_of_variable(self, var: tile.Var) -> Bounds:
+        found = [self._bounds_of_definition(one) for one in self.definitions.values.get(var, ())]
+        return _union_of_bounds(*found) if found else self.known.get(var, _bounds_of_type(var))
 
-    def _defined(self, one: tile.Expr | Steps) -> Bounds:
+    def _bounds_of_definition(self, one: tile.Expr | Steps) -> Bounds:
         if not isinstance(one, Steps):
-            return self.bounds(one)
-        (least, largest), (lowest, highest) = self.bounds(one.start), self.bounds(one.stop)
+            return self.find_bounds(one)
+        (least, largest), (lowest, highest) = self.find_bounds(one.start), self.find_bounds(one.stop)
         if one.step < 0:
             return lowest + 1, largest
         if one.following is not None:
-            least = min(least, self.bounds(one.following)[0])
+            least = min(least, self.find_bounds(one.following)[0])
         return least, highest - 1
 
 
@@ -191,11 +195,11 @@ def _reads_memory(expr: tile.Expr) -> bool:
     return any(isinstance(part, tile.Load) for part in tile.walk_expr(expr))
 
 
-def _either(*all_bounds: Bounds) -> Bounds:
+def _union_of_bounds(*all_bounds: Bounds) -> Bounds:
     return min(low for low, _ in all_bounds), max(high for _, high in all_bounds)
 
 
-def _divided(op: str, bounds: Bounds, by: int) -> Bounds:
+def _bounds_of_quotient(op: str, bounds: Bounds, by: int) -> Bounds:
     low, high = bounds
     if op == "floormod":
         return bounds if low >= 0 and high < by else (0, by - 1)
@@ -203,13 +207,13 @@ def _divided(op: str, bounds: Bounds, by: int) -> Bounds:
     return low if math.isinf(low) else low // divisor, high if math.isinf(high) else high // divisor
 
 
-def _computed(bounds: Bounds, dtype: DType, of_memory: bool) -> Bounds:
+def _bounds_of_result(bounds: Bounds, dtype: DType, of_memory: bool) -> Bounds:
     """Return the bounds of a result. Index arithmetic does not overflow; what is made of elements of memory may, and
     so may other types."""
-    return bounds if dtype == INT32 and not of_memory else _wrapped(bounds, dtype)
+    return bounds if dtype == INT32 and not of_memory else _wrap_bounds(bounds, dtype)
 
 
-def _wrapped(bounds: Bounds, dtype: DType) -> Bounds:
+def _wrap_bounds(bounds: Bounds, dtype: DType) -> Bounds:
     """Return the bounds where values that a type does not have wrap around."""
     if dtype.kind not in ("int", "uint"):
         return bounds
@@ -217,8 +221,8 @@ def _wrapped(bounds: Bounds, dtype: DType) -> Bounds:
     return bounds if low <= bounds[0] and bounds[1] <= high else (low, high)
 
 
-def _unknown(expr: tile.Expr) -> Bounds:
+def _bounds_of_type(expr: tile.Expr) -> Bounds:
     """Return the bounds of all values of an expression's type."""
     if expr.dtype.kind == "bool":
         return (0, 1)
-    return integer_range(expr.dtype) if expr.dtype.kind in ("int", "uint") else ANY
+    return integer_range(expr.dtype) if expr.dtype.kind in ("int", "uint") else UNBOUNDED

@@ -10,18 +10,18 @@ from tilec.ir import tile, warp
 from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
 from tilec.ir.layout import Fragment
 from tilec.ir.warp import Operation, Program, Role
-from tilec.ir.warp_effects import name_of, own_effects
+from tilec.ir.warp_effects import effects_without_scalars, op_name
 from tilec.support.records import dataclass
 
 
-def partition(program: Program) -> Iterator[str]:
+def check_partition(program: Program) -> Iterator[str]:
     """Yield violations of rule 1: roles take consecutive warps and leave none out."""
     next_warp = 0
     for role in program.roles:
         if role.first_warp != next_warp:
             yield f"role {role.name} starts at warp {role.first_warp}, the one before ends at {next_warp}"
         next_warp = role.first_warp + role.warps
-        if role.warps % 4 and any(isinstance(op, warp.Wgmma) for op in warp.walk(role.body)):
+        if role.warps % 4 and any(isinstance(op, warp.Wgmma) for op in warp.walk_operations(role.body)):
             yield f"role {role.name} has {role.warps} warps, not whole warpgroups"
     register_owner: dict[int, Role] = {}  # by warpgroup: the first role that sets its registers
     for role in program.roles:
@@ -37,7 +37,7 @@ def partition(program: Program) -> Iterator[str]:
         yield f"role {last.name} has {last.warps} warps, not whole warpgroups"
 
 
-def memory(program: Program) -> Iterator[str]:
+def check_shared_memory(program: Program) -> Iterator[str]:
     """Yield violations of rule 2, by the offsets and sizes of shared tiles in bytes."""
     names = [t.buffer.name for t in program.shared]
     yield from (f"two shared tiles are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1)
@@ -59,36 +59,40 @@ def memory(program: Program) -> Iterator[str]:
         yield f"{name} ends at byte {max(end, barriers_end)} of {program.smem_bytes}"
 
 
-def parts_of(program: Program) -> Iterator[str]:
+def check_warpgroup_parts(program: Program) -> Iterator[str]:
     """Yield violations of rule 8 on tiles that warpgroups store in separate parts."""
     layouts = {b.name: layout for b, layout in program.fragments}
     for role in program.roles:
-        operations = list(warp.walk(role.body))
+        operations = list(warp.walk_operations(role.body))
         parts = {op.source.name: op.parts for op in operations if isinstance(op, warp.TmaStore) and op.parts > 1}
-        ours = [(op, name) for op in operations for name in _reached(op) if name in parts]
+        ours = [(op, name) for op in operations for name in _touched_by_threads(op) if name in parts]
         for op, name in ours:
-            where = f"line {op.span.line}: {name_of(op)} on {name}, which is stored by {parts[name]} warpgroups,"
+            where = f"line {op.span.line}: {op_name(op)} on {name}, which is stored by {parts[name]} warpgroups,"
             match op:
                 case warp.TmaStore(parts=by):
                     if by != parts[name] or role.threads != by * WARPGROUP_THREADS or role.single_thread:
                         yield f"{where} is by {by}, of {role.threads} threads"
                 case warp.StoreMatrix(source=source):
-                    if not _keeps_rows(layouts[source.name], parts[name]):
+                    if not _holds_own_row_blocks(layouts[source.name], parts[name]):
                         yield f"{where} writes rows of other warpgroups"
                 case warp.Elementwise(nest=nest, layout=layout):
                     indices = {
-                        s.indices for s in tile.walk(nest.body) if isinstance(s, tile.Store) and s.buffer.name == name
+                        s.indices
+                        for s in tile.walk_statements(nest.body)
+                        if isinstance(s, tile.Store) and s.buffer.name == name
                     }
-                    if indices != {nest.vars} or not _keeps_rows(layout, parts[name]):
+                    if indices != {nest.vars} or not _holds_own_row_blocks(layout, parts[name]):
                         yield f"{where} reaches rows of other warpgroups"
                 case _:
                     yield f"{where} reaches all of it"
         for other in program.roles:
-            if other is not role and any(name in parts for op in warp.walk(other.body) for name in _reached(op)):
+            if other is not role and any(
+                name in parts for op in warp.walk_operations(other.body) for name in _touched_by_threads(op)
+            ):
                 yield f"role {other.name} reaches what the warpgroups of role {role.name} store apart"
 
 
-def copies_of(program: Program) -> Iterator[str]:
+def check_warpgroup_copies(program: Program) -> Iterator[str]:
     """Yield violations of rule 8 on tiles with copies: each warpgroup fills all of its own copy, for products only."""
     copies = {
         shared_tile.buffer.name: shared_tile.layout.copies
@@ -96,13 +100,13 @@ def copies_of(program: Program) -> Iterator[str]:
         if shared_tile.layout.copies > 1
     }
     for role in program.roles if copies else ():
-        for op in warp.walk(role.body):
-            for name in sorted(_reached(op) & copies.keys()):
-                where = f"line {op.span.line}: {name_of(op)} on {name}, of which {copies[name]} warpgroups have a copy,"
+        for op in warp.walk_operations(role.body):
+            for name in sorted(_touched_by_threads(op) & copies.keys()):
+                where = f"line {op.span.line}: {op_name(op)} on {name}, of which {copies[name]} warpgroups have a copy,"
                 if role.threads != copies[name] * WARPGROUP_THREADS or role.single_thread:
                     yield f"{where} is by {role.threads} threads"
                 match op:
-                    case warp.Elementwise(layout=layout) if not _is_by_each(layout, copies[name]):
+                    case warp.Elementwise(layout=layout) if not _is_swept_by_each_warpgroup(layout, copies[name]):
                         yield f"{where} does not do the same in each of them"
                     case warp.Elementwise() | warp.Wgmma():
                         pass
@@ -110,25 +114,25 @@ def copies_of(program: Program) -> Iterator[str]:
                         yield f"{where} knows of no copies"
 
 
-def reductions(program: Program) -> Iterator[str]:
+def check_reductions(program: Program) -> Iterator[str]:
     """Yield violations of rule 13."""
     layouts = {b.name: layout for b, layout in program.fragments}
     for role in program.roles:
-        for op in warp.walk(role.body):
+        for op in warp.walk_operations(role.body):
             if not isinstance(op, warp.Reduce) or op.source.name not in layouts:
                 continue
             rows: dict[tuple[int, ...], set[int]] = {}
             for thread in range(role.threads):
-                row = _row_of(layouts[op.source.name], op.dim, thread)
+                row = _row_digits(layouts[op.source.name], op.dim, thread)
                 rows.setdefault((thread // WARP_THREADS, *row), set()).add(thread % WARP_THREADS)
             bits = 0
             for lanes in rows.values():
-                bits |= _differing(lanes)
+                bits |= _differing_bits(lanes)
             if any(len(lanes) != 1 << bits.bit_count() for lanes in rows.values()):
-                yield f"line {op.span.line}: {name_of(op)} of {op.source.name} has rows of lanes that do not meet"
+                yield f"line {op.span.line}: {op_name(op)} of {op.source.name} has rows of lanes that do not meet"
 
 
-def _row_of(layout: Fragment, dim: int, thread: int) -> tuple[int, ...]:
+def _row_digits(layout: Fragment, dim: int, thread: int) -> tuple[int, ...]:
     """Return the thread's digits that identify the row of which it holds a part."""
     row: list[int] = []
     for axis in layout.threads:
@@ -138,7 +142,7 @@ def _row_of(layout: Fragment, dim: int, thread: int) -> tuple[int, ...]:
     return tuple(row)
 
 
-def _differing(lanes: set[int]) -> int:
+def _differing_bits(lanes: set[int]) -> int:
     first = min(lanes)
     bits = 0
     for lane in lanes:
@@ -146,7 +150,7 @@ def _differing(lanes: set[int]) -> int:
     return bits
 
 
-def _is_by_each(layout: Fragment, groups: int) -> bool:
+def _is_swept_by_each_warpgroup(layout: Fragment, groups: int) -> bool:
     """Return whether each warpgroup sweeps all elements, each of them in one of its threads."""
     threads = range(WARPGROUP_THREADS)
     offsets = [layout.thread_offset(thread) for thread in range(layout.thread_count)]
@@ -157,24 +161,28 @@ def _is_by_each(layout: Fragment, groups: int) -> bool:
     )
 
 
-def replicas(program: Program) -> Iterator[str]:
+def check_replicas(program: Program) -> Iterator[str]:
     """Yield violations of rule 15."""
     for role in program.roles:
-        for op in warp.walk(role.body):
+        for op in warp.walk_operations(role.body):
             if isinstance(op, warp.Elementwise) and any(a.dim < 0 and a.size > 1 for a in op.layout.threads):
-                inside = list(tile.walk(op.nest.body))
+                inside = list(tile.walk_statements(op.nest.body))
                 stored = {s.buffer for s in inside if isinstance(s, tile.Store)}
                 read = {
-                    e.buffer for s in inside for x in _parts(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load)
+                    e.buffer
+                    for s in inside
+                    for x in _expressions_of(s)
+                    for e in tile.walk_expr(x)
+                    if isinstance(e, tile.Load)
                 }
                 read |= {s.buffer for s in inside if isinstance(s, tile.Store) and s.previous is not None}
                 memory_read = sorted(b.name for b in stored & read if not b.in_registers)
                 if memory_read and any(b.in_registers for b in stored):
-                    where = f"line {op.span.line}: {name_of(op)}"
+                    where = f"line {op.span.line}: {op_name(op)}"
                     yield f"{where} sets registers of threads that read {memory_read[0]}, which another one sets"
 
 
-def _parts(stmt: tile.Stmt) -> tuple[tile.Expr, ...]:
+def _expressions_of(stmt: tile.Stmt) -> tuple[tile.Expr, ...]:
     match stmt:
         case tile.Store(indices=indices, value=value):
             return (*indices, value)
@@ -186,7 +194,7 @@ def _parts(stmt: tile.Stmt) -> tuple[tile.Expr, ...]:
             return ()
 
 
-def early(program: Program) -> Iterator[str]:
+def check_early_start(program: Program) -> Iterator[str]:
     """Yield violations of rule 9."""
     if not program.begins_early:
         return
@@ -197,24 +205,24 @@ def early(program: Program) -> Iterator[str]:
         waits = [at for at, op in enumerate(role.body) if isinstance(op, warp.GridControl) and op.what == "wait"]
         waiting |= bool(waits)
         for op in role.body[: waits[0]] if waits else role.body:
-            for inner in warp.walk((op,)):
+            for inner in warp.walk_operations((op,)):
                 is_copy = isinstance(inner, warp.TmaLoad | warp.TmaStore)
-                if is_copy or not tensors.isdisjoint(_reached(inner) | set(warp.scalar_reads(inner))):
-                    yield f"line {inner.span.line}: {name_of(inner)} does not wait for the grid before"
+                if is_copy or not tensors.isdisjoint(_touched_by_threads(inner) | set(warp.scalar_reads(inner))):
+                    yield f"line {inner.span.line}: {op_name(inner)} does not wait for the grid before"
     if not waiting:
         yield "the grid begins early and waits for nobody"
 
 
-def _reached(op: Operation) -> set[str]:
+def _touched_by_threads(op: Operation) -> set[str]:
     """Return the buffers that threads touch, or asynchronous units for one warpgroup's part. TMA loads and tensor core
     operations are left out: barriers of all order those (rule 11)."""
     if isinstance(op, warp.TmaLoad | warp.TryCancel | warp.TensorMma | warp.TensorCopy):
         return set()
-    reads, writes, _, _ = own_effects(op)
+    reads, writes, _, _ = effects_without_scalars(op)
     return reads | writes
 
 
-def _keeps_rows(layout: Fragment, parts: int) -> bool:
+def _holds_own_row_blocks(layout: Fragment, parts: int) -> bool:
     """Return whether warpgroup i holds exactly the blocks of `PART_ROWS` rows whose number is i modulo `parts`."""
     moved = {layout.register_offset(register)[0] for register in range(layout.register_count)}
     return layout.thread_count == parts * WARPGROUP_THREADS and all(
@@ -235,10 +243,10 @@ class Overlaps:
 
     def own_rows(self, op: Operation) -> tuple[str, ...]:
         """Return the tiles of which each warpgroup reads only the rows of its part."""
-        return warp.own_rows(op) if isinstance(op, warp.Wgmma) and op.c.name in self.by_rows else ()
+        return warp.tiles_read_by_own_rows(op) if isinstance(op, warp.Wgmma) and op.c.name in self.by_rows else ()
 
 
-def overlaps_of(program: Program) -> Overlaps:
+def find_overlaps(program: Program) -> Overlaps:
     """Return the shared tiles that reuse the memory of others, and so must not be in use with them."""
     over = [shared_tile for shared_tile in program.shared if shared_tile.over_rings]
     if not over:
@@ -247,17 +255,19 @@ def overlaps_of(program: Program) -> Overlaps:
     parts = {op.source.name: op.parts for op in program.operations() if isinstance(op, warp.TmaStore)}
     beneath = {
         shared_tile.buffer.name: tuple(
-            (other.buffer.name, _rows_alike(shared_tile, other, parts.get(shared_tile.buffer.name, 1)))
+            (other.buffer.name, _have_same_row_owners(shared_tile, other, parts.get(shared_tile.buffer.name, 1)))
             for other in in_rings
             if other.meets(shared_tile)
         )
         for shared_tile in over
     }
-    by_rows = {b.name for b, layout in program.fragments if _keeps_rows(layout, max(parts.values(), default=1))}
+    by_rows = {
+        b.name for b, layout in program.fragments if _holds_own_row_blocks(layout, max(parts.values(), default=1))
+    }
     return Overlaps(beneath, frozenset(by_rows))
 
 
-def _rows_alike(shared_tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
+def _have_same_row_owners(shared_tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
     """Return whether rows of both begin at the same bytes and belong to the same warpgroups."""
     if shared_tile.layout.row_bytes != other.layout.row_bytes:
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tilec.ir import warp
 from tilec.ir.warp import Operation, Program
-from tilec.ir.warp_effects import name_of
+from tilec.ir.warp_effects import op_name
 from tilec.ir.warp_run_state import RoleState
 
 
@@ -22,7 +22,7 @@ class TensorFences:
         """Return the violation of an operation after those that the role has executed, or ""."""
         if not self.has_tensor_memory:
             return ""
-        where = f"line {op.span.line}: {name_of(op)} has no fence of tensor memory"
+        where = f"line {op.span.line}: {op_name(op)} has no fence of tensor memory"
         match op:
             case warp.TensorFence(what="before"):
                 state.moved = ""
@@ -32,23 +32,23 @@ class TensorFences:
                 if state.entered:
                     return f"{where} after {state.entered}"
                 if isinstance(op, warp.TensorLoad | warp.TensorStore):
-                    state.moved = name_of(op)
-            case _ if state.moved and self.tells(op):
+                    state.moved = op_name(op)
+            case _ if state.moved and self.signals_others(op):
                 return f"{where} behind {state.moved}"
             case _:
                 pass
-        if self.hears(op):
-            state.entered = name_of(op)
+        if self.waits_for_others(op):
+            state.entered = op_name(op)
         return ""
 
-    def tells(self, op: Operation) -> bool:
+    def signals_others(self, op: Operation) -> bool:
         """Return whether the operation signals others that may then touch tensor memory."""
         if isinstance(op, warp.RingFill | warp.RingRelease):
             return not op.by_tensor_cores and op.cursor.ring in self.rings
         meets = warp.Arrive | warp.NamedBarrier | warp.BarSync | warp.WarpgroupSync
         return self.program.explicit_roles and isinstance(op, meets)
 
-    def hears(self, op: Operation) -> bool:
+    def waits_for_others(self, op: Operation) -> bool:
         """Return whether the operation waits for others that may have touched tensor memory."""
         if isinstance(op, warp.RingWait | warp.RingAcquire):
             return op.cursor.ring in self.rings

@@ -12,10 +12,10 @@ from tilec.ir.warp import Operation, Program
 
 def show_program(program: Program) -> str:
     """Return a warp program as text."""
-    return "\n".join(_program(program)) + "\n"
+    return "\n".join(_program_lines(program)) + "\n"
 
 
-def _program(program: Program) -> Iterator[str]:
+def _program_lines(program: Program) -> Iterator[str]:
     names = ", ".join([p.name for p in program.params] + [m.name for m in program.maps])
     grid = " x ".join(map(show_extent, program.grid))
     yield f"program {program.name}({names})"
@@ -43,7 +43,7 @@ def _program(program: Program) -> Iterator[str]:
         shared = f", shared along {' and '.join(ring.shared)}" if ring.shared else ""
         pair = ", of a pair of blocks" if ring.paired else ""
         heard = f", heard by {ring.heard_by} blocks" if ring.heard_by > 1 else ""
-        yield f"  ring {ring.name}: depth {ring.depth}{_barriers(ring)}{shared}{pair}{heard}"
+        yield f"  ring {ring.name}: depth {ring.depth}{_ring_barriers_text(ring)}{shared}{pair}{heard}"
     for made in program.barriers:
         yield f"  barriers {made.name}: {', '.join(map(str, made.counts))} arrivals"
     for role in (program.common, *program.roles):
@@ -59,10 +59,10 @@ def _program(program: Program) -> Iterator[str]:
         )
         warps = f"warps {role.first_warp} to {role.first_warp + role.warps - 1}"
         yield f"  role {role.name}: {warps}{registers}{single}{ping_pong}"
-        yield from _body(role.body, "    ")
+        yield from _body_lines(role.body, "    ")
 
 
-def _barriers(ring: warp.Ring) -> str:
+def _ring_barriers_text(ring: warp.Ring) -> str:
     if not ring.has_barriers:
         return ""
     filled = f"{ring.bytes} bytes a version" if ring.bytes else f"{ring.fills} {ring.by}s fill it"
@@ -91,10 +91,10 @@ def show_fragment(layout: Fragment) -> str:
     return f"threads {sides[0]}, registers {sides[1]}"
 
 
-def _body(body: tuple[Operation, ...], indent: str, heading: str = "") -> Iterator[str]:
+def _body_lines(body: tuple[Operation, ...], indent: str, heading: str = "") -> Iterator[str]:
     around = heading
     for op in body:
-        if op.moment is not None and heading != (heading := _heading(op.moment)):
+        if op.moment is not None and heading != (heading := _position_heading(op.moment)):
             yield f"{indent}# {heading}"
         elif op.moment is None and heading != around:
             heading = around
@@ -110,65 +110,65 @@ def _body(body: tuple[Operation, ...], indent: str, heading: str = "") -> Iterat
                 deeper = indent + "  "
                 for phase in phases:
                     yield f"{deeper}while {var.name} < {show_expr(phase.until)}:"
-                    yield from _body(phase.body, deeper + "  ", heading)
+                    yield from _body_lines(phase.body, deeper + "  ", heading)
                 if phases:
                     yield f"{deeper}from then on:"
-                yield from _body(inner, deeper + "  " * bool(phases), heading)
+                yield from _body_lines(inner, deeper + "  " * bool(phases), heading)
             case warp.Forever(body=inner):
                 yield f"{indent}repeat:"
-                yield from _body(inner, indent + "  ", heading)
+                yield from _body_lines(inner, indent + "  ", heading)
             case warp.Pipeline(var=var, stages=stages, body=inner):
                 yield f"{indent}pipeline over {var.name}, {stages + 1} stages:"
-                yield from _body(inner, indent + "  ")
+                yield from _body_lines(inner, indent + "  ")
             case warp.Branch(condition=condition, then=then, orelse=orelse):
                 yield f"{indent}if {show_expr(condition)}:"
-                yield from _body(then, indent + "  ", heading)
+                yield from _body_lines(then, indent + "  ", heading)
                 if orelse:
                     yield f"{indent}else:"
-                    yield from _body(orelse, indent + "  ", heading)
+                    yield from _body_lines(orelse, indent + "  ", heading)
             case _:
                 versions = f"  @ {', '.join(c.name for c in op.cursors)}" if op.cursors else ""
                 remarks = [f"line {op.span.line}"] if op.span.line else []
                 if op.moment is not None and op.moment.iteration is not None:
-                    remarks.append(f"iteration {', '.join(_iterations(op.moment))}")
+                    remarks.append(f"iteration {', '.join(_iteration_texts(op.moment))}")
                 if isinstance(op, warp.BarSync) and op.over:
                     remarks += [f"over {op.over}", *([f"after line {op.after.line}"] if op.after.line else [])]
                 remark = f"  # {', '.join(remarks)}" if remarks else ""
-                yield f"{indent}{_operation(op)}{versions}{remark}"
+                yield f"{indent}{_operation_text(op)}{versions}{remark}"
 
 
-def _heading(moment: warp.Moment) -> str:
+def _position_heading(moment: warp.PipelinePosition) -> str:
     """Return the heading of a position; of a pipeline inside another, the positions of both."""
     part = "steady state" if moment.part == "steady" else f"{moment.part}, step {moment.step}"
-    return part if moment.around is None else f"{_heading(moment.around)}; over {moment.var.name}: {part}"
+    return part if moment.around is None else f"{_position_heading(moment.around)}; over {moment.var.name}: {part}"
 
 
-def _iterations(moment: warp.Moment) -> Iterator[str]:
+def _iteration_texts(moment: warp.PipelinePosition) -> Iterator[str]:
     """Yield the iterations, outer loops first, relative to the steady state's variable or as values of the source's."""
     if moment.around is not None:
-        yield from _iterations(moment.around)
+        yield from _iteration_texts(moment.around)
     if moment.iteration is not None:
         relative = any(part == moment.var for part in tile.walk_expr(moment.iteration))
         yield show_expr(moment.iteration) if relative else f"{moment.var.name} = {show_expr(moment.iteration)}"
 
 
-def _barrier(barrier: warp.Barrier) -> str:
+def _barrier_text(barrier: warp.Barrier) -> str:
     return f"{barrier.name}[{show_expr(barrier.index)}]"
 
 
-def _whose(block: tile.Expr | None) -> str:
+def _block_suffix(block: tile.Expr | None) -> str:
     return "" if block is None else f" of block {show_expr(block)}"
 
 
-def _where(condition: tile.Expr | None) -> str:
+def _condition_suffix(condition: tile.Expr | None) -> str:
     return "" if condition is None else f" where {show_expr(condition)}"
 
 
-def _factor(part: tile.Region) -> str:
+def _operand_text(part: tile.Region) -> str:
     return part.buffer.name if part.is_whole else show_region(part)
 
 
-def _operation(op: Operation) -> str:
+def _operation_text(op: Operation) -> str:
     match op:
         case warp.Trap():
             return "trap"
@@ -176,24 +176,26 @@ def _operation(op: Operation) -> str:
             return f"{var.name} = {show_expr(value)}"
         case warp.Elementwise(nest=nest, block=block):
             extents = ", ".join(map(str, nest.extents))
-            stores = [show_store(s) for s in tile.walk(nest.body) if isinstance(s, tile.Store)]
+            stores = [show_store(s) for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store)]
             to = "" if block is None else f" in block {show_expr(block)} of the cluster"
             return f"elementwise ({extents}) {'; '.join(stores)}{to}"
         case warp.CpAsync(source=source, destination=destination, width=width):
             into = destination.buffer.name if destination.is_whole else show_region(destination)
-            return f"cp_async.{width} {into} = {_source(source)}"
+            return f"cp_async.{width} {into} = {_source_text(source)}"
         case warp.TmaLoad(map=tensor_map, start=start, destination=destination, tap=tap):
             looks = f" + [{', '.join(map(show_expr, tap))}]" if tap else ""
-            signals = f", signals {_barrier(op.barrier)}{_whose(op.block)}" if op.barrier is not None else ""
+            signals = (
+                f", signals {_barrier_text(op.barrier)}{_block_suffix(op.block)}" if op.barrier is not None else ""
+            )
             to = f" with all along {op.shared}" if op.shared else ""
             box = f"{tensor_map.name}[{', '.join(map(show_expr, start))}]"
             if op.four is not None:
-                return f"tma_load {_rows_at(destination, op.four)} = {_rows_of(tensor_map, op.four, start)}{signals}"
+                return f"tma_load {_tile_rows(destination, op.four)} = {_map_rows(tensor_map, op.four, start)}{signals}"
             return f"tma_load {destination.name} = {box}{looks}{signals}{to}"
         case warp.TmaStore(map=tensor_map, start=start, source=source, atomic=atomic, parts=parts):
             by = f" by {parts} warpgroups apart" if parts > 1 else ""
             if op.four is not None:
-                return f"tma_store {_rows_of(tensor_map, op.four, start)} = {_rows_at(source, op.four)}"
+                return f"tma_store {_map_rows(tensor_map, op.four, start)} = {_tile_rows(source, op.four)}"
             return f"tma_{atomic or 'store'} {tensor_map.name}[{', '.join(map(show_expr, start))}] = {source.name}{by}"
         case warp.StoreMatrix(source=source, destination=destination, column=column):
             part = f"[:, {column}:{column + destination.shape[-1]}]" if source.shape != destination.shape else ""
@@ -201,8 +203,8 @@ def _operation(op: Operation) -> str:
         case warp.LoadMatrix(source=region, destination=d):
             return f"ldmatrix {d.name} = {show_region(region)}"
         case warp.Mma() | warp.Wgmma():
-            a = _factor(op.a) + (".T" if op.transpose_a else "")
-            b = _factor(op.b) + (".T" if op.transpose_b else "")
+            a = _operand_text(op.a) + (".T" if op.transpose_a else "")
+            b = _operand_text(op.b) + (".T" if op.transpose_b else "")
             sparse = f" ({op.metadata.name})" if op.metadata else ""
             kind = f".{op.nibbles}" if isinstance(op, warp.Mma) and op.nibbles else ""
             return f"{type(op).__name__.lower()}{kind} {op.c.name} {'=' if op.clear else '+='} {a}{sparse} @ {b}"
@@ -214,9 +216,9 @@ def _operation(op: Operation) -> str:
         case warp.TensorCopy(source=source, destination=destination):
             return f"tcgen05.cp {destination.name} = {source.name}"
         case warp.TensorLoad(source=source, destination=destination, column=column):
-            return f"tcgen05.ld {destination.name} = {_from_column(source, column)}"
+            return f"tcgen05.ld {destination.name} = {_columns_text(source, column)}"
         case warp.TensorStore(source=source, destination=destination, column=column):
-            return f"tcgen05.st {_from_column(destination, column)} = {source.name}"
+            return f"tcgen05.st {_columns_text(destination, column)} = {source.name}"
         case warp.Reduce(source=source, destination=destination, kind=kind, dim=dim):
             return f"reduce_{kind} {destination.name} = {source.name} along {dim}"
         case warp.BarSync(id=number, threads=threads):
@@ -270,19 +272,19 @@ def _operation(op: Operation) -> str:
             return f"advance {cursor.name}{f' to {behind.name}' if behind else ''}"
         case warp.Arrive(barrier=barrier, condition=condition, by_warps=by_warps, block=block):
             once = ", once a warp" if by_warps else ""
-            return f"arrive at {_barrier(barrier)}{_whose(block)}{_where(condition)}{once}"
+            return f"arrive at {_barrier_text(barrier)}{_block_suffix(block)}{_condition_suffix(condition)}{once}"
         case warp.CopiesArrive(barrier=barrier, condition=condition):
-            return f"cp_async arrive at {_barrier(barrier)}{_where(condition)}"
+            return f"cp_async arrive at {_barrier_text(barrier)}{_condition_suffix(condition)}"
         case warp.TensorArrive(barrier=barrier):
-            return f"tcgen05.commit to {_barrier(barrier)}{' of both blocks' if op.paired else ''}"
+            return f"tcgen05.commit to {_barrier_text(barrier)}{' of both blocks' if op.paired else ''}"
         case warp.TryCancel(answer=answer, barrier=barrier):
-            signals = f", signals {_barrier(barrier)}" if barrier is not None else ""
+            signals = f", signals {_barrier_text(barrier)}" if barrier is not None else ""
             return f"try_cancel to {answer.name}{signals}"
         case warp.ExpectBytes(barrier=barrier, bytes=announced, arrives=arrives):
-            return f"expect {announced} bytes at {_barrier(barrier)}{', arrive' if arrives else ''}"
+            return f"expect {announced} bytes at {_barrier_text(barrier)}{', arrive' if arrives else ''}"
         case warp.BarrierWait(barrier=barrier, parity=parity, unless=unless):
             known = "" if unless is None else f", unless {show_expr(unless)}"
-            return f"wait for {_barrier(barrier)}, parity {show_expr(parity)}{known}"
+            return f"wait for {_barrier_text(barrier)}, parity {show_expr(parity)}{known}"
         case warp.NamedBarrier(id=number, threads=threads, waits=waits):
             return f"{'meet' if waits else 'arrive'} at named barrier {number}, {threads} threads"
         case warp.SetRegisters(count=count):
@@ -291,20 +293,20 @@ def _operation(op: Operation) -> str:
             return type(op).__name__
 
 
-def _rows_at(shown: tile.Buffer, four: warp.FourRows) -> str:
+def _tile_rows(shown: tile.Buffer, four: warp.FourRows) -> str:
     return f"{shown.name}[{show_expr(four.at)}:+{len(four.rows)}, :]"
 
 
-def _rows_of(tensor_map: warp.TensorMap, four: warp.FourRows, start: tuple[tile.Expr, ...]) -> str:
+def _map_rows(tensor_map: warp.TensorMap, four: warp.FourRows, start: tuple[tile.Expr, ...]) -> str:
     return f"{tensor_map.name}[({', '.join(map(show_expr, four.rows))}), {show_expr(start[-1])}]"
 
 
-def _source(source: tile.Region | warp.Gather) -> str:
+def _source_text(source: tile.Region | warp.Gather) -> str:
     if isinstance(source, tile.Region):
         return show_region(source)
     element = f"{source.buffer.name}[{', '.join(map(show_expr, source.indices))}]"
     return f"{element} if {show_expr(source.condition)}"
 
 
-def _from_column(shown: tile.Buffer, column: tile.Expr) -> str:
-    return shown.name if column == tile.integer(0) else f"{shown.name} from column {show_expr(column)}"
+def _columns_text(shown: tile.Buffer, column: tile.Expr) -> str:
+    return shown.name if column == tile.int32_const(0) else f"{shown.name} from column {show_expr(column)}"

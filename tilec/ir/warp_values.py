@@ -28,29 +28,29 @@ class Definitions:
     def sum(self, expr: tile.Expr) -> tuple[dict[tile.Expr, int], int]:
         """Write the expression as a sum: the factors of its terms, and a constant."""
         terms: dict[tile.Expr, int] = {}
-        constant = self._collect(expr, 1, terms)
+        constant = self._collect_terms(expr, 1, terms)
         return {atom: factor for atom, factor in terms.items() if factor}, constant
 
-    def _collect(self, expr: tile.Expr, factor: int, terms: dict[tile.Expr, int]) -> int:
+    def _collect_terms(self, expr: tile.Expr, factor: int, terms: dict[tile.Expr, int]) -> int:
         """Add `factor` times the expression to the terms; return what of it is constant."""
         match expr:
             case tile.Const(value=value) if isinstance(value, int):
                 return factor * value
             case tile.Binary(op="add", a=a, b=b):
-                return self._collect(a, factor, terms) + self._collect(b, factor, terms)
+                return self._collect_terms(a, factor, terms) + self._collect_terms(b, factor, terms)
             case tile.Binary(op="sub", a=a, b=b):
-                return self._collect(a, factor, terms) + self._collect(b, -factor, terms)
+                return self._collect_terms(a, factor, terms) + self._collect_terms(b, -factor, terms)
             case tile.Unary(op="neg", a=a):
-                return self._collect(a, -factor, terms)
+                return self._collect_terms(a, -factor, terms)
             case (
                 tile.Binary(op="mul", a=a, b=tile.Const(value=int(by)))
                 | tile.Binary(op="mul", a=tile.Const(value=int(by)), b=a)
             ):
-                return self._collect(a, factor * by, terms)
+                return self._collect_terms(a, factor * by, terms)
             case tile.Binary(op="shl", a=a, b=tile.Const(value=int(by))) if 0 <= by < 32:
-                return self._collect(a, factor << by, terms)
+                return self._collect_terms(a, factor << by, terms)
             case tile.Var() if (only := self._only_value(expr)) is not None:
-                return self._collect(only, factor, terms)
+                return self._collect_terms(only, factor, terms)
             case _:
                 terms[expr] = terms.get(expr, 0) + factor
                 return 0
@@ -63,7 +63,7 @@ class Definitions:
         return None if var in parts or any(isinstance(part, tile.Load) for part in parts) else found[0]
 
 
-def definitions_of(operations: Iterable[warp.Operation]) -> Definitions:
+def find_definitions(operations: Iterable[warp.Operation]) -> Definitions:
     """Return everything that defines each variable."""
     found: dict[tile.Var, list[tile.Expr | Steps]] = {}
     for op in operations:
@@ -72,7 +72,7 @@ def definitions_of(operations: Iterable[warp.Operation]) -> Definitions:
                 found.setdefault(var, []).append(value)
             case warp.Loop(var=var, start=start, stop=stop, step=step, following=None):
                 found.setdefault(var, []).append(Steps(start, stop, step))
-            case warp.Loop(var=var, start=start, stop=stop, following=warp.Following(value=following)):
+            case warp.Loop(var=var, start=start, stop=stop, following=warp.NextIteration(value=following)):
                 found.setdefault(var, []).append(Steps(start, stop, 1, following))
             case _:
                 pass

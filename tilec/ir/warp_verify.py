@@ -58,38 +58,38 @@ from typing import Literal
 
 from tilec.ir import warp
 from tilec.ir.barrier_machine import run_together
-from tilec.ir.multicast import mates_by_any
+from tilec.ir.multicast import multicast_ranks_of_any
 from tilec.ir.warp import Operation, Program, Ring, Role
-from tilec.ir.warp_alignment import alignment
-from tilec.ir.warp_boxes import boxes
+from tilec.ir.warp_alignment import check_alignment
+from tilec.ir.warp_boxes import check_tma_boxes
 from tilec.ir.warp_conflicts import Conflicts
-from tilec.ir.warp_effects import combined, effects, name_of
-from tilec.ir.warp_order import Order
-from tilec.ir.warp_regions import Parts, are_elsewhere
-from tilec.ir.warp_run_state import Access, RoleState, Version
-from tilec.ir.warp_scenarios import Execution, Scenario, scenarios
-from tilec.ir.warp_signs import signs
+from tilec.ir.warp_effects import atomic_buffers, op_name, operation_effects
+from tilec.ir.warp_order import AccessOrder
+from tilec.ir.warp_regions import TensorParts, are_always_disjoint
+from tilec.ir.warp_run_state import Access, RingVersion, RoleState
+from tilec.ir.warp_scenarios import Execution, Scenario, build_scenarios
+from tilec.ir.warp_signs import check_box_starts
 from tilec.ir.warp_structure import (
     Overlaps,
-    copies_of,
-    early,
-    memory,
-    overlaps_of,
-    partition,
-    parts_of,
-    reductions,
-    replicas,
+    check_early_start,
+    check_partition,
+    check_reductions,
+    check_replicas,
+    check_shared_memory,
+    check_warpgroup_copies,
+    check_warpgroup_parts,
+    find_overlaps,
 )
 from tilec.ir.warp_tensor_fences import TensorFences
 from tilec.support import records
-from tilec.support.memo import by_identity
+from tilec.support.memo import cache_by_identity
 
 MAX_STEPS = 20_000  # operations executed per role: enough for every shape of pipeline, whatever the trip count
-ALL_STEPS = 200_000  # the budget of all scenarios together, shared equally where there are many
+MAX_STEPS_OF_ALL_SCENARIOS = 200_000  # the budget of all scenarios together, shared equally where there are many
 
 
 @records.dataclass(frozen=True, slots=True)
-class Unfollowed:
+class SplitRole:
     """A role that is cut short before this operation: nothing after it is verified."""
 
     role: str
@@ -99,49 +99,49 @@ class Unfollowed:
 
 def program_violations(program: Program) -> Iterator[str]:
     """Yield every rule of warp IR that a program breaks, as a sentence each; none where it may become code."""
-    return iter(verification(program)[0])
+    return iter(verify_program(program)[0])
 
 
-@by_identity(4)
-def verification(program: Program) -> tuple[tuple[str, ...], tuple[Unfollowed, ...]]:
+@cache_by_identity(4)
+def verify_program(program: Program) -> tuple[tuple[str, ...], tuple[SplitRole, ...]]:
     """Return the violations, and one cut for each role that runs too long in nested loops to be followed to its end."""
-    skips: dict[str, Unfollowed] = {}
-    return tuple(_violations(program, skips)), tuple(skips.values())
+    skips: dict[str, SplitRole] = {}
+    return tuple(_find_violations(program, skips)), tuple(skips.values())
 
 
-def _violations(program: Program, skips: dict[str, Unfollowed]) -> Iterator[str]:
+def _find_violations(program: Program, skips: dict[str, SplitRole]) -> Iterator[str]:
     if program.common is not None:
-        yield from _violations(replace(program, roles=(program.common,), common=None, begins_early=False), skips)
-    yield from partition(program)
-    yield from memory(program)
-    yield from alignment(program)
-    yield from boxes(program)
-    yield from signs(program)
-    yield from parts_of(program)
-    yield from copies_of(program)
-    yield from reductions(program)
-    yield from replicas(program)
-    yield from early(program)
-    overlaps, parts = overlaps_of(program), Parts(program)
+        yield from _find_violations(replace(program, roles=(program.common,), common=None, begins_early=False), skips)
+    yield from check_partition(program)
+    yield from check_shared_memory(program)
+    yield from check_alignment(program)
+    yield from check_tma_boxes(program)
+    yield from check_box_starts(program)
+    yield from check_warpgroup_parts(program)
+    yield from check_warpgroup_copies(program)
+    yield from check_reductions(program)
+    yield from check_replicas(program)
+    yield from check_early_start(program)
+    overlaps, parts = find_overlaps(program), TensorParts(program)
     same_for_all_iterations: set[tuple[tuple[str, int], ...]] = set()
-    cases = list(scenarios(program))
-    steps = min(MAX_STEPS, ALL_STEPS // len(cases))
+    cases = list(build_scenarios(program))
+    steps = min(MAX_STEPS, MAX_STEPS_OF_ALL_SCENARIOS // len(cases))
     for scenario in cases:
         known = tuple(scenario.values.items())
         if known in same_for_all_iterations and scenario.taken is None:
             continue
-        run = _Run(program, scenario, overlaps, parts, steps)
-        is_broken = any(run.violations())
+        run = _VerifierRun(program, scenario, overlaps, parts, steps)
+        is_broken = any(run.find_violations())
         for divided_role in run.skips:
             skips.setdefault(divided_role.role, divided_role)
         if is_broken:
-            yield from _Run(program, scenario, overlaps, parts, steps, whole=True).violations()
+            yield from _VerifierRun(program, scenario, overlaps, parts, steps, whole=True).find_violations()
             return
         if not any(execution.asked for execution in run.executions):
             same_for_all_iterations.add(known)
 
 
-class _Broken(Exception):
+class _RuleViolation(Exception):
     """A rule is violated, as `message` describes."""
 
     def __init__(self, message: str) -> None:
@@ -152,13 +152,19 @@ class _Broken(Exception):
 # ---- rings -----------------------------------------------------------------------------------------------------------
 
 
-class _Run:
+class _VerifierRun:
     """One run of all roles together, each until it must wait, and for `steps` operations at most. Unless it is the
     `whole` run, loops skip iterations that repeat earlier ones; the whole run has to confirm a violation found this
     way."""
 
     def __init__(
-        self, program: Program, scenario: Scenario, overlaps: Overlaps, parts: Parts, steps: int, whole: bool = False
+        self,
+        program: Program,
+        scenario: Scenario,
+        overlaps: Overlaps,
+        parts: TensorParts,
+        steps: int,
+        whole: bool = False,
     ) -> None:
         self.program, self.parts, self.steps = program, parts, steps
         self.rings = {r.name: r for r in program.rings}
@@ -167,20 +173,22 @@ class _Run:
         self.of_pairs = {  # roles that run in the first block of a pair only
             role.name
             for role in program.roles
-            if any(isinstance(op, warp.TensorMma) and op.paired for op in warp.walk(role.body))
+            if any(isinstance(op, warp.TensorMma) and op.paired for op in warp.walk_operations(role.body))
         }
-        self.versions = {(r.name, v): Version.of(r) for r in program.rings for v in range(r.depth)}
+        self.versions = {(r.name, v): RingVersion.of(r) for r in program.rings for v in range(r.depth)}
         self.next_in_ping_pong = 0  # the warpgroup that has the turn
         period = 0 if whole else lcm(*(r.depth for r in program.rings))
         skips: dict[tuple[str, int], int] = {}
-        numbered = [(n, part) for role in program.roles for n, part in enumerate(_warpgroups(role))]
+        numbered = [(n, part) for role in program.roles for n, part in enumerate(_split_ping_pong(role))]
         self.executions = [Execution(scenario, period, skips, parts.loops) for _ in numbered]
         self.roles = [
             RoleState(part, execution.run(part.body, dict(scenario.values)), number=number, index=index)
             for index, ((number, part), execution) in enumerate(zip(numbered, self.executions, strict=True))
         ]
         # Roles that the kernel makes are ordered by its own barriers, which are not followed here.
-        self.order = Order(program, ["" if program.explicit_roles else part.name.split()[0] for _, part in numbered])
+        self.order = AccessOrder(
+            program, ["" if program.explicit_roles else part.name.split()[0] for _, part in numbered]
+        )
         for state in self.roles:
             same = (
                 other
@@ -189,58 +197,58 @@ class _Run:
             )
             state.mates = tuple(other for other in same if other is not state)
         self.overlaps = overlaps
-        self.skips: list[Unfollowed] = []
+        self.skips: list[SplitRole] = []
         self.covered: dict[str, str] = {}  # tiles whose memory another tile reuses, and that tile
 
-    def violations(self) -> Iterator[str]:
+    def find_violations(self) -> Iterator[str]:
         try:
             how = run_together(
-                self.roles, self.advance, lambda state: state.done, lambda state: state.executed > self.steps
+                self.roles, self.advance_role, lambda state: state.done, lambda state: state.executed > self.steps
             )
-        except _Broken as broken:
+        except _RuleViolation as broken:
             yield broken.message
             return
         if how == "stuck":
             for state in self.roles:
                 if state.waiting is not None:
-                    place = f"{name_of(state.waiting)}, line {state.waiting.span.line}"
+                    place = f"{op_name(state.waiting)}, line {state.waiting.span.line}"
                     yield f"role {state.role.name} waits for ever at {place}"
         elif how == "done":
-            yield from self.leftovers()
+            yield from self.find_leftovers()
 
-    def advance(self, state: RoleState) -> bool:
+    def advance_role(self, state: RoleState) -> bool:
         """Run a role until it must wait; return whether it made progress."""
         has_moved = False
         while not state.done:
             op = state.waiting or next(state.steps, None)
             if op is None or state.executed > self.steps:
                 if op is not None:
-                    self.skips.append(Unfollowed(state.role.name, op, state.executed))
+                    self.skips.append(SplitRole(state.role.name, op, state.executed))
                 state.done = True
                 return True
             state.waiting = None
             behind = any(mate.interval < state.interval and not mate.done for mate in state.mates)
-            message = None if behind else self.step(state, op)
+            message = None if behind else self.execute(state, op)
             if message is None:
                 state.waiting = op
                 return has_moved
             state.executed += 1
             state.has_released = isinstance(op, warp.ClusterArrive) and not op.relaxed
             if message:
-                raise _Broken(message)
+                raise _RuleViolation(message)
             has_moved = True
         return has_moved
 
-    def step(self, state: RoleState, op: Operation) -> str | None:
+    def execute(self, state: RoleState, op: Operation) -> str | None:
         """Execute one operation: return a violation, "" if there is none, None if the operation has to wait."""
         if message := self.tensor_fences.missing(state, op):
             return message
         match op:
             case warp.RingAcquire(cursor=cursor):
-                _, version, phase = self.position(state, cursor)
+                _, version, phase = self.find_position(state, cursor)
                 if version.empty.phase < phase:
                     return None
-                self.hear(state, cursor, "empty", phase)
+                self.record_wait(state, cursor, "empty", phase)
                 place = (cursor.ring, state.positions.get(cursor.name, 0))
                 for tile in self.rings[cursor.ring].buffers:
                     if over := self.covered.get(tile):
@@ -252,24 +260,24 @@ class _Run:
                 return ""
             case warp.TensorMma():
                 return (
-                    self.multiply(state, op) if op.leader is None else ""
+                    self.issue_product(state, op) if op.leader is None else ""
                 )  # with a leader, ordered by the kernel's own barriers
             case warp.TmaLoad(destination=tile) | warp.TryCancel(answer=tile):
-                return self.load(state, op, tile.name) if op.barrier is None else ""  # as above
+                return self.fill_by_tma(state, op, tile.name) if op.barrier is None else ""  # as above
             case warp.TensorCopy():
                 return ""  # as above
             case warp.RingWait(cursor=cursor):
-                _, version, phase = self.position(state, cursor)
+                _, version, phase = self.find_position(state, cursor)
                 if version.full.phase <= phase:
                     return None
-                self.hear(state, cursor, "full", phase + 1)
+                self.record_wait(state, cursor, "full", phase + 1)
                 position = state.positions.get(cursor.name, 0)
                 state.waited[cursor.ring] = max(state.waited.get(cursor.ring, 0), position + 1)
                 return ""
             case warp.RingFill(cursor=cursor):
-                return self.fill(state, op, cursor)
+                return self.fill_by_writes(state, op, cursor)
             case warp.RingRelease(cursor=cursor):
-                return self.release(state, op, cursor)
+                return self.release_version(state, op, cursor)
             case warp.Advance(cursor=cursor, behind=behind):
                 following = state.positions.get(cursor.name, 0) + 1
                 if behind is not None and state.positions.get(behind.name, 0) != following:
@@ -317,13 +325,13 @@ class _Run:
                     access.fenced |= access.group == 0
                 return ""
             case warp.CpAsyncWait(pending=pending):
-                return self.wait(state, "cp.async", pending)
+                return self.wait_for_groups(state, "cp.async", pending)
             case warp.WgmmaWait(pending=pending):
-                return self.wait(state, "wgmma", pending)
+                return self.wait_for_groups(state, "wgmma", pending)
             case warp.BulkWait(pending=pending):
-                return self.wait(state, "bulk", pending)
+                return self.wait_for_groups(state, "bulk", pending)
             case warp.TensorWait(what=what):
-                return self.wait(state, {"load": "tcgen05.ld", "store": "tcgen05.st"}[what], 0)
+                return self.wait_for_groups(state, {"load": "tcgen05.ld", "store": "tcgen05.st"}[what], 0)
             case warp.CopiesArrive():
                 for accesses in state.accesses.values():  # a wait for the barrier covers these copies
                     accesses[:] = [a for a in accesses if not (a.queue == "cp.async" and a.group and a.write)]
@@ -332,16 +340,16 @@ class _Run:
                 state.groups["cp.async"] = state.groups.get("cp.async", 0) + 1
                 return ""
             case warp.Await():
-                return self.await_(state, op)
+                return self.check_await(state, op)
             case _:
-                return self.touch(state, op)
+                return self.access_buffers(state, op)
 
-    def position(self, state: RoleState, cursor: warp.Cursor) -> tuple[Ring, Version, int]:
+    def find_position(self, state: RoleState, cursor: warp.Cursor) -> tuple[Ring, RingVersion, int]:
         ring = self.rings[cursor.ring]
         phase, slot = divmod(state.positions.get(cursor.name, 0), ring.depth)
         return ring, self.versions[(ring.name, slot)], phase
 
-    def load(self, state: RoleState, op: Operation, buffer: str) -> str:
+    def fill_by_tma(self, state: RoleState, op: Operation, buffer: str) -> str:
         ring = self.ring_of[buffer]
         cursor = next((c for c in op.cursors if c.ring == ring.name), None)
         if cursor is None or state.positions.get(cursor.name, 0) >= state.acquired.get(ring.name, 0):
@@ -350,7 +358,7 @@ class _Run:
         if buffer not in missing:
             return f"line {op.span.line}: {buffer} is filled twice"
         missing.remove(buffer)
-        _, version, _ = self.position(state, cursor)
+        _, version, _ = self.find_position(state, cursor)
         position = state.positions.get(cursor.name, 0)
         place = (ring.name, position % ring.depth)
         if message := self.order.load(state.index, op, buffer, place, position, version.full.phase):
@@ -360,16 +368,16 @@ class _Run:
             version.full.fill()
         return ""
 
-    def hear(self, state: RoleState, cursor: warp.Cursor, which: Literal["full", "empty"], phases: int) -> None:
+    def record_wait(self, state: RoleState, cursor: warp.Cursor, which: Literal["full", "empty"], phases: int) -> None:
         """Record that the role has waited for so many phases of a barrier, of the version at the cursor."""
         ring, slot = self.rings[cursor.ring], state.positions.get(cursor.name, 0) % self.rings[cursor.ring].depth
         self.order.wait(state.index, (ring.name, slot, which), phases)
 
-    def arrive(
+    def arrive_at_barrier(
         self, state: RoleState, op: warp.RingFill | warp.RingRelease, which: Literal["full", "empty"], arrivals: int
     ) -> str:
         """Let the role, or the tensor cores for it, arrive at a barrier of the version at the cursor."""
-        ring, version, _ = self.position(state, op.cursor)
+        ring, version, _ = self.find_position(state, op.cursor)
         barrier = version.full if which == "full" else version.empty
         slot = state.positions.get(op.cursor.name, 0) % ring.depth
         self.order.signal(state.index, (ring.name, slot, which), barrier.phase, op.by_tensor_cores)
@@ -379,12 +387,12 @@ class _Run:
         barrier.arrive(arrivals)
         return ""
 
-    def multiply(self, state: RoleState, op: warp.TensorMma) -> str:
+    def issue_product(self, state: RoleState, op: warp.TensorMma) -> str:
         """Hand the versions of a product to the tensor cores, which hold them until they signal. Products into one
         accumulator stay in order."""
         slots: dict[str, tuple[int, int]] = {}
         for tile in (op.a, op.b, op.c):
-            slot = self.version(state, op, tile.name)
+            slot = self.find_slot(state, op, tile.name)
             if isinstance(slot, str):
                 return slot
             ring = self.ring_of.get(tile.name)
@@ -397,7 +405,7 @@ class _Run:
             slots[tile.name] = (slot, position)
         return self.order.multiply(state.index, op, slots)
 
-    def given(self, state: RoleState, op: warp.RingFill | warp.RingRelease) -> str:
+    def check_handover(self, state: RoleState, op: warp.RingFill | warp.RingRelease) -> str:
         """Return a violation if a thread hands on a version that the tensor cores hold."""
         ring = op.cursor.ring
         is_given = (ring, state.positions.get(op.cursor.name, 0)) in state.given
@@ -405,22 +413,22 @@ class _Run:
             return f"line {op.span.line}: {ring} is handed on while the tensor cores have it"
         return ""
 
-    def fill(self, state: RoleState, op: warp.RingFill, cursor: warp.Cursor) -> str:
+    def fill_by_writes(self, state: RoleState, op: warp.RingFill, cursor: warp.Cursor) -> str:
         """Let the role's warps or threads arrive at the full barrier, after their ordinary writes."""
         ring, position = self.rings[cursor.ring], state.positions.get(cursor.name, 0)
         if position >= state.acquired.get(ring.name, 0):
             return f"line {op.span.line}: {ring.name} is handed on before its version is acquired"
         if position < state.left.get(ring.name, 0):
             return f"line {op.span.line}: {ring.name} is handed on twice"
-        if message := self.given(state, op):
+        if message := self.check_handover(state, op):
             return message
         if (missing := state.missing.get((ring.name, position))) and not op.by_tensor_cores:
             return f"line {op.span.line}: {ring.name} is handed on with nothing in {min(missing)}"
-        if not op.keeps and (message := self.leave(state, op, ring, position, "handed on")):
+        if not op.keeps and (message := self.give_up_version(state, op, ring, position, "handed on")):
             return message
-        return self.arrive(state, op, "full", state.role.arrivals(ring.by))
+        return self.arrive_at_barrier(state, op, "full", state.role.arrivals(ring.by))
 
-    def leave(self, state: RoleState, op: Operation, ring: Ring, position: int, how: str) -> str:
+    def give_up_version(self, state: RoleState, op: Operation, ring: Ring, position: int, how: str) -> str:
         """Give up a version, which another role may then touch by either proxy."""
         slot = position % ring.depth
         for buffer in ring.buffers:
@@ -435,23 +443,23 @@ class _Run:
         state.left[ring.name] = max(state.left.get(ring.name, 0), position + 1)
         return ""
 
-    def release(self, state: RoleState, op: warp.RingRelease, cursor: warp.Cursor) -> str:
-        ring, version, phase = self.position(state, cursor)
-        if message := self.given(state, op):
+    def release_version(self, state: RoleState, op: warp.RingRelease, cursor: warp.Cursor) -> str:
+        ring, version, phase = self.find_position(state, cursor)
+        if message := self.check_handover(state, op):
             return message
-        if message := self.leave(state, op, ring, state.positions.get(cursor.name, 0), "released"):
+        if message := self.give_up_version(state, op, ring, state.positions.get(cursor.name, 0), "released"):
             return message
         if version.full.phase <= phase:
             return f"line {op.span.line}: {ring.name} is released before it was filled"
         # Blocks that share tiles run alike: as many blocks release this version as this block releases it to.
-        blocks = len(mates_by_any(self.program.cluster, ring.shared))
+        blocks = len(multicast_ranks_of_any(self.program.cluster, ring.shared))
         if ring.paired and not op.by_tensor_cores:
             blocks = 2
         if ring.heard_by:
             blocks = ring.heard_by // 2 if state.role.name in self.of_pairs else ring.heard_by
-        return self.arrive(state, op, "empty", state.role.arrivals(ring.by) * blocks)
+        return self.arrive_at_barrier(state, op, "empty", state.role.arrivals(ring.by) * blocks)
 
-    def wait(self, state: RoleState, queue: str, pending: int) -> str:
+    def wait_for_groups(self, state: RoleState, queue: str, pending: int) -> str:
         done = state.groups.get(queue, 0) - pending
         self.order.complete(state.index, queue, done)
         for access in self.all_accesses(state):
@@ -463,8 +471,8 @@ class _Run:
         for accesses in state.accesses.values():
             yield from accesses
 
-    def touch(self, state: RoleState, op: Operation) -> str:
-        reads, writes, queue, async_reads = effects(op)
+    def access_buffers(self, state: RoleState, op: Operation) -> str:
+        reads, writes, queue, async_reads = operation_effects(op)
         group = 0
         if queue is not None:
             group = state.groups.get(queue, 0) + 1
@@ -472,13 +480,13 @@ class _Run:
                 state.groups[queue] = group
         accesses = [*((n, False) for n in sorted(reads)), *((n, True) for n in sorted(writes))]
         kept_of = {}
-        atomic = combined(op)
+        atomic = atomic_buffers(op)
         # Check all conflicts before recording: an operation may read and write one tile without waiting for itself.
         for name, write in accesses:
-            slot = self.version(state, op, name)
+            slot = self.find_slot(state, op, name)
             if isinstance(slot, str):
                 return slot
-            if message := self.moves_in(state, op, name):
+            if message := self.check_reused_memory(state, op, name):
                 return message
             kept_of[name] = state.accesses.setdefault((name, slot), [])
             for earlier in kept_of[name]:
@@ -488,7 +496,7 @@ class _Run:
                 if message and not self.is_elsewhere(state, op, name, earlier, write):
                     return message
         for name, write in accesses:
-            through = self.cursor(op, name)
+            through = self.find_cursor(op, name)
             number = None if through is None else state.positions.get(through.name, 0)
             slot = 0 if number is None else number % self.ring_of[name].depth
             how = name in async_reads, name in atomic, queue, group
@@ -514,33 +522,35 @@ class _Run:
 
     def is_elsewhere(self, state: RoleState, op: Operation, name: str, earlier: Access, write: bool) -> bool:
         """Return whether the two accesses reach different parts of a tensor."""
-        return are_elsewhere(earlier.reached, self.parts.reached(op, name, write, self.executions[state.index].values))
+        return are_always_disjoint(
+            earlier.reached, self.parts.reached(op, name, write, self.executions[state.index].values)
+        )
 
-    def cursor(self, op: warp.Operation, name: str) -> warp.Cursor | None:
+    def find_cursor(self, op: warp.Operation, name: str) -> warp.Cursor | None:
         """Return the cursor through which an operation reaches a tile with versions."""
         ring = self.ring_of.get(name)
         return next((c for c in op.cursors if ring is not None and c.ring == ring.name), None)
 
-    def version(self, state: RoleState, op: warp.Operation, name: str) -> int | str:
+    def find_slot(self, state: RoleState, op: warp.Operation, name: str) -> int | str:
         """Return the slot of the version that an operation touches, or a violation."""
         if over := self.covered.get(name):
-            return f"line {op.span.line}: {name_of(op)} touches {name} while {over} has its memory"
+            return f"line {op.span.line}: {op_name(op)} touches {name} while {over} has its memory"
         ring = self.ring_of.get(name)
         if ring is None or (ring.depth == 1 and not ring.has_barriers):
             return 0
         cursor = next((c for c in op.cursors if c.ring == ring.name), None)
         if cursor is None:
-            return f"line {op.span.line}: {name_of(op)} touches {name} without saying which version"
+            return f"line {op.span.line}: {op_name(op)} touches {name} without saying which version"
         position = state.positions.get(cursor.name, 0)
         # Nobody else may touch a version while TMA fills it.
         filling = 0 if ring.bytes else state.acquired.get(ring.name, 0)
         if ring.has_barriers and position >= max(state.waited.get(ring.name, 0), filling):
-            return f"line {op.span.line}: {name_of(op)} touches {name} before it has waited for the version"
+            return f"line {op.span.line}: {op_name(op)} touches {name} before it has waited for the version"
         if ring.has_barriers and position < state.left.get(ring.name, 0):
-            return f"line {op.span.line}: {name_of(op)} touches {name} after it has passed the version on"
+            return f"line {op.span.line}: {op_name(op)} touches {name} after it has passed the version on"
         return position % ring.depth
 
-    def moves_in(self, state: RoleState, op: warp.Operation, name: str) -> str:
+    def check_reused_memory(self, state: RoleState, op: warp.Operation, name: str) -> str:
         """Check rule 10 where a tile over the rings is touched."""
         for tile, rows_alike in self.overlaps.beneath.get(name, ()):
             ring = self.ring_of[tile]
@@ -565,11 +575,11 @@ class _Run:
             self.covered[tile] = name
         return ""
 
-    def await_(self, state: RoleState, op: warp.Await) -> str:
+    def check_await(self, state: RoleState, op: warp.Await) -> str:
         """Check a read of the tiles, or with `readers` an overwrite. Without `rendezvous` only the thread's own
         asynchronous operations count."""
         for name in op.tiles:
-            slot = self.version(state, op, name)
+            slot = self.find_slot(state, op, name)
             if isinstance(slot, str):
                 return slot
             for earlier in state.accesses.get((name, slot), ()):
@@ -581,7 +591,7 @@ class _Run:
                     return f"line {op.span.line}: {name} is awaited while {earlier.op} is under way"
         return ""
 
-    def leftovers(self) -> Iterator[str]:
+    def find_leftovers(self) -> Iterator[str]:
         if self.next_in_ping_pong or any(state.has_tensor_cores for state in self.roles):
             yield f"the turn ends with warpgroup {self.next_in_ping_pong}, not with the first one"
         for state in self.roles:
@@ -595,7 +605,7 @@ class _Run:
                 yield f"version {slot} of {name} is filled {filled} times and released {released} times"
 
 
-def _warpgroups(role: Role) -> tuple[Role, ...]:
+def _split_ping_pong(role: Role) -> tuple[Role, ...]:
     """Return the parts of a role that run independently: its warpgroups in ping-pong, else the whole role."""
     if role.ping_pong_barrier is None:
         return (role,)

@@ -9,13 +9,13 @@ from keyword import iskeyword
 
 from lsprotocol import types
 
-from tilec.frontend.language import meaning
+from tilec.frontend.language import format_meaning
 from tilec.frontend.syntax import ast
 from tilec.lsp import findings, vocabulary
 from tilec.lsp.documents import Document, Documents
-from tilec.lsp.hover import hover as describe_place
+from tilec.lsp.hover import describe_place as describe_place
 from tilec.lsp.names import Kind, Names, Symbol
-from tilec.lsp.positions import Units
+from tilec.lsp.positions import CodeUnits
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -41,11 +41,11 @@ _SYMBOLS: dict[Kind, types.SymbolKind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class AnswerContext:
     """The inputs of every answer: the open files, the editor's code units, and the address of the documents' site."""
 
     documents: Documents
-    units: Units
+    units: CodeUnits
     site: str | None
 
     def location(self, document: Document, span: Span) -> types.Location:
@@ -57,24 +57,24 @@ class Desk:
         if found is not None:
             symbol, _ = found
             if symbol.origin is None:
-                return document, symbol.defined_for(line, column)
+                return document, symbol.definition_of_use(line, column)
             there = self.documents.origin(document, symbol.origin)
-            return None if there is None else _place_in(*there)
+            return None if there is None else _first_place(*there)
         member = document.names.member_at(line, column)
         if member is not None and member.base.origin is not None:
             file = self.documents.origin(document, member.base.origin)
             if file is not None and (symbol_there := file[0].names.top.symbols.get(member.name)) is not None:
-                return _place_in(file[0], symbol_there)
+                return _first_place(file[0], symbol_there)
         name = document.names.unresolved_at(line, column)
-        there_by_star = self.documents.from_stars(document, name) if name is not None else None
-        return None if there_by_star is None else _place_in(*there_by_star)
+        there_by_star = self.documents.find_starred_name(document, name) if name is not None else None
+        return None if there_by_star is None else _first_place(*there_by_star)
 
 
-def _place_in(document: Document, symbol: Symbol | None) -> tuple[Document, Span]:
+def _first_place(document: Document, symbol: Symbol | None) -> tuple[Document, Span]:
     return document, Span(1, 1, 1, 1) if symbol is None else symbol.places[0]
 
 
-def hover(desk: Desk, document: Document, params: types.HoverParams) -> types.Hover | None:
+def hover(desk: AnswerContext, document: Document, params: types.HoverParams) -> types.Hover | None:
     place = desk.units.place(params.position, document.source.lines)
     found = describe_place(document, desk.documents, *place)
     if found is None:
@@ -84,26 +84,30 @@ def hover(desk: Desk, document: Document, params: types.HoverParams) -> types.Ho
     return types.Hover(content, desk.units.range(span, document.source.lines))
 
 
-def completion(desk: Desk, document: Document, params: types.CompletionParams) -> list[types.CompletionItem] | None:
+def completion(
+    desk: AnswerContext, document: Document, params: types.CompletionParams
+) -> list[types.CompletionItem] | None:
     line, column = desk.units.place(params.position, document.source.lines)
     text = document.source.text
-    context = vocabulary.context(text, document.offset(line, column))
+    context = vocabulary.find_context(text, document.offset(line, column))
     if context.kind == "comment":
         return None
     if context.kind == "string":
-        return [types.CompletionItem(name, kind=types.CompletionItemKind.EnumMember) for name in vocabulary.dtypes()]
+        return [
+            types.CompletionItem(name, kind=types.CompletionItemKind.EnumMember) for name in vocabulary.dtype_names()
+        ]
     head, dot, _ = context.written.rpartition(".")
     if dot:
         return [
             types.CompletionItem(
                 name,
                 kind=types.CompletionItemKind.Function,
-                detail=vocabulary.shown(entry),
-                documentation=types.MarkupContent(types.MarkupKind.Markdown, meaning(entry)),
+                detail=vocabulary.signature_text(entry),
+                documentation=types.MarkupContent(types.MarkupKind.Markdown, format_meaning(entry)),
             )
-            for name, entry in vocabulary.members(f"{head}.", text)
+            for name, entry in vocabulary.language_members(f"{head}.", text)
         ]
-    given = vocabulary.keywords(context.call, text) if context.call is not None else ()
+    given = vocabulary.missing_keywords(context.call, text) if context.call is not None else ()
     items = [
         types.CompletionItem(f"{name}=", kind=types.CompletionItemKind.Property, detail=shown, sort_text=f"0{name}")
         for name, shown in given
@@ -115,15 +119,21 @@ def completion(desk: Desk, document: Document, params: types.CompletionParams) -
     ]
 
 
-def signature_help(desk: Desk, document: Document, params: types.SignatureHelpParams) -> types.SignatureHelp | None:
+def signature_help(
+    desk: AnswerContext, document: Document, params: types.SignatureHelpParams
+) -> types.SignatureHelp | None:
     line, column = desk.units.place(params.position, document.source.lines)
     text = document.source.text
-    call = vocabulary.context(text, document.offset(line, column)).call
+    call = vocabulary.find_context(text, document.offset(line, column)).call
     if call is None:
         return None
-    entry = vocabulary.signature_of(call.name, text)
+    entry = vocabulary.find_name(call.name, text)
     if entry is not None:
-        label, shown, documentation = vocabulary.shown(entry), vocabulary.parameters(entry), meaning(entry)
+        label, shown, documentation = (
+            vocabulary.signature_text(entry),
+            vocabulary.parameter_texts(entry),
+            format_meaning(entry),
+        )
     else:
         symbol = document.names.visible(line, column).get(call.name)
         if symbol is None or symbol.node is None:
@@ -140,12 +150,12 @@ def signature_help(desk: Desk, document: Document, params: types.SignatureHelpPa
     return types.SignatureHelp([signature], active_signature=0, active_parameter=active)
 
 
-def definition(desk: Desk, document: Document, params: types.DefinitionParams) -> types.Location | None:
+def definition(desk: AnswerContext, document: Document, params: types.DefinitionParams) -> types.Location | None:
     found = desk.definition(document, *desk.units.place(params.position, document.source.lines))
     return None if found is None else desk.location(*found)
 
 
-def references(desk: Desk, document: Document, params: types.ReferenceParams) -> list[types.Location] | None:
+def references(desk: AnswerContext, document: Document, params: types.ReferenceParams) -> list[types.Location] | None:
     found = document.names.at(*desk.units.place(params.position, document.source.lines))
     if found is None:
         return None
@@ -154,12 +164,14 @@ def references(desk: Desk, document: Document, params: types.ReferenceParams) ->
     return [desk.location(document, span) for span in spans]
 
 
-def document_symbols(desk: Desk, document: Document, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
-    return _outline(document.names.module.body, document.names, document, desk.units, top=True)
+def document_symbols(
+    desk: AnswerContext, document: Document, params: types.DocumentSymbolParams
+) -> list[types.DocumentSymbol]:
+    return _outline_symbols(document.names.module.body, document.names, document, desk.units, top=True)
 
 
-def _outline(
-    body: tuple[ast.Stmt, ...], names: Names, document: Document, units: Units, *, top: bool = False
+def _outline_symbols(
+    body: tuple[ast.Stmt, ...], names: Names, document: Document, units: CodeUnits, *, top: bool = False
 ) -> list[types.DocumentSymbol]:
     """Return functions with the buffers that they allocate; with `top`, constants too."""
     lines = document.source.lines
@@ -168,15 +180,15 @@ def _outline(
         if isinstance(statement, ast.Function):
             found = names.at(statement.name_span.line, statement.name_span.column)
             kind = found[0].kind if found is not None else "function"
-            inside = _outline(statement.body, names, document, units)
+            inside = _outline_symbols(statement.body, names, document, units)
             name, at = statement.name, statement.name_span
             whole = units.range(statement.span, lines)
             symbol = types.DocumentSymbol(name, _SYMBOLS[kind], whole, units.range(at, lines), children=inside)
             listed.append(symbol)
         elif isinstance(statement, ast.With | ast.For | ast.While):
-            listed += _outline(statement.body, names, document, units)
+            listed += _outline_symbols(statement.body, names, document, units)
         elif isinstance(statement, ast.Assign):
-            for target in (t for whole in statement.targets for t in ast.walk(whole) if isinstance(t, ast.Name)):
+            for target in (t for whole in statement.targets for t in ast.walk_nodes(whole) if isinstance(t, ast.Name)):
                 named = names.at(target.span.line, target.span.column)
                 kind = named[0].kind if named is not None else "variable"
                 if (top and kind == "constant") or kind == "buffer":
@@ -185,13 +197,13 @@ def _outline(
     return listed
 
 
-def prepare_rename(desk: Desk, document: Document, params: types.PrepareRenameParams) -> types.Range | None:
-    found = _renamable(desk, document, params.position)
+def prepare_rename(desk: AnswerContext, document: Document, params: types.PrepareRenameParams) -> types.Range | None:
+    found = _find_renamable(desk, document, params.position)
     return None if found is None else desk.units.range(found[1], document.source.lines)
 
 
-def rename(desk: Desk, document: Document, params: types.RenameParams) -> types.WorkspaceEdit | None:
-    found, name = _renamable(desk, document, params.position), params.new_name
+def rename(desk: AnswerContext, document: Document, params: types.RenameParams) -> types.WorkspaceEdit | None:
+    found, name = _find_renamable(desk, document, params.position), params.new_name
     if found is None or not name.isidentifier() or iskeyword(name):
         return None
     spans = found[0].spans
@@ -202,7 +214,7 @@ def rename(desk: Desk, document: Document, params: types.RenameParams) -> types.
     return types.WorkspaceEdit(changes={document.uri: edits})
 
 
-def _renamable(desk: Desk, document: Document, position: types.Position) -> tuple[Symbol, Span] | None:
+def _find_renamable(desk: AnswerContext, document: Document, position: types.Position) -> tuple[Symbol, Span] | None:
     """Return the name at a place; None if another file defines it, or it may occur in text that cannot be parsed."""
     names = document.names
     found = names.at(*desk.units.place(position, document.source.lines))
@@ -214,17 +226,17 @@ def _renamable(desk: Desk, document: Document, position: types.Position) -> tupl
     return found if names.is_whole or written == known else None
 
 
-def code_actions(desk: Desk, document: Document, params: types.CodeActionParams) -> list[types.CodeAction]:
+def code_actions(desk: AnswerContext, document: Document, params: types.CodeActionParams) -> list[types.CodeAction]:
     lines, units = document.source.lines, desk.units
     found = document.checked.diagnostics if document.checked is not None else ()
     listed = []
-    for one, span, right in findings.fixes(found, document.source):
+    for one, span, right in findings.find_fixes(found, document.source):
         assert one.primary is not None
         shown = units.range(one.primary.span, lines)
         if shown.end < params.range.start or params.range.end < shown.start:
             continue
         edit = types.WorkspaceEdit(changes={document.uri: [types.TextEdit(units.range(span, lines), right)]})
-        about = findings.diagnostics([one], document.source, document.uri, units, desk.site)
+        about = findings.convert_diagnostics([one], document.source, document.uri, units, desk.site)
         title = f"Write {right}"
         action = types.CodeAction(title, types.CodeActionKind.QuickFix, about, is_preferred=True, edit=edit)
         listed.append(action)
@@ -232,12 +244,12 @@ def code_actions(desk: Desk, document: Document, params: types.CodeActionParams)
 
 
 async def formatting(
-    desk: Desk, document: Document, params: types.DocumentFormattingParams
+    desk: AnswerContext, document: Document, params: types.DocumentFormattingParams
 ) -> list[types.TextEdit] | None:
-    from tilec.frontend.syntax.formatting import formatted
+    from tilec.frontend.syntax.formatting import format_kernel
 
     source, edition = document.source, document.edition
-    text = await asyncio.to_thread(formatted, source)
+    text = await asyncio.to_thread(format_kernel, source)
     if text == source.text or not desk.documents.is_current(document, edition):
         return []
     whole = Span(1, 1, len(source.lines), len(source.lines[-1]) + 1)

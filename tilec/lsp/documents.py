@@ -8,9 +8,9 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
 from tilec.frontend.syntax import ast
-from tilec.frontend.syntax.parse import parse_mended
-from tilec.lsp.names import Names, Origin, Symbol, resolve
-from tilec.lsp.worker import Answer, Told
+from tilec.frontend.syntax.parse import parse_repaired
+from tilec.lsp.names import Names, Origin, Symbol, resolve_names
+from tilec.lsp.worker import Answer, Notes
 from tilec.support import files
 from tilec.support.diagnostics import CompileError
 from tilec.support.source import SourceFile, Span
@@ -36,13 +36,13 @@ class Document:
     @property
     def names(self) -> Names:
         if self._names is None:
-            self._names = _names(self.source)
+            self._names = _resolve_document(self.source)
         return self._names
 
     def offset(self, line: int, column: int) -> int:
         return sum(len(text) + 1 for text in self.source.lines[: line - 1]) + column - 1
 
-    def about(self, notes: Told, span: Span) -> str | None:
+    def find_note(self, notes: Notes, span: Span) -> str | None:
         """Return the note about a definition: the one with the same start."""
         at = span.line, span.column
         return next((text for where, text in notes if not where.file and (where.line, where.column) == at), None)
@@ -57,11 +57,11 @@ def path_of(uri: str) -> str:
     return f"{parts.scheme or 'unknown'}:/{PurePosixPath(unquote(parts.path)).name}"
 
 
-def _names(source: SourceFile) -> Names:
+def _resolve_document(source: SourceFile) -> Names:
     try:
-        return resolve(*parse_mended(source))
+        return resolve_names(*parse_repaired(source))
     except (CompileError, RecursionError):
-        return resolve(ast.Module((), Span(1, 1, 1, 1)), is_whole=False)
+        return resolve_names(ast.Module((), Span(1, 1, 1, 1)), is_whole=False)
 
 
 class Documents:
@@ -114,7 +114,7 @@ class Documents:
                 return there, symbol
         return None
 
-    def from_stars(self, document: Document, name: str) -> tuple[Document, Symbol] | None:
+    def find_starred_name(self, document: Document, name: str) -> tuple[Document, Symbol] | None:
         """Return a name that the file has by `from .file import *`."""
         for star in document.names.stars:
             for path in star.files:

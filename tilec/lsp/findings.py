@@ -9,7 +9,7 @@ from pathlib import Path
 from lsprotocol import types
 
 from tilec.driver.explanations import explanation_url
-from tilec.lsp.positions import Units
+from tilec.lsp.positions import CodeUnits
 from tilec.support.diagnostics import Diagnostic, Label
 from tilec.support.source import SourceFile, Span
 
@@ -19,31 +19,33 @@ _SEVERITY = {
     "note": types.DiagnosticSeverity.Information,
 }
 
-NO_MISTAKE_HERE = frozenset({"no-kernel"})
+HARMLESS_CODES = frozenset({"no-kernel"})
 """Codes of errors of a compilation that are none of an imported file: an editor opens both."""
 
 
-def diagnostics(
-    found: Iterable[Diagnostic], source: SourceFile, uri: str, units: Units, site: str | None
+def convert_diagnostics(
+    found: Iterable[Diagnostic], source: SourceFile, uri: str, units: CodeUnits, site: str | None
 ) -> list[types.Diagnostic]:
     """Return each diagnostic once: scheduling a kernel finds again what checking it has found. Codes link to `site`."""
-    return [_diagnostic(one, source, uri, units, site) for one in dict.fromkeys(found)]
+    return [_convert_diagnostic(one, source, uri, units, site) for one in dict.fromkeys(found)]
 
 
-def _diagnostic(found: Diagnostic, source: SourceFile, uri: str, units: Units, site: str | None) -> types.Diagnostic:
+def _convert_diagnostic(
+    found: Diagnostic, source: SourceFile, uri: str, units: CodeUnits, site: str | None
+) -> types.Diagnostic:
     labels = [label for label in (found.primary, *found.secondary) if label is not None and label.span.line > 0]
     # An error in another file is shown at the line of this file through which it is reached.
     shown = next((label for label in labels if not label.span.file), None)
     whole = source.whole_line(_import_line(labels, source)) if shown is None else shown.span
     related = [
-        types.DiagnosticRelatedInformation(_location(label, source, uri, units), label.text or found.title)
+        types.DiagnosticRelatedInformation(_convert_location(label, source, uri, units), label.text or found.title)
         for label in labels
         if label is not shown
     ]
-    severity = _SEVERITY["note" if found.code in NO_MISTAKE_HERE else found.severity]
+    severity = _SEVERITY["note" if found.code in HARMLESS_CODES else found.severity]
     return types.Diagnostic(
         range=units.range(whole or Span(1, 1, 1, 1), source.lines),
-        message=_message(found, shown),
+        message=_message_text(found, shown),
         severity=severity,
         code=found.code,
         code_description=None if site is None else types.CodeDescription(explanation_url(found.code, site)),
@@ -61,14 +63,14 @@ def _import_line(labels: list[Label], source: SourceFile) -> int:
     return 1
 
 
-def _message(found: Diagnostic, shown: Label | None) -> str:
+def _message_text(found: Diagnostic, shown: Label | None) -> str:
     label = shown if shown is not None else found.primary
     lines = [found.title, *([label.text] if label is not None and label.text else [])]
     lines += [f"note: {note}" for note in found.notes]
     return "\n".join([*lines, *([f"help: {found.help}"] if found.help is not None else [])])
 
 
-def _location(label: Label, source: SourceFile, uri: str, units: Units) -> types.Location:
+def _convert_location(label: Label, source: SourceFile, uri: str, units: CodeUnits) -> types.Location:
     if not label.span.file:
         return types.Location(uri, units.range(label.span, source.lines))
     file = source.of(label.span)
@@ -79,16 +81,16 @@ def _location(label: Label, source: SourceFile, uri: str, units: Units) -> types
 # ---- fixes -----------------------------------------------------------------------------------------------------------
 
 
-def fixes(found: Iterable[Diagnostic], source: SourceFile) -> Iterator[tuple[Diagnostic, Span, str]]:
+def find_fixes(found: Iterable[Diagnostic], source: SourceFile) -> Iterator[tuple[Diagnostic, Span, str]]:
     """Yield each fix with the span to replace, where the wrong text occurs exactly once in the diagnostic's range."""
     for one in found:
         if one.fix is None or one.primary is None or one.primary.span.file:
             continue
-        if (span := _only(one.fix.wrong, one.primary.span, source)) is not None:
+        if (span := _find_only_place(one.fix.wrong, one.primary.span, source)) is not None:
             yield one, span, one.fix.right
 
 
-def _only(word: str, span: Span, source: SourceFile) -> Span | None:
+def _find_only_place(word: str, span: Span, source: SourceFile) -> Span | None:
     whole = rf"(?<![\w.]){re.escape(word)}(?!\w)"
     places = [
         (number, found.start() + 1)

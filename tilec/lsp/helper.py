@@ -15,7 +15,7 @@ import tilec
 from tilec.lsp.worker import LENGTH, Answer, Question
 
 
-class Helper:
+class WorkerClient:
     """Starts its worker with the first question, and again after a question that ended it."""
 
     def __init__(self, seconds: float) -> None:
@@ -49,8 +49,8 @@ class Helper:
 
     async def _answer(self, question: Question) -> Answer:
         if self._process is None or self._process.returncode is not None:
-            self._process = await _started()
-            self._watch = asyncio.create_task(_watched(self._process))
+            self._process = await _start_worker()
+            self._watch = asyncio.create_task(_watch_process(self._process))
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         written = pickle.dumps(question)
@@ -61,7 +61,7 @@ class Helper:
         assert isinstance(found, Answer)
         return found
 
-    def give_up(self, path: str) -> None:
+    def abandon_file(self, path: str) -> None:
         """Stop the worker if it is busy with this file."""
         if self._asked is not None and self._asked.source.path == path:
             self.stop()
@@ -73,7 +73,7 @@ class Helper:
         self._process = None
 
 
-async def _started() -> Process:
+async def _start_worker() -> Process:
     # Without the current folder (-P): it is the editor's, and may contain any Python.
     ours = str(Path(tilec.__file__).parents[1])
     program = f"import sys; sys.path.insert(0, {ours!r}); from tilec.lsp.worker import main; main()"
@@ -82,7 +82,7 @@ async def _started() -> Process:
     )
 
 
-async def _watched(process: Process) -> None:
+async def _watch_process(process: Process) -> None:
     """Wait for the process to end; kill it if this task ends first."""
     try:
         await process.wait()

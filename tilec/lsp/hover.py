@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 from tilec.frontend.syntax import ast
 from tilec.lsp.documents import Document, Documents
-from tilec.lsp.names import Symbol, covers
-from tilec.lsp.vocabulary import markdown, signature_of, word_at
-from tilec.lsp.worker import Told
+from tilec.lsp.names import Symbol, is_in_span
+from tilec.lsp.vocabulary import find_name, to_markdown, word_at
+from tilec.lsp.worker import Notes
 from tilec.support.source import Span
 
 _UNSCHEDULED = "not scheduled yet"
 
 
-def hover(document: Document, documents: Documents, line: int, column: int) -> tuple[str, Span] | None:
+def describe_place(document: Document, documents: Documents, line: int, column: int) -> tuple[str, Span] | None:
     """Return the description of a place, and the part of the text that it is about."""
     text = document.source.lines[line - 1]
     word, start = word_at(text, column)
@@ -24,43 +24,43 @@ def hover(document: Document, documents: Documents, line: int, column: int) -> t
     found = document.names.at(line, column)
     if found is not None:
         symbol, span = found
-        parts += _about(document, documents, symbol, symbol.defined_for(line, column))
-    elif (entry := signature_of(word, document.source.text)) is not None:
-        parts.append(markdown(entry))
-    elif word and (there := documents.from_stars(document, word)) is not None:
-        parts += _definition(*there)
+        parts += _describe_symbol(document, documents, symbol, symbol.definition_of_use(line, column))
+    elif (entry := find_name(word, document.source.text)) is not None:
+        parts.append(to_markdown(entry))
+    elif word and (there := documents.find_starred_name(document, word)) is not None:
+        parts += _describe_definition(*there)
     elif (member := document.names.member_at(line, column)) is not None and member.base.origin is not None:
         file = documents.origin(document, member.base.origin)
         other = file[0].names.top.symbols.get(member.name) if file is not None else None
         if file is not None and other is not None:
-            parts += _definition(file[0], other)
-    parts += _explanations(document, line, column)
+            parts += _describe_definition(file[0], other)
+    parts += _explain_diagnostics(document, line, column)
     if _is_statement(document, line):
-        parts += _schedules(document, line, column)
+        parts += _describe_schedules(document, line, column)
     return ("\n\n".join(parts), span) if parts and word else None
 
 
-def _about(document: Document, documents: Documents, symbol: Symbol, place: Span) -> Iterator[str]:
-    entry = signature_of(symbol.name, document.source.text) if symbol.kind == "module" else None
-    value = document.about(document.checked.values, place) if document.checked is not None else None
+def _describe_symbol(document: Document, documents: Documents, symbol: Symbol, place: Span) -> Iterator[str]:
+    entry = find_name(symbol.name, document.source.text) if symbol.kind == "module" else None
+    value = document.find_note(document.checked.values, place) if document.checked is not None else None
     yield f"**{symbol.name}** ({symbol.kind}){': ' + value if value and symbol.kind != 'module' else ''}"
     if symbol.origin is not None and (there := documents.origin(document, symbol.origin)) is not None:
         file, other = there
         if other is not None:
-            yield from _definition(file, other)
+            yield from _describe_definition(file, other)
     elif symbol.node is not None:
-        yield from _definition(document, symbol)
+        yield from _describe_definition(document, symbol)
     elif entry is not None:
-        yield markdown(entry)
+        yield to_markdown(entry)
     if symbol.kind == "buffer":
-        layout = document.about(document.scheduled.layouts, place) if document.scheduled is not None else None
+        layout = document.find_note(document.scheduled.layouts, place) if document.scheduled is not None else None
         if layout is not None:
             yield f"Layout in {layout}"
         if document.scheduled is None and document.checked is not None and document.checked.is_clean:
             yield f"Layout: {_UNSCHEDULED}"
 
 
-def _definition(document: Document, symbol: Symbol) -> Iterator[str]:
+def _describe_definition(document: Document, symbol: Symbol) -> Iterator[str]:
     """Yield the defining line; for a function its whole header, and its docstring."""
     first = symbol.places[0]
     lines = [document.source.lines[first.line - 1].strip()]
@@ -76,14 +76,14 @@ def _definition(document: Document, symbol: Symbol) -> Iterator[str]:
                 pass
 
 
-def _explanations(document: Document, line: int, column: int) -> Iterator[str]:
+def _explain_diagnostics(document: Document, line: int, column: int) -> Iterator[str]:
     """Yield the texts of `tilec explain` for the diagnostics here."""
     from tilec.driver.explanations import EXPLANATIONS
 
     for answer in (document.checked, document.scheduled):
         for found in answer.diagnostics if answer is not None else ():
             label = found.primary
-            if label is not None and not label.span.file and covers(label.span, line, column):
+            if label is not None and not label.span.file and is_in_span(label.span, line, column):
                 yield f"**{found.severity}[{found.code}]** {' '.join(EXPLANATIONS.get(found.code, '').split())}"
 
 
@@ -92,10 +92,10 @@ def _explanations(document: Document, line: int, column: int) -> Iterator[str]:
 
 def _is_statement(document: Document, line: int) -> bool:
     """Return whether the line belongs to a function."""
-    return any(covers(scope.span, line, 1) or scope.span.line == line for scope in document.names.scopes[1:])
+    return any(is_in_span(scope.span, line, 1) or scope.span.line == line for scope in document.names.scopes[1:])
 
 
-def _schedules(document: Document, line: int, column: int) -> Iterator[str]:
+def _describe_schedules(document: Document, line: int, column: int) -> Iterator[str]:
     if document.checked is None:
         yield f"Schedule: {_UNSCHEDULED}"
     elif not document.checked.is_clean:
@@ -103,13 +103,15 @@ def _schedules(document: Document, line: int, column: int) -> Iterator[str]:
     elif document.scheduled is None:
         yield f"Schedule: {_UNSCHEDULED}"
     else:
-        notes = [text for span, text in _innermost(document.scheduled.schedules, line, column)]
+        notes = [text for span, text in _innermost_notes(document.scheduled.schedules, line, column)]
         yield from (f"Schedule: {text}" for text in dict.fromkeys(notes))
 
 
-def _innermost(notes: Told, line: int, column: int) -> Iterator[tuple[Span, str]]:
+def _innermost_notes(notes: Notes, line: int, column: int) -> Iterator[tuple[Span, str]]:
     """Yield the notes on the statements around a place that begin last. A place on a statement's line counts as inside
     it."""
-    at = [(span, text) for span, text in notes if not span.file and (covers(span, line, column) or span.line == line)]
+    at = [
+        (span, text) for span, text in notes if not span.file and (is_in_span(span, line, column) or span.line == line)
+    ]
     latest = max(((span.line, span.column) for span, _ in at), default=None)
     yield from ((span, text) for span, text in at if (span.line, span.column) == latest)

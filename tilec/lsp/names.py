@@ -11,8 +11,8 @@ from dataclasses import field
 from typing import Literal
 
 from tilec.frontend.syntax import ast
-from tilec.frontend.syntax.imports import is_relative, places
-from tilec.support.identity import Same
+from tilec.frontend.syntax.imports import is_relative_import, list_import_paths
+from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -44,13 +44,13 @@ class Symbol:
     @property
     def spans(self) -> list[Span]:
         """All its occurrences, in the order of the text."""
-        return sorted({*self.places, *self.uses}, key=_start)
+        return sorted({*self.places, *self.uses}, key=_start_place)
 
-    def defined_for(self, line: int, column: int) -> Span:
+    def definition_of_use(self, line: int, column: int) -> Span:
         """Return the definition that a use refers to: for a buffer the allocation, else the last one before the use."""
         if self.kind == "buffer":
             return self.places[0]
-        before = [span for span in self.places if _start(span) <= (line, column)]
+        before = [span for span in self.places if _start_place(span) <= (line, column)]
         return before[-1] if before else self.places[0]
 
 
@@ -101,19 +101,19 @@ class Names:
         """Return the name at a place, or ending there."""
         for symbol in self.symbols():
             for span in symbol.spans:
-                if covers(span, line, column):
+                if is_in_span(span, line, column):
                     return symbol, span
         return None
 
     def member_at(self, line: int, column: int) -> Member | None:
-        return next((m for m in self.members if covers(m.span, line, column)), None)
+        return next((m for m in self.members if is_in_span(m.span, line, column)), None)
 
     def unresolved_at(self, line: int, column: int) -> str | None:
-        return next((name for span, name in self.unresolved.items() if covers(span, line, column)), None)
+        return next((name for span, name in self.unresolved.items() if is_in_span(span, line, column)), None)
 
     def visible(self, line: int, column: int) -> dict[str, Symbol]:
         """Return the names visible at a place; an inner scope hides an outer one."""
-        inside = [scope for scope in self.scopes if scope is self.top or covers(scope.span, line, column)]
+        inside = [scope for scope in self.scopes if scope is self.top or is_in_span(scope.span, line, column)]
         found: dict[str, Symbol] = {}
         for scope in reversed(inside):
             for name, symbol in scope.symbols.items():
@@ -121,38 +121,38 @@ class Names:
         return found
 
 
-def covers(span: Span, line: int, column: int) -> bool:
+def is_in_span(span: Span, line: int, column: int) -> bool:
     """Return whether a place lies in the span or at its end."""
     return (span.line, span.column) <= (line, column) <= (span.end_line, span.end_column)
 
 
-def _start(span: Span) -> tuple[int, int]:
+def _start_place(span: Span) -> tuple[int, int]:
     return span.line, span.column
 
 
-def resolve(module: ast.Module, is_whole: bool = True) -> Names:
+def resolve_names(module: ast.Module, is_whole: bool = True) -> Names:
     """Return the names of a file."""
     names = Names(module, is_whole)
-    reader = _Reader(names)
-    top = reader.open(module.span, None)
+    reader = _NameResolver(names)
+    top = reader.open_scope(module.span, None)
     reader.bind_all(module.body, top)
     for statement in module.body:
-        reader.visit(statement, top)
+        reader.visit_node(statement, top)
     for function, name, span in reader.keywords:
-        reader.functions[Same(function)].symbols[name].uses.append(span)
+        reader.functions[IdentityKey(function)].symbols[name].uses.append(span)
     return names
 
 
-class _Reader:
+class _NameResolver:
     """Binds the names of each scope, then resolves the uses in it."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self.functions: dict[Same[ast.Function], Scope] = {}
+        self.functions: dict[IdentityKey[ast.Function], Scope] = {}
         self.keywords: list[tuple[ast.Function, str, Span]] = []
         """`name=` in calls of functions of the file: that function's parameters."""
 
-    def open(self, span: Span, parent: Scope | None) -> Scope:
+    def open_scope(self, span: Span, parent: Scope | None) -> Scope:
         scope = Scope(span, parent)
         self.names.scopes.append(scope)
         return scope
@@ -164,16 +164,16 @@ class _Reader:
             match node:
                 case ast.Assign(targets=targets, value=value):
                     for target in targets:
-                        self._bind_target(target, _kind_of(value, scope), scope)
+                        self._bind_target(target, _kind_of_value(value, scope), scope)
                 case ast.AnnotatedAssign(target=target, annotation=annotation):
-                    self._bind_target(target, _kind_of(annotation, scope), scope)
+                    self._bind_target(target, _kind_of_value(annotation, scope), scope)
                 case ast.Function():
-                    symbol = self._bind(node.name, node.name_span, _kind_of_function(node), scope)
+                    symbol = self._bind_name(node.name, node.name_span, _kind_of_function(node), scope)
                     symbol.node = symbol.node or node
                 case ast.Foreign(names=(name,), span=span):
-                    self._bind(name, _word(span, name, node.text), "function", scope)
+                    self._bind_name(name, _find_word(span, name, node.text), "function", scope)
                 case ast.Import():
-                    self._import(node, scope)
+                    self._bind_import(node, scope)
                 case ast.For(target=target, body=inside):
                     self._bind_target(target, "variable", scope)
                     self.bind_all(inside, scope)
@@ -188,7 +188,7 @@ class _Reader:
                 case _:
                     pass
 
-    def _bind(self, name: str, span: Span, kind: Kind, scope: Scope) -> Symbol:
+    def _bind_name(self, name: str, span: Span, kind: Kind, scope: Scope) -> Symbol:
         symbol = scope.symbols.setdefault(name, Symbol(name, kind, scope))
         symbol.places.append(span)
         return symbol
@@ -196,16 +196,16 @@ class _Reader:
     def _bind_target(self, target: ast.Expr | ast.Starred, kind: Kind, scope: Scope) -> None:
         match target:
             case ast.Name(id=name, span=span):
-                self._bind(name, span, kind, scope)
+                self._bind_name(name, span, kind, scope)
             case ast.Tuple(items=items) | ast.List(items=items):
                 for item in items:
                     self._bind_target(item, kind, scope)
             case _:
                 pass
 
-    def _import(self, node: ast.Import, scope: Scope) -> None:
+    def _bind_import(self, node: ast.Import, scope: Scope) -> None:
         origins: dict[Span, Origin] = {}
-        for alias, file, itself in places(node, "") if is_relative(node) else ():
+        for alias, file, itself in list_import_paths(node, "") if is_relative_import(node) else ():
             if alias.name == "*":
                 self.names.stars.append(Origin((file,) if file else (), None))
             elif file is not None:
@@ -226,12 +226,12 @@ class _Reader:
             )
             origin = origins.get(alias.span)
             is_name = origin.name is not None if origin is not None else node.module is not None
-            symbol = self._bind(local, span, "imported" if is_name else "module", scope)
+            symbol = self._bind_name(local, span, "imported" if is_name else "module", scope)
             symbol.origin = symbol.origin or origin
 
     # ---- uses --------------------------------------------------------------------------------------------------------
 
-    def visit(self, node: ast.Node, scope: Scope) -> None:
+    def visit_node(self, node: ast.Node, scope: Scope) -> None:
         match node:
             case ast.Name(id=name, span=span):
                 symbol = scope.find(name)
@@ -240,7 +240,7 @@ class _Reader:
                 elif span not in symbol.places:
                     symbol.uses.append(span)
             case ast.Attribute(value=value, name=name, span=span):
-                self.visit(value, scope)
+                self.visit_node(value, scope)
                 if isinstance(value, ast.Name) and (base := scope.find(value.id)) is not None:
                     end = Span(span.end_line, span.end_column - len(name), span.end_line, span.end_column)
                     self.names.members.append(Member(base, name, end))
@@ -248,15 +248,15 @@ class _Reader:
                 self._visit_parts(node, scope)
                 called = scope.find(function.id) if isinstance(function, ast.Name) else None
                 if called is not None and called.node is not None:
-                    self._keywords(keywords, called.node)
+                    self._note_keywords(keywords, called.node)
             case ast.Function():
-                self._function(node, scope)
+                self._visit_function(node, scope)
             case ast.Lambda(params=params, body=body, span=span):
-                inner = self.open(span, scope)
-                self._parameters(params, scope, inner)
-                self.visit(body, inner)
+                inner = self.open_scope(span, scope)
+                self._bind_parameters(params, scope, inner)
+                self.visit_node(body, inner)
             case ast.Comprehension(span=span, clauses=clauses):
-                inner = self.open(span, scope)
+                inner = self.open_scope(span, scope)
                 for clause in clauses:
                     self._bind_target(clause.target, "variable", inner)
                 self._visit_parts(node, inner)
@@ -272,29 +272,29 @@ class _Reader:
             for item in value:
                 self._visit_value(item, scope)
         elif isinstance(value, ast.Node):
-            self.visit(value, scope)
+            self.visit_node(value, scope)
 
-    def _function(self, node: ast.Function, scope: Scope) -> None:
-        inner = self.functions[Same(node)] = self.open(node.span, scope)
-        self._parameters(node.params, scope, inner)
+    def _visit_function(self, node: ast.Function, scope: Scope) -> None:
+        inner = self.functions[IdentityKey(node)] = self.open_scope(node.span, scope)
+        self._bind_parameters(node.params, scope, inner)
         self.bind_all(node.body, inner)
         for part in (*node.decorators, *((node.returns,) if node.returns else ())):
-            self.visit(part, scope)
+            self.visit_node(part, scope)
         for statement in node.body:
-            self.visit(statement, inner)
+            self.visit_node(statement, inner)
 
-    def _parameters(self, params: tuple[ast.Parameter, ...], scope: Scope, inner: Scope) -> None:
+    def _bind_parameters(self, params: tuple[ast.Parameter, ...], scope: Scope, inner: Scope) -> None:
         for p in params:
             if not p.name:
                 continue
             start = p.span.column + (0 if p.span.end_column - p.span.column == len(p.name) else len(p.kind))
-            self._bind(p.name, Span(p.span.line, start, p.span.line, start + len(p.name)), "parameter", inner)
+            self._bind_name(p.name, Span(p.span.line, start, p.span.line, start + len(p.name)), "parameter", inner)
         for p in params:
             for part in (p.annotation, p.default):
                 if part is not None:
-                    self.visit(part, inner if part is p.annotation else scope)
+                    self.visit_node(part, inner if part is p.annotation else scope)
 
-    def _keywords(self, keywords: tuple[ast.Keyword, ...], called: ast.Function) -> None:
+    def _note_keywords(self, keywords: tuple[ast.Keyword, ...], called: ast.Function) -> None:
         names = {p.name for p in called.params}
         for keyword in keywords:
             if keyword.name in names:
@@ -303,7 +303,7 @@ class _Reader:
                 self.keywords.append((called, keyword.name, span))
 
 
-def _kind_of(value: ast.Expr, scope: Scope) -> Kind:
+def _kind_of_value(value: ast.Expr, scope: Scope) -> Kind:
     function = value.function if isinstance(value, ast.Call) else value
     if isinstance(function, ast.Attribute) and function.name.startswith(("alloc_", "Tensor", "StridedTensor", "empty")):
         return "buffer"
@@ -321,7 +321,7 @@ def _kind_of_function(node: ast.Function) -> Kind:
     return "function"
 
 
-def _word(span: Span, name: str, text: str) -> Span:
+def _find_word(span: Span, name: str, text: str) -> Span:
     for down, line in enumerate(text.split("\n")):
         if not line.startswith(("@", "#")) and name in line:
             column = line.index(name) + 1

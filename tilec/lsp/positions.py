@@ -13,7 +13,7 @@ _CODECS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32
 
 
 @dataclass(frozen=True, slots=True)
-class Units:
+class CodeUnits:
     """The editor's code units: of UTF-16, unless both sides agreed on others."""
 
     encoding: str = "utf-16"

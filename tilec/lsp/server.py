@@ -19,8 +19,8 @@ from pygls.protocol import LanguageServerProtocol
 from tilec import __version__
 from tilec.lsp import answers, findings
 from tilec.lsp.documents import Document, Documents
-from tilec.lsp.helper import Helper
-from tilec.lsp.positions import Units
+from tilec.lsp.helper import WorkerClient
+from tilec.lsp.positions import CodeUnits
 from tilec.lsp.worker import Question
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
@@ -52,7 +52,7 @@ class Server(LanguageServer):
         self.options = options
         self.site = site
         self.documents = Documents()
-        self.checker, self.scheduler = Helper(CHECK_SECONDS), Helper(SCHEDULE_SECONDS)
+        self.checker, self.scheduler = WorkerClient(CHECK_SECONDS), WorkerClient(SCHEDULE_SECONDS)
         self._looking: set[asyncio.Task[None]] = set()
 
     def report_server_error(self, error: Exception, source: Any) -> None:
@@ -63,23 +63,23 @@ class Server(LanguageServer):
         self.window_log_message(types.LogMessageParams(types.MessageType.Error, message))
 
     @property
-    def units(self) -> Units:
+    def units(self) -> CodeUnits:
         encoding = self.workspace.position_encoding
-        return Units(str(encoding.value if isinstance(encoding, types.PositionEncodingKind) else encoding))
+        return CodeUnits(str(encoding.value if isinstance(encoding, types.PositionEncodingKind) else encoding))
 
     # ---- analysis of a text ------------------------------------------------------------------------------------------
 
-    def look(self, document: Document, pause: float = 0.0) -> None:
+    def start_analysis(self, document: Document, pause: float = 0.0) -> None:
         """Start checking and scheduling a document."""
-        self.scheduler.give_up(document.source.path)
-        task = asyncio.ensure_future(self._look(document, document.edition, pause))
+        self.scheduler.abandon_file(document.source.path)
+        task = asyncio.ensure_future(self._analyse(document, document.edition, pause))
         self._looking.add(task)
         task.add_done_callback(self._looking.discard)
 
-    async def _look(self, document: Document, edition: int, pause: float) -> None:
+    async def _analyse(self, document: Document, edition: int, pause: float) -> None:
         is_current = functools.partial(self.documents.is_current, document, edition)
         await asyncio.sleep(pause)
-        options = _concerning(document, self.options)
+        options = _relevant_options(document, self.options)
         found = await self.checker.ask(Question("check", document.source, options), is_current)
         if not is_current():
             return
@@ -99,21 +99,21 @@ class Server(LanguageServer):
     def publish(self, document: Document) -> None:
         found = [d for answer in (document.checked, document.scheduled) if answer for d in answer.diagnostics]
         source = document.checked.source if document.checked is not None else document.source
-        listed = findings.diagnostics(found, source, document.uri, self.units, self.site)
+        listed = findings.convert_diagnostics(found, source, document.uri, self.units, self.site)
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(document.uri, listed))
 
 
-def _concerning(document: Document, options: CompileOptions) -> CompileOptions:
+def _relevant_options(document: Document, options: CompileOptions) -> CompileOptions:
     """Return the options with only those -D constants that the file mentions: an editor opens other files too."""
     text = document.source.text
     return replace(options, defines=tuple(d for d in options.defines if d[0] in text))
 
 
-def serve(options: CompileOptions, site: str | None) -> None:
+def serve_editor(options: CompileOptions, site: str | None) -> None:
     """Serve an editor on standard input and output until it disconnects. Diagnostics link to `site`, if any."""
     logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
     server = Server(options, site)
-    register(server)
+    register_requests(server)
     try:
         # Output of libraries must not mix with the answers.
         with (
@@ -130,7 +130,7 @@ def serve(options: CompileOptions, site: str | None) -> None:
 # ---- requests --------------------------------------------------------------------------------------------------------
 
 
-def register(server: Server) -> None:
+def register_requests(server: Server) -> None:
     """Register the server's request handlers."""
     feature = server.feature
     feature(types.TEXT_DOCUMENT_DID_OPEN)(functools.partial(_did_open, server))
@@ -161,20 +161,20 @@ def register(server: Server) -> None:
         ),
         (types.TEXT_DOCUMENT_FORMATTING, answers.formatting, None),
     ):
-        feature(name, options)(_answering(server, handler))
+        feature(name, options)(_make_request_handler(server, handler))
 
 
-def _answering(
-    server: Server, handler: Callable[[answers.Desk, Document, Any], Any]
+def _make_request_handler(
+    server: Server, handler: Callable[[answers.AnswerContext, Document, Any], Any]
 ) -> Callable[[Any], Awaitable[Any]]:
     """Return a handler for requests about open files. Errors are logged, and answered with nothing."""
 
-    async def answered(params: Any) -> Any:
+    async def answer_request(params: Any) -> Any:
         document = server.documents.get(params.text_document.uri)
         if document is None:
             return None
         try:
-            found = handler(answers.Desk(server.documents, server.units, server.site), document, params)
+            found = handler(answers.AnswerContext(server.documents, server.units, server.site), document, params)
             return await found if isinstance(found, Awaitable) else found
         except CompileError as error:
             server.log(f"{document.source.path}: {error.diagnostics[0].title}")
@@ -183,18 +183,18 @@ def _answering(
             server.log(f"{handler.__name__}: {type(error).__name__}: {error}")
             return None
 
-    return answered
+    return answer_request
 
 
 def _did_open(server: Server, params: types.DidOpenTextDocumentParams) -> None:
-    server.look(server.documents.open(params.text_document.uri, params.text_document.text))
+    server.start_analysis(server.documents.open(params.text_document.uri, params.text_document.text))
 
 
 def _did_change(server: Server, params: types.DidChangeTextDocumentParams) -> None:
     document = server.documents.get(params.text_document.uri)
     if document is not None and params.content_changes:
         document.change(params.content_changes[-1].text)
-        server.look(document, PAUSE)
+        server.start_analysis(document, PAUSE)
 
 
 def _did_save(server: Server, params: types.DidSaveTextDocumentParams) -> None:
@@ -204,11 +204,11 @@ def _did_save(server: Server, params: types.DidSaveTextDocumentParams) -> None:
         imported = document.checked.source.imported.values() if document.checked is not None else ()
         if saved is not None and any(file.path == saved.source.path for file in imported):
             document.change(document.source.text)
-            server.look(document)
+            server.start_analysis(document)
 
 
 def _did_close(server: Server, params: types.DidCloseTextDocumentParams) -> None:
     document = server.documents.close(params.text_document.uri)
     if document is not None:
-        server.scheduler.give_up(document.source.path)
+        server.scheduler.abandon_file(document.source.path)
         server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(document.uri, []))

@@ -6,11 +6,17 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-from tilec.frontend.examples.read import example
-from tilec.frontend.language import Name, documented, meaning, written, written_parameter
-from tilec.ir.types import BY_NAME
+from tilec.frontend.examples.read import find_example
+from tilec.frontend.language import (
+    LanguageEntry,
+    format_meaning,
+    format_parameter,
+    format_signature,
+    list_documented_names,
+)
+from tilec.ir.types import TYPES_BY_NAME
 from tilec.ops.signature import Signature
-from tilec.ops.values import Policy
+from tilec.ops.values import WARP_POLICIES
 from tilec.support.records import dataclass
 
 _TOKEN = re.compile(
@@ -26,7 +32,7 @@ _WORD = re.compile(r"[A-Za-z_][\w.]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class OpenCall:
     """The innermost open call at a place: its name as written, the index and the keyword of the argument there, and all
     keywords given."""
 
@@ -43,10 +49,10 @@ class Context:
 
     kind: Literal["code", "string", "comment"]
     written: str
-    call: Inside | None
+    call: OpenCall | None
 
 
-def context(text: str, offset: int) -> Context:
+def find_context(text: str, offset: int) -> Context:
     """Return the context of the character at `offset` of a text."""
     kind: Literal["code", "string", "comment"] = "code"
     calls: list[tuple[str, int, list[str], str | None]] = []
@@ -73,7 +79,7 @@ def context(text: str, offset: int) -> Context:
     found = re.search(r"[\w.]*$", before)
     name, argument, given, keyword = next((c for c in reversed(calls) if c[0]), ("", 0, [], None))
     # A tuple among the arguments is one of them.
-    inside = Inside(name, argument, keyword, tuple(given)) if name else None
+    inside = OpenCall(name, argument, keyword, tuple(given)) if name else None
     return Context(kind, found[0] if found else "", inside)
 
 
@@ -89,7 +95,7 @@ def language_names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(a or b for a, b in _IMPORTED.findall(text)), "T"]))
 
 
-def meant(word: str, text: str) -> str:
+def canonical_name(word: str, text: str) -> str:
     """Return a dotted word with `T.` in place of the file's name for the language."""
     head, dot, rest = word.partition(".")
     return f"T.{rest}" if dot and head in language_names(text) else word
@@ -107,54 +113,54 @@ def word_at(line: str, column: int) -> tuple[str, int]:
     return "", column
 
 
-def signature_of(word: str, text: str) -> Name | None:
+def find_name(word: str, text: str) -> LanguageEntry | None:
     """Return the language's documentation of a dotted word."""
-    return documented().get(meant(word, text))
+    return list_documented_names().get(canonical_name(word, text))
 
 
-def shown(name: Name) -> str:
+def signature_text(name: LanguageEntry) -> str:
     """Return the signature of a call."""
-    return name.signature if isinstance(name.signature, str) else written(name.signature)
+    return name.signature if isinstance(name.signature, str) else format_signature(name.signature)
 
 
-def markdown(name: Name) -> str:
+def to_markdown(name: LanguageEntry) -> str:
     """What there is to say of a name: how it is written, what it means, and an example."""
-    found = example(*name.names)
+    found = find_example(*name.names)
     fenced = f"\n\n```python\n{found.rstrip()}\n```" if found else ""
-    return f"```python\n{shown(name)}\n```\n{meaning(name)}{fenced}"
+    return f"```python\n{signature_text(name)}\n```\n{format_meaning(name)}{fenced}"
 
 
-def members(prefix: str, text: str) -> Iterator[tuple[str, Name]]:
+def language_members(prefix: str, text: str) -> Iterator[tuple[str, LanguageEntry]]:
     """Yield the possible next parts after `T.` or another dotted prefix of the language, with their documentation."""
-    head = meant(prefix, text)
+    head = canonical_name(prefix, text)
     if head == "T.GemmWarpPolicy.":
-        policy = documented()["T.GemmWarpPolicy"]
-        yield from ((member, policy) for member in Policy)
+        policy = list_documented_names()["T.GemmWarpPolicy"]
+        yield from ((member, policy) for member in WARP_POLICIES)
         return
-    for name, entry in documented().items():
+    for name, entry in list_documented_names().items():
         if head and name.startswith(head) and "." not in name[len(head) :]:
             yield name[len(head) :], entry
 
 
-def keywords(call: Inside, text: str) -> Iterator[tuple[str, str]]:
+def missing_keywords(call: OpenCall, text: str) -> Iterator[tuple[str, str]]:
     """Yield the parameters of a call that are not given yet, and their notation."""
-    entry = signature_of(call.name, text)
+    entry = find_name(call.name, text)
     if entry is None or not isinstance(entry.signature, Signature):
         return
     places = [p for p in entry.signature.parameters if not p.keyword_only]
     by_position = set() if entry.signature.variadic else {p.name for p in places[: call.argument]}
     for parameter in entry.signature.parameters:
         if parameter.supported and parameter.name not in (*call.given, *by_position):
-            yield parameter.name, written_parameter(parameter)
+            yield parameter.name, format_parameter(parameter)
 
 
-def parameters(entry: Name) -> tuple[str, ...]:
+def parameter_texts(entry: LanguageEntry) -> tuple[str, ...]:
     """Return the parameters of a call as its signature shows them, without a lone `*`."""
     if isinstance(entry.signature, str):
         return ()
     shown = ("*args",) if entry.signature.variadic else ()
-    return (*shown, *(written_parameter(p) for p in entry.signature.parameters if p.supported))
+    return (*shown, *(format_parameter(p) for p in entry.signature.parameters if p.supported))
 
 
-def dtypes() -> tuple[str, ...]:
-    return tuple(BY_NAME)
+def dtype_names() -> tuple[str, ...]:
+    return tuple(TYPES_BY_NAME)

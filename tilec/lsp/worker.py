@@ -18,7 +18,7 @@ from tilec.support.source import SourceFile, Span
 if TYPE_CHECKING:
     from tilec.driver.build import Plan
 
-Told = tuple[tuple[Span, str], ...]
+Notes = tuple[tuple[Span, str], ...]
 """Notes about places of the text, as Markdown."""
 
 LENGTH = struct.Struct(">Q")
@@ -41,9 +41,9 @@ class Answer:
 
     source: SourceFile
     diagnostics: tuple[Diagnostic, ...] = ()
-    values: Told = ()
-    schedules: Told = ()
-    layouts: Told = ()
+    values: Notes = ()
+    schedules: Notes = ()
+    layouts: Notes = ()
     bug: str | None = None
 
     @property
@@ -51,9 +51,9 @@ class Answer:
         return self.bug is None and not any(d.severity == "error" for d in self.diagnostics)
 
 
-def answer(question: Question) -> Answer:
+def answer_question(question: Question) -> Answer:
     try:
-        return _check(question) if question.step == "check" else _schedule(question)
+        return _check_file(question) if question.step == "check" else _schedule_file(question)
     except CompileError as error:
         return Answer(question.source, error.diagnostics)
     except (Exception, RecursionError) as error:
@@ -62,44 +62,44 @@ def answer(question: Question) -> Answer:
 
 # ---- check -----------------------------------------------------------------------------------------------------------
 
-_MOST_VALUES = 4
+_MAX_VALUES = 4
 """The most values shown for a name with several, as a macro's parameter, which differs between calls."""
 
 
-def _check(question: Question) -> Answer:
+def _check_file(question: Question) -> Answer:
     from tilec.driver.build import legal
     from tilec.driver.observer import Observer
-    from tilec.ops.values import Poisoned, Value
+    from tilec.ops.values import PoisonedValue, Value
 
     given: dict[Span, list[Value]] = {}
 
-    def bound(span: Span, value: Value) -> None:
+    def record_value(span: Span, value: Value) -> None:
         values = given.setdefault(span, [])
-        if len(values) < _MOST_VALUES and not isinstance(value, Poisoned):
+        if len(values) < _MAX_VALUES and not isinstance(value, PoisonedValue):
             values.append(value)
 
-    observer = Observer(bound=bound)
+    observer = Observer(bound=record_value)
     found: tuple[Diagnostic, ...] = ()
     try:
         legal(question.source, question.options, observer)
     except CompileError as error:
         found = error.diagnostics
-    notes = tuple((span, text) for span, values in given.items() if (text := _told(values)))
+    notes = tuple((span, text) for span, values in given.items() if (text := _describe_values(values)))
     return Answer(question.source, (*found, *observer.warnings), notes)
 
 
-def _told(values: list[Any]) -> str:
-    from tilec.ops.values import describe
+def _describe_values(values: list[Any]) -> str:
+    from tilec.ops.values import describe_value
 
-    return ", or ".join(dict.fromkeys(_shown(value) or describe(value) for value in values))
+    return ", or ".join(dict.fromkeys(_constant_text(value) or describe_value(value) for value in values))
 
 
-def _shown(value: Any) -> str | None:
+def _constant_text(value: Any) -> str | None:
     """Return a constant as it is written; None for anything else."""
     if value is None or isinstance(value, bool | int | float | str):
         return f"`{value!r}`"
     if isinstance(value, tuple):
-        parts = [_shown(part) for part in value]
+        parts = [_constant_text(part) for part in value]
         return None if None in parts else f"`({', '.join(p.strip('`') for p in parts if p is not None)})`"
     return None
 
@@ -107,7 +107,7 @@ def _shown(value: Any) -> str | None:
 # ---- schedule --------------------------------------------------------------------------------------------------------
 
 
-def _schedule(question: Question) -> Answer:
+def _schedule_file(question: Question) -> Answer:
     from tilec.driver.build import plan_all
     from tilec.driver.observer import Observer
     from tilec.ir.tile import Buffer
@@ -115,23 +115,23 @@ def _schedule(question: Question) -> Answer:
 
     tiles: dict[Span, Span] = {}
 
-    def bound(span: Span, value: Value) -> None:
+    def record_tile(span: Span, value: Value) -> None:
         if isinstance(value, Buffer):
             tiles[value.span] = span
 
-    observer = Observer(bound=bound)
+    observer = Observer(bound=record_tile)
     plans = plan_all(question.source, question.options, observer)
-    schedules = tuple(told for plan in plans for told in _schedules(plan))
-    layouts = tuple((tiles.get(span, span), told) for plan in plans for span, told in _layouts(plan))
+    schedules = tuple(told for plan in plans for told in _schedule_notes(plan))
+    layouts = tuple((tiles.get(span, span), told) for plan in plans for span, told in _layout_notes(plan))
     return Answer(question.source, tuple(observer.warnings), schedules=schedules, layouts=layouts)
 
 
-def _schedules(plan: Plan) -> Iterator[tuple[Span, str]]:
-    from tilec.sched.trace import loop_record
+def _schedule_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
+    from tilec.sched.trace import record_loop
 
     of = f" on {plan.target.name}"
     for planned in plan.loops:
-        loop = loop_record(planned.loop.problem, planned.solution)
+        loop = record_loop(planned.loop.problem, planned.solution)
         span = planned.loop.loop.span
         rings = "".join(f"\n- {ring['name']}: {ring['depth']} versions" for ring in loop["rings"])
         yield (
@@ -150,7 +150,7 @@ def _schedules(plan: Plan) -> Iterator[tuple[Span, str]]:
             )
 
 
-def _layouts(plan: Plan) -> Iterator[tuple[Span, str]]:
+def _layout_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
     from tilec.ir.warp_text import show_fragment, show_shared
 
     for assignment in plan.assignment.kernels:
@@ -164,13 +164,13 @@ def _layouts(plan: Plan) -> Iterator[tuple[Span, str]]:
 # ---- the process -----------------------------------------------------------------------------------------------------
 
 
-def _serve(questions: IO[bytes], answers: IO[bytes]) -> None:
+def _serve_questions(questions: IO[bytes], answers: IO[bytes]) -> None:
     while len(head := questions.read(LENGTH.size)) == LENGTH.size:
         (length,) = LENGTH.unpack(head)
         body = questions.read(length)
         if len(body) < length:
             return
-        written = pickle.dumps(answer(pickle.loads(body)))
+        written = pickle.dumps(answer_question(pickle.loads(body)))
         answers.write(LENGTH.pack(len(written)) + written)
         answers.flush()
 
@@ -179,4 +179,4 @@ def main() -> None:
     # Output of libraries must not mix with the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    _serve(sys.stdin.buffer, answers)
+    _serve_questions(sys.stdin.buffer, answers)

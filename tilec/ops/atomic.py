@@ -13,16 +13,23 @@ from functools import partial
 from typing import Annotated, Any, Literal, cast
 
 from tilec.ir import tile, warp
-from tilec.ir.affine import Affine, add, affine
-from tilec.ir.expr import cast as converted, constant
+from tilec.ir.affine import Affine, add_exprs, affine_form
+from tilec.ir.expr import cast_expr as converted, make_constant
 from tilec.ir.operation_fields import BY_PASSES, In
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
-from tilec.ops.form import OnChip, Positive, Yes, same_shape
-from tilec.ops.lowering import Context, Demand, demand, stored, sweep, tma_store
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.form import OnChip, Positive, Yes, verify_same_shape
+from tilec.ops.lowering import (
+    Demand,
+    LoweringContext,
+    build_elementwise,
+    build_tma_store,
+    list_store_demands,
+    make_demand,
+)
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
-from tilec.ops.values import EXPR_TYPES, Access, describe, show_shape
-from tilec.support.diagnostics import Label, fail
+from tilec.ops.values import EXPR_TYPES, Access, describe_value, show_shape
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
 PREVIOUS = "%previous"
@@ -30,7 +37,7 @@ PREVIOUS = "%previous"
 
 _NUMBERS = (FLOAT16, BFLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64)
 _INTEGERS = (INT32, INT64, UINT32, UINT64)
-TYPES = dict.fromkeys(("add", "min", "max", "store", "load"), _NUMBERS) | {"bitor": _INTEGERS}
+ATOMIC_TYPES = dict.fromkeys(("add", "min", "max", "store", "load"), _NUMBERS) | {"bitor": _INTEGERS}
 """The types of an element that each combination supports."""
 
 _ORDERS: dict[str, tuple[tile.Order, ...]] = {
@@ -40,7 +47,7 @@ _ORDERS: dict[str, tuple[tile.Order, ...]] = {
 _ALL_ORDERS: tuple[tile.Order, ...] = ("relaxed", "acquire", "release", "acq_rel", "seq_cst")
 
 
-Combined = Literal["add", "max", "min", "bitor"]
+TileCombination = Literal["add", "max", "min", "bitor"]
 """The combinations of a whole tile with its destination."""
 
 
@@ -55,7 +62,7 @@ class AtomicTile(tile.TileOp):
     reaches_regions = False
     source: OnChip
     destination: Annotated[tile.Region, In(("global", "shared"))]
-    kind: Combined
+    kind: TileCombination
     order: tile.Order
     use_tma: bool
     parts: Positive = field(default=1, metadata=BY_PASSES)
@@ -80,7 +87,7 @@ class AtomicTile(tile.TileOp):
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
-def _order(call: Call, kind: tile.Atomic) -> tile.Order:
+def _read_order(call: Call, kind: tile.Atomic) -> tile.Order:
     name = call["memory_order"].value if "memory_order" in call.arguments else None
     if name is None:
         return "relaxed"
@@ -91,66 +98,68 @@ def _order(call: Call, kind: tile.Atomic) -> tile.Order:
     return cast(tile.Order, wanted)
 
 
-def _check_place(call: Call, name: str, buffer: tile.Buffer, kind: tile.Atomic) -> None:
+def _check_target(call: Call, name: str, buffer: tile.Buffer, kind: tile.Atomic) -> None:
     if buffer.scope == "fragment":
-        fail(
+        raise_error(
             "wrong-scope",
             f"{call.name} works on tensors and shared tiles",
             call[name].span,
             f"{buffer.name} is a fragment, which no two threads share",
             help="add to it without an atomic",
         )
-    if buffer.dtype not in TYPES[kind]:
-        fail(
+    if buffer.dtype not in ATOMIC_TYPES[kind]:
+        raise_error(
             "wrong-dtype",
             f"{call.name} does not work on {buffer.dtype}",
             call[name].span,
             f"{buffer.name} holds {buffer.dtype}",
             secondary=(Label(buffer.span, "from here"),),
-            help=f"supported: {', '.join(t.name for t in TYPES[kind])}",
+            help=f"supported: {', '.join(t.name for t in ATOMIC_TYPES[kind])}",
         )
 
 
-def _element(call: Call, name: str, kind: tile.Atomic) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
+def _read_element(call: Call, name: str, kind: tile.Atomic) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
     access = call[name].value
     if not isinstance(access, Access) or access.has_extent:
-        fail(
+        raise_error(
             "not-a-scalar",
             f"{call.name}: inside T.Parallel `{name}` must be one element",
             call[name].span,
-            f"this is {describe(access)}",
+            f"this is {describe_value(access)}",
             help="index it with the variables of the loop",
         )
-    _check_place(call, name, access.buffer, kind)
+    _check_target(call, name, access.buffer, kind)
     return access.buffer, tuple(i for i in access.indices if isinstance(i, EXPR_TYPES))
 
 
 # ---- one element -----------------------------------------------------------------------------------------------------
 
 
-def _store(kind: tile.Atomic, call: Call) -> tuple[tile.Store, ...]:
+def _build_store(kind: tile.Atomic, call: Call) -> tuple[tile.Store, ...]:
     """Build the store `dst = combination(dst, value)`; with return_prev it sets the variable `PREVIOUS`."""
     value_name = "src" if kind == "store" else "value"
-    buffer, indices = _element(call, "dst", kind)
+    buffer, indices = _read_element(call, "dst", kind)
     value = as_expr(call[value_name], buffer.dtype)
-    returns = "return_prev" in call.arguments and call.boolean("return_prev")
+    returns = "return_prev" in call.arguments and call.read_boolean("return_prev")
     previous = tile.Var(PREVIOUS, buffer.dtype) if returns else None
-    return (tile.Store(buffer, indices, value, call.span, kind, _order(call, kind), previous),)
+    return (tile.Store(buffer, indices, value, call.span, kind, _read_order(call, kind), previous),)
 
 
-def _load(call: Call) -> tuple[tile.Store, ...]:
-    buffer, indices = _element(call, "src", "load")
-    nothing = constant(0, buffer.dtype)
+def _build_load(call: Call) -> tuple[tile.Store, ...]:
+    buffer, indices = _read_element(call, "src", "load")
+    nothing = make_constant(0, buffer.dtype)
     return (
-        tile.Store(buffer, indices, nothing, call.span, "load", _order(call, "load"), tile.Var(PREVIOUS, buffer.dtype)),
+        tile.Store(
+            buffer, indices, nothing, call.span, "load", _read_order(call, "load"), tile.Var(PREVIOUS, buffer.dtype)
+        ),
     )
 
 
-def _several(lanes: int, call: Call) -> tuple[tile.Store, ...]:
+def _build_vector_stores(lanes: int, call: Call) -> tuple[tile.Store, ...]:
     """Build one store for each of `lanes` neighbours along the last dimension, from both indices on."""
-    buffer, indices = _element(call, "dst", "add")
+    buffer, indices = _read_element(call, "dst", "add")
     access = call["value"].value
-    if call.boolean("return_prev"):
+    if call.read_boolean("return_prev"):
         call.refuse("return_prev", "False: only a single element is given back")
     if not isinstance(access, Access) or access.has_extent:
         call.refuse("value", f"the first of {lanes} elements")
@@ -158,21 +167,23 @@ def _several(lanes: int, call: Call) -> tuple[tile.Store, ...]:
     found = []
     for lane in range(lanes):
         *rest, last = (i for i in access.indices if isinstance(i, EXPR_TYPES))
-        element = Access(access.buffer, (*rest, _after(last, lane)))
+        element = Access(access.buffer, (*rest, _offset_index(last, lane)))
         value = as_expr(Argument(element, call["value"].span), buffer.dtype)
-        found.append(tile.Store(buffer, (*indices[:-1], _after(indices[-1], lane)), value, call.span, "add"))
+        found.append(tile.Store(buffer, (*indices[:-1], _offset_index(indices[-1], lane)), value, call.span, "add"))
     return tuple(found)
 
 
-def _after(index: tile.Expr, lane: int) -> tile.Expr:
+def _offset_index(index: tile.Expr, lane: int) -> tile.Expr:
     """Return `index + lane` in a normal form, so that equal indices are equal trees."""
-    form = affine(index)
+    form = affine_form(index)
     return (
-        add(form.symbolic(), tile.integer(form.constant + lane)) if form.terms else tile.integer(form.constant + lane)
+        add_exprs(form.without_constant(), tile.int32_const(form.constant + lane))
+        if form.terms
+        else tile.int32_const(form.constant + lane)
     )
 
 
-def merged(
+def merge_vector_atomics(
     variables: tuple[tile.Var, ...], extents: tuple[int, ...], body: tuple[tile.Stmt, ...]
 ) -> tuple[int, tuple[tile.Stmt, ...]]:
     """Rewrite T.atomic_addx4(dst[i, j * 4], value[i, j * 4]) over j as T.atomic_add(dst[i, j], value[i, j]) over four
@@ -184,61 +195,61 @@ def merged(
     for lanes in (4, 2):
         if len(stores) % lanes:
             continue
-        wide = [_widened(stores[k : k + lanes], variables[-1]) for k in range(0, len(stores), lanes)]
+        wide = [_merge_stores(stores[k : k + lanes], variables[-1]) for k in range(0, len(stores), lanes)]
         if all(s is not None for s in wide):
             return extents[-1] * lanes, tuple(s for s in wide if s is not None)
     return unchanged
 
 
-def _widened(group: list[tile.Store], last: tile.Var) -> tile.Store | None:
+def _merge_stores(group: list[tile.Store], last: tile.Var) -> tile.Store | None:
     """Return the store that does the same as the group in `len(group)` times as many iterations, if there is one."""
     first = group[0]
     places = [(s.buffer, s.indices) for s in group]
     values = [(s.value.buffer, s.value.indices) for s in group if isinstance(s.value, tile.Load)]
     if len(values) < len(group):
         return None
-    found = [_finer(run, last) for run in (places, values)]
+    found = [_divide_index(run, last) for run in (places, values)]
     if found[0] is None or found[1] is None:
         return None
     return replace(first, indices=found[0], value=tile.Load(values[0][0], found[1]))
 
 
-def _finer(run: list[tuple[tile.Buffer, tuple[tile.Expr, ...]]], last: tile.Var) -> tuple[tile.Expr, ...] | None:
+def _divide_index(run: list[tuple[tile.Buffer, tuple[tile.Expr, ...]]], last: tile.Var) -> tuple[tile.Expr, ...] | None:
     """Return the index that visits the run one by one: `[i, j * 4]` … `[i, j * 4 + 3]` become `[i, j]`."""
     buffer, (*rest, index) = run[0][0], run[0][1]
-    form = affine(index)
+    form = affine_form(index)
     fixed = [a for a, _ in form.terms if a != last] + rest
     if dict(form.terms).get(last) != len(run) or any(last in tile.walk_expr(e) for e in fixed):
         return None
-    if any(other != (buffer, (*rest, _after(index, lane))) for lane, other in enumerate(run)):
+    if any(other != (buffer, (*rest, _offset_index(index, lane))) for lane, other in enumerate(run)):
         return None
     others = Affine(tuple(t for t in form.terms if t[0] != last), form.constant)
-    return *rest, add(add(others.symbolic(), last), tile.integer(others.constant))
+    return *rest, add_exprs(add_exprs(others.without_constant(), last), tile.int32_const(others.constant))
 
 
 # ---- a whole tile ----------------------------------------------------------------------------------------------------
 
 
-def _tile(kind: tile.Atomic, call: Call) -> tile.TileOp:
+def _check_atomic(kind: tile.Atomic, call: Call) -> tile.TileOp:
     value = call["value"].value
     target = call["dst"].value
     if isinstance(target, Access) and not target.has_extent and not isinstance(value, tile.Buffer | Access):
-        fail(
+        raise_error(
             "atomic-outside-parallel",
             f"{call.name} of one element outside T.Parallel",
             call.span,
             "every thread of the block would do it",
             help="write `for i in T.Parallel(1):` around it",
         )
-    if "return_prev" in call.arguments and call.boolean("return_prev"):
+    if "return_prev" in call.arguments and call.read_boolean("return_prev"):
         call.refuse("return_prev", "False for a whole tile")
     if not isinstance(value, tile.Buffer | Access):
         call.refuse("value", "a tile of the shape of `dst`")
-    src = call.region("value")
-    dst = call.region("dst", src.extent)
-    _check_place(call, "dst", dst.buffer, kind)
+    src = call.read_region("value")
+    dst = call.read_region("dst", src.extent)
+    _check_target(call, "dst", dst.buffer, kind)
     if src.buffer.scope == "global":
-        fail(
+        raise_error(
             "wrong-scope",
             f"{call.name} takes the values from a tile",
             call["value"].span,
@@ -246,7 +257,7 @@ def _tile(kind: tile.Atomic, call: Call) -> tile.TileOp:
             help="T.copy it to a tile first",
         )
     if src.shape != dst.shape:
-        fail(
+        raise_error(
             "shape-mismatch",
             f"the two sides of {call.name} have different shapes",
             call.span,
@@ -255,12 +266,12 @@ def _tile(kind: tile.Atomic, call: Call) -> tile.TileOp:
                 Label(r.buffer.span, f"{r.buffer.name} is {show_shape(r.buffer.extents)}") for r in (src, dst)
             ),
         )
-    use_tma = "use_tma" in call.arguments and call.boolean("use_tma")
-    return AtomicTile(src, dst, cast(Combined, kind), _order(call, kind), use_tma, span=call.span)
+    use_tma = "use_tma" in call.arguments and call.read_boolean("use_tma")
+    return AtomicTile(src, dst, cast(TileCombination, kind), _read_order(call, kind), use_tma, span=call.span)
 
 
-def _elements_only(call: Call) -> tile.TileOp:
-    fail(
+def _refuse_outside_parallel(call: Call) -> tile.TileOp:
+    raise_error(
         "atomic-outside-parallel",
         f"{call.name} works on elements",
         call.span,
@@ -269,12 +280,12 @@ def _elements_only(call: Call) -> tile.TileOp:
     )
 
 
-def _effects(op: AtomicTile) -> Effects:
+def _list_atomic_effects(op: AtomicTile) -> Effects:
     src, dst = op.regions
     return Effects((src, dst), (dst,))
 
 
-def _reference(op: AtomicTile, env: Environment) -> None:
+def _evaluate_atomic(op: AtomicTile, env: Environment) -> None:
     import numpy as np
 
     src, dst = op.regions
@@ -294,74 +305,74 @@ Outside, `value` is a tile and `dst` a tensor or shared tile, or a box of one, o
 32 and 64 bits; float maxima and minima, and bfloat16 before sm_90, are loops of compare-and-swap."""
 
 
-def _combining(name: str, kind: tile.Atomic, what: str, *more: Parameter) -> Spelling:
+def _make_spelling(name: str, kind: tile.Atomic, what: str, *more: Parameter) -> Spelling:
     return Spelling(
         Signature(f"T.{name}", (*_VALUE, _ORDER, *more)),
         _DOC.format(what=what),
-        partial(_tile, kind),
-        partial(_store, kind),
+        partial(_check_atomic, kind),
+        partial(_build_store, kind),
     )
 
 
-def _neighbours(lanes: int) -> Spelling:
+def _make_vector_spelling(lanes: int) -> Spelling:
     return Spelling(
         Signature(f"T.atomic_addx{lanes}", (*_VALUE, _PREVIOUS, ANNOTATIONS)),
         f"""Add {lanes} neighbouring elements, from `value` on, to as many from `dst` on; each is atomic by itself.
 
         Inside T.Parallel only. Both are the first elements, in steps of {lanes} along the last dimension.
         """,
-        _elements_only,
-        partial(_several, lanes),
+        _refuse_outside_parallel,
+        partial(_build_vector_stores, lanes),
     )
 
 
-ATOMIC = register(
+ATOMIC = register_operation(
     Operation(
         AtomicTile,
         (
-            _combining("atomic_add", "add", "the sum", _PREVIOUS, Parameter("use_tma", False), ANNOTATIONS),
-            _combining("atomic_max", "max", "the larger one", _PREVIOUS, ANNOTATIONS),
-            _combining("atomic_min", "min", "the smaller one", _PREVIOUS, ANNOTATIONS),
-            _combining("atomic_or", "bitor", "the union of bits"),
-            _neighbours(2),
-            _neighbours(4),
+            _make_spelling("atomic_add", "add", "the sum", _PREVIOUS, Parameter("use_tma", False), ANNOTATIONS),
+            _make_spelling("atomic_max", "max", "the larger one", _PREVIOUS, ANNOTATIONS),
+            _make_spelling("atomic_min", "min", "the smaller one", _PREVIOUS, ANNOTATIONS),
+            _make_spelling("atomic_or", "bitor", "the union of bits"),
+            _make_vector_spelling(2),
+            _make_vector_spelling(4),
             Spelling(
                 Signature("T.atomic_load", (Parameter("src"), Parameter("memory_order", "seq_cst"))),
                 """Give an element of a tensor or shared tile as it is at one moment. Inside T.Parallel only.""",
-                _elements_only,
-                _load,
+                _refuse_outside_parallel,
+                _build_load,
             ),
             Spelling(
                 Signature("T.atomic_store", (Parameter("dst"), Parameter("src"), Parameter("memory_order", "seq_cst"))),
                 """Set an element of a tensor or shared tile in one step. Inside T.Parallel only.""",
-                _elements_only,
-                partial(_store, "store"),
+                _refuse_outside_parallel,
+                partial(_build_store, "store"),
             ),
         ),
-        _effects,
-        _reference,
+        _list_atomic_effects,
+        _evaluate_atomic,
     )
 )
 
 
-@facet(AtomicTile, "lower")
-def lower(op: AtomicTile, context: Context) -> tuple[warp.Operation, ...]:
+@attach_facet(AtomicTile, "lower")
+def lower_atomic(op: AtomicTile, context: LoweringContext) -> tuple[warp.Operation, ...]:
     source, destination = op.regions
     if op.via == "tma_store":
         assert op.kind != "bitor"
-        return tma_store(op, context, op.parts, op.wait == "at once", op.kind)
-    return (sweep(destination, source, context, op.span, op.kind, op.order),)
+        return build_tma_store(op, context, op.parts, op.wait == "at once", op.kind)
+    return (build_elementwise(destination, source, context, op.span, op.kind, op.order),)
 
 
-@facet(AtomicTile, "demand")
-def price(op: AtomicTile, context: Context) -> tuple[Demand, ...]:
+@attach_facet(AtomicTile, "demand")
+def list_atomic_demands(op: AtomicTile, context: LoweringContext) -> tuple[Demand, ...]:
     destination = op.regions[1]
     written = math.prod(destination.extent) * destination.buffer.dtype.bytes
     if op.via == "tma_store":
-        return (demand("tma.store", bytes=written),)
-    return stored(destination.buffer, written, context.threads)
+        return (make_demand("tma.store", bytes=written),)
+    return list_store_demands(destination.buffer, written, context.threads)
 
 
-@facet(AtomicTile, "agrees")
-def agrees(op: AtomicTile) -> Iterator[str]:
-    yield from same_shape(*op.regions)
+@attach_facet(AtomicTile, "agrees")
+def verify_atomic(op: AtomicTile) -> Iterator[str]:
+    yield from verify_same_shape(*op.regions)

@@ -11,20 +11,20 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 from tilec.ir import tile, warp
-from tilec.ir.expr import cast
+from tilec.ir.expr import cast_expr
 from tilec.ir.operation_interfaces import Doer, PipelineEnd
 from tilec.ir.text import show_declared
 from tilec.ir.types import INT32
-from tilec.ops.form import NOBODY, Barrier, Condition, Index, Leader, Positive, Yes
-from tilec.ops.lowering import Context, Demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.form import UNKNOWN_LEADER, Barrier, Condition, Index, Leader, Positive, Yes
+from tilec.ops.lowering import Demand, LoweringContext
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, as_shape
-from tilec.ops.values import Access, Range, describe
+from tilec.ops.values import Access, IndexRange, describe_value
 from tilec.support import schema
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 
-MOST_ARRIVALS = (1 << 20) - 1
+MAX_ARRIVALS = (1 << 20) - 1
 """The largest arrival count of an mbarrier, and its largest pending byte count (PTX ISA, mbarrier)."""
 
 TAKING_BARRIERS = frozenset(
@@ -33,7 +33,7 @@ TAKING_BARRIERS = frozenset(
      "T.gemm", "T.tcgen05_gemm", "T.tcgen05_mma_arrive", "T.tcgen05_gemm_blockscaled", "T.clc_try_cancel"}
 )  # fmt: skip
 """Names of operations that take a barrier."""
-_ARRIVALS = Annotated[int, schema.Range(1, MOST_ARRIVALS)]
+_ARRIVALS = Annotated[int, schema.Range(1, MAX_ARRIVALS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class CpAsyncArrive(tile.TileOp):
 BARRIER_OPERATIONS = (AllocBarrier, Arrive, AwaitBarrier, ExpectTx, CpAsyncArrive)
 
 
-def barrier_of(op: tile.TileOp) -> warp.Barrier:
+def get_barrier(op: tile.TileOp) -> warp.Barrier:
     """Return the barrier of an operation, for warp IR."""
     assert op.barrier is not None
     return warp.Barrier(op.barrier.buffer.name, op.barrier.indices[0])
@@ -146,11 +146,13 @@ def as_barrier(argument: Argument, name: str) -> tile.Load:
     """Return one barrier: an element of T.alloc_barrier's result, or all of the result if it is one barrier."""
     match argument.value:
         case tile.Buffer(scope="barrier", extents=(1,)) as buffer:
-            index: tile.Expr = tile.integer(0)
-        case Access(buffer=tile.Buffer(scope="barrier") as buffer, indices=(given,)) if not isinstance(given, Range):
+            index: tile.Expr = tile.int32_const(0)
+        case Access(buffer=tile.Buffer(scope="barrier") as buffer, indices=(given,)) if not isinstance(
+            given, IndexRange
+        ):
             index = given
         case tile.Buffer(scope="barrier") as buffer:
-            fail(
+            raise_error(
                 "wrong-argument",
                 f"{name}: which of the barriers is not said",
                 argument.span,
@@ -158,31 +160,31 @@ def as_barrier(argument: Argument, name: str) -> tile.Load:
                 help=f"write {buffer.name}[i]",
             )
         case _:
-            fail(
+            raise_error(
                 "wrong-argument",
                 f"{name} needs a barrier made by T.alloc_barrier",
                 argument.span,
-                f"this is {describe(argument.value)}",
+                f"this is {describe_value(argument.value)}",
             )
     return tile.Load(buffer, (index,))
 
 
-def arrivals(call: Call) -> tuple[int, ...]:
+def read_arrival_counts(call: Call) -> tuple[int, ...]:
     """Return the arrival counts of a call of T.alloc_barrier."""
-    _is_positive(call)
+    _check_positive_counts(call)
     counts = as_shape(call["arrive_count"], "the count of a barrier")
     for count in counts:
-        if count > MOST_ARRIVALS:
-            call.refuse("arrive_count", f"at most {MOST_ARRIVALS:,}")
+        if count > MAX_ARRIVALS:
+            call.refuse("arrive_count", f"at most {MAX_ARRIVALS:,}")
     return counts
 
 
-def _is_positive(call: Call) -> None:
+def _check_positive_counts(call: Call) -> None:
     """Refuse counts below 1: a barrier without arrivals completes phase after phase by itself, or never."""
     value = call["arrive_count"].value
     items = value if isinstance(value, tuple) else (value,)
     if any(isinstance(i, int) and not isinstance(i, bool) and i < 1 for i in items):
-        fail(
+        raise_error(
             "bad-arrival-count",
             "a barrier needs at least one arrival",
             call["arrive_count"].span,
@@ -191,13 +193,13 @@ def _is_positive(call: Call) -> None:
         )
 
 
-def allocation(barriers: tile.Buffer, counts: tuple[int, ...]) -> AllocBarrier:
+def build_allocation(barriers: tile.Buffer, counts: tuple[int, ...]) -> AllocBarrier:
     """Return the statement that makes the barriers."""
-    return AllocBarrier(tile.Load(barriers, (tile.integer(0),)), counts, span=barriers.span)
+    return AllocBarrier(tile.Load(barriers, (tile.int32_const(0),)), counts, span=barriers.span)
 
 
 def _check_allocation(call: Call) -> tile.TileOp:
-    fail("not-a-value", f"{call.name} needs a name", call.span, help=f"write `name = {call.name}(count)`")
+    raise_error("not-a-value", f"{call.name} needs a name", call.span, help=f"write `name = {call.name}(count)`")
 
 
 def _check_arrive(call: Call) -> tile.TileOp:
@@ -207,44 +209,44 @@ def _check_arrive(call: Call) -> tile.TileOp:
     block = as_expr(call["cta_id"])
     if block.dtype.is_float:
         call.refuse("cta_id", "the number of a block of the cluster")
-    return replace(op, block=cast(block, INT32))
+    return replace(op, block=cast_expr(block, INT32))
 
 
-def _check_wait(call: Call) -> tile.TileOp:
+def _check_await_barrier(call: Call) -> tile.TileOp:
     parity = as_expr(call["parity"])
     if parity.dtype.is_float:
         call.refuse("parity", "0 or 1")
     if isinstance(parity, tile.Const) and parity.value not in (0, 1):
         call.refuse("parity", "0 for the first phase, 1 for the second, and so on in turns")
     barrier = as_barrier(call["mbarrier"], call.name)
-    return AwaitBarrier(barrier, cast(parity, INT32), span=call.span)
+    return AwaitBarrier(barrier, cast_expr(parity, INT32), span=call.span)
 
 
-def _check_expect(call: Call) -> tile.TileOp:
-    return _announced(call, arrives=False)
+def _check_expect_tx(call: Call) -> tile.TileOp:
+    return _build_expect_tx(call, arrives=False)
 
 
-def _check_arrive_expect(call: Call) -> tile.TileOp:
-    return _announced(call, arrives=True)
+def _check_arrive_expect_tx(call: Call) -> tile.TileOp:
+    return _build_expect_tx(call, arrives=True)
 
 
-def _announced(call: Call, *, arrives: bool) -> tile.TileOp:
-    announced = call.integer("tx")
-    if not 0 < announced <= MOST_ARRIVALS:
-        call.refuse("tx", f"a number of bytes, 1 to {MOST_ARRIVALS:,}")
+def _build_expect_tx(call: Call, *, arrives: bool) -> tile.TileOp:
+    announced = call.read_integer("tx")
+    if not 0 < announced <= MAX_ARRIVALS:
+        call.refuse("tx", f"a number of bytes, 1 to {MAX_ARRIVALS:,}")
     barrier = as_barrier(call["mbarrier"], call.name)
-    return ExpectTx(arrives, barrier, announced, NOBODY, span=call.span)
+    return ExpectTx(arrives, barrier, announced, UNKNOWN_LEADER, span=call.span)
 
 
-def _check_copies(call: Call) -> tile.TileOp:
+def _check_cp_async_arrive(call: Call) -> tile.TileOp:
     return CpAsyncArrive(as_barrier(call["mbarrier"], call.name), span=call.span)
 
 
-def _effects(op: tile.TileOp) -> Effects:
+def _list_barrier_effects(op: tile.TileOp) -> Effects:
     return Effects((), ())
 
 
-def _reference(op: tile.TileOp, env: Environment) -> None:
+def _evaluate_barrier(op: tile.TileOp, env: Environment) -> None:
     """Compute nothing: `interp`, which runs the roles, models barriers."""
 
 
@@ -264,7 +266,7 @@ _WAIT = """Wait until the phase of this parity has completed: 0 for the first, t
                 A fresh barrier counts as if a phase of parity 1 had just completed.
                 """
 
-register(
+register_operation(
     Operation(
         AllocBarrier,
         (
@@ -285,11 +287,11 @@ register(
                 _check_allocation,
             ),
         ),
-        _effects,
-        _reference,
+        _list_barrier_effects,
+        _evaluate_barrier,
     )
 )
-register(
+register_operation(
     Operation(
         Arrive,
         (
@@ -300,22 +302,22 @@ register(
                 _check_arrive,
             ),
         ),
-        _effects,
-        _reference,
+        _list_barrier_effects,
+        _evaluate_barrier,
     )
 )
-register(
+register_operation(
     Operation(
         AwaitBarrier,
         (
-            Spelling(Signature("T.barrier_wait", (_BARRIER, Parameter("parity"))), _WAIT, _check_wait),
-            Spelling(Signature("T.mbarrier_wait_parity", (_BARRIER, Parameter("parity"))), _WAIT, _check_wait),
+            Spelling(Signature("T.barrier_wait", (_BARRIER, Parameter("parity"))), _WAIT, _check_await_barrier),
+            Spelling(Signature("T.mbarrier_wait_parity", (_BARRIER, Parameter("parity"))), _WAIT, _check_await_barrier),
         ),
-        _effects,
-        _reference,
+        _list_barrier_effects,
+        _evaluate_barrier,
     )
 )
-register(
+register_operation(
     Operation(
         ExpectTx,
         (
@@ -325,7 +327,7 @@ register(
 
                 T.tma_copy announces its bytes itself, unless the kernel does it for that barrier.
                 """,
-                _check_expect,
+                _check_expect_tx,
             ),
             Spelling(
                 Signature("T.mbarrier_arrive_expect_tx", (_BARRIER, Parameter("tx"))),
@@ -333,14 +335,14 @@ register(
 
                 T.tma_copy announces its bytes itself, unless the kernel does it for that barrier.
                 """,
-                _check_arrive_expect,
+                _check_arrive_expect_tx,
             ),
         ),
-        _effects,
-        _reference,
+        _list_barrier_effects,
+        _evaluate_barrier,
     )
 )
-register(
+register_operation(
     Operation(
         CpAsyncArrive,
         (
@@ -350,51 +352,51 @@ register(
 
                 It goes on at once; the barrier's count includes these arrivals.
                 """,
-                _check_copies,
+                _check_cp_async_arrive,
             ),
         ),
-        _effects,
-        _reference,
+        _list_barrier_effects,
+        _evaluate_barrier,
     )
 )
 
 
-@facet(AllocBarrier, "lower")
-def lower_allocation(op: AllocBarrier, context: Context) -> tuple[warp.Operation, ...]:
+@attach_facet(AllocBarrier, "lower")
+def lower_allocation(op: AllocBarrier, context: LoweringContext) -> tuple[warp.Operation, ...]:
     return ()  # before the roles begin
 
 
-@facet(Arrive, "lower")
-def lower_arrive(op: Arrive, context: Context) -> tuple[warp.Operation, ...]:
-    return (warp.Arrive(barrier_of(op), op.condition, op.by_warps is not None, op.block, span=op.span),)
+@attach_facet(Arrive, "lower")
+def lower_arrive(op: Arrive, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    return (warp.Arrive(get_barrier(op), op.condition, op.by_warps is not None, op.block, span=op.span),)
 
 
-@facet(AwaitBarrier, "lower")
-def lower_wait(op: AwaitBarrier, context: Context) -> tuple[warp.Operation, ...]:
-    return (warp.BarrierWait(barrier_of(op), op.parity, op.unless, span=op.span),)
+@attach_facet(AwaitBarrier, "lower")
+def lower_await_barrier(op: AwaitBarrier, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    return (warp.BarrierWait(get_barrier(op), op.parity, op.unless, span=op.span),)
 
 
-@facet(ExpectTx, "lower")
-def lower_expect(op: ExpectTx, context: Context) -> tuple[warp.Operation, ...]:
-    return (warp.ExpectBytes(barrier_of(op), op.bytes, op.leader, op.arrives, span=op.span),)
+@attach_facet(ExpectTx, "lower")
+def lower_expect_tx(op: ExpectTx, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    return (warp.ExpectBytes(get_barrier(op), op.bytes, op.leader, op.arrives, span=op.span),)
 
 
-@facet(CpAsyncArrive, "lower")
-def lower_copies(op: CpAsyncArrive, context: Context) -> tuple[warp.Operation, ...]:
-    return (warp.CopiesArrive(barrier_of(op), op.condition, span=op.span),)
+@attach_facet(CpAsyncArrive, "lower")
+def lower_cp_async_arrive(op: CpAsyncArrive, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    return (warp.CopiesArrive(get_barrier(op), op.condition, span=op.span),)
 
 
-def _price(op: tile.TileOp, context: Context) -> tuple[Demand, ...]:
+def _list_barrier_demands(op: tile.TileOp, context: LoweringContext) -> tuple[Demand, ...]:
     """Demand only the issue slot: the waiting time is another role's."""
     return ()
 
 
 for _operation in BARRIER_OPERATIONS:
-    facet(_operation, "demand")(_price)
+    attach_facet(_operation, "demand")(_list_barrier_demands)
 
 
-@facet(AllocBarrier, "agrees")
-def allocation_agrees(op: AllocBarrier) -> Iterator[str]:
+@attach_facet(AllocBarrier, "agrees")
+def verify_allocation(op: AllocBarrier) -> Iterator[str]:
     made, counted = op.barrier.buffer, len(op.counts)
     if made.shape != (counted,):
         yield f"{show_declared(made)} are not the {counted} barriers that counts is for"

@@ -15,17 +15,17 @@ from tilec.ir import tile, warp
 from tilec.ir.operation_fields import BY_PASSES
 from tilec.ir.operation_interfaces import Doer
 from tilec.ir.types import INT32, UINT32
-from tilec.ops.barriers import as_barrier, barrier_of
-from tilec.ops.form import NOBODY, Announces, Barrier, Leader, Shared
-from tilec.ops.lowering import Context, Demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.barriers import as_barrier, get_barrier
+from tilec.ops.form import UNKNOWN_LEADER, Announces, Barrier, Leader, Shared
+from tilec.ops.lowering import Demand, LoweringContext
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.scalar import FUNCTIONS, ScalarFunction
 from tilec.ops.signature import Argument, Call, Parameter, Signature
-from tilec.ops.values import Value, describe
-from tilec.support.diagnostics import Label, fail
+from tilec.ops.values import Value, describe_value
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
-WORDS = 4
+ANSWER_WORDS = 4
 """An answer has 16 bytes (PTX ISA, clusterlaunchcontrol.try_cancel)."""
 _RESULT = Parameter("result")
 
@@ -52,7 +52,7 @@ class TryCancel(tile.TileOp):
         return "one thread"
 
 
-def is_request(stmt: object) -> TypeGuard[TryCancel]:
+def is_try_cancel(stmt: object) -> TypeGuard[TryCancel]:
     """Return whether the statement requests the work of another block."""
     return isinstance(stmt, TryCancel)
 
@@ -60,37 +60,41 @@ def is_request(stmt: object) -> TypeGuard[TryCancel]:
 # ---- the request -----------------------------------------------------------------------------------------------------
 
 
-def _answer(argument: Argument, name: str) -> tile.Buffer:
+def _read_answer(argument: Argument, name: str) -> tile.Buffer:
     value = argument.value
-    if not isinstance(value, tile.Buffer) or (value.scope, value.extents, value.dtype) != ("shared", (WORDS,), UINT32):
-        fail(
+    if not isinstance(value, tile.Buffer) or (value.scope, value.extents, value.dtype) != (
+        "shared",
+        (ANSWER_WORDS,),
+        UINT32,
+    ):
+        raise_error(
             "wrong-argument",
             f"{name}: an answer has four words of shared memory",
             argument.span,
-            f"this is {describe(value)}",
+            f"this is {describe_value(value)}",
             secondary=(Label(value.span, "allocated here"),) if isinstance(value, tile.Buffer) else (),
             help='write `answer = T.alloc_shared((4,), "uint32")`, and name all of it',
         )
     return value
 
 
-def _check(call: Call) -> tile.TileOp:
-    answer = _answer(call["result"], call.name)
-    region = tile.Region(answer, (tile.integer(0),), (WORDS,), call["result"].span)
-    return TryCancel(region, as_barrier(call["mbarrier"], call.name), NOBODY, announces=True, span=call.span)
+def _check_try_cancel(call: Call) -> tile.TileOp:
+    answer = _read_answer(call["result"], call.name)
+    region = tile.Region(answer, (tile.int32_const(0),), (ANSWER_WORDS,), call["result"].span)
+    return TryCancel(region, as_barrier(call["mbarrier"], call.name), UNKNOWN_LEADER, announces=True, span=call.span)
 
 
-def _effects(op: TryCancel) -> Effects:
+def _list_try_cancel_effects(op: TryCancel) -> Effects:
     return Effects((), op.regions)
 
 
-def _reference(op: TryCancel, env: Environment) -> None:
+def _evaluate_try_cancel(op: TryCancel, env: Environment) -> None:
     import numpy as np
 
-    env.write(op.regions[0], np.zeros(WORDS, np.uint32))
+    env.write(op.regions[0], np.zeros(ANSWER_WORDS, np.uint32))
 
 
-register(
+register_operation(
     Operation(
         TryCancel,
         (
@@ -103,22 +107,22 @@ register(
                 a block; who has seen that there was none must not ask again. One thread of those that come here asks.
                 It needs sm_100a, and blocks without clusters, in the order of their numbers.
                 """,
-                _check,
+                _check_try_cancel,
             ),
         ),
-        _effects,
-        _reference,
+        _list_try_cancel_effects,
+        _evaluate_try_cancel,
     )
 )
 
 
-@facet(TryCancel, "lower")
-def lower(op: TryCancel, context: Context) -> tuple[warp.Operation, ...]:
-    return (warp.TryCancel(op.answer.buffer, barrier_of(op), op.leader, op.announces, span=op.span),)
+@attach_facet(TryCancel, "lower")
+def lower_try_cancel(op: TryCancel, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    return (warp.TryCancel(op.answer.buffer, get_barrier(op), op.leader, op.announces, span=op.span),)
 
 
-@facet(TryCancel, "demand")
-def price(op: TryCancel, context: Context) -> tuple[Demand, ...]:
+@attach_facet(TryCancel, "demand")
+def list_try_cancel_demands(op: TryCancel, context: LoweringContext) -> tuple[Demand, ...]:
     """Demand only the issue slot: another statement waits for the answer."""
     return ()
 
@@ -126,23 +130,23 @@ def price(op: TryCancel, context: Context) -> tuple[Demand, ...]:
 # ---- queries of the answer -------------------------------------------------------------------------------------------
 
 
-def _question(fn: str) -> Callable[[Call], Value]:
-    def build(call: Call) -> Value:
-        answer = _answer(call["result"], call.name)
-        words: tuple[tile.Expr, ...] = tuple(tile.Load(answer, (tile.integer(i),)) for i in range(WORDS))
+def _make_query(fn: str) -> Callable[[Call], Value]:
+    def build_query(call: Call) -> Value:
+        answer = _read_answer(call["result"], call.name)
+        words: tuple[tile.Expr, ...] = tuple(tile.Load(answer, (tile.int32_const(i),)) for i in range(ANSWER_WORDS))
         return tile.Call(fn, words, INT32)
 
-    return build
+    return build_query
 
 
-def _refused(*words: Any) -> Any:
+def _evaluate_query(*words: Any) -> Any:
     """Return the result of each query on a failed request."""
     import numpy as np
 
     return np.zeros_like(words[0], np.int32)
 
 
-_QUESTIONS = {
+_QUERIES = {
     "clc_is_canceled": "1 if T.clc_try_cancel has given its block the work of another one, else 0",
     **{
         f"clc_get_first_ctaid_{axis}": f"the index along {axis} of the block whose work that is; 0 if there is none"
@@ -150,13 +154,13 @@ _QUESTIONS = {
     },
 }
 FUNCTIONS |= {
-    f"T.{fn}": ScalarFunction(Signature(f"T.{fn}", (_RESULT,)), doc, _question(fn)) for fn, doc in _QUESTIONS.items()
+    f"T.{fn}": ScalarFunction(Signature(f"T.{fn}", (_RESULT,)), doc, _make_query(fn)) for fn, doc in _QUERIES.items()
 }
-REFERENCES: dict[str, Callable[..., Any]] = dict.fromkeys(_QUESTIONS, _refused)
+REFERENCES: dict[str, Callable[..., Any]] = dict.fromkeys(_QUERIES, _evaluate_query)
 
 
-@facet(TryCancel, "agrees")
-def agrees(op: TryCancel) -> Iterator[str]:
+@attach_facet(TryCancel, "agrees")
+def verify_try_cancel(op: TryCancel) -> Iterator[str]:
     answer = op.regions[0]
-    if not answer.is_whole or (answer.extent, answer.buffer.dtype) != ((WORDS,), UINT32):
-        yield f"{answer.buffer.name} is not the {WORDS} words of an answer"
+    if not answer.is_whole or (answer.extent, answer.buffer.dtype) != ((ANSWER_WORDS,), UINT32):
+        yield f"{answer.buffer.name} is not the {ANSWER_WORDS} words of an answer"

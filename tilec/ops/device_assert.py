@@ -7,10 +7,10 @@ from tilec.ir.tile import Const, TileOp, Unary
 from tilec.ir.types import BOOL
 from tilec.ops import arithmetic
 from tilec.ops.form import Condition
-from tilec.ops.lowering import Context, Demand, demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.lowering import Demand, LoweringContext, make_demand
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 
 
@@ -25,24 +25,24 @@ class DeviceAssert(TileOp):
     message: str
 
 
-def _check(call: Call) -> TileOp:
+def _check_device_assert(call: Call) -> TileOp:
     if not isinstance(call["msg"].value, str):
         call.refuse("msg", "a string")
-    value = arithmetic.condition(call["condition"])
+    value = arithmetic.as_condition(call["condition"])
     holds = Const(value, BOOL) if isinstance(value, bool) else as_expr(Argument(value, call.span))
     if isinstance(holds, Const) and not holds.value:
-        fail("assertion-failed", "this never holds", call["condition"].span, notes=(str(call["msg"].value),))
+        raise_error("assertion-failed", "this never holds", call["condition"].span, notes=(str(call["msg"].value),))
     return DeviceAssert(holds, str(call["msg"].value), span=call.span)
 
 
-def _reference(op: DeviceAssert, env: Environment) -> None:
+def _evaluate_device_assert(op: DeviceAssert, env: Environment) -> None:
     import numpy as np
 
     if not np.all(env.scalar(op.condition)):
-        fail("assertion-failed", f"an assertion of the kernel does not hold: {op.message}", op.span)
+        raise_error("assertion-failed", f"an assertion of the kernel does not hold: {op.message}", op.span)
 
 
-DEVICE_ASSERT = register(
+DEVICE_ASSERT = register_operation(
     Operation(
         DeviceAssert,
         (
@@ -58,21 +58,21 @@ DEVICE_ASSERT = register(
                 """Stop the whole grid, as an error of the launch, where `condition` does not hold in some thread.
 
                 Outside T.Parallel. The GPU says nothing of `msg`; `tilec emulate` names the line.""",
-                _check,
+                _check_device_assert,
             ),
         ),
         lambda op: Effects((), ()),
-        _reference,
+        _evaluate_device_assert,
     )
 )
 
 
-@facet(DeviceAssert, "lower")
-def lower(op: DeviceAssert, context: Context) -> tuple[warp.Operation, ...]:
+@attach_facet(DeviceAssert, "lower")
+def lower_device_assert(op: DeviceAssert, context: LoweringContext) -> tuple[warp.Operation, ...]:
     stop = (warp.Trap(span=op.span),)
     return (warp.Branch(Unary("not", op.condition, BOOL), stop, cursors=context.cursors, span=op.span),)
 
 
-@facet(DeviceAssert, "demand")
-def price(op: DeviceAssert, context: Context) -> tuple[Demand, ...]:
-    return (demand("elementwise", ops=1, elements=context.threads, threads=context.threads),)
+@attach_facet(DeviceAssert, "demand")
+def list_device_assert_demands(op: DeviceAssert, context: LoweringContext) -> tuple[Demand, ...]:
+    return (make_demand("elementwise", ops=1, elements=context.threads, threads=context.threads),)

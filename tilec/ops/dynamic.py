@@ -6,19 +6,19 @@ from tilec.ir.tile import Var
 from tilec.ir.types import INT32, INT64
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.ops.values import Value
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 
 
-def signature(name: str) -> Signature:
+def make_signature(name: str) -> Signature:
     return Signature(name, (Parameter("name"), Parameter("dtype", "int32")))
 
 
-def build(call: Call) -> Value:
+def build_sizes(call: Call) -> Value:
     """Return the size variable of `T.dynamic("m")`, or a tuple of them for `T.dynamic("m, n")`."""
     text = call["name"].value
-    dtype = call.dtype("dtype")
+    dtype = call.read_dtype("dtype")
     if dtype == INT64:
-        fail(
+        raise_error(
             "wrong-argument",
             f"{call.name}: a size is int32, not int64",
             call["dtype"].span,
@@ -31,6 +31,6 @@ def build(call: Call) -> Value:
     if not names or not all(name.isidentifier() for name in names):
         call.refuse("name", 'a string of names, as in "m" or "m, n"')
     if len(set(names)) < len(names):
-        fail("duplicate-definition", f"{call.name} names a size twice", call["name"].span)
+        raise_error("duplicate-definition", f"{call.name} names a size twice", call["name"].span)
     sizes = tuple(Var(name, INT32) for name in names)
     return sizes[0] if len(sizes) == 1 else sizes

@@ -8,17 +8,17 @@ from functools import reduce
 from typing import Annotated
 
 from tilec.ir import warp
-from tilec.ir.affine import add
-from tilec.ir.expr import cast, constant
+from tilec.ir.affine import add_exprs
+from tilec.ir.expr import cast_expr, make_constant
 from tilec.ir.operation_fields import In
 from tilec.ir.operation_interfaces import Axis
-from tilec.ir.tile import Binary, Expr, If, Parallel, Region, Store, TileOp, Var, integer
+from tilec.ir.tile import Binary, Expr, If, Parallel, Region, Store, TileOp, Var, int32_const
 from tilec.ir.types import BOOL, INT32
-from tilec.ops.form import Scalar, of_type
-from tilec.ops.lowering import Context, Demand, demand, stored, sweep
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.form import Scalar, verify_value_dtype
+from tilec.ops.lowering import Demand, LoweringContext, build_elementwise, list_store_demands, make_demand
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.signature import Call, Parameter, Signature, as_expr
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 
 
@@ -41,17 +41,17 @@ class Fill(TileOp):
         return True
 
     def element(self, place: tuple[Expr, ...], sources: tuple[Expr, ...]) -> Store:
-        return Store(self.tile.buffer, place, cast(self.value, self.tile.buffer.dtype), self.span)
+        return Store(self.tile.buffer, place, cast_expr(self.value, self.tile.buffer.dtype), self.span)
 
     @property
     def axes(self) -> tuple[Axis, ...]:
         return tuple(Axis(((0, d),)) for d in range(len(self.tile.extent)))
 
 
-def _tile(call: Call) -> Region:
-    dst = call.region("buffer")
+def _read_tile(call: Call) -> Region:
+    dst = call.read_region("buffer")
     if dst.buffer.scope == "global":
-        fail(
+        raise_error(
             "wrong-scope",
             f"{call.name} needs a tile, not a tensor",
             call["buffer"].span,
@@ -62,42 +62,42 @@ def _tile(call: Call) -> Region:
 
 
 def _check_fill(call: Call) -> TileOp:
-    dst = _tile(call)
+    dst = _read_tile(call)
     return Fill(dst, as_expr(call["value"], dst.buffer.dtype), span=call.span)
 
 
 def _check_clear(call: Call) -> TileOp:
-    dst = _tile(call)
-    return Fill(dst, constant(0, dst.buffer.dtype), span=call.span)
+    dst = _read_tile(call)
+    return Fill(dst, make_constant(0, dst.buffer.dtype), span=call.span)
 
 
-def masked(op: Fill) -> Parallel:
+def build_masked_fill(op: Fill) -> Parallel:
     """Build the fill of a part of a fragment as a nest over the whole fragment, masked by the part's bounds. A part
     that reaches beyond the fragment's end is clipped."""
     (part,) = op.regions
     variables = tuple(Var(f"{part.buffer.name}.{d}") for d in range(len(part.extent)))
     bounds: list[Expr] = []
     for var, start, extent, size in zip(variables, part.start, part.extent, part.buffer.shape, strict=True):
-        if extent < size or start != integer(0):
-            first = cast(start, INT32)
-            bounds += [Binary("le", first, var, BOOL), Binary("lt", var, add(first, integer(extent)), BOOL)]
+        if extent < size or start != int32_const(0):
+            first = cast_expr(start, INT32)
+            bounds += [Binary("le", first, var, BOOL), Binary("lt", var, add_exprs(first, int32_const(extent)), BOOL)]
     inside = reduce(lambda a, b: Binary("and", a, b, BOOL), bounds)
     store = Store(part.buffer, variables, op.value, op.span)
     return Parallel(variables, part.buffer.shape, (If(inside, (store,), (), op.span),), op.span)
 
 
-def _effects(op: Fill) -> Effects:
+def _list_fill_effects(op: Fill) -> Effects:
     return Effects((), op.regions)
 
 
-def _reference(op: Fill, env: Environment) -> None:
+def _evaluate_fill(op: Fill, env: Environment) -> None:
     import numpy as np
 
     (dst,) = op.regions
     env.write(dst, np.full(dst.extent, env.scalar(op.value)))
 
 
-FILL = register(
+FILL = register_operation(
     Operation(
         Fill,
         (
@@ -112,25 +112,25 @@ FILL = register(
                 _check_clear,
             ),
         ),
-        _effects,
-        _reference,
+        _list_fill_effects,
+        _evaluate_fill,
     )
 )
 
 
-@facet(Fill, "lower")
-def lower(op: Fill, context: Context) -> tuple[warp.Operation, ...]:
-    return (sweep(op.regions[0], op.value, context, op.span),)
+@attach_facet(Fill, "lower")
+def lower_fill(op: Fill, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    return (build_elementwise(op.regions[0], op.value, context, op.span),)
 
 
-@facet(Fill, "demand")
-def price(op: Fill, context: Context) -> tuple[Demand, ...]:
+@attach_facet(Fill, "demand")
+def list_fill_demands(op: Fill, context: LoweringContext) -> tuple[Demand, ...]:
     region = op.regions[0]
     elements = math.prod(region.extent)
-    in_memory = stored(region.buffer, elements * region.buffer.dtype.bytes, context.threads)
-    return in_memory or (demand("elementwise", ops=1, elements=elements, threads=context.threads),)
+    in_memory = list_store_demands(region.buffer, elements * region.buffer.dtype.bytes, context.threads)
+    return in_memory or (make_demand("elementwise", ops=1, elements=elements, threads=context.threads),)
 
 
-@facet(Fill, "agrees")
-def agrees(op: Fill) -> Iterator[str]:
-    yield from of_type(op.value, op.regions[0])
+@attach_facet(Fill, "agrees")
+def verify_fill(op: Fill) -> Iterator[str]:
+    yield from verify_value_dtype(op.value, op.regions[0])

@@ -24,80 +24,80 @@ TensorMemory = Annotated[tile.Region, In(("tmem",))]
 OnChip = Annotated[tile.Region, In(("shared", "fragment"))]
 AnyMemory = Annotated[tile.Region, In(("global", "shared", "fragment", "tmem"))]
 Anywhere = Annotated[tile.Region, In(get_args(tile.Scope))]
-MOST = (1 << 31) - 1
+MAX_INT32 = (1 << 31) - 1
 
 
 def _is_barrier(value: Any) -> bool:
     return isinstance(value, tile.Load) and value.buffer.scope == "barrier"
 
 
-def _is(dtype: Any) -> Callable[[Any], bool]:
+def _has_dtype(dtype: Any) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, EXPR_TYPES) and value.dtype == dtype
 
 
 Scalar = Annotated[
-    tile.Expr, schema.Where(lambda value: isinstance(value, EXPR_TYPES), "an expression, as int32(0)", True)
+    tile.Expr, schema.Constraint(lambda value: isinstance(value, EXPR_TYPES), "an expression, as int32(0)", True)
 ]
-Index = Annotated[tile.Expr, schema.Where(_is(INT32), "an expression of int32, as int32(0)", True)]
-Condition = Annotated[tile.Expr, schema.Where(_is(BOOL), "an expression of bool", True)]
-Barrier = Annotated[tile.Load, schema.Where(_is_barrier, "an element of a barrier", True)]
-Whole = Annotated[int, schema.Range(0, MOST)]
-Positive = Annotated[int, schema.Range(1, MOST)]
+Index = Annotated[tile.Expr, schema.Constraint(_has_dtype(INT32), "an expression of int32, as int32(0)", True)]
+Condition = Annotated[tile.Expr, schema.Constraint(_has_dtype(BOOL), "an expression of bool", True)]
+Barrier = Annotated[tile.Load, schema.Constraint(_is_barrier, "an element of a barrier", True)]
+Whole = Annotated[int, schema.Range(0, MAX_INT32)]
+Positive = Annotated[int, schema.Range(1, MAX_INT32)]
 Leader = Annotated[int, schema.Range(0, 1023)]
 """The thread of the block that issues an operation for all threads."""
-NOBODY = -1
+UNKNOWN_LEADER = -1
 """The leader until the front end knows which role executes the operation."""
-Announces = Annotated[bool, schema.Where(lambda announces: announces is True, "True")]
+Announces = Annotated[bool, schema.Constraint(lambda announces: announces is True, "True")]
 """The operation announces its bytes to its barrier (expect-tx) by itself; no kernel can say otherwise."""
 Yes = Literal[True]
 
 
-def violations(kernel: tile.Kernel) -> Iterator[tuple[Span, str]]:
+def find_violations(kernel: tile.Kernel) -> Iterator[tuple[Span, str]]:
     """Yield the violations in the operations of a kernel, each with its span."""
-    for stmt in tile.walk(kernel.body):
-        for violation in _wrong(stmt, kernel):
+    for stmt in tile.walk_statements(kernel.body):
+        for violation in _find_statement_violations(stmt, kernel):
             yield stmt.span, violation
 
 
 def show_violations(kernel: tile.Kernel) -> Iterator[str]:
-    return (f"line {span.line}: {violation}" for span, violation in violations(kernel))
+    return (f"line {span.line}: {violation}" for span, violation in find_violations(kernel))
 
 
-def _wrong(stmt: tile.Stmt, kernel: tile.Kernel) -> Iterator[str]:
+def _find_statement_violations(stmt: tile.Stmt, kernel: tile.Kernel) -> Iterator[str]:
     if not isinstance(stmt, tile.TileOp):
         return
     try:
-        operations.check(stmt)
+        operations.check_operation(stmt)
     except schema.SchemaError as error:
         yield str(error)
         return
-    if (key := operations.by_passes(stmt)) is not None:
+    if (key := operations.find_pass_only_field(stmt)) is not None:
         yield f"{stmt.name}: '{key}' is not known here"
     elif isinstance(stmt.leader, int) and stmt.leader >= kernel.threads:
         yield f"{stmt.name}: leader is thread {stmt.leader} of {kernel.threads}"
-    elif "agrees" in (facets := registry.get(stmt.name).facets):
+    elif "agrees" in (facets := registry.get_operation(stmt.name).facets):
         yield from (f"{stmt.name}: {violation}" for violation in facets["agrees"](stmt))
 
 
 # ---- agreement of regions --------------------------------------------------------------------------------------------
 
 
-def same_shape(one: tile.Region, other: tile.Region) -> Iterator[str]:
+def verify_same_shape(one: tile.Region, other: tile.Region) -> Iterator[str]:
     if one.shape != other.shape:
         shapes = " and ".join(" × ".join(map(str, region.shape)) for region in (one, other))
         yield f"{show_region(one)} and {show_region(other)} have different shapes: {shapes}"
 
 
-def same_dtype(one: tile.Region, other: tile.Region) -> Iterator[str]:
+def verify_same_dtype(one: tile.Region, other: tile.Region) -> Iterator[str]:
     if one.buffer.dtype != other.buffer.dtype:
         yield f"{one.buffer.name} is {one.buffer.dtype}, {other.buffer.name} is {other.buffer.dtype}"
 
 
-def of_type(value: Any, region: tile.Region) -> Iterator[str]:
+def verify_value_dtype(value: Any, region: tile.Region) -> Iterator[str]:
     if value.dtype != region.buffer.dtype:
         yield f"{show_expr(value)} is {value.dtype}, {region.buffer.name} is {region.buffer.dtype}"
 
 
-def whole(region: tile.Region) -> Iterator[str]:
+def verify_whole_buffer(region: tile.Region) -> Iterator[str]:
     if not region.is_whole:
         yield f"{show_region(region)} is a part of {region.buffer.name}, expected all of it"

@@ -11,18 +11,18 @@ from dataclasses import field, replace
 from typing import Literal, NoReturn
 
 from tilec.ir import tile, warp
-from tilec.ir.affine import add, affine, scale
-from tilec.ir.expr import cast
+from tilec.ir.affine import add_exprs, affine_form, scale_expr
+from tilec.ir.expr import cast_expr
 from tilec.ir.operation_fields import BY_PASSES
 from tilec.ir.operation_interfaces import Doer
 from tilec.ir.types import INT32
-from tilec.ops.barriers import as_barrier, barrier_of
-from tilec.ops.form import NOBODY, Announces, Barrier, Global, Index, Leader, Shared, same_dtype
-from tilec.ops.lowering import Context, Demand, demand, tensor_map_of
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.barriers import as_barrier, get_barrier
+from tilec.ops.form import UNKNOWN_LEADER, Announces, Barrier, Global, Index, Leader, Shared, verify_same_dtype
+from tilec.ops.lowering import Demand, LoweringContext, make_demand, make_tensor_map
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
-from tilec.ops.values import describe, show_shape
-from tilec.support.diagnostics import Label, fail
+from tilec.ops.values import describe_value, show_shape
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
 ROWS = 4
@@ -90,21 +90,21 @@ FourRows = Gather4 | Scatter4
 
 
 def _check_gather(call: Call) -> tile.TileOp:
-    tensor, region = _tensor(call, "src"), _tile(call, "dst")
-    line, rows = _row(call, tensor, region), _rows(call)
+    tensor, region = _read_tensor(call, "src"), _read_tile(call, "dst")
+    line, rows = _read_row(call, tensor, region), _read_rows(call)
     barrier = as_barrier(call["barrier"], call.name)
-    return Gather4(line, region, True, barrier, NOBODY, *rows, span=call.span)
+    return Gather4(line, region, True, barrier, UNKNOWN_LEADER, *rows, span=call.span)
 
 
 def _check_scatter(call: Call) -> tile.TileOp:
-    tensor, region = _tensor(call, "dst"), _tile(call, "src")
-    return Scatter4(region, _row(call, tensor, region), *_rows(call), span=call.span)
+    tensor, region = _read_tensor(call, "dst"), _read_tile(call, "src")
+    return Scatter4(region, _read_row(call, tensor, region), *_read_rows(call), span=call.span)
 
 
-def _row(call: Call, tensor: tile.Buffer, region: tile.Region) -> tile.Region:
+def _read_row(call: Call, tensor: tile.Buffer, region: tile.Region) -> tile.Region:
     """Return the region of one row of the tensor, as long as the rows of the tile."""
     if tensor.dtype != region.buffer.dtype:
-        fail(
+        raise_error(
             "dtype-mismatch",
             f"{call.name} copies elements as they are",
             call.span,
@@ -112,10 +112,10 @@ def _row(call: Call, tensor: tile.Buffer, region: tile.Region) -> tile.Region:
             secondary=(Label(region.buffer.span, "from here"),),
             help=f"allocate {region.buffer.name} as {tensor.dtype}",
         )
-    return tile.Region(tensor, (tile.integer(0), _index(call, call["col"])), (1, region.extent[-1]), call.span)
+    return tile.Region(tensor, (tile.int32_const(0), _read_index(call, call["col"])), (1, region.extent[-1]), call.span)
 
 
-def _tensor(call: Call, name: str) -> tile.Buffer:
+def _read_tensor(call: Call, name: str) -> tile.Buffer:
     value = call[name].value
     if not isinstance(value, tile.Buffer) or value.scope != "global" or len(value.extents) != 2:
         call.refuse(name, "a tensor of two dimensions, as a whole")
@@ -123,20 +123,20 @@ def _tensor(call: Call, name: str) -> tile.Buffer:
     return value
 
 
-def _tile(call: Call, name: str) -> tile.Region:
+def _read_tile(call: Call, name: str) -> tile.Region:
     """Return the four rows of a tile. They must begin at a multiple of four, where the swizzle pattern is in phase."""
-    region = call.region(name)
+    region = call.read_region(name)
     if region.buffer.scope != "shared":
-        _refuse(call, name, region, f"{region.buffer.name} is in {region.buffer.scope} memory")
+        _refuse_tile(call, name, region, f"{region.buffer.name} is in {region.buffer.scope} memory")
     if region.shape[:-1] != (ROWS,) or region.extent[-1] != region.buffer.shape[-1]:
-        _refuse(call, name, region, f"this has shape {show_shape(region.extent)}")
-    if affine(region.start[region.extent.index(ROWS)]).divisor % ROWS:
-        _refuse(call, name, region, "it does not begin at a multiple of four")
+        _refuse_tile(call, name, region, f"this has shape {show_shape(region.extent)}")
+    if affine_form(region.start[region.extent.index(ROWS)]).divisor % ROWS:
+        _refuse_tile(call, name, region, "it does not begin at a multiple of four")
     return region
 
 
-def _refuse(call: Call, name: str, region: tile.Region, label: str) -> NoReturn:
-    fail(
+def _refuse_tile(call: Call, name: str, region: tile.Region, label: str) -> NoReturn:
+    raise_error(
         "wrong-argument",
         f"{call.name}: `{name}` must be four whole rows of a shared tile",
         call[name].span,
@@ -146,41 +146,43 @@ def _refuse(call: Call, name: str, region: tile.Region, label: str) -> NoReturn:
     )
 
 
-def _rows(call: Call) -> tuple[tile.Expr, tile.Expr, tile.Expr, tile.Expr]:
+def _read_rows(call: Call) -> tuple[tile.Expr, tile.Expr, tile.Expr, tile.Expr]:
     rows = call["rows"]
     if not isinstance(rows.value, tuple) or len(rows.value) != ROWS:
         call.refuse("rows", "a list of four indices")
     assert isinstance(rows.value, tuple)
-    first, second, third, fourth = (_index(call, Argument(row, rows.span)) for row in rows.value)
+    first, second, third, fourth = (_read_index(call, Argument(row, rows.span)) for row in rows.value)
     return first, second, third, fourth
 
 
-def _index(call: Call, argument: Argument) -> tile.Expr:
+def _read_index(call: Call, argument: Argument) -> tile.Expr:
     index = as_expr(argument)
     if index.dtype.kind not in ("int", "uint"):
-        fail("wrong-argument", f"{call.name}: an index must be an integer", argument.span, describe(argument.value))
-    return cast(index, INT32)
+        raise_error(
+            "wrong-argument", f"{call.name}: an index must be an integer", argument.span, describe_value(argument.value)
+        )
+    return cast_expr(index, INT32)
 
 
-def _effects(op: FourRows) -> Effects:
+def _list_four_rows_effects(op: FourRows) -> Effects:
     source, destination = op.regions
     return Effects((source,), (destination,))
 
 
-def _reference(op: FourRows, env: Environment) -> None:
+def _evaluate_four_rows(op: FourRows, env: Environment) -> None:
     source, destination = op.regions
     for number, index in enumerate(op.rows):
         row = int(env.scalar(index))
-        here, there = _one_row(source, row, number), _one_row(destination, row, number)
+        here, there = _select_row(source, row, number), _select_row(destination, row, number)
         env.write(there, env.read(here).reshape(there.extent))
 
 
-def _one_row(region: tile.Region, row: int, number: int) -> tile.Region:
+def _select_row(region: tile.Region, row: int, number: int) -> tile.Region:
     """Return row `row` of a tensor, or the `number`-th of the four rows of a tile."""
     if region.buffer.scope == "global":
-        return replace(region, start=(tile.integer(row), region.start[1]))
+        return replace(region, start=(tile.int32_const(row), region.start[1]))
     dim = region.extent.index(ROWS)
-    first, extent = add(region.start[dim], tile.integer(number)), list(region.extent)
+    first, extent = add_exprs(region.start[dim], tile.int32_const(number)), list(region.extent)
     extent[dim] = 1
     return replace(region, start=(*region.start[:dim], first, *region.start[dim + 1 :]), extent=tuple(extent))
 
@@ -190,14 +192,14 @@ _COMMON = (
     Parameter("eviction_policy", None, keyword_only=True, hint="tilec chooses by what is copied"),
     ANNOTATIONS,
 )
-_WHAT = tuple(map(Parameter, ("src", "dst", "col", "rows")))
+_OPERANDS = tuple(map(Parameter, ("src", "dst", "col", "rows")))
 
-GATHER4 = register(
+GATHER4 = register_operation(
     Operation(
         Gather4,
         (
             Spelling(
-                Signature("T.tma_gather4", (*_WHAT, Parameter("barrier", keyword_only=True), *_COMMON)),
+                Signature("T.tma_gather4", (*_OPERANDS, Parameter("barrier", keyword_only=True), *_COMMON)),
                 """Begin a copy of four rows of a matrix to a shared tile by TMA, and announce their bytes to `barrier`.
 
                 `src` is a tensor of two dimensions; `rows` are the indices of the rows, each on its own, and `col` the
@@ -208,17 +210,17 @@ GATHER4 = register(
                 _check_gather,
             ),
         ),
-        _effects,
-        _reference,
+        _list_four_rows_effects,
+        _evaluate_four_rows,
     )
 )
 
-SCATTER4 = register(
+SCATTER4 = register_operation(
     Operation(
         Scatter4,
         (
             Spelling(
-                Signature("T.tma_scatter4", (*_WHAT, *_COMMON)),
+                Signature("T.tma_scatter4", (*_OPERANDS, *_COMMON)),
                 """Copy four rows of a shared tile to four rows of a matrix by TMA, each to its own index.
 
                 `dst` is a tensor of two dimensions; `rows` are the indices of its rows and `col` the first column of
@@ -228,8 +230,8 @@ SCATTER4 = register(
                 _check_scatter,
             ),
         ),
-        _effects,
-        _reference,
+        _list_four_rows_effects,
+        _evaluate_four_rows,
     )
 )
 
@@ -237,59 +239,59 @@ SCATTER4 = register(
 # ---- by TMA ----------------------------------------------------------------------------------------------------------
 
 
-def _four(op: FourRows, region: tile.Region) -> warp.FourRows:
+def _build_four_rows(op: FourRows, region: tile.Region) -> warp.FourRows:
     """Return the four row indices with the first row of the tile."""
-    at: tile.Expr = tile.integer(0)
+    at: tile.Expr = tile.int32_const(0)
     for start, extent in zip(region.start[:-1], region.buffer.shape[:-1], strict=True):
-        at = add(scale(at, extent), start)
+        at = add_exprs(scale_expr(at, extent), start)
     return warp.FourRows(op.rows, at)
 
 
-@facet(Gather4, "lower")
-def lower_gather(op: Gather4, context: Context) -> tuple[warp.Operation, ...]:
+@attach_facet(Gather4, "lower")
+def lower_gather(op: Gather4, context: LoweringContext) -> tuple[warp.Operation, ...]:
     source, destination = op.regions
     load = warp.TmaLoad(
-        tensor_map_of(source, destination.buffer, context), source.start, destination.buffer,
-        barrier=barrier_of(op), leader=op.leader, announces=op.announces,
-        four=_four(op, destination), cursors=context.cursors, span=op.span,
+        make_tensor_map(source, destination.buffer, context), source.start, destination.buffer,
+        barrier=get_barrier(op), leader=op.leader, announces=op.announces,
+        four=_build_four_rows(op, destination), cursors=context.cursors, span=op.span,
     )  # fmt: skip
     return (load,)
 
 
-@facet(Scatter4, "lower")
-def lower_scatter(op: Scatter4, context: Context) -> tuple[warp.Operation, ...]:
+@attach_facet(Scatter4, "lower")
+def lower_scatter(op: Scatter4, context: LoweringContext) -> tuple[warp.Operation, ...]:
     source, destination = op.regions
     store = warp.TmaStore(
-        tensor_map_of(destination, source.buffer, context), destination.start, source.buffer,
-        four=_four(op, source), cursors=context.cursors, span=op.span,
+        make_tensor_map(destination, source.buffer, context), destination.start, source.buffer,
+        four=_build_four_rows(op, source), cursors=context.cursors, span=op.span,
     )  # fmt: skip
     return (store, warp.BulkWait(0, span=op.span)) if op.wait == "at once" else (store,)
 
 
-def _bytes(region: tile.Region) -> int:
+def _count_bytes(region: tile.Region) -> int:
     return ROWS * region.extent[-1] * region.buffer.dtype.bytes
 
 
-@facet(Gather4, "demand")
-def price_gather(op: Gather4, context: Context) -> tuple[Demand, ...]:
-    return (demand("tma.load", bytes=_bytes(op.regions[1])),)
+@attach_facet(Gather4, "demand")
+def list_gather_demands(op: Gather4, context: LoweringContext) -> tuple[Demand, ...]:
+    return (make_demand("tma.load", bytes=_count_bytes(op.regions[1])),)
 
 
-@facet(Scatter4, "demand")
-def price_scatter(op: Scatter4, context: Context) -> tuple[Demand, ...]:
-    return (demand("tma.store", bytes=_bytes(op.regions[0])),)
+@attach_facet(Scatter4, "demand")
+def list_scatter_demands(op: Scatter4, context: LoweringContext) -> tuple[Demand, ...]:
+    return (make_demand("tma.store", bytes=_count_bytes(op.regions[0])),)
 
 
-def agrees(op: FourRows) -> Iterator[str]:
+def verify_four_rows(op: FourRows) -> Iterator[str]:
     tensor, region = op.regions if isinstance(op, Gather4) else op.regions[::-1]
     if len(tensor.extent) != 2 or tensor.extent != (1, region.extent[-1]):
         yield f"{tensor.buffer.name} {show_shape(tensor.extent)} stands for a row of {region.extent[-1]} elements"
     if region.shape[:-1] != (ROWS,) or region.extent[-1] != region.buffer.shape[-1]:
         yield f"{region.buffer.name} {show_shape(region.extent)} is not four whole rows"
-    elif affine(region.start[region.extent.index(ROWS)]).divisor % ROWS:
+    elif affine_form(region.start[region.extent.index(ROWS)]).divisor % ROWS:
         yield f"the rows of {region.buffer.name} do not begin at a multiple of four"
-    yield from same_dtype(tensor, region)
+    yield from verify_same_dtype(tensor, region)
 
 
 for _operation in (Gather4, Scatter4):
-    facet(_operation, "agrees")(agrees)
+    attach_facet(_operation, "agrees")(verify_four_rows)

@@ -8,19 +8,19 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from tilec.ir import tile, warp
-from tilec.ir.affine import add, row_divisor, scale
-from tilec.ir.expr import cast, constant
-from tilec.ir.layout import row_major
+from tilec.ir.affine import add_exprs, row_divisor, scale_expr
+from tilec.ir.expr import cast_expr, make_constant
+from tilec.ir.layout import row_major_fragment
 from tilec.ir.operation_fields import BY_PASSES
-from tilec.ir.placement import run
+from tilec.ir.placement import contiguous_run
 from tilec.ir.types import BOOL, INT32
-from tilec.ops.form import Global, Index, Positive, Shared, same_dtype, whole
-from tilec.ops.lowering import TMA_ALIGNMENT, VECTOR_BYTES, Context, Demand, demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.form import Global, Index, Positive, Shared, verify_same_dtype, verify_whole_buffer
+from tilec.ops.lowering import TMA_ALIGNMENT, VECTOR_BYTES, Demand, LoweringContext, make_demand
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
 from tilec.ops.values import show_shape
 from tilec.support import schema
-from tilec.support.diagnostics import Label, fail
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 MAX_PIXELS = 1024  # of one copy (cuTensorMapEncodeIm2col)
 MAX_STRIDE = 8
-CORNERS = {4: (-128, 127), 5: (-16, 15)}  # by the rank of the tensor
-MOST_OFFSET = {4: 255, 5: 31}  # of a tap, by the rank of the tensor: all of them share 16 bits
+CORNER_RANGES = {4: (-128, 127), 5: (-16, 15)}  # by the rank of the tensor
+MAX_TAP_OFFSET = {4: 255, 5: 31}  # of a tap, by the rank of the tensor: all of them share 16 bits
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
+class FilterGeometry:
     """A square filter of `kernel` taps a side, `dilation` pixels apart, over images or volumes with `pad` pixels of
     zeros around them. It moves by `stride` pixels. `sides` are the extents of an image, the width last. Row r of the
     matrix is position r of the filter: along the width first, then height, depth and image. Column c is channel
@@ -88,19 +88,19 @@ class Im2col(tile.TileOp):
         return True
 
 
-def geometry(op: Im2col) -> Geometry:
+def get_geometry(op: Im2col) -> FilterGeometry:
     _, *sides, channels = op.regions[0].extent
-    return Geometry(tuple(sides), channels, op.kernel, op.stride, op.dilation, op.pad)
+    return FilterGeometry(tuple(sides), channels, op.kernel, op.stride, op.dilation, op.pad)
 
 
-def _check(call: Call) -> tile.TileOp:
-    img, col = call.region("img"), call.region("col")
-    if img.buffer.scope != "global" or len(img.extent) not in CORNERS or not img.is_whole:
-        _refuse(call, "img", img, "a whole tensor of images, (images, [depth,] height, width, channels)")
+def _check_im2col(call: Call) -> tile.TileOp:
+    img, col = call.read_region("img"), call.read_region("col")
+    if img.buffer.scope != "global" or len(img.extent) not in CORNER_RANGES or not img.is_whole:
+        _refuse_operand(call, "img", img, "a whole tensor of images, (images, [depth,] height, width, channels)")
     if col.buffer.scope != "shared" or len(col.extent) != 2 or not col.is_whole:
-        _refuse(call, "col", col, "a whole shared tile, (places, columns)")
+        _refuse_operand(call, "col", col, "a whole shared tile, (places, columns)")
     if img.buffer.dtype != col.buffer.dtype or img.buffer.dtype.bits < 8:
-        fail(
+        raise_error(
             "dtype-mismatch",
             f"{call.name} copies elements as they are, of 8 bits or more",
             call.span,
@@ -108,25 +108,25 @@ def _check(call: Call) -> tile.TileOp:
             secondary=(Label(col.buffer.span, "from here"),),
             help=f"allocate {col.buffer.name} as {img.buffer.dtype}",
         )
-    numbers = {name: call.integer(name) for name in ("kernel", "stride", "dilation", "pad")}
+    numbers = {name: call.read_integer(name) for name in ("kernel", "stride", "dilation", "pad")}
     for name, number in numbers.items():
         if number < (name != "pad"):
             call.refuse(name, "0 or more" if name == "pad" else "1 or more")
     op = Im2col(
         img,
         col,
-        row=scale(_step(call, "nhw_step"), col.extent[0]),
-        column=scale(_step(call, "c_step"), col.extent[1]),
+        row=scale_expr(_read_step(call, "nhw_step"), col.extent[0]),
+        column=scale_expr(_read_step(call, "c_step"), col.extent[1]),
         kernel=numbers["kernel"],
         stride=numbers["stride"],
         dilation=numbers["dilation"],
         pad=numbers["pad"],
         span=call.span,
     )
-    conv = geometry(op)
+    conv = get_geometry(op)
     if min(conv.places) < 1:
         image = " × ".join(map(str, conv.sides))
-        fail(
+        raise_error(
             "shape-mismatch",
             f"{call.name}: the filter is larger than the images",
             call.span,
@@ -137,8 +137,8 @@ def _check(call: Call) -> tile.TileOp:
     return op
 
 
-def _refuse(call: Call, name: str, region: tile.Region, wanted: str) -> None:
-    fail(
+def _refuse_operand(call: Call, name: str, region: tile.Region, wanted: str) -> None:
+    raise_error(
         "wrong-scope",
         f"{call.name}: `{name}` must be {wanted}",
         call[name].span,
@@ -147,24 +147,24 @@ def _refuse(call: Call, name: str, region: tile.Region, wanted: str) -> None:
     )
 
 
-def _step(call: Call, name: str) -> tile.Expr:
+def _read_step(call: Call, name: str) -> tile.Expr:
     """Return the number of a tile of rows or columns, counted from 0."""
     step = as_expr(call[name])
     if step.dtype.kind not in ("int", "uint"):
         call.refuse(name, "an integer")
-    return cast(step, INT32)
+    return cast_expr(step, INT32)
 
 
-def _effects(op: Im2col) -> Effects:
+def _list_im2col_effects(op: Im2col) -> Effects:
     img, col = op.regions
     return Effects((img,), (col,))
 
 
-def _reference(op: Im2col, env: Environment) -> None:
+def _evaluate_im2col(op: Im2col, env: Environment) -> None:
     import numpy as np
 
     img, col = op.regions
-    conv, images = geometry(op), env.read(img)
+    conv, images = get_geometry(op), env.read(img)
     first_row, first_column = (env.scalar(index) for index in (op.row, op.column))
     row = int(first_row) + np.arange(col.extent[0])[:, None]
     column = int(first_column) + np.arange(col.extent[1])[None, :]
@@ -185,7 +185,7 @@ _PARAMETERS = tuple(
     Parameter(name) for name in ("img", "col", "nhw_step", "c_step", "kernel", "stride", "dilation", "pad")
 )
 
-IM2COL = register(
+IM2COL = register_operation(
     Operation(
         Im2col,
         (
@@ -202,7 +202,7 @@ IM2COL = register(
                 Where TMA feeds a pipeline and the tile's columns divide the channels, it is one copy in TMA's im2col
                 mode.
                 """,
-                _check,
+                _check_im2col,
             ),
             Spelling(
                 Signature(
@@ -214,11 +214,11 @@ IM2COL = register(
                     ),
                 ),
                 """T.im2col by its old name.""",
-                _check,
+                _check_im2col,
             ),
         ),
-        _effects,
-        _reference,
+        _list_im2col_effects,
+        _evaluate_im2col,
     )
 )
 
@@ -226,10 +226,10 @@ IM2COL = register(
 # ---- by TMA, by cp.async, by ordinary accesses -----------------------------------------------------------------------
 
 
-def why_no_map(op: Im2col) -> str | None:
+def find_tma_obstacle(op: Im2col) -> str | None:
     """Return why TMA's im2col mode cannot fill the tile, or None. One copy takes pixels of one tap of the filter."""
     image, buffer = (r.buffer for r in op.regions)
-    conv, size = geometry(op), image.dtype.bytes
+    conv, size = get_geometry(op), image.dtype.bytes
     rows, columns = buffer.shape
     if conv.channels % columns:
         return f"its {columns} columns do not divide {conv.channels} channels"
@@ -242,137 +242,142 @@ def why_no_map(op: Im2col) -> str | None:
     if conv.stride > MAX_STRIDE:
         return f"a stride is at most {MAX_STRIDE}"
     rank = len(image.shape)
-    corners, (least, most) = (-conv.pad, conv.pad - conv.reach), CORNERS[rank]
+    corners, (least, most) = (-conv.pad, conv.pad - conv.reach), CORNER_RANGES[rank]
     if not least <= min(corners) <= max(corners) <= most:
         return "the filter reaches too far out of the image"
-    if conv.reach > MOST_OFFSET[rank]:
-        return f"its last tap lies {conv.reach} pixels from the first, and at most {MOST_OFFSET[rank]} are possible"
+    if conv.reach > MAX_TAP_OFFSET[rank]:
+        return f"its last tap lies {conv.reach} pixels from the first, and at most {MAX_TAP_OFFSET[rank]} are possible"
     return None
 
 
-def cp_async_width(op: Im2col) -> int | None:
+def select_cp_async_width(op: Im2col) -> int | None:
     """Return the bytes of one cp.async, whose elements are channels of one pixel; None for fewer than 4."""
     image, buffer = (r.buffer for r in op.regions)
     together = math.gcd(row_divisor(image), buffer.shape[-1]) * image.dtype.bytes
     return next((width for width in (16, 8, 4) if together % width == 0), None)
 
 
-@facet(Im2col, "lower")
-def lower(op: Im2col, context: Context) -> tuple[warp.Operation, ...]:
+@attach_facet(Im2col, "lower")
+def lower_im2col(op: Im2col, context: LoweringContext) -> tuple[warp.Operation, ...]:
     buffer = op.regions[1].buffer
     match op.via:
         case "tma":
-            return (_tma_load(op, context),)
+            return (_build_tma_load(op, context),)
         case "cp_async":
-            width, placement = cp_async_width(op), context.shared[buffer.name].placement
+            width, placement = select_cp_async_width(op), context.shared[buffer.name].placement
             assert width is not None
             if placement is not None:  # the kernel annotates the tile's layout
-                width = min(width, run(placement) * buffer.dtype.bytes)
-            layout = row_major(buffer.shape, context.threads, width // buffer.dtype.bytes)
-            copy = warp.CpAsync(_gathered(op), op.regions[1], layout, width, cursors=context.cursors, span=op.span)
+                width = min(width, contiguous_run(placement) * buffer.dtype.bytes)
+            layout = row_major_fragment(buffer.shape, context.threads, width // buffer.dtype.bytes)
+            copy = warp.CpAsync(_build_gather(op), op.regions[1], layout, width, cursors=context.cursors, span=op.span)
             return copy, warp.CpAsyncCommit(span=op.span)
         case _:
-            gathered = _gathered(op)
+            gathered = _build_gather(op)
             value = tile.Select(
                 gathered.condition,
                 tile.Load(gathered.buffer, gathered.indices),
-                constant(0, buffer.dtype),
+                make_constant(0, buffer.dtype),
                 buffer.dtype,
             )
             nest = tile.Parallel(
                 gathered.variables, buffer.shape, (tile.Store(buffer, gathered.variables, value, op.span),), op.span
             )
-            layout = row_major(buffer.shape, context.threads, VECTOR_BYTES // buffer.dtype.bytes)
+            layout = row_major_fragment(buffer.shape, context.threads, VECTOR_BYTES // buffer.dtype.bytes)
             return (warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span),)
 
 
-def _tma_load(op: Im2col, context: Context) -> warp.TmaLoad:
+def _build_tma_load(op: Im2col, context: LoweringContext) -> warp.TmaLoad:
     """Build the load: the start is the pixel under the first tap, and the tap is an offset that all pixels share."""
     image, buffer = (r.buffer for r in op.regions)
-    conv, layout = geometry(op), context.shared[buffer.name]
+    conv, layout = get_geometry(op), context.shared[buffer.name]
     row, column = op.row, op.column
-    corners = warp.Corners(-conv.pad, conv.pad - conv.reach, conv.stride)
+    corners = warp.Im2colCorners(-conv.pad, conv.pad - conv.reach, conv.stride)
     tensor_map = context.tensor_map(image, (buffer.shape[0], layout.panel), layout.swizzle, corners)
-    which, places = _split(row, conv.places)
+    which, places = _split_digits(row, conv.places)
     first = (
         which,
-        *(_pixel(place, conv.stride, -conv.pad) for place in places),
+        *(_locate_pixel(place, conv.stride, -conv.pad) for place in places),
         # Columns after the last tap are zero: read them after the last channel, outside the tensor.
         tile.Select(
-            _below(column, conv.columns), _int("floormod", column, conv.channels), tile.integer(conv.channels), INT32
+            _build_less_than(column, conv.columns),
+            _divide_index("floormod", column, conv.channels),
+            tile.int32_const(conv.channels),
+            INT32,
         ),
     )
-    offsets = tuple(scale(tap, conv.dilation) for tap in _taps(column, conv))
+    offsets = tuple(scale_expr(tap, conv.dilation) for tap in _locate_tap(column, conv))
     return warp.TmaLoad(tensor_map, first, buffer, offsets, cursors=context.cursors, span=op.span)
 
 
-def _gathered(op: Im2col) -> warp.Gather:
+def _build_gather(op: Im2col) -> warp.Gather:
     """Return the index of each element in the tensor. An index outside an image is outside the tensor too."""
-    conv = geometry(op)
+    conv = get_geometry(op)
     i, j = tile.Var("%e0"), tile.Var("%e1")
-    row, column = add(op.row, i), add(op.column, j)
-    image, places = _split(row, conv.places)
+    row, column = add_exprs(op.row, i), add_exprs(op.column, j)
+    image, places = _split_digits(row, conv.places)
     pixels = (
-        add(_pixel(place, conv.stride, -conv.pad), scale(tap, conv.dilation))
-        for place, tap in zip(places, _taps(column, conv), strict=True)
+        add_exprs(_locate_pixel(place, conv.stride, -conv.pad), scale_expr(tap, conv.dilation))
+        for place, tap in zip(places, _locate_tap(column, conv), strict=True)
     )
-    indices = (image, *pixels, _int("floormod", column, conv.channels))
-    return warp.Gather(op.regions[0].buffer, (i, j), indices, _below(column, conv.columns))
+    indices = (image, *pixels, _divide_index("floormod", column, conv.channels))
+    return warp.Gather(op.regions[0].buffer, (i, j), indices, _build_less_than(column, conv.columns))
 
 
-def _split(number: tile.Expr, extents: Sequence[int]) -> tuple[tile.Expr, tuple[tile.Expr, ...]]:
+def _split_digits(number: tile.Expr, extents: Sequence[int]) -> tuple[tile.Expr, tuple[tile.Expr, ...]]:
     """Split a number into digits of these extents, the last fastest. Return the remaining quotient and the digits."""
     digits: list[tile.Expr] = []
     before = 1
     for extent in reversed(extents):
-        digits.insert(0, _int("floormod", _int("floordiv", number, before), extent))
+        digits.insert(0, _divide_index("floormod", _divide_index("floordiv", number, before), extent))
         before *= extent
-    return _int("floordiv", number, before), tuple(digits)
+    return _divide_index("floordiv", number, before), tuple(digits)
 
 
-def _taps(column: tile.Expr, conv: Geometry) -> tuple[tile.Expr, ...]:
+def _locate_tap(column: tile.Expr, conv: FilterGeometry) -> tuple[tile.Expr, ...]:
     """Return the tap of a column along each side of the filter."""
-    first, others = _split(_int("floordiv", column, conv.channels), (conv.kernel,) * (len(conv.sides) - 1))
+    first, others = _split_digits(
+        _divide_index("floordiv", column, conv.channels), (conv.kernel,) * (len(conv.sides) - 1)
+    )
     return first, *others
 
 
-def _pixel(place: tile.Expr, stride: int, first: int) -> tile.Expr:
-    return add(scale(place, stride), tile.integer(first))
+def _locate_pixel(place: tile.Expr, stride: int, first: int) -> tile.Expr:
+    return add_exprs(scale_expr(place, stride), tile.int32_const(first))
 
 
-def _int(op: tile.BinaryOp, a: tile.Expr, b: int) -> tile.Expr:
+def _divide_index(op: tile.BinaryOp, a: tile.Expr, b: int) -> tile.Expr:
     if b == 1:
-        return a if op == "floordiv" else tile.integer(0)
-    return tile.Binary(op, a, tile.integer(b), INT32)
+        return a if op == "floordiv" else tile.int32_const(0)
+    return tile.Binary(op, a, tile.int32_const(b), INT32)
 
 
-def _below(a: tile.Expr, b: int) -> tile.Expr:
-    return tile.Binary("lt", a, tile.integer(b), BOOL)
+def _build_less_than(a: tile.Expr, b: int) -> tile.Expr:
+    return tile.Binary("lt", a, tile.int32_const(b), BOOL)
 
 
-@facet(Im2col, "demand")
-def price(op: Im2col, context: Context) -> tuple[Demand, ...]:
+@attach_facet(Im2col, "demand")
+def list_im2col_demands(op: Im2col, context: LoweringContext) -> tuple[Demand, ...]:
     size = op.regions[1].buffer.bytes
     match op.via:
         case "tma":
-            return (demand("tma.load", bytes=size),)
+            return (make_demand("tma.load", bytes=size),)
         case "cp_async":
-            return (demand("cp.async", bytes=size, threads=context.threads),)
+            return (make_demand("cp.async", bytes=size, threads=context.threads),)
         case _:
             each = {"bytes": size, "threads": context.threads}
-            return (demand("ld.global", **each), demand("st.shared", **each))
+            return (make_demand("ld.global", **each), make_demand("st.shared", **each))
 
 
-@facet(Im2col, "agrees")
-def agrees(op: Im2col) -> Iterator[str]:
+@attach_facet(Im2col, "agrees")
+def verify_im2col(op: Im2col) -> Iterator[str]:
     images, matrix = op.regions
     for region in op.regions:
-        yield from whole(region)
-    if len(images.extent) not in CORNERS or len(matrix.extent) != 2:
+        yield from verify_whole_buffer(region)
+    if len(images.extent) not in CORNER_RANGES or len(matrix.extent) != 2:
         yield "images have 4 or 5 dimensions, what is seen of them 2"
         return
     if images.buffer.dtype.bits < 8:
         yield f"elements of {images.buffer.dtype} are not copied as they are"
-    yield from same_dtype(images, matrix)
-    if min(geometry(op).places) < 1:
+    yield from verify_same_dtype(images, matrix)
+    if min(get_geometry(op).places) < 1:
         yield "the filter is larger than the images"

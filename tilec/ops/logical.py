@@ -8,25 +8,25 @@ from math import prod
 from typing import Literal
 
 from tilec.ir import tile
-from tilec.ir.affine import add
-from tilec.ir.expr import constant
+from tilec.ir.affine import add_exprs
+from tilec.ir.expr import make_constant
 from tilec.ir.types import BOOL
 from tilec.ops.scalar import FUNCTIONS, ScalarFunction
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.ops.values import Value
-from tilec.support.diagnostics import Label, fail
+from tilec.support.diagnostics import Label, raise_error
 
-Op = Literal["and", "or"]
+LogicalOp = Literal["and", "or"]
 
-MOST_ELEMENTS = 1024
+MAX_ELEMENTS = 1024
 """The limit of a box: each element takes an instruction."""
 
 
-def _over_elements(op: Op) -> Callable[[Call], Value]:
-    def build(call: Call) -> Value:
-        region = call.region("buffer")
+def _make_fold(op: LogicalOp) -> Callable[[Call], Value]:
+    def build_fold(call: Call) -> Value:
+        region = call.read_region("buffer")
         if region.buffer.scope == "fragment":
-            fail(
+            raise_error(
                 "wrong-scope",
                 f"{call.name} reads every element in each thread",
                 call["buffer"].span,
@@ -34,32 +34,34 @@ def _over_elements(op: Op) -> Callable[[Call], Value]:
                 secondary=(Label(region.buffer.span, "allocated here"),),
                 help="T.copy it to a shared tile first",
             )
-        if prod(region.extent) > MOST_ELEMENTS:
-            call.refuse("buffer", f"of {MOST_ELEMENTS} elements at most")
-        return _folded(op, list(_truths(region)))
+        if prod(region.extent) > MAX_ELEMENTS:
+            call.refuse("buffer", f"of {MAX_ELEMENTS} elements at most")
+        return _fold_terms(op, list(_list_truth_values(region)))
 
-    return build
+    return build_fold
 
 
-def _truths(region: tile.Region) -> Iterator[tile.Expr]:
+def _list_truth_values(region: tile.Region) -> Iterator[tile.Expr]:
     for at in product(*map(range, region.extent)):
-        load = tile.Load(region.buffer, tuple(add(s, tile.integer(i)) for s, i in zip(region.start, at, strict=True)))
-        yield load if load.dtype == BOOL else tile.Binary("ne", load, constant(0, load.dtype), BOOL)
+        load = tile.Load(
+            region.buffer, tuple(add_exprs(s, tile.int32_const(i)) for s, i in zip(region.start, at, strict=True))
+        )
+        yield load if load.dtype == BOOL else tile.Binary("ne", load, make_constant(0, load.dtype), BOOL)
 
 
-def _folded(op: Op, terms: list[tile.Expr]) -> tile.Expr:
+def _fold_terms(op: LogicalOp, terms: list[tile.Expr]) -> tile.Expr:
     """Combine the terms as a balanced tree, so that recursion over it stays shallow."""
     if len(terms) == 1:
         return terms[0]
     half = len(terms) // 2
-    return tile.Binary(op, _folded(op, terms[:half]), _folded(op, terms[half:]), BOOL)
+    return tile.Binary(op, _fold_terms(op, terms[:half]), _fold_terms(op, terms[half:]), BOOL)
 
 
-_ROWS: tuple[tuple[str, Op, str], ...] = (
+_ROWS: tuple[tuple[str, LogicalOp, str], ...] = (
     ("any_of", "or", "whether some element of `buffer`, a tensor, shared tile or array or a box of one, is not 0"),
     ("all_of", "and", "whether none of them is 0; outside a tensor they are"),
 )
 FUNCTIONS |= {
-    f"T.{name}": ScalarFunction(Signature(f"T.{name}", (Parameter("buffer"),)), doc, _over_elements(op))
+    f"T.{name}": ScalarFunction(Signature(f"T.{name}", (Parameter("buffer"),)), doc, _make_fold(op))
     for name, op, doc in _ROWS
 }

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Literal, assert_never
 
 from tilec.ir import tile
-from tilec.ir.affine import add
-from tilec.ir.layout import Fragment, SharedLayout, row_major
-from tilec.ir.warp import PART_ROWS, BulkWait, Corners, Cursor, Elementwise, Operation, TensorMap, TmaStore
+from tilec.ir.affine import add_exprs
+from tilec.ir.layout import Fragment, SharedLayout, row_major_fragment
+from tilec.ir.warp import PART_ROWS, BulkWait, Cursor, Elementwise, Im2colCorners, Operation, TensorMap, TmaStore
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 from tilec.target.kinds import InstructionKind
@@ -19,7 +19,7 @@ TMA_ALIGNMENT = 16  # bytes: global address, row strides, inner box (cuTensorMap
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class LoweringContext:
     """The layouts of an operation's tiles, and two services. `cursors` are the positions in the rings of its tiles.
     `tensor_map(tensor, box, swizzle, corners)` registers a TMA descriptor; `scratch(bytes, span)` allocates shared
     memory for the operation alone."""
@@ -28,7 +28,7 @@ class Context:
     fragments: Mapping[str, Fragment]
     shared: Mapping[str, SharedLayout]
     cursors: tuple[Cursor, ...]
-    tensor_map: Callable[[tile.Buffer, tuple[int, ...], int, Corners | None], TensorMap]
+    tensor_map: Callable[[tile.Buffer, tuple[int, ...], int, Im2colCorners | None], TensorMap]
     scratch: Callable[[int, Span], tile.Buffer]
     cluster: tuple[int, int, int] = (1, 1, 1)
 
@@ -42,43 +42,43 @@ class Demand:
     times: int = 1
 
 
-def demand(kind: InstructionKind, **parameters: int) -> Demand:
+def make_demand(kind: InstructionKind, **parameters: int) -> Demand:
     return Demand(kind, tuple(sorted(parameters.items())))
 
 
-def loaded(buffer: tile.Buffer, size: int, threads: int) -> tuple[Demand, ...]:
+def list_load_demands(buffer: tile.Buffer, size: int, threads: int) -> tuple[Demand, ...]:
     """List the demands of loading `size` bytes of a buffer into the registers of `threads` threads. Buffers in
     registers, tensor memory and barriers demand nothing."""
-    return _accessed(buffer, "ld.global", "ld.shared", size, threads)
+    return _list_access_demands(buffer, "ld.global", "ld.shared", size, threads)
 
 
-def stored(buffer: tile.Buffer, size: int, threads: int) -> tuple[Demand, ...]:
+def list_store_demands(buffer: tile.Buffer, size: int, threads: int) -> tuple[Demand, ...]:
     """List the demands of storing `size` bytes from registers to a buffer, as `list_load_demands` does for loads."""
-    return _accessed(buffer, "st.global", "st.shared", size, threads)
+    return _list_access_demands(buffer, "st.global", "st.shared", size, threads)
 
 
-def _accessed(
+def _list_access_demands(
     buffer: tile.Buffer, in_global: InstructionKind, in_shared: InstructionKind, size: int, threads: int
 ) -> tuple[Demand, ...]:
     match buffer.scope:
         case "global":
-            return (demand(in_global, bytes=size, threads=threads),)
+            return (make_demand(in_global, bytes=size, threads=threads),)
         case "shared":
-            return (demand(in_shared, bytes=size, threads=threads),)
+            return (make_demand(in_shared, bytes=size, threads=threads),)
         case "tmem" | "fragment" | "local" | "reducer" | "barrier":
             return ()  # tensor memory has its own instructions
         case _:
             assert_never(buffer.scope)
 
 
-def tensor_map_of(global_region: tile.Region, buffer: tile.Buffer, context: Context) -> TensorMap:
+def make_tensor_map(global_region: tile.Region, buffer: tile.Buffer, context: LoweringContext) -> TensorMap:
     """Register the TMA descriptor that copies between this region of a tensor and the tile."""
     layout = context.shared[buffer.name]
     return context.tensor_map(global_region.buffer, (*global_region.extent[:-1], layout.panel), layout.swizzle, None)
 
 
-def tma_store(
-    op: tile.TileOp, context: Context, parts: int, at_once: bool, atomic: Literal["", "add", "min", "max"] = ""
+def build_tma_store(
+    op: tile.TileOp, context: LoweringContext, parts: int, at_once: bool, atomic: Literal["", "add", "min", "max"] = ""
 ) -> tuple[Operation, ...]:
     """Store a shared tile to a tensor by TMA. Each of `parts` warpgroups stores its own rows; `at_once` waits for
     completion here."""
@@ -88,16 +88,16 @@ def tma_store(
         rows = next(d for d, extent in enumerate(destination.extent) if extent != 1)
         box = replace(box, extent=(*box.extent[:rows], PART_ROWS, *box.extent[rows + 1 :]))
     store = TmaStore(
-        tensor_map_of(box, source.buffer, context),
+        make_tensor_map(box, source.buffer, context),
         destination.start, source.buffer, atomic, parts, rows, cursors=context.cursors, span=op.span,
     )  # fmt: skip
     return (store, BulkWait(0, span=op.span)) if at_once else (store,)
 
 
-def sweep(
+def build_elementwise(
     destination: tile.Region,
     value: tile.Region | tile.Expr,
-    context: Context,
+    context: LoweringContext,
     span: Span,
     atomic: tile.Atomic | None = None,
     order: tile.Order = "relaxed",
@@ -110,10 +110,12 @@ def sweep(
     held = next((r for r in regions if r.buffer.scope == "fragment"), None)
     extents = destination.shape if held is None else held.extent
     variables = tuple(tile.Var(f"%e{d}") for d in range(len(extents)))
-    stored = tile.Load(value.buffer, element(value, variables, extents)) if isinstance(value, tile.Region) else value
+    stored = (
+        tile.Load(value.buffer, index_element(value, variables, extents)) if isinstance(value, tile.Region) else value
+    )
     if stored.dtype != destination.buffer.dtype:
         stored = tile.Cast(stored, destination.buffer.dtype)
-    store = tile.Store(destination.buffer, element(destination, variables, extents), stored, span, atomic, order)
+    store = tile.Store(destination.buffer, index_element(destination, variables, extents), stored, span, atomic, order)
     nest = tile.Parallel(variables, extents, (store,), span)
     if held is not None:
         whole = context.fragments[held.buffer.name]
@@ -122,11 +124,13 @@ def sweep(
         layout = part
     else:
         vector = width or VECTOR_BYTES // max(r.buffer.dtype.bytes for r in regions)
-        layout = row_major(extents, context.threads, vector)
+        layout = row_major_fragment(extents, context.threads, vector)
     return Elementwise(nest, layout, cursors=context.cursors, span=span)
 
 
-def element(region: tile.Region, variables: tuple[tile.Var, ...], extents: tuple[int, ...]) -> tuple[tile.Expr, ...]:
+def index_element(
+    region: tile.Region, variables: tuple[tile.Var, ...], extents: tuple[int, ...]
+) -> tuple[tile.Expr, ...]:
     """Return the index in the region's buffer of element `variables` of a box of `extents`. Dimensions of extent 1 stay
     at the region's start; the others follow the box's dimensions in order."""
     moving = [v for v, extent in zip(variables, extents, strict=True) if extent != 1]
@@ -135,5 +139,5 @@ def element(region: tile.Region, variables: tuple[tile.Var, ...], extents: tuple
         if extent == 1:
             indices.append(start)
         else:
-            indices.append(add(start, moving.pop(0)))
+            indices.append(add_exprs(start, moving.pop(0)))
     return tuple(indices)

@@ -11,7 +11,7 @@ from tilec.support.diagnostics import CompileError, Diagnostic, Label
 from tilec.support.source import Span
 
 
-def _rows(text: str, because: Diagnostic) -> dict[str, Diagnostic]:
+def _parse_rows(text: str, because: Diagnostic) -> dict[str, Diagnostic]:
     """Parse a table whose lines are `names: alternative`. Each title completes "T.name is not available"."""
     rows: dict[str, Diagnostic] = {}
     for line in text.strip().split("\n"):
@@ -20,7 +20,7 @@ def _rows(text: str, because: Diagnostic) -> dict[str, Diagnostic]:
     return rows
 
 
-_BLACKWELL = _rows(
+_BLACKWELL = _parse_rows(
     """
     tcgen05_gemm_sp: write T.gemm_sp, which takes the instructions of the target
     deallocate_tmem: leave it out; tensor memory is given back when the block ends
@@ -37,7 +37,7 @@ _BLACKWELL = _rows(
     ),
 )
 
-_BLOCK_SCALED = _rows(
+_BLOCK_SCALED = _parse_rows(
     "mma_gemm_blockscaled ptx_mma_block_scale: convert the tiles and write T.gemm",
     Diagnostic(
         "needs-sm-100a",
@@ -45,7 +45,7 @@ _BLOCK_SCALED = _rows(
     ),
 )
 
-_LEGACY = _rows(
+_LEGACY = _parse_rows(
     """
     match_buffer handle: annotate the parameter, as in `A: T.Tensor((M, N), "float16")`
     alloc_buffer decl_buffer sblock_alloc_buffer: write T.alloc_shared or T.alloc_fragment
@@ -75,7 +75,7 @@ _LEGACY = _rows(
     ),
 )
 
-_FOREIGN = _rows(
+_FOREIGN = _parse_rows(
     """
     call_extern call_pure_extern: write the function out in the kernel, or its instructions by T.ptx
     import_source CUDASourceCodeKernel: write the kernel in TileLang, and its instructions by T.ptx
@@ -86,7 +86,7 @@ _FOREIGN = _rows(
     ),
 )
 
-_SCHEDULED = _rows(
+_SCHEDULED = _parse_rows(
     "ws_op WSSchedule WSRole WSPipeline WSScope WSID WSSync WSSyncKind WSInstr WSOpRef: leave it out, or divide the "
     "work by `with T.ws(…):` and T.alloc_barrier",
     Diagnostic(
@@ -95,7 +95,7 @@ _SCHEDULED = _rows(
     ),
 )
 
-_RAW = _rows(
+_RAW = _parse_rows(
     """
     ptx_wgmma_ss ptx_wgmma_rs ptx_wgmma_sp_ss ptx_wgmma_sp_rs ptx_mma ptx_mma_sm70 ptx_mma_sp ptx_ldmatrix: write T.gemm
     warpgroup_arrive warpgroup_commit_batch warpgroup_wait warpgroup_fence_operand mma_fill: write T.gemm
@@ -113,7 +113,7 @@ _RAW = _rows(
     ),
 )
 
-_AMD = _rows(
+_AMD = _parse_rows(
     """
     float8_e4m3fnuz: use T.float8_e4m3fn, whose largest number is 448 instead of 240
     float8_e5m2fnuz: use T.float8_e5m2, which has infinities
@@ -128,7 +128,7 @@ REFUSED: dict[str, Diagnostic] = {**_AMD, **_BLACKWELL, **_BLOCK_SCALED, **_LEGA
 """The diagnostic of each unavailable name, without the `T.`."""
 
 
-def refuse(path: str, span: Span) -> None:
+def refuse_unavailable(path: str, span: Span) -> None:
     """Raise the diagnostic of `T.name`, if the name is one of `REFUSED`."""
     found = REFUSED.get(path.removeprefix("T."))
     if found is not None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 MODULES = ("np", "numpy", "torch", "tl", "triton", "cp", "cupy", "jnp", "jax", "cuda", "cute", "ct")
 """Modules that programs of other languages import and that kernels use as if they were imported."""
 
-_ROWS = """
+_FUNCTION_ROWS = """
 load: write T.copy(A[row, column], tile)
 store: write T.copy(tile, C[row, column])
 program_id bid: use the names of the launch, as in `with T.Kernel(n) as bx:`
@@ -98,43 +98,43 @@ zero_ fill_ fill: write T.clear({tile}) or T.fill({tile}, value)
 """Methods of a tile or a tensor: `{tile}` is its name, `{last}` the number of its last dimension."""
 
 
-def _by_word(rows: str) -> dict[str, str]:
+def _parse_rows(rows: str) -> dict[str, str]:
     """Return the answer of each word of a table whose lines are `word word: answer`."""
     split = (row.partition(": ") for row in rows.strip().split("\n"))
     return {word: answer.strip() for words, _, answer in split for word in words.split()}
 
 
-_DTYPES = _by_word(_DTYPE_ROWS)
-_INSTEAD = _by_word(_ROWS) | {word: f"write T.{dtype}" for word, dtype in _DTYPES.items()}
-_KEYWORDS = _by_word(_KEYWORD_ROWS)
-_METHODS = _by_word(_METHOD_ROWS)
-_ADVICE_ON_KEYWORDS = _by_word(_KEYWORDS_WITHOUT_PARAMETER) | {"num_warps": _INSTEAD["num_warps"]}
+_DTYPES = _parse_rows(_DTYPE_ROWS)
+_REPLACEMENTS = _parse_rows(_FUNCTION_ROWS) | {word: f"write T.{dtype}" for word, dtype in _DTYPES.items()}
+_KEYWORDS = _parse_rows(_KEYWORD_ROWS)
+_METHODS = _parse_rows(_METHOD_ROWS)
+_ADVICE_ON_KEYWORDS = _parse_rows(_KEYWORDS_WITHOUT_PARAMETER) | {"num_warps": _REPLACEMENTS["num_warps"]}
 
-WORDS = tuple(_INSTEAD)
+FOREIGN_WORDS = tuple(_REPLACEMENTS)
 
 
-def instead_of(path: str) -> str | None:
+def find_equivalent(path: str) -> str | None:
     """Return the replacement of a function or a dtype of another language, if it is one."""
-    return _INSTEAD.get(path.rpartition(".")[2])
+    return _REPLACEMENTS.get(path.rpartition(".")[2])
 
 
-def dtype_instead_of(name: str) -> str | None:
+def suggest_dtype(name: str) -> str | None:
     """Return the dtype for another language's name, if it is one."""
     return _DTYPES.get(name)
 
 
-def parameter_instead_of(keyword: str, parameters: Sequence[str]) -> str | None:
+def suggest_parameter(keyword: str, parameters: Sequence[str]) -> str | None:
     """Return the parameter for another language's keyword, if it is one of `parameters`."""
     parameter = _KEYWORDS.get(keyword)
     return parameter if parameter in parameters else None
 
 
-def advice_on_keyword(keyword: str) -> str | None:
+def advise_on_keyword(keyword: str) -> str | None:
     """Return the replacement of a keyword of another language that has no parameter here."""
     return _ADVICE_ON_KEYWORDS.get(keyword)
 
 
-def instead_of_method(name: str, tile: str, rank: int) -> str | None:
+def suggest_method_replacement(name: str, tile: str, rank: int) -> str | None:
     """Return the replacement of a method of other languages' arrays, if they have it."""
     answer = _METHODS.get(name)
     return None if answer is None else answer.format(tile=tile, last=rank - 1)

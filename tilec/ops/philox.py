@@ -10,7 +10,7 @@ ROUNDS = 10
 """Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (2011)."""
 
 
-def reference(key: Any, sequence: Any, position: Any) -> Any:
+def compute_philox(key: Any, sequence: Any, position: Any) -> Any:
     """Compute the random numbers (uint32) of arrays of uint64. A counter gives four numbers; the last two bits of
     `position` select one. As in cuRAND, its other bits are the counter's lower half, `sequence` is the upper half."""
     import numpy as np

@@ -13,11 +13,11 @@ from typing import Any
 
 from tilec.ir.tile import Buffer
 from tilec.ir.types import DType
-from tilec.ops.arithmetic import LONGEST, equal, is_runtime
+from tilec.ops.arithmetic import MAX_LENGTH, are_equal, is_runtime
 from tilec.ops.scalar import FUNCTIONS
-from tilec.ops.signature import Argument, nearest
-from tilec.ops.values import Dictionary, Entry, Function, Member, Value, describe
-from tilec.support.diagnostics import fail
+from tilec.ops.signature import Argument, find_nearest_name
+from tilec.ops.values import Dictionary, DictionaryEntry, Function, Member, Value, describe_value
+from tilec.support.diagnostics import raise_error
 from tilec.support.options import LARGEST_BITS
 from tilec.support.source import Span
 
@@ -42,8 +42,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 _OTHERS = ("len", "min", "max", "range", "zip", "enumerate", "reversed", "sorted", "any", "all", "isinstance", "print",
            "repr", "callable", "itertools.product")  # fmt: skip
-NAMES = (*_NUMBERS, *_TYPES, *_OTHERS)
-IMMEDIATE = ("len", "range", "isinstance", "callable", "print")
+BUILTIN_NAMES = (*_NUMBERS, *_TYPES, *_OTHERS)
+CONSTANT_TIME_NAMES = ("len", "range", "isinstance", "callable", "print")
 """The functions that do not look at every item of a sequence."""
 
 _METHODS: dict[type, tuple[str, ...]] = {
@@ -55,20 +55,20 @@ _METHODS: dict[type, tuple[str, ...]] = {
     int: ("bit_length", "bit_count"),
     float: ("is_integer",),
 }  # fmt: skip
-CONVERTS = "astype"
+CONVERSION_METHOD = "astype"
 """The method that converts numbers and expressions to another type."""
 
 
-def call(name: str, arguments: Sequence[Argument], keywords: Mapping[str, Argument], span: Span) -> Value:
+def call_builtin(name: str, arguments: Sequence[Argument], keywords: Mapping[str, Argument], span: Span) -> Value:
     """Evaluate `min(a, b)`, `math.sqrt(x)` and the like."""
     for argument in (*arguments, *keywords.values()):
         _check_known(f"{name}()", argument, name)
     values = [a.value for a in arguments]
     try:
-        made = _call(name, values, {k: a.value for k, a in keywords.items()}, span)
+        made = _evaluate_builtin(name, values, {k: a.value for k, a in keywords.items()}, span)
     except (ArithmeticError, TypeError, ValueError) as error:
-        fail("static-arithmetic", f"{name}() cannot be computed", span, str(error).split("\n")[0].lower())
-    return _checked(made, span)
+        raise_error("static-arithmetic", f"{name}() cannot be computed", span, str(error).split("\n")[0].lower())
+    return _check_result_size(made, span)
 
 
 def _check_known(what: str, argument: Argument, name: str) -> None:
@@ -76,7 +76,7 @@ def _check_known(what: str, argument: Argument, name: str) -> None:
     for value in parts if isinstance(parts, tuple) and not name.startswith(("len", "zip", "enum")) else (parts,):
         if is_runtime(value) and name not in _TYPES and name not in ("isinstance", "print"):
             spelled = f"T.{name.removeprefix('math.')}"
-            fail(
+            raise_error(
                 "not-a-constant",
                 f"{what} works on values known at compile time",
                 argument.span,
@@ -85,89 +85,89 @@ def _check_known(what: str, argument: Argument, name: str) -> None:
             )
 
 
-def _call(name: str, values: list[Value], keywords: dict[str, Value], span: Span) -> Value:
+def _evaluate_builtin(name: str, values: list[Value], keywords: dict[str, Value], span: Span) -> Value:
     if name == "print":
         return None
     if keywords and (name, *keywords) != ("sorted", "reverse") and name not in ("enumerate", "min", "max", "dict"):
-        fail("unknown-keyword", f"{name}() takes no keyword `{next(iter(keywords))}` here", span)
+        raise_error("unknown-keyword", f"{name}() takes no keyword `{next(iter(keywords))}` here", span)
     match name, values:
         case "isinstance", [value, types]:
             listed = types if isinstance(types, tuple) else (types,)
-            return isinstance(value, tuple(t for m in listed for t in _python_types(m, span)))
+            return isinstance(value, tuple(t for m in listed for t in _resolve_types(m, span)))
         case "callable", [value]:
             return isinstance(value, Function)
         case "len", [value]:
-            return len(_sized(value, span))
+            return len(_make_sized(value, span))
         case "list" | "tuple", []:
             return ()
         case "list" | "tuple", [value]:
-            return tuple(items(value, span))
+            return tuple(list_items(value, span))
         case "dict", _:
-            return _dictionary(values, keywords, span)
+            return _build_dictionary(values, keywords, span)
         case "itertools.product", _:
-            return _combinations([tuple(items(v, span)) for v in values], span)
+            return _combine_lists([tuple(list_items(v, span)) for v in values], span)
         case "zip", _:
-            return tuple(zip(*(items(v, span) for v in values), strict=False))
+            return tuple(zip(*(list_items(v, span) for v in values), strict=False))
         case "enumerate", [value, *start]:
             first = start[0] if start else keywords.get("start", 0)
             if not isinstance(first, int):
                 raise TypeError("enumerate() counts from an integer")
-            return tuple((first + i, v) for i, v in enumerate(items(value, span)))
+            return tuple((first + i, v) for i, v in enumerate(list_items(value, span)))
         case "reversed", [value]:
-            return tuple(items(value, span))[::-1]
+            return tuple(list_items(value, span))[::-1]
         case "sorted", [value]:
-            ordered: list[Any] = list(items(value, span))
+            ordered: list[Any] = list(list_items(value, span))
             return tuple(sorted(ordered, reverse=bool(keywords.get("reverse", False))))
         case "any" | "all", [value]:
-            truths = (bool(v) for v in items(value, span))
+            truths = (bool(v) for v in list_items(value, span))
             return any(truths) if name == "any" else all(truths)
         case "range", _:
             numbers: list[Any] = values
             return range(*numbers)
         case "min" | "max", _:
-            candidates: Any = list(items(values[0], span)) if len(values) == 1 else values
+            candidates: Any = list(list_items(values[0], span)) if len(values) == 1 else values
             options: dict[str, Any] = keywords
             chosen: Any = min if name == "min" else max
             best: Value = chosen(candidates, **options)
             return best
         case "repr", [value]:
-            return repr(_shown(value))
+            return repr(_get_printed_value(value))
         case "str", [value]:
-            return text(value, span)
+            return convert_to_text(value, span)
         case _:
             function: Any = _TYPES[name][0] if name in _TYPES else _NUMBERS[name]
             if name in ("math.factorial", "math.comb", "math.perm", "pow", "math.ldexp"):
-                _check_small(values, span)
+                _check_small_arguments(values, span)
             if name == "round":
-                _check_small(values[1:], span)
+                _check_small_arguments(values[1:], span)
             if name in ("math.prod", "math.lcm"):
-                _check_product([x for v in values for x in (items(v, span) if is_iterable(v) else [v])], span)
+                _check_product_size([x for v in values for x in (list_items(v, span) if is_iterable(v) else [v])], span)
             if name == "sum" and len(values) == 2 and isinstance(values[1], tuple):
-                return _concatenated(values[1], items(values[0], span))
+                return _concatenate_tuples(values[1], list_items(values[0], span))
             found: Value = function(*values)
             return found
 
 
-def _combinations(lists: Sequence[tuple[Value, ...]], span: Span) -> tuple[Value, ...]:
+def _combine_lists(lists: Sequence[tuple[Value, ...]], span: Span) -> tuple[Value, ...]:
     """Return all tuples of one item of each list."""
     count = math.prod(map(len, lists)) * max(len(lists), 1)
-    if count > LONGEST:
-        fail("evaluation-too-long", "the result is too large", span, f"{count} items, {LONGEST} are the most")
+    if count > MAX_LENGTH:
+        raise_error("evaluation-too-long", "the result is too large", span, f"{count} items, {MAX_LENGTH} are the most")
     return tuple(itertools.product(*lists))
 
 
-def _check_small(values: Iterable[Value], span: Span) -> None:
+def _check_small_arguments(values: Iterable[Value], span: Span) -> None:
     if any(isinstance(v, int | float) and abs(v) > _LARGEST_ARGUMENT for v in values):
-        fail("static-arithmetic", "the result is too large", span)
+        raise_error("static-arithmetic", "the result is too large", span)
 
 
-def _check_product(values: Iterable[Value], span: Span) -> None:
+def _check_product_size(values: Iterable[Value], span: Span) -> None:
     """Refuse factors whose product would be too large, before they are multiplied."""
     if sum(v.bit_length() for v in values if isinstance(v, int)) > 2 * LARGEST_BITS:
-        fail("static-arithmetic", "the result is too large", span)
+        raise_error("static-arithmetic", "the result is too large", span)
 
 
-def _concatenated(first: tuple[Value, ...], others: Iterable[Value]) -> tuple[Value, ...]:
+def _concatenate_tuples(first: tuple[Value, ...], others: Iterable[Value]) -> tuple[Value, ...]:
     """Return `sum(lists, [])` without the partial sums."""
     made = list(first)
     for other in others:
@@ -177,26 +177,26 @@ def _concatenated(first: tuple[Value, ...], others: Iterable[Value]) -> tuple[Va
     return tuple(made)
 
 
-def _python_types(member: Value, span: Span) -> tuple[type, ...]:
+def _resolve_types(member: Value, span: Span) -> tuple[type, ...]:
     if isinstance(member, Member) and member.path in _TYPES:
         return _TYPES[member.path]
     if isinstance(member, Member):
         return (DType,) if member.path in ("T.dtype", "T.DataType") else ()
-    return fail("wrong-argument", "isinstance() needs a type", span, f"this is {describe(member)}")
+    return raise_error("wrong-argument", "isinstance() needs a type", span, f"this is {describe_value(member)}")
 
 
-def _dictionary(values: list[Value], keywords: dict[str, Value], span: Span) -> Dictionary:
+def _build_dictionary(values: list[Value], keywords: dict[str, Value], span: Span) -> Dictionary:
     pairs: list[tuple[Value, Value]] = []
     for value in values:
         if isinstance(value, Dictionary):
             pairs += [(e.key, e.value) for e in value.entries]
         else:
-            for key, held in (items(pair, span) for pair in items(value, span)):
+            for key, held in (list_items(pair, span) for pair in list_items(value, span)):
                 pairs.append((key, held))
-    return dictionary([Entry(k, v, span) for k, v in [*pairs, *keywords.items()]])
+    return make_dictionary([DictionaryEntry(k, v, span) for k, v in [*pairs, *keywords.items()]])
 
 
-def dictionary(entries: Iterable[Entry]) -> Dictionary:
+def make_dictionary(entries: Iterable[DictionaryEntry]) -> Dictionary:
     """Return the dictionary as Python makes it: a later entry of the same key replaces the value, not the position."""
     return Dictionary(tuple({entry.key: entry for entry in entries}.values()))
 
@@ -208,71 +208,73 @@ def is_iterable(value: Value) -> bool:
     return isinstance(value, tuple | str | range | Dictionary)
 
 
-def items(value: Value, span: Span) -> Iterable[Value]:
+def list_items(value: Value, span: Span) -> Iterable[Value]:
     """Return the items that `for` would iterate over."""
     match value:
         case Dictionary(entries=entries):
             return tuple(e.key for e in entries)
-        case range() if value[LONGEST:]:
-            return fail("evaluation-too-long", "the range is too long", span, f"{LONGEST} items are the most")
+        case range() if value[MAX_LENGTH:]:
+            return raise_error("evaluation-too-long", "the range is too long", span, f"{MAX_LENGTH} items are the most")
         case tuple() | str() | range():
             return value
         case DType(name=name):  # TileLang's are strings
             return name
         case _:
             sized = f"its sizes are {value.name}.shape" if isinstance(value, Buffer) else None
-            return fail(
-                "not-iterable", "there is nothing to iterate over", span, f"this is {describe(value)}", help=sized
+            return raise_error(
+                "not-iterable", "there is nothing to iterate over", span, f"this is {describe_value(value)}", help=sized
             )
 
 
-def _sized(value: Value, span: Span) -> Any:
-    return value if isinstance(value, str | tuple | range) else tuple(items(value, span))
+def _make_sized(value: Value, span: Span) -> Any:
+    return value if isinstance(value, str | tuple | range) else tuple(list_items(value, span))
 
 
-def contains(container: Argument, item: Argument) -> bool:
+def contains_item(container: Argument, item: Argument) -> bool:
     """Return `item in container`."""
     if isinstance(container.value, str):
         if not isinstance(item.value, str):
-            fail("static-arithmetic", "a string holds strings only", item.span, f"this is {describe(item.value)}")
+            raise_error(
+                "static-arithmetic", "a string holds strings only", item.span, f"this is {describe_value(item.value)}"
+            )
         return item.value in container.value
     if isinstance(container.value, range) and isinstance(item.value, int):
         return item.value in container.value
-    return any(equal(v, item.value) for v in items(container.value, container.span))
+    return any(are_equal(v, item.value) for v in list_items(container.value, container.span))
 
 
-def subscript(owner: Value, index: Value, span: Span) -> Value:
+def get_item(owner: Value, index: Value, span: Span) -> Value:
     """Return `owner[index]`."""
     if isinstance(owner, Dictionary):
         found = next((e for e in owner.entries if e.key == index), None)
         if found is None:
             keys = [e.key for e in owner.entries]
-            near = nearest(index, [k for k in keys if isinstance(k, str)]) if isinstance(index, str) else None
-            shown = ", ".join(repr(_shown(k)) for k in keys[:10]) or "nothing"
-            fail(
+            near = find_nearest_name(index, [k for k in keys if isinstance(k, str)]) if isinstance(index, str) else None
+            shown = ", ".join(repr(_get_printed_value(k)) for k in keys[:10]) or "nothing"
+            raise_error(
                 "no-such-key",
-                f"the dictionary has no {describe(index).removeprefix('the ')}",
+                f"the dictionary has no {describe_value(index).removeprefix('the ')}",
                 span,
                 f"it has {shown}",
                 help=f"did you mean {near!r}?" if near else None,
             )
         return found.value
-    listed: Any = items(owner, span) if isinstance(owner, range) else owner
+    listed: Any = list_items(owner, span) if isinstance(owner, range) else owner
     if not isinstance(index, int):
-        fail("wrong-argument", "a tuple is indexed by one number known at compile time", span)
+        raise_error("wrong-argument", "a tuple is indexed by one number known at compile time", span)
     if not -len(listed) <= index < len(listed):
         what = "string" if isinstance(owner, str) else "tuple"
-        fail("out-of-range", f"there is no item {index}", span, f"the {what} has {len(listed)}")
+        raise_error("out-of-range", f"there is no item {index}", span, f"the {what} has {len(listed)}")
     item: Value = listed[index]
     return item
 
 
-def part(owner: Value, bounds: tuple[Value, Value, Value], span: Span) -> Value:
+def get_slice(owner: Value, bounds: tuple[Value, Value, Value], span: Span) -> Value:
     """Return `owner[start:stop:step]`."""
     if any(b is not None and not isinstance(b, int) for b in bounds):
-        fail("wrong-argument", "the bounds of a slice are integers known at compile time", span)
+        raise_error("wrong-argument", "the bounds of a slice are integers known at compile time", span)
     if bounds[2] == 0:
-        fail("static-arithmetic", "the step of a slice is 0", span)
+        raise_error("static-arithmetic", "the step of a slice is 0", span)
     cut: Any = slice(*bounds)
     assert isinstance(owner, str | tuple | range)
     return owner[cut]
@@ -281,79 +283,81 @@ def part(owner: Value, bounds: tuple[Value, Value, Value], span: Span) -> Value:
 # ---- text ------------------------------------------------------------------------------------------------------------
 
 
-def _shown(value: Value) -> Any:
+def _get_printed_value(value: Value) -> Any:
     """Return the value that Python would print: of a dtype its name."""
     return value.name if isinstance(value, DType) else value
 
 
-def text(value: Value, span: Span) -> str:
+def convert_to_text(value: Value, span: Span) -> str:
     """Return `str(value)`."""
     if is_runtime(value):
-        fail("not-a-constant", "text is made of values known at compile time", span, "known only at run time")
-    return str(_shown(value))
+        raise_error("not-a-constant", "text is made of values known at compile time", span, "known only at run time")
+    return str(_get_printed_value(value))
 
 
-def formatted(value: Argument, conversion: str, spec: str) -> str:
+def format_value(value: Argument, conversion: str, spec: str) -> str:
     """Return `{value!conversion:spec}` of an f-string."""
     if re.search(r"\d{4,}", spec):
-        fail("static-arithmetic", "the result is too large", value.span)
+        raise_error("static-arithmetic", "the result is too large", value.span)
     if is_runtime(value.value):
-        fail("not-a-constant", "text is made of values known at compile time", value.span, "known only at run time")
-    shown = _shown(value.value)
+        raise_error(
+            "not-a-constant", "text is made of values known at compile time", value.span, "known only at run time"
+        )
+    shown = _get_printed_value(value.value)
     if conversion:
         shown = (ascii if conversion == "a" else repr if conversion == "r" else str)(shown)
     try:
         return format(shown, spec)
     except (ArithmeticError, ValueError, TypeError) as error:
-        fail("static-arithmetic", "this cannot be formatted", value.span, str(error).lower())
+        raise_error("static-arithmetic", "this cannot be formatted", value.span, str(error).lower())
 
 
-def joined(parts: list[str], span: Span) -> str:
+def join_text(parts: list[str], span: Span) -> str:
     """Return the text of an f-string with these parts."""
-    if sum(map(len, parts)) > LONGEST:
-        fail("evaluation-too-long", "the result is too large", span, f"{LONGEST} characters are the most")
+    if sum(map(len, parts)) > MAX_LENGTH:
+        raise_error("evaluation-too-long", "the result is too large", span, f"{MAX_LENGTH} characters are the most")
     return "".join(parts)
 
 
 # ---- methods ---------------------------------------------------------------------------------------------------------
 
 
-def methods(owner: Value) -> tuple[str, ...]:
+def list_methods(owner: Value) -> tuple[str, ...]:
     """Return the names of the methods of this value."""
     if isinstance(owner, DType):  # TileLang's are strings
         return _METHODS[str]
-    also = (CONVERTS,) if isinstance(owner, int | float) and not isinstance(owner, bool) else ()
+    also = (CONVERSION_METHOD,) if isinstance(owner, int | float) and not isinstance(owner, bool) else ()
     return (*next((names for kind, names in _METHODS.items() if isinstance(owner, kind)), ()), *also)
 
 
-def method(
+def call_method(
     owner: Value, name: str, arguments: Sequence[Argument], keywords: Mapping[str, Argument], span: Span
 ) -> Value:
     """Evaluate `owner.name(…)`."""
     values: list[Any] = [a.value for a in arguments]
     owner = owner.name if isinstance(owner, DType) else owner
     if keywords:
-        fail("unknown-keyword", f".{name}() takes no keywords here", next(iter(keywords.values())).span)
+        raise_error("unknown-keyword", f".{name}() takes no keywords here", next(iter(keywords.values())).span)
     try:
         if isinstance(owner, Dictionary):
-            made = _of_dictionary(owner, name, values)
+            made = _call_dictionary_method(owner, name, values)
         elif name == "join":
             (joined,) = values
-            listed: list[Any] = list(items(joined, span))
-            if sum(len(i) + len(str(owner)) for i in listed if isinstance(i, str)) > LONGEST:
-                fail("evaluation-too-long", "the result is too large", span)
+            listed: list[Any] = list(list_items(joined, span))
+            if sum(len(i) + len(str(owner)) for i in listed if isinstance(i, str)) > MAX_LENGTH:
+                raise_error("evaluation-too-long", "the result is too large", span)
             made = str(owner).join(listed)
         else:
-            if name == "replace" and len(str(owner)) * max(map(len, values), default=0) > LONGEST:
-                fail("evaluation-too-long", "the result is too large", span)
+            if name == "replace" and len(str(owner)) * max(map(len, values), default=0) > MAX_LENGTH:
+                raise_error("evaluation-too-long", "the result is too large", span)
             made = getattr(owner, name)(*values)
             made = tuple(made) if isinstance(made, list) else made
     except (ArithmeticError, TypeError, ValueError, IndexError, KeyError) as error:
-        fail("static-arithmetic", f".{name}() cannot be computed", span, str(error).split("\n")[0].lower())
-    return _checked(made, span)
+        raise_error("static-arithmetic", f".{name}() cannot be computed", span, str(error).split("\n")[0].lower())
+    return _check_result_size(made, span)
 
 
-def _of_dictionary(owner: Dictionary, name: str, values: list[Any]) -> Value:
+def _call_dictionary_method(owner: Dictionary, name: str, values: list[Any]) -> Value:
     match name, values:
         case "keys", []:
             return tuple(e.key for e in owner.entries)
@@ -367,11 +371,13 @@ def _of_dictionary(owner: Dictionary, name: str, values: list[Any]) -> Value:
             raise TypeError(f"{name}() takes other arguments")
 
 
-def _checked(value: Value, span: Span) -> Value:
+def _check_result_size(value: Value, span: Span) -> Value:
     """Return the value, or fail if it is too long or too large."""
     listed: Any = value
-    if isinstance(listed, str | tuple) and len(listed) > LONGEST:
-        fail("evaluation-too-long", "the result is too large", span, f"{len(listed)} items, {LONGEST} are the most")
+    if isinstance(listed, str | tuple) and len(listed) > MAX_LENGTH:
+        raise_error(
+            "evaluation-too-long", "the result is too large", span, f"{len(listed)} items, {MAX_LENGTH} are the most"
+        )
     if isinstance(value, int) and value.bit_length() > LARGEST_BITS:
-        fail("static-arithmetic", "the result is too large", span)
+        raise_error("static-arithmetic", "the result is too large", span)
     return value

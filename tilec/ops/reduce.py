@@ -14,13 +14,13 @@ from tilec.ir.groups import WARP_THREADS
 from tilec.ir.layout import Fragment
 from tilec.ir.operation_interfaces import Axis
 from tilec.ir.tile import Region, TileOp
-from tilec.ops.form import OnChip, same_dtype
-from tilec.ops.lowering import Context, Demand, demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.form import OnChip, verify_same_dtype
+from tilec.ops.lowering import Demand, LoweringContext, make_demand
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import show_shape
 from tilec.support import schema
-from tilec.support.diagnostics import Label, fail
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
 Kind = Literal["sum", "max", "min", "absmax", "abssum", "bitand", "bitor", "bitxor"]
@@ -71,16 +71,16 @@ class Reduce(TileOp):
         return self.dim
 
 
-BITS = ("bitand", "bitor", "bitxor")
+BITWISE_KINDS = ("bitand", "bitor", "bitxor")
 
 
-def _check(kind: Kind, call: Call) -> TileOp:
-    src, dst = _tile(call, "buffer"), _tile(call, "out")
-    extents, result = kept_extents(src), kept_extents(dst)
+def _check_reduce(kind: Kind, call: Call) -> TileOp:
+    src, dst = _read_tile(call, "buffer"), _read_tile(call, "out")
+    extents, result = get_kept_extents(src), get_kept_extents(dst)
     rank = len(extents)
-    dim = call.integer("dim")
+    dim = call.read_integer("dim")
     if not -rank <= dim < rank:
-        fail(
+        raise_error(
             "out-of-range",
             f"{call.name}: there is no dimension {dim}",
             call["dim"].span,
@@ -95,7 +95,7 @@ def _check(kind: Kind, call: Call) -> TileOp:
     dropped = extents[:dim] + extents[dim + 1 :] or (1,)
     kept = (*extents[:dim], 1, *extents[dim + 1 :])
     if result not in (dropped, kept):
-        fail(
+        raise_error(
             "shape-mismatch",
             f"{call.name}: `out` does not have the shape of the result",
             call["out"].span,
@@ -103,35 +103,35 @@ def _check(kind: Kind, call: Call) -> TileOp:
             secondary=(Label(dst.buffer.span, "from here"),),
         )
     if src.buffer.dtype != dst.buffer.dtype:
-        fail(
+        raise_error(
             "dtype-mismatch",
             f"{call.name}: input and output have different dtypes",
             call.span,
             f"from {src.buffer.dtype} to {dst.buffer.dtype}",
         )
     dtype = src.buffer.dtype
-    if dtype.kind == "bool" or dtype in SMALL_FLOATS or (kind in BITS and dtype.is_float):
-        fail(
+    if dtype.kind == "bool" or dtype in SMALL_FLOATS or (kind in BITWISE_KINDS and dtype.is_float):
+        raise_error(
             "unsupported-type",
             f"{call.name} of {dtype} is not supported",
             call["buffer"].span,
             f"{src.buffer.name} is {dtype}",
             secondary=(Label(src.buffer.span, "allocated here"),),
-            help="use integers" if kind in BITS else "use integers, or floats of 16 bits or more",
+            help="use integers" if kind in BITWISE_KINDS else "use integers, or floats of 16 bits or more",
         )
-    clear = call.boolean("clear") if "clear" in call.arguments else True
+    clear = call.read_boolean("clear") if "clear" in call.arguments else True
     return Reduce(src, dst, clear, dim, kind, span=call.span)
 
 
-def kept_extents(region: Region) -> tuple[int, ...]:
+def get_kept_extents(region: Region) -> tuple[int, ...]:
     """Return the extents that `dim` counts: all of a whole tile, of a part only those above 1."""
     return region.extent if region.is_whole else region.shape
 
 
-def _tile(call: Call, name: str) -> Region:
-    region = call.region(name)
+def _read_tile(call: Call, name: str) -> Region:
+    region = call.read_region(name)
     if region.buffer.scope == "global":
-        fail(
+        raise_error(
             "wrong-scope",
             f"{call.name} works on tiles, not on tensors",
             call[name].span,
@@ -141,12 +141,12 @@ def _tile(call: Call, name: str) -> Region:
     return region
 
 
-def _effects(op: Reduce) -> Effects:
+def _list_reduce_effects(op: Reduce) -> Effects:
     src, dst = op.regions
     return Effects((src,) if op.clear else (src, dst), (dst,))
 
 
-def _reference(op: Reduce, env: Environment) -> None:
+def _evaluate_reduce(op: Reduce, env: Environment) -> None:
     import numpy as np
 
     src, dst = op.regions
@@ -160,7 +160,7 @@ def _reference(op: Reduce, env: Environment) -> None:
         "sum": np.add, "max": np.fmax, "min": np.fmin, "absmax": np.fmax, "abssum": np.add,
         "bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor,
     }[kind]  # fmt: skip
-    terms = (np.abs(wide) if "abs" in kind else wide).reshape(kept_extents(src))
+    terms = (np.abs(wide) if "abs" in kind else wide).reshape(get_kept_extents(src))
     result = combine.reduce(terms, axis=op.dim).reshape(dst.extent)
     if not op.clear:
         before = env.read(dst).astype(wide.dtype)
@@ -168,7 +168,7 @@ def _reference(op: Reduce, env: Environment) -> None:
     env.write(dst, result)
 
 
-def _spelling(kind: Kind, what: str) -> Spelling:
+def _make_spelling(kind: Kind, what: str) -> Spelling:
     return Spelling(
         Signature(
             f"T.reduce_{kind}",
@@ -188,19 +188,26 @@ def _spelling(kind: Kind, what: str) -> Spelling:
         `out` has the shape of `buffer` without that dimension, or with extent 1 there, and the same dtype. With
         clear=False what `out` held before takes part.
         """,
-        partial(_check, kind),
+        partial(_check_reduce, kind),
     )
 
 
-REDUCE = register(Operation(Reduce, tuple(_spelling(kind, what) for kind, what in KINDS.items()), _effects, _reference))
+REDUCE = register_operation(
+    Operation(
+        Reduce,
+        tuple(_make_spelling(kind, what) for kind, what in KINDS.items()),
+        _list_reduce_effects,
+        _evaluate_reduce,
+    )
+)
 
 
-@facet(Reduce, "lower")
-def lower(op: Reduce, context: Context) -> tuple[warp.Operation, ...]:
+@attach_facet(Reduce, "lower")
+def lower_reduce(op: Reduce, context: LoweringContext) -> tuple[warp.Operation, ...]:
     source, destination = (r.buffer for r in op.regions)
     dim = op.dim
     layout = context.fragments[source.name]
-    warps = crossing_warps(layout, dim)
+    warps = count_crossing_warps(layout, dim)
     scratch = None
     if warps > 1:
         kept = math.prod(a.size for a in layout.registers if a.dim != dim)
@@ -223,7 +230,7 @@ def is_reducible(layout: Fragment, dim: int) -> bool:
     return True
 
 
-def crossing_warps(layout: Fragment, dim: int) -> int:
+def count_crossing_warps(layout: Fragment, dim: int) -> int:
     """Return the number of warps that hold parts of one row along `dim`."""
     below, warps = 1, 1
     for axis in layout.threads:
@@ -234,22 +241,22 @@ def crossing_warps(layout: Fragment, dim: int) -> int:
     return warps
 
 
-@facet(Reduce, "demand")
-def price(op: Reduce, context: Context) -> tuple[Demand, ...]:
-    return (demand("reduce", elements=math.prod(op.regions[0].buffer.shape), threads=context.threads),)
+@attach_facet(Reduce, "demand")
+def list_reduce_demands(op: Reduce, context: LoweringContext) -> tuple[Demand, ...]:
+    return (make_demand("reduce", elements=math.prod(op.regions[0].buffer.shape), threads=context.threads),)
 
 
-@facet(Reduce, "agrees")
-def agrees(op: Reduce) -> Iterator[str]:
+@attach_facet(Reduce, "agrees")
+def verify_reduce(op: Reduce) -> Iterator[str]:
     source, result = op.regions
-    extents = kept_extents(source)
+    extents = get_kept_extents(source)
     if op.dim >= len(extents):
         yield f"dim is {op.dim}, {source.buffer.name} has {len(extents)} dimensions here"
         return
     before, after = extents[: op.dim], extents[op.dim + 1 :]
-    if kept_extents(result) not in (before + after or (1,), (*before, 1, *after)):
-        yield f"{show_shape(extents)} without dimension {op.dim} is not {show_shape(kept_extents(result))}"
-    yield from same_dtype(source, result)
+    if get_kept_extents(result) not in (before + after or (1,), (*before, 1, *after)):
+        yield f"{show_shape(extents)} without dimension {op.dim} is not {show_shape(get_kept_extents(result))}"
+    yield from verify_same_dtype(source, result)
     dtype = source.buffer.dtype
-    if dtype.kind == "bool" or dtype in SMALL_FLOATS or (op.kind in BITS and dtype.is_float):
+    if dtype.kind == "bool" or dtype in SMALL_FLOATS or (op.kind in BITWISE_KINDS and dtype.is_float):
         yield f"there is no {op.kind} of {dtype}"

@@ -15,14 +15,14 @@ from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.layout import Fragment
 from tilec.ir.operation_fields import In
 from tilec.ir.types import BOOL, DType
-from tilec.ops.arithmetic import identity
-from tilec.ops.form import Scalar, of_type, same_dtype, same_shape, whole
-from tilec.ops.lowering import Context, Demand, demand
-from tilec.ops.reduce import BITS, crossing_warps
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.arithmetic import make_identity
+from tilec.ops.form import Scalar, verify_same_dtype, verify_same_shape, verify_value_dtype, verify_whole_buffer
+from tilec.ops.lowering import Demand, LoweringContext, make_demand
+from tilec.ops.reduce import BITWISE_KINDS, count_crossing_warps
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
-from tilec.ops.values import EXPR_TYPES, Access, describe, show_shape
-from tilec.support.diagnostics import Label, fail
+from tilec.ops.values import EXPR_TYPES, Access, describe_value, show_shape
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
 Kind = Literal["sum", "max", "min", "bitand", "bitor", "bitxor"]
@@ -86,7 +86,7 @@ class Reducer:
     everywhere: bool
 
 
-def kind_of(call: Call, dtype: DType) -> tuple[Kind, bool]:
+def read_kind(call: Call, dtype: DType) -> tuple[Kind, bool]:
     """Return the kind of a T.alloc_reducer, and whether each thread has a part of every element."""
     kind, replication = call["op"].value, call["replication"].value
     if kind not in KINDS:
@@ -94,18 +94,18 @@ def kind_of(call: Call, dtype: DType) -> tuple[Kind, bool]:
     known = KINDS[str(kind)]
     if replication not in (None, "all", "none"):
         call.refuse("replication", '"all" or "none"')
-    if dtype.kind == "bool" or dtype.bits < 8 or dtype in SMALL_FLOATS or (known in BITS and dtype.is_float):
-        fail(
+    if dtype.kind == "bool" or dtype.bits < 8 or dtype in SMALL_FLOATS or (known in BITWISE_KINDS and dtype.is_float):
+        raise_error(
             "unsupported-type",
             f"T.alloc_reducer of {dtype} is not supported",
             call["dtype"].span,
             f"for {known}",
-            help="use integers" if known in BITS else "use integers, or floats of 16 bits or more",
+            help="use integers" if known in BITWISE_KINDS else "use integers, or floats of 16 bits or more",
         )
     return known, replication == "all"
 
 
-def update(call: Call) -> tuple[Access, tile.Expr]:
+def read_update(call: Call) -> tuple[Access, tile.Expr]:
     """Return the element that T.reducer_update adds to, and the value that it adds."""
     access = call["target"].value
     if not isinstance(access, Access) or access.has_extent:
@@ -114,7 +114,7 @@ def update(call: Call) -> tuple[Access, tile.Expr]:
     return access, as_expr(call["value"], access.buffer.dtype)
 
 
-def contribution(reducer: Reducer, access: Access, value: tile.Expr, call: Call) -> tile.Store:
+def build_contribution(reducer: Reducer, access: Access, value: tile.Expr, call: Call) -> tile.Store:
     indices = tuple(i for i in access.indices if isinstance(i, EXPR_TYPES))
     return tile.Store(reducer.parts, indices, value, call.span, ATOMICS[reducer.kind])
 
@@ -122,33 +122,33 @@ def contribution(reducer: Reducer, access: Access, value: tile.Expr, call: Call)
 # ---- T.reducer_init --------------------------------------------------------------------------------------------------
 
 
-def _whole(call: Call, name: str) -> tile.Region:
-    region = call.region(name)
+def _read_whole_reducer(call: Call, name: str) -> tile.Region:
+    region = call.read_region(name)
     if not region.is_whole or region.buffer.scope != "fragment":
         call.refuse(name, "what T.alloc_reducer made")
     return region
 
 
-def _check_init(call: Call) -> tile.TileOp:
-    region = _whole(call, "reducer")
+def _check_reducer_init(call: Call) -> tile.TileOp:
+    region = _read_whole_reducer(call, "reducer")
     given = call["init"].value is not None
     seed = as_expr(call["init"], region.buffer.dtype) if given else None
     return ReducerInit(region, False, "sum", seed, span=call.span)
 
 
-def _seed(op: ReducerInit) -> tile.Expr:
+def _get_seed(op: ReducerInit) -> tile.Expr:
     """Return the initial value of the result, in the reducer's dtype."""
-    return identity(op.kind, op.parts.buffer.dtype) if op.value is None else op.value
+    return make_identity(op.kind, op.parts.buffer.dtype) if op.value is None else op.value
 
 
-def _reference_init(op: ReducerInit, env: Environment) -> None:
+def _evaluate_reducer_init(op: ReducerInit, env: Environment) -> None:
     import numpy as np
 
     (parts,) = op.regions
-    env.write(parts, np.full(parts.extent, env.scalar(_seed(op))))
+    env.write(parts, np.full(parts.extent, env.scalar(_get_seed(op))))
 
 
-INIT = register(
+INIT = register_operation(
     Operation(
         ReducerInit,
         (
@@ -158,35 +158,35 @@ INIT = register(
 
                 Until T.finalize_reducer, T.reducer_update adds to it. `init` takes part once, as if it were added
                 too. T.fill does the same.""",
-                _check_init,
+                _check_reducer_init,
             ),
         ),
         lambda op: Effects((), op.regions),
-        _reference_init,
+        _evaluate_reducer_init,
     )
 )
 
 
-@facet(ReducerInit, "lower")
-def lower_init(op: ReducerInit, context: Context) -> tuple[warp.Operation, ...]:
+@attach_facet(ReducerInit, "lower")
+def lower_reducer_init(op: ReducerInit, context: LoweringContext) -> tuple[warp.Operation, ...]:
     """Set one part of each element to the initial value, the others to the identity element."""
     parts = op.regions[0].buffer
     layout = context.fragments[parts.name]
     variables = tuple(tile.Var(f"%e{d}") for d in range(len(parts.shape)))
-    value, replica = _seed(op), layout.replica()
-    nothing = identity(op.kind, parts.dtype)
+    value, replica = _get_seed(op), layout.replica_index()
+    nothing = make_identity(op.kind, parts.dtype)
     if replica is not None and value != nothing:
-        value = tile.Select(tile.Binary("eq", replica, tile.integer(0), BOOL), value, nothing, parts.dtype)
+        value = tile.Select(tile.Binary("eq", replica, tile.int32_const(0), BOOL), value, nothing, parts.dtype)
     nest = tile.Parallel(variables, parts.shape, (tile.Store(parts, variables, value, op.span),), op.span)
     return (warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span),)
 
 
-@facet(ReducerInit, "demand")
-def price_init(op: ReducerInit, context: Context) -> tuple[Demand, ...]:
-    return (demand("elementwise", ops=1, elements=_parts(op, context), threads=context.threads),)
+@attach_facet(ReducerInit, "demand")
+def list_reducer_init_demands(op: ReducerInit, context: LoweringContext) -> tuple[Demand, ...]:
+    return (make_demand("elementwise", ops=1, elements=_count_parts(op, context), threads=context.threads),)
 
 
-def _parts(op: ReducerInit | FinalizeReducer, context: Context) -> int:
+def _count_parts(op: ReducerInit | FinalizeReducer, context: LoweringContext) -> int:
     """Return the number of parts of all elements together."""
     layout: Fragment = context.fragments[op.regions[0].buffer.name]
     return layout.register_count * context.threads
@@ -195,23 +195,23 @@ def _parts(op: ReducerInit | FinalizeReducer, context: Context) -> int:
 # ---- T.finalize_reducer ----------------------------------------------------------------------------------------------
 
 
-def _check_finalize(call: Call) -> tile.TileOp:
-    source = _whole(call, "reducer")
+def _check_finalize_reducer(call: Call) -> tile.TileOp:
+    source = _read_whole_reducer(call, "reducer")
     given: Argument = call["dst"]
     if given.value is None:
         return FinalizeReducer(source, source, "sum", span=call.span)
-    destination = call.region("dst")
+    destination = call.read_region("dst")
     if not destination.is_whole or destination.buffer.scope != "fragment":
-        fail(
+        raise_error(
             "wrong-scope",
             f"{call.name}: the result goes to a whole fragment",
             given.span,
-            f"this is {describe(given.value)}",
+            f"this is {describe_value(given.value)}",
             secondary=(Label(destination.buffer.span, "from here"),),
             help="allocate it with T.alloc_fragment, and T.copy it on from there",
         )
     if destination.buffer.shape != source.buffer.shape or destination.buffer.dtype != source.buffer.dtype:
-        fail(
+        raise_error(
             "shape-mismatch",
             f"{call.name}: `dst` is not like the reducer",
             given.span,
@@ -222,13 +222,13 @@ def _check_finalize(call: Call) -> tile.TileOp:
     return FinalizeReducer(source, destination, "sum", span=call.span)
 
 
-def _reference_finalize(op: FinalizeReducer, env: Environment) -> None:
+def _evaluate_finalize_reducer(op: FinalizeReducer, env: Environment) -> None:
     parts, destination = op.regions
     value: Any = env.read(parts)
     env.write(destination, value)
 
 
-FINALIZE = register(
+FINALIZE = register_operation(
     Operation(
         FinalizeReducer,
         (
@@ -245,11 +245,11 @@ FINALIZE = register(
 
                 What all threads have added to it is combined, and put into the fragment `dst`. Without `dst` the
                 reducer itself can be read from here on.""",
-                _check_finalize,
+                _check_finalize_reducer,
             ),
         ),
         lambda op: Effects(op.regions[:1], op.regions[1:]),
-        _reference_finalize,
+        _evaluate_finalize_reducer,
     )
 )
 
@@ -257,33 +257,33 @@ ACROSS_COPIES = -1
 """The `dim` of a `warp.Reduce` over the threads that hold parts of the same element."""
 
 
-@facet(FinalizeReducer, "lower")
-def lower_finalize(op: FinalizeReducer, context: Context) -> tuple[warp.Operation, ...]:
+@attach_facet(FinalizeReducer, "lower")
+def lower_finalize_reducer(op: FinalizeReducer, context: LoweringContext) -> tuple[warp.Operation, ...]:
     parts, destination = (r.buffer for r in op.regions)
     layout = context.fragments[parts.name]
     scratch = None
-    if crossing_warps(layout, ACROSS_COPIES) > 1:
+    if count_crossing_warps(layout, ACROSS_COPIES) > 1:
         scratch = context.scratch(max(parts.dtype.bytes, 4) * layout.register_count * context.threads, op.span)
     return (
         warp.Reduce(parts, destination, op.kind, ACROSS_COPIES, True, scratch, cursors=context.cursors, span=op.span),
     )
 
 
-@facet(FinalizeReducer, "demand")
-def price_finalize(op: FinalizeReducer, context: Context) -> tuple[Demand, ...]:
-    return (demand("reduce", elements=_parts(op, context), threads=context.threads),)
+@attach_facet(FinalizeReducer, "demand")
+def list_finalize_reducer_demands(op: FinalizeReducer, context: LoweringContext) -> tuple[Demand, ...]:
+    return (make_demand("reduce", elements=_count_parts(op, context), threads=context.threads),)
 
 
-@facet(ReducerInit, "agrees")
-def init_agrees(op: ReducerInit) -> Iterator[str]:
-    yield from whole(op.regions[0])
+@attach_facet(ReducerInit, "agrees")
+def verify_reducer_init(op: ReducerInit) -> Iterator[str]:
+    yield from verify_whole_buffer(op.regions[0])
     if (value := op.value) is not None:
-        yield from of_type(value, op.regions[0])
+        yield from verify_value_dtype(value, op.regions[0])
 
 
-@facet(FinalizeReducer, "agrees")
-def finalize_agrees(op: FinalizeReducer) -> Iterator[str]:
+@attach_facet(FinalizeReducer, "agrees")
+def verify_finalize_reducer(op: FinalizeReducer) -> Iterator[str]:
     for region in op.regions:
-        yield from whole(region)
-    yield from same_shape(*op.regions)
-    yield from same_dtype(*op.regions)
+        yield from verify_whole_buffer(region)
+    yield from verify_same_shape(*op.regions)
+    yield from verify_same_dtype(*op.regions)

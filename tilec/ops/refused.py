@@ -7,16 +7,16 @@ from __future__ import annotations
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Stmt, TileOp
 from tilec.ops.form import Anywhere
-from tilec.ops.lowering import Context, Demand
-from tilec.ops.registry import Effects, Environment, Operation, facet, register
-from tilec.ops.sync import everything
+from tilec.ops.lowering import Demand, LoweringContext
+from tilec.ops.registry import Effects, Environment, Operation, attach_facet, register_operation
+from tilec.ops.sync import make_buffer_region
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 
 @dataclass(frozen=True, slots=True)
-class Refused(TileOp):
+class RefusedStatement(TileOp):
     """A wrong statement, which reads the first `reads` regions of `touched` and writes the others."""
 
     name = "refused"
@@ -27,32 +27,32 @@ class Refused(TileOp):
     reads: int
 
 
-def refused(reads: tuple[Buffer, ...], writes: tuple[Buffer, ...], span: Span) -> TileOp:
+def make_refused(reads: tuple[Buffer, ...], writes: tuple[Buffer, ...], span: Span) -> TileOp:
     """Return the placeholder of a statement that reads and writes these buffers."""
-    return Refused(tuple(everything(b, span) for b in (*reads, *writes)), len(reads), span=span)
+    return RefusedStatement(tuple(make_buffer_region(b, span) for b in (*reads, *writes)), len(reads), span=span)
 
 
 def is_refused(stmt: Stmt) -> bool:
     """Return whether the statement is the placeholder of a wrong one."""
-    return isinstance(stmt, Refused)
+    return isinstance(stmt, RefusedStatement)
 
 
-def _effects(op: Refused) -> Effects:
+def _list_refused_effects(op: RefusedStatement) -> Effects:
     return Effects(op.touched[: op.reads], op.touched[op.reads :])
 
 
-def _reference(op: Refused, env: Environment) -> None:
+def _evaluate_refused(op: RefusedStatement, env: Environment) -> None:
     raise InternalError("a kernel with a mistake is run")
 
 
-register(Operation(Refused, (), _effects, _reference))
+register_operation(Operation(RefusedStatement, (), _list_refused_effects, _evaluate_refused))
 
 
-@facet(Refused, "demand")
-def demand(op: Refused, context: Context) -> tuple[Demand, ...]:
+@attach_facet(RefusedStatement, "demand")
+def list_refused_demands(op: RefusedStatement, context: LoweringContext) -> tuple[Demand, ...]:
     return ()
 
 
-@facet(Refused, "lower")
-def lower(op: Refused, context: Context) -> tuple[warp.Operation, ...]:
+@attach_facet(RefusedStatement, "lower")
+def lower_refused(op: RefusedStatement, context: LoweringContext) -> tuple[warp.Operation, ...]:
     raise InternalError("a kernel with a mistake is compiled")

@@ -18,7 +18,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from tilec.ir import tile
-from tilec.ir.operations import add_operation
+from tilec.ir.operations import register_operation_class
 from tilec.ops.signature import Call, Signature
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
@@ -84,13 +84,13 @@ class Operation(Generic[Op]):
 
     @property
     def demand(self) -> Callable[..., Any]:
-        return self._facet("demand")
+        return self._get_facet("demand")
 
     @property
     def lower(self) -> Callable[..., Any]:
-        return self._facet("lower")
+        return self._get_facet("lower")
 
-    def _facet(self, which: Facet) -> Callable[..., Any]:
+    def _get_facet(self, which: Facet) -> Callable[..., Any]:
         if which not in self.facets:
             raise InternalError(f"T.{self.name} has no {which}")
         return self.facets[which]
@@ -100,49 +100,49 @@ _OPERATIONS: dict[str, Operation[Any]] = {}
 _SPELLINGS: dict[str, Spelling] = {}
 
 
-def register(operation: Operation[Op]) -> Operation[Op]:
+def register_operation(operation: Operation[Op]) -> Operation[Op]:
     """Add an operation to the registry; called once by the file that owns it."""
     assert operation.name not in _OPERATIONS, f"two operations are called {operation.name}"
     if operation.type.in_text:
-        add_operation(operation.type)
+        register_operation_class(operation.type)
     _OPERATIONS[operation.name] = operation
     for spelling in operation.spellings:
         _SPELLINGS[spelling.signature.name.removeprefix("T.")] = spelling
     return operation
 
 
-def facet(of: type[tile.TileOp], which: Facet) -> Callable[[FacetFunction], FacetFunction]:
+def attach_facet(of: type[tile.TileOp], which: Facet) -> Callable[[FacetFunction], FacetFunction]:
     """Return a decorator that makes a function the facet `which` of the operation of class `of`."""
 
-    def attach(function: FacetFunction) -> FacetFunction:
+    def attach_function(function: FacetFunction) -> FacetFunction:
         operation = _OPERATIONS[of.name]
         assert which not in operation.facets, f"T.{of.name} has two facets {which}"
         operation.facets[which] = function
         return function
 
-    return attach
+    return attach_function
 
 
-def get(name: str) -> Operation[Any]:
+def get_operation(name: str) -> Operation[Any]:
     """Return the operation of a `TileOp`'s name."""
     return _OPERATIONS[name]
 
 
-def find(name: str) -> Operation[Any] | None:
+def find_operation(name: str) -> Operation[Any] | None:
     """Return the operation of this name, if there is one."""
     return _OPERATIONS.get(name)
 
 
-def operations() -> Iterator[Operation[Any]]:
+def list_operations() -> Iterator[Operation[Any]]:
     """Yield all operations, sorted by name."""
     for name in sorted(_OPERATIONS):
         yield _OPERATIONS[name]
 
 
-def spelling(name: str) -> Spelling | None:
+def find_spelling(name: str) -> Spelling | None:
     """Return the spelling `T.name`, if it names an operation on whole tiles."""
     return _SPELLINGS.get(name)
 
 
-def spelling_names() -> tuple[str, ...]:
+def list_spelling_names() -> tuple[str, ...]:
     return tuple(sorted(_SPELLINGS))

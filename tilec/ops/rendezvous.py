@@ -14,8 +14,8 @@ from typing import Annotated, TypeGuard
 from tilec.ir import warp
 from tilec.ir.tile import TileOp
 from tilec.ops.form import Shared
-from tilec.ops.lowering import Context, Demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.lowering import Demand, LoweringContext
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.signature import Call, Signature
 from tilec.support import schema
 from tilec.support.records import dataclass
@@ -96,7 +96,9 @@ class Rendezvous(TileOp):
     by_warpgroups = True
     reaches_regions = False
     awaited: tuple[Shared, ...] = ()
-    what: Annotated[str, schema.Where(RENDEZVOUS.__contains__, f"one of {', '.join(RENDEZVOUS)}")] = field(kw_only=True)
+    what: Annotated[str, schema.Constraint(RENDEZVOUS.__contains__, f"one of {', '.join(RENDEZVOUS)}")] = field(
+        kw_only=True
+    )
     counter: str | None = field(default=None, kw_only=True)
 
     @property
@@ -110,27 +112,34 @@ def is_for_every_role(stmt: object) -> TypeGuard[Rendezvous]:
     return isinstance(stmt, Rendezvous) and stmt.kind.roles
 
 
-def _spelling(what: str, kind: RendezvousKind) -> Spelling:
-    def check(call: Call) -> TileOp:
+def _make_spelling(what: str, kind: RendezvousKind) -> Spelling:
+    def check_rendezvous(call: Call) -> TileOp:
         return Rendezvous(what=what, span=call.span)
 
-    return Spelling(Signature(kind.spelled, ()), kind.doc, check)
+    return Spelling(Signature(kind.spelled, ()), kind.doc, check_rendezvous)
 
 
-def _effects(op: Rendezvous) -> Effects:
+def _list_rendezvous_effects(op: Rendezvous) -> Effects:
     return Effects(op.regions, ())
 
 
-def _reference(op: Rendezvous, env: Environment) -> None:
+def _evaluate_rendezvous(op: Rendezvous, env: Environment) -> None:
     """Suspend the block: `interp`, which runs the blocks, lets it go on when the others have arrived."""
     env.rendezvous(op.what)
 
 
-register(Operation(Rendezvous, tuple(_spelling(*item) for item in RENDEZVOUS.items()), _effects, _reference))
+register_operation(
+    Operation(
+        Rendezvous,
+        tuple(_make_spelling(*item) for item in RENDEZVOUS.items()),
+        _list_rendezvous_effects,
+        _evaluate_rendezvous,
+    )
+)
 
 
-@facet(Rendezvous, "lower")
-def lower(op: Rendezvous, context: Context) -> tuple[warp.Operation, ...]:
+@attach_facet(Rendezvous, "lower")
+def lower_rendezvous(op: Rendezvous, context: LoweringContext) -> tuple[warp.Operation, ...]:
     tiles = tuple(dict.fromkeys(region.buffer.name for region in op.regions))
     waits = (warp.Await(tiles, True, cursors=context.cursors, span=op.span),) if tiles else ()
     match op.what:
@@ -148,13 +157,13 @@ def lower(op: Rendezvous, context: Context) -> tuple[warp.Operation, ...]:
             return *waits, warp.GridControl("launch_dependents", span=op.span)
 
 
-@facet(Rendezvous, "demand")
-def price(op: Rendezvous, context: Context) -> tuple[Demand, ...]:
+@attach_facet(Rendezvous, "demand")
+def list_rendezvous_demands(op: Rendezvous, context: LoweringContext) -> tuple[Demand, ...]:
     """Demand only the issue slot: the other blocks' time is unknown."""
     return ()
 
 
-@facet(Rendezvous, "agrees")
-def agrees(op: Rendezvous) -> Iterator[str]:
+@attach_facet(Rendezvous, "agrees")
+def verify_rendezvous(op: Rendezvous) -> Iterator[str]:
     if (op.counter is not None) != (op.what == "sync_grid"):
         yield "the blocks of a grid meet at a counter, others at none"

@@ -14,14 +14,14 @@ from tilec.ir import tile, warp
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.types import BOOL, FLOAT32, INT32
 from tilec.ops.copy import Copy
-from tilec.ops.form import OnChip, same_shape
-from tilec.ops.lowering import Context, Demand
-from tilec.ops.reduce import kept_extents
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.form import OnChip, verify_same_shape
+from tilec.ops.lowering import Demand, LoweringContext
+from tilec.ops.reduce import get_kept_extents
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import Value, show_shape
 from tilec.support import schema
-from tilec.support.diagnostics import InternalError, Label, fail
+from tilec.support.diagnostics import InternalError, Label, raise_error
 from tilec.support.records import dataclass
 
 Kind = Literal["sum", "max"]
@@ -40,14 +40,14 @@ class Scan(tile.TileOp):
     reverse: bool
 
 
-def _check(kind: Kind, call: Call) -> tile.TileOp:
-    src = _tile(call, "src")
+def _check_scan(kind: Kind, call: Call) -> tile.TileOp:
+    src = _read_tile(call, "src")
     missing: Value = None
-    dst = src if call["dst"].value is missing else _tile(call, "dst")
-    rank = len(kept_extents(src))
-    dim = call.integer("dim")
+    dst = src if call["dst"].value is missing else _read_tile(call, "dst")
+    rank = len(get_kept_extents(src))
+    dim = call.read_integer("dim")
     if not -rank <= dim < rank:
-        fail(
+        raise_error(
             "out-of-range",
             f"{call.name}: there is no dimension {dim}",
             call["dim"].span,
@@ -55,7 +55,7 @@ def _check(kind: Kind, call: Call) -> tile.TileOp:
             help="dimensions count from 0, or from -1 for the last",
         )
     if src.shape != dst.shape:
-        fail(
+        raise_error(
             "shape-mismatch",
             f"{call.name}: `src` and `dst` have different shapes",
             call.span,
@@ -64,20 +64,20 @@ def _check(kind: Kind, call: Call) -> tile.TileOp:
         )
     dtype = src.buffer.dtype
     if dtype == BOOL or dtype in SMALL_FLOATS:
-        fail(
+        raise_error(
             "unsupported-type",
             f"{call.name} of {dtype} is not supported",
             call["src"].span,
             f"{src.buffer.name} is {dtype}",
             help="use integers, or floats of 16 bits or more",
         )
-    return Scan(src, dst, dim % rank, kind, call.boolean("reverse"), span=call.span)
+    return Scan(src, dst, dim % rank, kind, call.read_boolean("reverse"), span=call.span)
 
 
-def _tile(call: Call, name: str) -> tile.Region:
-    region = call.region(name)
+def _read_tile(call: Call, name: str) -> tile.Region:
+    region = call.read_region(name)
     if region.buffer.scope == "global":
-        fail(
+        raise_error(
             "wrong-scope",
             f"{call.name} works on tiles, not on tensors",
             call[name].span,
@@ -87,62 +87,64 @@ def _tile(call: Call, name: str) -> tile.Region:
     return region
 
 
-def _effects(op: Scan) -> Effects:
+def _list_scan_effects(op: Scan) -> Effects:
     src, dst = op.regions
     return Effects((src,), (dst,))
 
 
-def _reference(op: Scan, env: Environment) -> None:
+def _evaluate_scan(op: Scan, env: Environment) -> None:
     import numpy as np
 
     src, dst = op.regions
     dim = op.dim
     combine: Any = {"sum": np.add, "max": np.fmax}[op.kind]
-    value = env.read(src).reshape(kept_extents(src))
+    value = env.read(src).reshape(get_kept_extents(src))
     wide = value.astype(np.float64) if src.buffer.dtype.is_float else value
     flipped = np.flip(wide, dim) if op.reverse else wide
     result = combine.accumulate(flipped, axis=dim, dtype=wide.dtype)
     env.write(dst, (np.flip(result, dim) if op.reverse else result).reshape(dst.extent))
 
 
-def expansion(op: Scan, allocate: Callable[[tile.Buffer], tile.Buffer]) -> tuple[tile.Stmt, ...]:
+def expand_scan(op: Scan, allocate: Callable[[tile.Buffer], tile.Buffer]) -> tuple[tile.Stmt, ...]:
     """Return the statements that do the scan; `allocate` makes the two shared tiles that they alternate between."""
     src, dst = op.regions
     dim, reverse = op.dim, op.reverse
     kind: tile.BinaryOp = "add" if op.kind == "sum" else "max"
     # Sums of 16-bit floats are carried in float32.
     dtype = FLOAT32 if src.buffer.dtype.is_float and src.buffer.dtype.bits < 32 else src.buffer.dtype
-    extents = kept_extents(src)
+    extents = get_kept_extents(src)
     here, there = (allocate(tile.Buffer(f"scan{i}", extents, dtype, "shared", op.span)) for i in (0, 1))
     variables = tuple(tile.Var(f"%s{d}") for d in range(len(extents)))
     length = extents[dim]
-    body: list[tile.Stmt] = [Copy(src, _whole(here, op), via="registers", span=op.span)]
+    body: list[tile.Stmt] = [Copy(src, _make_whole_region(here, op), via="registers", span=op.span)]
     step = 1
     while step < length:
         at = variables[dim]
         # The index stays inside the tile, since the element is read even where it is not used.
         if reverse:
-            exists = tile.Binary("lt", at, tile.integer(length - step), BOOL)
+            exists = tile.Binary("lt", at, tile.int32_const(length - step), BOOL)
             other: tile.Expr = tile.Binary(
-                "min", tile.Binary("add", at, tile.integer(step), INT32), tile.integer(length - 1), INT32
+                "min", tile.Binary("add", at, tile.int32_const(step), INT32), tile.int32_const(length - 1), INT32
             )
         else:
-            exists = tile.Binary("ge", at, tile.integer(step), BOOL)
-            other = tile.Binary("max", tile.Binary("sub", at, tile.integer(step), INT32), tile.integer(0), INT32)
+            exists = tile.Binary("ge", at, tile.int32_const(step), BOOL)
+            other = tile.Binary(
+                "max", tile.Binary("sub", at, tile.int32_const(step), INT32), tile.int32_const(0), INT32
+            )
         before = tile.Load(here, (*variables[:dim], other, *variables[dim + 1 :]))
         mine = tile.Load(here, variables)
         value = tile.Select(exists, tile.Binary(kind, mine, before, dtype), mine, dtype)
         body.append(tile.Parallel(variables, extents, (tile.Store(there, variables, value, op.span),), op.span))
         here, there = there, here
         step *= 2
-    return (*body, Copy(_whole(here, op), dst, via="registers", span=op.span))
+    return (*body, Copy(_make_whole_region(here, op), dst, via="registers", span=op.span))
 
 
-def _whole(buffer: tile.Buffer, op: Scan) -> tile.Region:
-    return tile.Region(buffer, tuple(tile.integer(0) for _ in buffer.shape), buffer.shape, op.span)
+def _make_whole_region(buffer: tile.Buffer, op: Scan) -> tile.Region:
+    return tile.Region(buffer, tuple(tile.int32_const(0) for _ in buffer.shape), buffer.shape, op.span)
 
 
-def _spelling(name: str, kind: Kind, what: str) -> Spelling:
+def _make_spelling(name: str, kind: Kind, what: str) -> Spelling:
     return Spelling(
         Signature(
             f"T.{name}",
@@ -159,38 +161,38 @@ def _spelling(name: str, kind: Kind, what: str) -> Spelling:
         Both are fragments or shared tiles of one shape; without `dst`, `src` is changed in place. With reverse=True it
         goes from the end. Sums of 16-bit floats are carried in float32.
         """,
-        partial(_check, kind),
+        partial(_check_scan, kind),
     )
 
 
-SCAN = register(
+SCAN = register_operation(
     Operation(
         Scan,
         (
-            _spelling("cumsum", "sum", "the sum of the elements"),
-            _spelling("cummax", "max", "the largest of the elements"),
+            _make_spelling("cumsum", "sum", "the sum of the elements"),
+            _make_spelling("cummax", "max", "the largest of the elements"),
         ),
-        _effects,
-        _reference,
+        _list_scan_effects,
+        _evaluate_scan,
     )
 )
 
 
-@facet(Scan, "lower")
-def lower(op: Scan, context: Context) -> tuple[warp.Operation, ...]:
+@attach_facet(Scan, "lower")
+def lower_scan(op: Scan, context: LoweringContext) -> tuple[warp.Operation, ...]:
     raise InternalError("T.cumsum and T.cummax are expanded before they are lowered")
 
 
-@facet(Scan, "demand")
-def price(op: Scan, context: Context) -> tuple[Demand, ...]:
+@attach_facet(Scan, "demand")
+def list_scan_demands(op: Scan, context: LoweringContext) -> tuple[Demand, ...]:
     raise InternalError("T.cumsum and T.cummax are expanded before they are priced")
 
 
-@facet(Scan, "agrees")
-def agrees(op: Scan) -> Iterator[str]:
+@attach_facet(Scan, "agrees")
+def verify_scan(op: Scan) -> Iterator[str]:
     source, result = op.regions
     if op.dim >= len(source.extent):
         yield f"dim is {op.dim}, {source.buffer.name} has {len(source.extent)} dimensions"
-    yield from same_shape(source, result)
+    yield from verify_same_shape(source, result)
     if source.buffer.dtype == BOOL or source.buffer.dtype in SMALL_FLOATS:
         yield f"there is no {op.kind} of {source.buffer.dtype}"

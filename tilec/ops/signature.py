@@ -9,23 +9,23 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tilec.ir import tile
-from tilec.ir.expr import as_size, cast, constant
-from tilec.ir.types import BOOL, BY_NAME, FLOAT32, INT32, INT64, DType
-from tilec.ops.names import refuse
-from tilec.ops.other_languages import advice_on_keyword, dtype_instead_of, parameter_instead_of
+from tilec.ir.expr import cast_expr, extent_to_size, make_constant
+from tilec.ir.types import BOOL, FLOAT32, INT32, INT64, TYPES_BY_NAME, DType
+from tilec.ops.names import refuse_unavailable
+from tilec.ops.other_languages import advise_on_keyword, suggest_dtype, suggest_parameter
 from tilec.ops.values import (
     EXPR_TYPES,
     Access,
-    HeldAccess,
+    IndexRange,
     Member,
-    Range,
+    SnapshotAccess,
     Value,
     VectorType,
     WarpPolicy,
-    describe,
+    describe_value,
     show_shape,
 )
-from tilec.support.diagnostics import Diagnostic, Label, fail, instead, warning
+from tilec.support.diagnostics import Diagnostic, Label, make_warning, raise_error, suggest_replacement
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -50,7 +50,7 @@ class Parameter:
     hint: str | None = None
 
 
-LANES = ("2", "4", "8", "16", "32")
+LANE_COUNTS = ("2", "4", "8", "16", "32")
 """The lane counts of vector types."""
 
 ANNOTATIONS = Parameter("annotations", None, hint="tilec reads no annotations here")
@@ -94,43 +94,43 @@ class Call:
     def refuse(self, name: str, wanted: str) -> None:
         """Fail because the argument is not what the operation needs."""
         argument = self[name]
-        fail(
+        raise_error(
             "wrong-argument",
             f"{self.name}: `{name}` must be {wanted}",
             argument.span,
-            f"this is {describe(argument.value)}",
+            f"this is {describe_value(argument.value)}",
         )
 
-    def boolean(self, name: str) -> bool:
+    def read_boolean(self, name: str) -> bool:
         value = self[name].value
         if not isinstance(value, bool):
             self.refuse(name, "True or False, known at compile time")
         return bool(value)
 
-    def integer(self, name: str) -> int:
+    def read_integer(self, name: str) -> int:
         value = self[name].value
         if not isinstance(value, int) or isinstance(value, bool):
             self.refuse(name, "an integer known at compile time")
         assert isinstance(value, int)
-        literal(value, INT32, self[name].span)
+        make_literal(value, INT32, self[name].span)
         return value
 
-    def dtype(self, name: str) -> DType:
+    def read_dtype(self, name: str) -> DType:
         return as_dtype(self[name])
 
-    def policy(self, name: str) -> str:
+    def read_policy(self, name: str) -> str:
         value = self[name].value
         if not isinstance(value, WarpPolicy):
             self.refuse(name, "T.GemmWarpPolicy.Square, FullRow or FullCol")
         assert isinstance(value, WarpPolicy)
         return value.name
 
-    def region(self, name: str, like: tuple[int, ...] | None = None) -> tile.Region:
+    def read_region(self, name: str, like: tuple[int, ...] | None = None) -> tile.Region:
         """Return a tile or a box of one. An index without extents takes those of `like`, aligned at the last one."""
         argument = self[name]
         match argument.value:
             case tile.Buffer(is_dynamic=True) as buffer:
-                fail(
+                raise_error(
                     "dynamic-shape",
                     f"{self.name}: how much of {buffer.name} is meant must be known at compile time",
                     argument.span,
@@ -138,15 +138,15 @@ class Call:
                     help=f"write a box of it, as in `{buffer.name}[{', '.join('0:128' for _ in buffer.extents)}]`",
                 )
             case tile.Buffer(shape=shape) as buffer:
-                return tile.Region(buffer, tuple(tile.integer(0) for _ in shape), shape, argument.span)
+                return tile.Region(buffer, tuple(tile.int32_const(0) for _ in shape), shape, argument.span)
             case Access() as access if access.is_vector and like is not None and like[-1] == access.buffer.lanes:
-                return _corner(access, like, argument.span)
+                return _make_corner_box(access, like, argument.span)
             case Access() as access if access.has_extent:
-                return _box(access, argument.span)
+                return _make_box(access, argument.span)
             case Access() as access if like is not None:
-                return _corner(access, like, argument.span)
+                return _make_corner_box(access, like, argument.span)
             case Access():
-                fail(
+                raise_error(
                     "unknown-extent",
                     f"{self.name}: `{name}` has an index but no extent",
                     argument.span,
@@ -157,14 +157,16 @@ class Call:
         raise AssertionError("not a region")
 
 
-def bind(signature: Signature, positional: Sequence[Argument], keywords: Mapping[str, Argument], span: Span) -> Call:
+def bind_arguments(
+    signature: Signature, positional: Sequence[Argument], keywords: Mapping[str, Argument], span: Span
+) -> Call:
     """Bind the arguments to the parameters, as Python does. The span of a default is the whole call."""
     name = signature.name
     parameters = {p.name: p for p in signature.parameters}
     places = [] if signature.variadic else [p for p in signature.parameters if not p.keyword_only]
     if not signature.variadic and len(positional) > len(places):
         wanted = f"{len(places)} argument{'s' * (len(places) != 1)}"
-        fail(
+        raise_error(
             "too-many-arguments",
             f"{name} takes {wanted}, {len(positional)} are given",
             positional[len(places)].span,
@@ -175,25 +177,25 @@ def bind(signature: Signature, positional: Sequence[Argument], keywords: Mapping
     for key, argument in keywords.items():
         if key not in parameters:
             accepted = [p.name for p in signature.parameters if p.supported]
-            near = parameter_instead_of(key, accepted)
-            advice = advice_on_keyword(key)
+            near = suggest_parameter(key, accepted)
+            advice = advise_on_keyword(key)
             if near is None and advice is None:
-                near = nearest(key, accepted)
+                near = find_nearest_name(key, accepted)
             help_text = advice or (f"did you mean `{near}`?" if near else f"write {signature}")
             title = f"{name} has no parameter `{key}`"
-            fail("unknown-keyword", title, argument.span, help=help_text, fix=instead(key, near))
+            raise_error("unknown-keyword", title, argument.span, help=help_text, fix=suggest_replacement(key, near))
         if key in given:
             first = Label(given[key].span, "given here already")
-            fail("duplicate-argument", f"{name} gets `{key}` twice", argument.span, secondary=(first,))
+            raise_error("duplicate-argument", f"{name} gets `{key}` twice", argument.span, secondary=(first,))
         given[key] = argument
     for parameter in signature.parameters:
         argument_given = given.get(parameter.name)
         if argument_given is None:
             if isinstance(parameter.default, Required):
-                fail("missing-argument", f"{name} needs `{parameter.name}`", span, help=f"write {signature}")
+                raise_error("missing-argument", f"{name} needs `{parameter.name}`", span, help=f"write {signature}")
             given[parameter.name] = Argument(parameter.default, span)
         elif not parameter.supported and argument_given.value != parameter.default:
-            fail(
+            raise_error(
                 "unsupported-keyword",
                 f"{name}: `{parameter.name}` is not supported",
                 argument_given.span,
@@ -203,20 +205,20 @@ def bind(signature: Signature, positional: Sequence[Argument], keywords: Mapping
     return Call(name, given, tuple(positional) if signature.variadic else (), span)
 
 
-def ignored(call: Call, signature: Signature) -> Iterator[Diagnostic]:
+def warn_ignored_hints(call: Call, signature: Signature) -> Iterator[Diagnostic]:
     """Yield a warning for each given argument that tilec ignores."""
     for parameter in signature.parameters:
         if parameter.hint and call.is_given(parameter.name) and call[parameter.name].value != parameter.default:
             title = f"{call.name}: `{parameter.name}` has no effect"
-            yield warning("hint-not-used", title, call[parameter.name].span, parameter.hint, help="leave it out")
+            yield make_warning("hint-not-used", title, call[parameter.name].span, parameter.hint, help="leave it out")
 
 
-def nearest(name: str, candidates: Iterable[str]) -> str | None:
+def find_nearest_name(name: str, candidates: Iterable[str]) -> str | None:
     """Return the candidate that `name` is probably a misspelling of, if there is one."""
     # Only messages need the module, and importing it takes longer than checking a kernel.
-    from tilec.support.spelling import nearest
+    from tilec.support.spelling import nearest_word
 
-    return nearest(name, candidates)
+    return nearest_word(name, candidates)
 
 
 # ---- one argument ----------------------------------------------------------------------------------------------------
@@ -232,37 +234,37 @@ def as_dtype(argument: Argument) -> DType:
     if isinstance(value, Member):  # torch.float16; T.float16x2, and other names that T does not have
         value = value.path.removeprefix("T.").removeprefix("torch.")
     if not isinstance(value, str):
-        fail("wrong-argument", "a dtype is needed here", argument.span, f"this is {describe(value)}")
-    if value not in BY_NAME:
-        near = dtype_instead_of(value)
+        raise_error("wrong-argument", "a dtype is needed here", argument.span, f"this is {describe_value(value)}")
+    if value not in TYPES_BY_NAME:
+        near = suggest_dtype(value)
         if near is None:
-            refuse(f"T.{value}", argument.span)
-            near = nearest(value, BY_NAME)
-        help_text = f"did you mean {near!r}?" if near else f"supported are {', '.join(sorted(BY_NAME))}"
+            refuse_unavailable(f"T.{value}", argument.span)
+            near = find_nearest_name(value, TYPES_BY_NAME)
+        help_text = f"did you mean {near!r}?" if near else f"supported are {', '.join(sorted(TYPES_BY_NAME))}"
         element, _, lanes = value.rpartition("x")
-        if element in BY_NAME and lanes.isdecimal():
+        if element in TYPES_BY_NAME and lanes.isdecimal():
             help_text = f"one number is needed here: use {element!r}"
         title = f"{value!r} is not a supported dtype"
-        fail("unknown-dtype", title, argument.span, help=help_text, fix=instead(value, near))
-    return BY_NAME[value]
+        raise_error("unknown-dtype", title, argument.span, help=help_text, fix=suggest_replacement(value, near))
+    return TYPES_BY_NAME[value]
 
 
-def as_element(argument: Argument) -> tuple[DType, int]:
+def as_element_type(argument: Argument) -> tuple[DType, int]:
     """Return a dtype and the number of lanes of one element."""
     value = argument.value
     if isinstance(value, str):
-        value = vector_type(value) or value
+        value = parse_vector_type(value) or value
     if isinstance(value, VectorType):
         return value.dtype, value.lanes
     return as_dtype(argument), 1
 
 
-def vector_type(name: str) -> VectorType | None:
+def parse_vector_type(name: str) -> VectorType | None:
     """Return the vector type of a name like `float32x4`, if it is one."""
     element, _, lanes = name.rpartition("x")
-    if element not in BY_NAME or lanes not in LANES:
+    if element not in TYPES_BY_NAME or lanes not in LANE_COUNTS:
         return None
-    return VectorType(BY_NAME[element], int(lanes))
+    return VectorType(TYPES_BY_NAME[element], int(lanes))
 
 
 def as_shape(argument: Argument, what: str, instead: str | None = None) -> tuple[int, ...]:
@@ -271,10 +273,10 @@ def as_shape(argument: Argument, what: str, instead: str | None = None) -> tuple
     value = argument.value
     items = value if isinstance(value, tuple) else (value,)
     if not items:
-        fail("wrong-shape", f"{what} needs at least one dimension", argument.span)
+        raise_error("wrong-shape", f"{what} needs at least one dimension", argument.span)
     for item in items:
         if isinstance(item, EXPR_TYPES):
-            fail(
+            raise_error(
                 "dynamic-shape",
                 f"{what} must be known at compile time",
                 argument.span,
@@ -282,10 +284,12 @@ def as_shape(argument: Argument, what: str, instead: str | None = None) -> tuple
                 help=instead,
             )
         if not isinstance(item, int) or isinstance(item, bool):
-            fail("wrong-shape", f"{what} must be made of integers", argument.span, f"holds {describe(item)}")
+            raise_error(
+                "wrong-shape", f"{what} must be made of integers", argument.span, f"holds {describe_value(item)}"
+            )
         if item <= 0:
-            fail("wrong-shape", f"{what} must be positive", argument.span, f"holds {item}")
-        literal(item, INT32, argument.span)
+            raise_error("wrong-shape", f"{what} must be positive", argument.span, f"holds {item}")
+        make_literal(item, INT32, argument.span)
     return tuple(i for i in items if isinstance(i, int))
 
 
@@ -300,67 +304,67 @@ def as_extent(argument: Argument, what: str) -> tile.Extent:
     """Return a positive number, or an integer expression of the kernel's parameters."""
     value = argument.value
     if isinstance(value, tuple):
-        fail("wrong-shape", f"{what} must be made of integers", argument.span, f"holds {describe(value)}")
+        raise_error("wrong-shape", f"{what} must be made of integers", argument.span, f"holds {describe_value(value)}")
     if not isinstance(value, EXPR_TYPES):
         (number,) = as_shape(argument, what)
         return number
-    if as_size(value) is None:
-        fail(
+    if extent_to_size(value) is None:
+        raise_error(
             "dynamic-shape",
             f"{what} must be known at launch",
             argument.span,
-            f"depends on {describe(value)}",
+            f"depends on {describe_value(value)}",
             help="make it of integers and of integer parameters, with + - * // % T.min and T.max",
         )
-    return cast(value, INT32)
+    return cast_expr(value, INT32)
 
 
 def as_expr(argument: Argument, dtype: DType | None = None) -> tile.Expr:
     """Return a scalar, converted to `dtype` if given; without it a Python number becomes int32, int64 or float32."""
     value = argument.value
     if isinstance(value, bool):
-        return constant(value, dtype or BOOL)
+        return make_constant(value, dtype or BOOL)
     if isinstance(value, int):
-        return literal(value, dtype or (INT32 if -(2**31) <= value < 2**31 else INT64), argument.span)
+        return make_literal(value, dtype or (INT32 if -(2**31) <= value < 2**31 else INT64), argument.span)
     if isinstance(value, float):
-        return constant(value, dtype or FLOAT32)
-    expr = _element(argument)
-    return cast(expr, dtype) if dtype else expr
+        return make_constant(value, dtype or FLOAT32)
+    expr = _as_runtime_expr(argument)
+    return cast_expr(expr, dtype) if dtype else expr
 
 
 def as_count(argument: Argument, what: str) -> tile.Expr:
     """Return an integer as int32, the type of loop counters. `what` is the title of the error for other types."""
     if isinstance(argument.value, int) and not isinstance(argument.value, bool):
-        return literal(argument.value, INT32, argument.span)
+        return make_literal(argument.value, INT32, argument.span)
     expr = as_expr(argument)
     if expr.dtype.is_float or expr.dtype == BOOL:
-        fail("wrong-dtype", what, argument.span, f"this is {expr.dtype}")
-    return cast(expr, INT32)
+        raise_error("wrong-dtype", what, argument.span, f"this is {expr.dtype}")
+    return cast_expr(expr, INT32)
 
 
-def _element(argument: Argument) -> tile.Expr:
+def _as_runtime_expr(argument: Argument) -> tile.Expr:
     """Return the expression of a value known at run time only."""
     value = argument.value
-    if isinstance(value, HeldAccess):
+    if isinstance(value, SnapshotAccess):
         value = value.read()
     if isinstance(value, Access) and not value.has_extent:
-        return tile.Load(value.buffer, tuple(i for i in value.indices if not isinstance(i, Range)))
+        return tile.Load(value.buffer, tuple(i for i in value.indices if not isinstance(i, IndexRange)))
     if isinstance(value, Access):
         name = value.buffer.name
         way_out = f"index every dimension of {name} inside T.Parallel, or T.copy the part to a tile of its own"
-        fail(
+        raise_error(
             "not-a-scalar", "one element is needed here, not a slice", argument.span, f"a part of {name}", help=way_out
         )
     if isinstance(value, tile.Buffer):
-        fail(
+        raise_error(
             "not-a-scalar",
             "one element is needed here, not a whole buffer",
             argument.span,
-            f"this is {describe(value)}",
+            f"this is {describe_value(value)}",
             help=f"index it inside T.Parallel: {value.name}[{', '.join('ijklmnop'[: len(value.extents)])}]",
         )
     if not isinstance(value, EXPR_TYPES):
-        fail("not-a-scalar", "a number is needed here", argument.span, f"this is {describe(value)}")
+        raise_error("not-a-scalar", "a number is needed here", argument.span, f"this is {describe_value(value)}")
     return value
 
 
@@ -368,42 +372,42 @@ _LONGEST_NUMBER = 40
 """The most digits that a message shows."""
 
 
-def literal(value: int, dtype: DType, span: Span) -> tile.Expr:
+def make_literal(value: int, dtype: DType, span: Span) -> tile.Expr:
     """Return a Python integer as a constant of `dtype`; fail if it does not fit."""
-    result = constant(value, dtype)
+    result = make_constant(value, dtype)
     is_lost = math.isinf(result.value) if dtype.is_float else dtype.kind in ("int", "uint") and result.value != value
     if is_lost:
         digits = len(str(abs(value)))
         shown = f"{value}" if digits <= _LONGEST_NUMBER else f"an integer of {digits} digits"
-        fail("literal-range", f"{shown} does not fit in {dtype}", span, f"{dtype} would hold {result.value}")
+        raise_error("literal-range", f"{shown} does not fit in {dtype}", span, f"{dtype} would hold {result.value}")
     return result
 
 
 # ---- regions ---------------------------------------------------------------------------------------------------------
 
 
-def _box(access: Access, span: Span) -> tile.Region:
-    start = tuple(i.start if isinstance(i, Range) else i for i in access.indices)
-    extent = tuple(i.extent if isinstance(i, Range) else 1 for i in access.indices)
-    return _inside(tile.Region(access.buffer, start, extent, span))
+def _make_box(access: Access, span: Span) -> tile.Region:
+    start = tuple(i.start if isinstance(i, IndexRange) else i for i in access.indices)
+    extent = tuple(i.extent if isinstance(i, IndexRange) else 1 for i in access.indices)
+    return _check_inside(tile.Region(access.buffer, start, extent, span))
 
 
-def _corner(access: Access, like: tuple[int, ...], span: Span) -> tile.Region:
-    start = tuple(i.start if isinstance(i, Range) else i for i in access.indices)
+def _make_corner_box(access: Access, like: tuple[int, ...], span: Span) -> tile.Region:
+    start = tuple(i.start if isinstance(i, IndexRange) else i for i in access.indices)
     rank = len(start)
     surplus = like[: max(len(like) - rank, 0)]
     if any(e != 1 for e in surplus):
-        fail(
+        raise_error(
             "shape-mismatch",
             f"{access.buffer.name} has too few dimensions for this copy",
             span,
             f"{rank} indices, the other side has shape {show_shape(like)}",
         )
     extent = (1,) * (rank - len(like)) + like[len(surplus) :]
-    return _inside(tile.Region(access.buffer, start, extent, span))
+    return _check_inside(tile.Region(access.buffer, start, extent, span))
 
 
-def _inside(region: tile.Region) -> tile.Region:
+def _check_inside(region: tile.Region) -> tile.Region:
     """Return the region; fail if it leaves its tile. It may leave a tensor: reads give 0 and stores are dropped."""
     if region.buffer.scope == "global":
         return region
@@ -411,7 +415,7 @@ def _inside(region: tile.Region) -> tile.Region:
         low = getattr(start, "value", 0)
         if low + extent > size or low < 0:
             declared = Label(region.buffer.span, f"shape {show_shape(region.buffer.shape)}")
-            fail(
+            raise_error(
                 "out-of-range",
                 f"the box leaves {region.buffer.name}",
                 region.span,

@@ -14,8 +14,8 @@ from typing import Annotated, Literal, TypeGuard
 from tilec.ir import tile, warp
 from tilec.ir.operation_fields import BY_PASSES
 from tilec.ops.form import Anywhere, Whole, Yes
-from tilec.ops.lowering import Context, Demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.lowering import Demand, LoweringContext
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.rendezvous import Rendezvous
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.support import schema
@@ -77,21 +77,21 @@ class WaitCopies(tile.TileOp):
 BARRIERS = (BlockBarrier, Fence, Rendezvous)
 """Operations that no access to shared memory may move across."""
 
-Explicit = BlockBarrier | Fence | Rendezvous | CommitCopies | WaitCopies
+OrderingStatement = BlockBarrier | Fence | Rendezvous | CommitCopies | WaitCopies
 """A statement that only orders others."""
 
 
-def is_explicit(stmt: tile.Stmt) -> TypeGuard[Explicit]:
+def is_ordering_statement(stmt: tile.Stmt) -> TypeGuard[OrderingStatement]:
     """Return whether the statement only orders others."""
-    return isinstance(stmt, Explicit)
+    return isinstance(stmt, OrderingStatement)
 
 
-def is_rendezvous(op: tile.TileOp) -> bool:
+def is_sync_list_wait(op: tile.TileOp) -> bool:
     """Return whether the operation is the wait of a `sync` list."""
     return isinstance(op, WaitCopies) and op.rendezvous is not None
 
 
-def spelled(op: Explicit) -> str:
+def get_spelling(op: OrderingStatement) -> str:
     """Return the statement's spelling in a kernel."""
     match op:
         case WaitCopies(rendezvous=True):
@@ -108,45 +108,45 @@ def spelled(op: Explicit) -> str:
             return "T.ptx_wait_group"
 
 
-def everything(buffer: tile.Buffer, span: Span) -> tile.Region:
+def make_buffer_region(buffer: tile.Buffer, span: Span) -> tile.Region:
     """Return a region for all of a buffer: the whole of a tile, one element of a tensor."""
     extent = (1,) * len(buffer.extents) if buffer.scope == "global" else buffer.shape
-    return tile.Region(buffer, tuple(tile.integer(0) for _ in extent), extent, span)
+    return tile.Region(buffer, tuple(tile.int32_const(0) for _ in extent), extent, span)
 
 
-def _check_barrier(call: Call) -> tile.TileOp:
-    if call["barrier_id"].value is not None and not 0 <= call.integer("barrier_id") < 16:
+def _check_block_barrier(call: Call) -> tile.TileOp:
+    if call["barrier_id"].value is not None and not 0 <= call.read_integer("barrier_id") < 16:
         call.refuse("barrier_id", "a number from 0 to 15")
     if call["arrive_count"].value is None:
         return BlockBarrier(span=call.span)
-    number = None if call["barrier_id"].value is None else call.integer("barrier_id")
-    return BlockBarrier(id=number, threads=call.integer("arrive_count"), span=call.span)
+    number = None if call["barrier_id"].value is None else call.read_integer("barrier_id")
+    return BlockBarrier(id=number, threads=call.read_integer("arrive_count"), span=call.span)
 
 
 def _check_fence(call: Call) -> tile.TileOp:
     return Fence(span=call.span)
 
 
-def _check_commit(call: Call) -> tile.TileOp:
+def _check_commit_copies(call: Call) -> tile.TileOp:
     return CommitCopies(span=call.span)
 
 
-def _check_wait(call: Call) -> tile.TileOp:
-    pending = call.integer("n")
+def _check_wait_copies(call: Call) -> tile.TileOp:
+    pending = call.read_integer("n")
     if pending < 0:
         call.refuse("n", "0 or more")
     return WaitCopies(pending=pending, span=call.span)
 
 
-def _effects(op: tile.TileOp) -> Effects:
+def _list_ordering_effects(op: tile.TileOp) -> Effects:
     return Effects(op.regions, ())
 
 
-def _reference(op: tile.TileOp, env: Environment) -> None:
+def _evaluate_ordering(op: tile.TileOp, env: Environment) -> None:
     """Compute nothing: the reference runs one statement after the other."""
 
 
-register(
+register_operation(
     Operation(
         BlockBarrier,
         (
@@ -159,14 +159,14 @@ register(
                 `arrive_count`, if given, is their number, and `barrier_id` is accepted, tilec numbers its barriers
                 itself; or it is a larger one, and those of other roles come to the same `barrier_id`.
                 """,
-                _check_barrier,
+                _check_block_barrier,
             ),
         ),
-        _effects,
-        _reference,
+        _list_ordering_effects,
+        _evaluate_ordering,
     )
 )
-register(
+register_operation(
     Operation(
         Fence,
         (
@@ -180,11 +180,11 @@ register(
                 _check_fence,
             ),
         ),
-        _effects,
-        _reference,
+        _list_ordering_effects,
+        _evaluate_ordering,
     )
 )
-register(
+register_operation(
     Operation(
         CommitCopies,
         (
@@ -194,14 +194,14 @@ register(
 
                 T.async_copy closes a group of its own, so that this one is empty.
                 """,
-                _check_commit,
+                _check_commit_copies,
             ),
         ),
-        _effects,
-        _reference,
+        _list_ordering_effects,
+        _evaluate_ordering,
     )
 )
-register(
+register_operation(
     Operation(
         WaitCopies,
         (
@@ -213,30 +213,32 @@ register(
                 text: in a pipeline, where copies of later iterations are under way too, the number that is waited for
                 is another one.
                 """,
-                _check_wait,
+                _check_wait_copies,
             ),
         ),
-        _effects,
-        _reference,
+        _list_ordering_effects,
+        _evaluate_ordering,
     )
 )
 
 
-@facet(WaitCopies, "lower")
-def lower_wait(op: WaitCopies, context: Context) -> tuple[warp.Operation, ...]:
-    return _await(op, context, readers=False)
+@attach_facet(WaitCopies, "lower")
+def lower_wait_copies(op: WaitCopies, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    return _await_tiles(op, context, readers=False)
 
 
-def _await(op: WaitCopies | BlockBarrier, context: Context, *, readers: bool) -> tuple[warp.Operation, ...]:
+def _await_tiles(
+    op: WaitCopies | BlockBarrier, context: LoweringContext, *, readers: bool
+) -> tuple[warp.Operation, ...]:
     if not op.awaited:
         return ()
     tiles = tuple(dict.fromkeys(region.buffer.name for region in op.awaited))
-    return (warp.Await(tiles, readers, is_rendezvous(op), cursors=context.cursors, span=op.span),)
+    return (warp.Await(tiles, readers, is_sync_list_wait(op), cursors=context.cursors, span=op.span),)
 
 
-@facet(BlockBarrier, "lower")
-def lower_barrier(op: BlockBarrier, context: Context) -> tuple[warp.Operation, ...]:
-    waits = _await(op, context, readers=True)
+@attach_facet(BlockBarrier, "lower")
+def lower_block_barrier(op: BlockBarrier, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    waits = _await_tiles(op, context, readers=True)
     if op.id is not None:
         assert op.threads is not None
         return *waits, warp.NamedBarrier(op.id, op.threads, True, span=op.span)
@@ -244,32 +246,32 @@ def lower_barrier(op: BlockBarrier, context: Context) -> tuple[warp.Operation, .
     return *waits, warp.BarSync(0, context.threads, span=op.span)
 
 
-@facet(Fence, "lower")
-def lower_fence(op: Fence, context: Context) -> tuple[warp.Operation, ...]:
+@attach_facet(Fence, "lower")
+def lower_fence(op: Fence, context: LoweringContext) -> tuple[warp.Operation, ...]:
     return () if op.via == "nothing" else (warp.ProxyFence(span=op.span),)
 
 
-@facet(CommitCopies, "lower")
-def lower_commit(op: CommitCopies, context: Context) -> tuple[warp.Operation, ...]:
+@attach_facet(CommitCopies, "lower")
+def lower_commit_copies(op: CommitCopies, context: LoweringContext) -> tuple[warp.Operation, ...]:
     return (warp.CpAsyncCommit(span=op.span),)
 
 
-def price(op: tile.TileOp, context: Context) -> tuple[Demand, ...]:
+def list_ordering_demands(op: tile.TileOp, context: LoweringContext) -> tuple[Demand, ...]:
     """Demand only the issue slot: the dependences have the waiting time."""
     return ()
 
 
 for _operation in (BlockBarrier, Fence, CommitCopies, WaitCopies):
-    facet(_operation, "demand")(price)
+    attach_facet(_operation, "demand")(list_ordering_demands)
 
 
-@facet(BlockBarrier, "agrees")
-def barrier_agrees(op: BlockBarrier) -> Iterator[str]:
+@attach_facet(BlockBarrier, "agrees")
+def verify_block_barrier(op: BlockBarrier) -> Iterator[str]:
     if op.id is not None and (op.threads is None or op.threads % 32):
         yield "a barrier with a number is for whole warps"
 
 
-@facet(WaitCopies, "agrees")
-def wait_agrees(op: WaitCopies) -> Iterator[str]:
+@attach_facet(WaitCopies, "agrees")
+def verify_wait_copies(op: WaitCopies) -> Iterator[str]:
     if op.pending is None:
         yield "'pending' is missing"

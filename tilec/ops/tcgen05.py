@@ -7,10 +7,10 @@ from typing import Literal
 from tilec.ir import warp
 from tilec.ir.operation_interfaces import Doer, PipelineEnd
 from tilec.ir.tile import TileOp
-from tilec.ops.barriers import as_barrier, barrier_of
-from tilec.ops.form import NOBODY, Barrier, Leader, Yes
-from tilec.ops.lowering import Context, Demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.barriers import as_barrier, get_barrier
+from tilec.ops.form import UNKNOWN_LEADER, Barrier, Leader, Yes
+from tilec.ops.lowering import Demand, LoweringContext
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.support.records import dataclass
 
@@ -43,26 +43,26 @@ class TensorArrive(TileOp):
         return "one thread"
 
 
-def arrival(op: TileOp) -> warp.TensorArrive:
+def build_tensor_arrive(op: TileOp) -> warp.TensorArrive:
     """Build the arrival of an operation that `commits`."""
     assert op.leader is not None
-    return warp.TensorArrive(barrier_of(op), op.leader, op.is_paired, span=op.span)
+    return warp.TensorArrive(get_barrier(op), op.leader, op.is_paired, span=op.span)
 
 
-def _check(call: Call) -> TileOp:
-    paired: Literal[True] | None = True if call.boolean("arrive_2cta") else None
-    return TensorArrive(as_barrier(call["mbar"], call.name), NOBODY, paired, span=call.span)
+def _check_tensor_arrive(call: Call) -> TileOp:
+    paired: Literal[True] | None = True if call.read_boolean("arrive_2cta") else None
+    return TensorArrive(as_barrier(call["mbar"], call.name), UNKNOWN_LEADER, paired, span=call.span)
 
 
-def _effects(op: TileOp) -> Effects:
+def _list_tensor_arrive_effects(op: TileOp) -> Effects:
     return Effects((), ())
 
 
-def _reference(op: TileOp, env: Environment) -> None:
+def _evaluate_tensor_arrive(op: TileOp, env: Environment) -> None:
     """Compute nothing: `interp`, which runs the roles, models barriers."""
 
 
-register(
+register_operation(
     Operation(
         TensorArrive,
         (
@@ -73,21 +73,21 @@ register(
                 One thread of those that come here says so, the one that asks for T.tcgen05_gemm there. With arrive_2cta
                 they arrive at it in both blocks of the pair that multiply together.
                 """,
-                _check,
+                _check_tensor_arrive,
             ),
         ),
-        _effects,
-        _reference,
+        _list_tensor_arrive_effects,
+        _evaluate_tensor_arrive,
     )
 )
 
 
-@facet(TensorArrive, "lower")
-def lower(op: TensorArrive, context: Context) -> tuple[warp.Operation, ...]:
-    return (arrival(op),)
+@attach_facet(TensorArrive, "lower")
+def lower_tensor_arrive(op: TensorArrive, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    return (build_tensor_arrive(op),)
 
 
-@facet(TensorArrive, "demand")
-def price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+@attach_facet(TensorArrive, "demand")
+def list_tensor_arrive_demands(op: TileOp, context: LoweringContext) -> tuple[Demand, ...]:
     """Demand only the issue slot: the waiting time is another role's."""
     return ()

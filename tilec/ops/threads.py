@@ -7,7 +7,7 @@ from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LaunchValue:
     """A `T.*` function that gives an index or an extent of the launch."""
 
     signature: Signature
@@ -27,37 +27,39 @@ BINDING = Signature(
 )
 
 
-def _row(name: str, doc: str, *parameters: Parameter) -> Place:
-    return Place(Signature(name, parameters), doc)
+def _make_launch_value(name: str, doc: str, *parameters: Parameter) -> LaunchValue:
+    return LaunchValue(Signature(name, parameters), doc)
 
 
-PLACES: dict[str, Place] = {
+LAUNCH_VALUES: dict[str, LaunchValue] = {
     p.signature.name: p
     for p in (
-        _row("T.get_thread_binding", "the thread's index, along x, y or z of `threads=`", _DIM),
-        _row("T.get_thread_bindings", "all three of them"),
-        _row("T.get_thread_extent", "how many threads a block has along x, y or z", _DIM),
-        _row("T.get_thread_extents", "all three of them"),
-        _row("T.get_block_binding", "the block's index, along x, y or z of the grid", _DIM),
-        _row("T.get_block_bindings", "one for each extent of the grid"),
-        _row("T.get_block_extent", "how many blocks the grid has along x, y or z", _DIM),
-        _row("T.get_block_extents", "one for each extent of the grid"),
-        _row("T.get_lane_idx", "the thread's index in its warp", _WARP_SIZE),
-        _row("T.get_warp_idx", "the index of the thread's warp", _WARP_SIZE),
-        _row("T.get_warp_idx_sync", "the index of the thread's warp", _WARP_SIZE),
-        _row(
+        _make_launch_value("T.get_thread_binding", "the thread's index, along x, y or z of `threads=`", _DIM),
+        _make_launch_value("T.get_thread_bindings", "all three of them"),
+        _make_launch_value("T.get_thread_extent", "how many threads a block has along x, y or z", _DIM),
+        _make_launch_value("T.get_thread_extents", "all three of them"),
+        _make_launch_value("T.get_block_binding", "the block's index, along x, y or z of the grid", _DIM),
+        _make_launch_value("T.get_block_bindings", "one for each extent of the grid"),
+        _make_launch_value("T.get_block_extent", "how many blocks the grid has along x, y or z", _DIM),
+        _make_launch_value("T.get_block_extents", "one for each extent of the grid"),
+        _make_launch_value("T.get_lane_idx", "the thread's index in its warp", _WARP_SIZE),
+        _make_launch_value("T.get_warp_idx", "the index of the thread's warp", _WARP_SIZE),
+        _make_launch_value("T.get_warp_idx_sync", "the index of the thread's warp", _WARP_SIZE),
+        _make_launch_value(
             "T.get_warp_group_idx",
             "the index of the thread's warpgroup",
             _WARP_SIZE,
             Parameter("warps_per_group", None),
         ),
-        _row("T.block_rank_in_cluster", "the block's number in its cluster, x counted fastest; without clusters 0"),
-        _row("T.get_cluster_block_nums", "how many blocks a cluster has"),
-        _row(
+        _make_launch_value(
+            "T.block_rank_in_cluster", "the block's number in its cluster, x counted fastest; without clusters 0"
+        ),
+        _make_launch_value("T.get_cluster_block_nums", "how many blocks a cluster has"),
+        _make_launch_value(
             "T.shuffle_elect",
             "whether the thread is the first of each `thread_extent` threads, or with 0 of the block",
             Parameter("thread_extent"),
         ),
-        Place(BINDING, "the thread's index along `thread`, such as threadIdx.x; also as a loop of one iteration"),
+        LaunchValue(BINDING, "the thread's index along `thread`, such as threadIdx.x; also as a loop of one iteration"),
     )
 }

@@ -15,7 +15,7 @@ from tilec.support.diagnostics import Diagnostic
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
-Policy = {"Square": "square", "FullRow": "full_row", "FullCol": "full_col"}
+WARP_POLICIES = {"Square": "square", "FullRow": "full_row", "FullCol": "full_col"}
 """The members of `T.GemmWarpPolicy`, with their names in the IR."""
 
 SWIZZLES: dict[str, int | None] = {
@@ -27,7 +27,7 @@ SWIZZLES: dict[str, int | None] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class IndexRange:
     """`start:stop` of one dimension; the extent is known at compile time, the start may be a run-time value."""
 
     start: Expr
@@ -39,27 +39,27 @@ class Access:
     """`buffer[...]` as written: an element, a box, or a corner whose extents come from the other side of a copy."""
 
     buffer: Buffer
-    indices: tuple[Expr | Range, ...]
+    indices: tuple[Expr | IndexRange, ...]
 
     @property
     def has_extent(self) -> bool:
-        return any(isinstance(i, Range) for i in self.indices)
+        return any(isinstance(i, IndexRange) for i in self.indices)
 
     @property
     def is_vector(self) -> bool:
         """Return whether it is one element of a tensor or tile of vectors."""
-        return self.buffer.lanes > 1 and not any(isinstance(i, Range) for i in self.indices[:-1])
+        return self.buffer.lanes > 1 and not any(isinstance(i, IndexRange) for i in self.indices[:-1])
 
 
 @dataclass(frozen=True, slots=True)
-class HeldAccess(Access):
+class SnapshotAccess(Access):
     """An element bound to a name: its place, and `read`, which gives the element's value at the time of binding."""
 
     read: Callable[[], Any] = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SnapshotExpr:
     """An expression bound to a name, as a macro's argument: `read` gives its value at the time of binding."""
 
     unread: Expr
@@ -107,14 +107,14 @@ class WarpPolicy:
     name: str
 
 
-class Listed(tuple["Value", ...]):
+class ListValue(tuple["Value", ...]):
     """A list: a tuple with an identity, even when it is empty."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DictionaryEntry:
     """One entry of a dictionary, with the span of key and value."""
 
     key: Value
@@ -124,7 +124,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Dictionary:
-    entries: tuple[Entry, ...]
+    entries: tuple[DictionaryEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +153,14 @@ class Method:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class ForeignValue:
     """A definition in Python that kernels do not support: an error where a kernel uses it."""
 
     mistake: Callable[[], Diagnostic]
 
 
 @dataclass(frozen=True, slots=True)
-class Poisoned:
+class PoisonedValue:
     """The value of a name whose definition is wrong: its uses cause no further errors."""
 
 
@@ -173,7 +173,7 @@ class Namespace:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ElementReference:
     """The value of a macro's parameter of type T.Ref: assigning to it sets the argument's element."""
 
     access: Access
@@ -216,7 +216,7 @@ SIDES: tuple[Side, Side] = ("producer", "consumer")
 
 
 @dataclass(eq=False, slots=True)
-class End:
+class PipelineSide:
     """One side of a pipeline: the variables with the next stage and the parity to wait for, the roles that acquire
     stages, each with the span of its first acquire, and the roles that drain."""
 
@@ -238,12 +238,12 @@ class Pipeline:
     stages: int
     full: Buffer
     empty: Buffer
-    ends: dict[Side, End]
+    ends: dict[Side, PipelineSide]
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Handle:
+class PipelineHandle:
     """The result of `pipeline.producer()` or `pipeline.consumer()`."""
 
     pipeline: Pipeline
@@ -251,7 +251,7 @@ class Handle:
 
 
 @dataclass(eq=False, slots=True)
-class Stage:
+class PipelineStage:
     """A stage that a role has acquired; `taken` is its entry in the ledger of resources to be released."""
 
     pipeline: Pipeline
@@ -270,7 +270,7 @@ class Stage:
 class StageTile(Access):
     """A tile of a stage, or a part of one: the first index is the stage's."""
 
-    stage: Stage
+    stage: PipelineStage
 
     @property
     def tile(self) -> Buffer:
@@ -278,21 +278,21 @@ class StageTile(Access):
         return dataclasses.replace(self.buffer, extents=self.buffer.extents[1:])
 
 
-Static = Union[
+StaticValue = Union[
     int, float, bool, str, None, range, DType, VectorType, Lanes, WarpPolicy, Dictionary, Function, Method,
-    Foreign, Poisoned, Held, Namespace, Reference, LoopLayout, Swizzle, IndexMap,
-    TileScheduler, Pipeline, Handle, Stage, "tuple[Value, ...]",
+    ForeignValue, PoisonedValue, SnapshotExpr, Namespace, ElementReference, LoopLayout, Swizzle, IndexMap,
+    TileScheduler, Pipeline, PipelineHandle, PipelineStage, "tuple[Value, ...]",
 ]  # fmt: skip
-Value = Static | Buffer | Access | Member | Expr
+Value = StaticValue | Buffer | Access | Member | Expr
 """Compile-time values, which stay Python values until they are combined with a typed operand, and run-time values."""
 
-_READ = ("T", "tilelang", "math")
+_KNOWN_MODULES = ("T", "tilelang", "math")
 """The modules whose names have a meaning in kernels."""
 
 EXPR_TYPES = (Const, Var, Unary, Binary, Call, Ptx, Cast, Select, Load)
 
 
-def describe(value: Value) -> str:
+def describe_value(value: Value) -> str:
     """Return a description of a value for messages."""
     match value:
         case bool() | None:
@@ -317,15 +317,15 @@ def describe(value: Value) -> str:
             return f"the {made} {name}"
         case Method(name=name):
             return f"the method {name}"
-        case Foreign():
+        case ForeignValue():
             return "a value of Python's"
-        case Held(unread=unread):
-            return describe(unread)
+        case SnapshotExpr(unread=unread):
+            return describe_value(unread)
         case Namespace(path=path):
             return f"the file {path}"
-        case Reference(access=access):
+        case ElementReference(access=access):
             return f"an element of {access.buffer.name}"
-        case Poisoned():
+        case PoisonedValue():
             return "something whose definition is wrong"
         case range():
             return "a range"
@@ -335,9 +335,9 @@ def describe(value: Value) -> str:
             return "a tile scheduler"
         case Pipeline(name=name):
             return f"the pipeline {name}"
-        case Handle(pipeline=pipeline, side=side):
+        case PipelineHandle(pipeline=pipeline, side=side):
             return f"the {side} of {pipeline.name}"
-        case Stage(pipeline=pipeline):
+        case PipelineStage(pipeline=pipeline):
             return f"a stage of {pipeline.name}"
         case tuple():
             return f"a tuple of {len(value)}"
@@ -352,18 +352,18 @@ def describe(value: Value) -> str:
                 "local": "array of each thread",
                 "reducer": "reducer",
             }[scope]
-            return f"{name}, {_a(dtype)} {kind} of shape {show_shape(shape)}"
+            return f"{name}, {_add_article(dtype)} {kind} of shape {show_shape(shape)}"
         case Access(buffer=buffer):
             return f"a part of {buffer.name}"
         case Member(path=path):
-            if path.split(".")[0] in _READ:
+            if path.split(".")[0] in _KNOWN_MODULES:
                 return f"{path} itself"
             return f"{path}, of a module that is not read: only kernel files are, by `from .file import name`"
         case _:
-            return f"{_a(value.dtype)} known only at run time"
+            return f"{_add_article(value.dtype)} known only at run time"
 
 
-def _a(dtype: DType) -> str:
+def _add_article(dtype: DType) -> str:
     return f"an {dtype}" if dtype.name.startswith("i") else f"a {dtype}"
 
 

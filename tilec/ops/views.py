@@ -7,19 +7,19 @@ from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class ViewName:
+class ViewFunction:
     signature: Signature
     doc: str
 
 
-VIEWS: dict[str, ViewName] = {
+VIEWS: dict[str, ViewFunction] = {
     v.signature.name: v
     for v in (
-        ViewName(
+        ViewFunction(
             Signature("T.reshape", (Parameter("src"), Parameter("shape"))),
             "the elements of a tensor, tile or array of each thread, row by row, in another shape",
         ),
-        ViewName(
+        ViewFunction(
             Signature("T.view", (Parameter("src"), Parameter("shape", None), Parameter("dtype", None))),
             "the same, or the bits of each row as another type, or both; without `shape`, rows keep their bytes. "
             "Elements cannot be set through a view of narrower ones. T.Tensor(shape, dtype, tile.data) is the same",

@@ -9,8 +9,8 @@ from tilec.ir import warp
 from tilec.ir.operation_fields import BY_PASSES
 from tilec.ir.tile import TileOp
 from tilec.ops.form import Whole
-from tilec.ops.lowering import Context, Demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.lowering import Demand, LoweringContext
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.signature import Call, Parameter, Signature
 from tilec.support import schema
 from tilec.support.records import dataclass
@@ -29,7 +29,7 @@ class SetRegisters(TileOp):
     count: Annotated[
         int,
         schema.Range(FEWEST_REGISTERS, MOST_REGISTERS),
-        schema.Where(lambda count: count % 8 == 0, "a multiple of 8"),
+        schema.Constraint(lambda count: count % 8 == 0, "a multiple of 8"),
     ]
     via: Literal["setmaxnreg", "nothing"] | None = field(default=None, metadata=BY_PASSES)
 
@@ -52,15 +52,15 @@ class NamedArrive(TileOp):
     name = "named_arrive"
     is_collective = False
     id: Annotated[int, schema.Range(0, 15)]
-    threads: Annotated[int, schema.Range(32, 1024), schema.Where(lambda count: count % 32 == 0, "whole warps")]
+    threads: Annotated[int, schema.Range(32, 1024), schema.Constraint(lambda count: count % 32 == 0, "whole warps")]
 
     @property
     def synchronises_roles(self) -> bool:
         return True
 
 
-def _check_registers(call: Call) -> TileOp:
-    count = call.integer("reg_count")
+def _check_set_registers(call: Call) -> TileOp:
+    count = call.read_integer("reg_count")
     if not FEWEST_REGISTERS <= count <= MOST_REGISTERS or count % 8:
         call.refuse("reg_count", f"a multiple of 8, {FEWEST_REGISTERS} to {MOST_REGISTERS}")
     if "is_inc" in call.arguments and call["is_inc"].value not in (0, 1):
@@ -68,20 +68,20 @@ def _check_registers(call: Call) -> TileOp:
     return SetRegisters(count, span=call.span)
 
 
-def _check_wait(call: Call) -> TileOp:
-    pending = call.integer("num_mma")
+def _check_wait_wgmma(call: Call) -> TileOp:
+    pending = call.read_integer("num_mma")
     if pending < 0:
         call.refuse("num_mma", "0 or more")
     return WaitWgmma(pending, span=call.span)
 
 
-def _check_arrive(call: Call) -> TileOp:
-    return NamedArrive(*named(call, "arrive_count"), span=call.span)
+def _check_named_arrive(call: Call) -> TileOp:
+    return NamedArrive(*read_named_barrier(call, "arrive_count"), span=call.span)
 
 
-def named(call: Call, count: str) -> tuple[int, int]:
+def read_named_barrier(call: Call, count: str) -> tuple[int, int]:
     """Return the number of a named barrier and the number of its threads, given by parameter `count`."""
-    number, threads = call.integer("barrier_id"), call.integer(count)
+    number, threads = call.read_integer("barrier_id"), call.read_integer(count)
     if not 0 <= number < 16:
         call.refuse("barrier_id", "a number from 0 to 15")
     if threads < 1 or threads % 32:
@@ -89,11 +89,11 @@ def named(call: Call, count: str) -> tuple[int, int]:
     return number, threads
 
 
-def _effects(op: TileOp) -> Effects:
+def _list_warpgroup_effects(op: TileOp) -> Effects:
     return Effects((), ())
 
 
-def _reference(op: TileOp, env: Environment) -> None:
+def _evaluate_warpgroup(op: TileOp, env: Environment) -> None:
     """Compute nothing: registers and waits do not change results."""
 
 
@@ -105,19 +105,19 @@ _REGISTERS = """Give each thread of the warpgroup `reg_count` registers from her
                 tilec makes it is nothing.
                 """
 
-register(
+register_operation(
     Operation(
         SetRegisters,
         (
-            Spelling(Signature("T.set_max_nreg", (_COUNT, Parameter("is_inc"))), _REGISTERS, _check_registers),
-            Spelling(Signature("T.inc_max_nreg", (_COUNT,)), _REGISTERS, _check_registers),
-            Spelling(Signature("T.dec_max_nreg", (_COUNT,)), _REGISTERS, _check_registers),
+            Spelling(Signature("T.set_max_nreg", (_COUNT, Parameter("is_inc"))), _REGISTERS, _check_set_registers),
+            Spelling(Signature("T.inc_max_nreg", (_COUNT,)), _REGISTERS, _check_set_registers),
+            Spelling(Signature("T.dec_max_nreg", (_COUNT,)), _REGISTERS, _check_set_registers),
         ),
-        _effects,
-        _reference,
+        _list_warpgroup_effects,
+        _evaluate_warpgroup,
     )
 )
-register(
+register_operation(
     Operation(
         WaitWgmma,
         (
@@ -127,14 +127,14 @@ register(
 
                 In a kernel whose roles tilec makes it is nothing: products are waited for where they are needed.
                 """,
-                _check_wait,
+                _check_wait_wgmma,
             ),
         ),
-        _effects,
-        _reference,
+        _list_warpgroup_effects,
+        _evaluate_warpgroup,
     )
 )
-register(
+register_operation(
     Operation(
         NamedArrive,
         (
@@ -144,33 +144,33 @@ register(
 
                 `arrive_count` are all threads that come to it, those that wait included.
                 """,
-                _check_arrive,
+                _check_named_arrive,
             ),
         ),
-        _effects,
-        _reference,
+        _list_warpgroup_effects,
+        _evaluate_warpgroup,
     )
 )
 
 
-@facet(SetRegisters, "lower")
-def lower_registers(op: SetRegisters, context: Context) -> tuple[warp.Operation, ...]:
+@attach_facet(SetRegisters, "lower")
+def lower_set_registers(op: SetRegisters, context: LoweringContext) -> tuple[warp.Operation, ...]:
     return (warp.SetRegisters(op.count, span=op.span),) if op.via == "setmaxnreg" else ()
 
 
-@facet(WaitWgmma, "lower")
-def lower_wait(op: WaitWgmma, context: Context) -> tuple[warp.Operation, ...]:
+@attach_facet(WaitWgmma, "lower")
+def lower_wait_wgmma(op: WaitWgmma, context: LoweringContext) -> tuple[warp.Operation, ...]:
     return (warp.WgmmaWait(op.pending, span=op.span),) if op.via == "wgmma" else ()
 
 
-@facet(NamedArrive, "lower")
-def lower_arrive(op: NamedArrive, context: Context) -> tuple[warp.Operation, ...]:
+@attach_facet(NamedArrive, "lower")
+def lower_named_arrive(op: NamedArrive, context: LoweringContext) -> tuple[warp.Operation, ...]:
     return (warp.NamedBarrier(op.id, op.threads, False, span=op.span),)
 
 
-def _price(op: TileOp, context: Context) -> tuple[Demand, ...]:
+def _list_warpgroup_demands(op: TileOp, context: LoweringContext) -> tuple[Demand, ...]:
     return ()
 
 
 for _operation in (SetRegisters, WaitWgmma, NamedArrive):
-    facet(_operation, "demand")(_price)
+    attach_facet(_operation, "demand")(_list_warpgroup_demands)

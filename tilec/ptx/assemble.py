@@ -44,14 +44,14 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class Assembled:
+class AssemblerResult:
     cubin: bytes
     info: str
     entries: tuple[EntryReport, ...]
     remarks: tuple[Remark, ...]
 
 
-def assemble(ptx: str, target: str, *, opt_level: int = 3, line_info: bool = False) -> Assembled:
+def assemble_module(ptx: str, target: str, *, opt_level: int = 3, line_info: bool = False) -> AssemblerResult:
     """Assemble and link one PTX module for `target`. Raises `InternalError` for PTX that is refused: that is a bug in
     tilec, not in the kernel. With `line_info` the cubin maps each instruction to its line of the kernel; the
     instructions are the same."""
@@ -64,7 +64,7 @@ def assemble(ptx: str, target: str, *, opt_level: int = 3, line_info: bool = Fal
         # Must stay last. If a release parses differently, C7504 or the missing-entry check below says so.
         options += ["-Xptxas=-ewp", "-Xptxas=-o"]
     try:
-        made = assembled(*call_isolated(lambda: _link(ptx, options)))
+        made = parse_result(*call_isolated(lambda: _link_module(ptx, options)))
     except Crash as crash:
         raise InternalError(f"the assembler (nvJitLink) crashed with {crash.signal_name}") from None
     if not made.entries and ".entry" in ptx:
@@ -73,27 +73,27 @@ def assemble(ptx: str, target: str, *, opt_level: int = 3, line_info: bool = Fal
 
 
 @cache
-def refusal(ptx: str, target: str) -> str | None:
+def find_assembler_error(ptx: str, target: str) -> str | None:
     """Return the assembler's first error in PTX that a user wrote; None if it has none."""
     try:
-        assemble(ptx, target, opt_level=0)
+        assemble_module(ptx, target, opt_level=0)
     except InternalError as error:
         found = re.search(r"error\s*:\s*(.*)", str(error))
         return found[1].strip() if found else "the assembler refuses it"
     return None
 
 
-def assembled(cubin: bytes, info: str) -> Assembled:
+def parse_result(cubin: bytes, info: str) -> AssemblerResult:
     """Return a cubin with the parsed log."""
     entries = parse_entries(info)
-    return Assembled(cubin, info, entries, parse_remarks(info, entries))
+    return AssemblerResult(cubin, info, entries, parse_remarks(info, entries))
 
 
 # nvJitLink itself knows -O0 and -O3 only, and must be given neither with an option for the assembler.
 _LEVELS = {0: ("-O0",), 1: ("-Xptxas=-O1",), 2: ("-Xptxas=-O2",), 3: ("-O3",)}
 
 
-def _link(ptx: str, options: list[str]) -> tuple[bytes, str]:
+def _link_module(ptx: str, options: list[str]) -> tuple[bytes, str]:
     from cuda.bindings import nvjitlink
 
     data = ptx.encode()
@@ -106,9 +106,9 @@ def _link(ptx: str, options: list[str]) -> tuple[bytes, str]:
             nvjitlink.add_data(handle, nvjitlink.InputType.PTX, data, len(data), "kernel.ptx")
             nvjitlink.complete(handle)
         except nvjitlink.nvJitLinkError as error:
-            log = _text(nvjitlink.get_error_log_size(handle), handle, nvjitlink.get_error_log)
-            raise InternalError(_refusal(ptx, log or str(error))) from error
-        info = _text(nvjitlink.get_info_log_size(handle), handle, nvjitlink.get_info_log)
+            log = _read_log(nvjitlink.get_error_log_size(handle), handle, nvjitlink.get_error_log)
+            raise InternalError(_refusal_message(ptx, log or str(error))) from error
+        info = _read_log(nvjitlink.get_info_log_size(handle), handle, nvjitlink.get_info_log)
         cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
         nvjitlink.get_linked_cubin(handle, cubin)
     finally:
@@ -116,14 +116,14 @@ def _link(ptx: str, options: list[str]) -> tuple[bytes, str]:
     return bytes(cubin), info
 
 
-def _text(size: int, handle: int, read: Callable[[int, bytearray], None]) -> str:
+def _read_log(size: int, handle: int, read: Callable[[int, bytearray], None]) -> str:
     buffer = bytearray(size)
     if size:
         read(handle, buffer)
     return buffer.rstrip(b"\0").decode(errors="replace")
 
 
-def _refusal(ptx: str, log: str) -> str:
+def _refusal_message(ptx: str, log: str) -> str:
     """Return a message with the assembler's errors, each with the PTX line it names."""
     lines = ptx.split("\n")
     message = ["the assembler refused the PTX"]
@@ -183,7 +183,7 @@ def parse_remarks(info: str, entries: tuple[EntryReport, ...]) -> tuple[Remark, 
             entry = re.search(r"function '(\S+)'", text)
             near = re.search(r"\bline (\d+)", text)
             remarks.append(
-                Remark(_kind(text), match[1], text, entry[1] if entry else None, int(near[1]) if near else None)
+                Remark(_remark_kind(text), match[1], text, entry[1] if entry else None, int(near[1]) if near else None)
             )
         elif match := _WARNING.match(line):
             near = re.search(r"\bline (\d+);", line)
@@ -196,7 +196,7 @@ def parse_remarks(info: str, entries: tuple[EntryReport, ...]) -> tuple[Remark, 
     return tuple(remarks)
 
 
-def _kind(text: str) -> RemarkKind:
+def _remark_kind(text: str) -> RemarkKind:
     # By wording, not by number: each family has a dozen numbers (C7504–C7508, C7509–C7516, C7518, C7520; C7517, C7519).
     if "setmaxnreg" in text:
         return "setmaxnreg-ignored"

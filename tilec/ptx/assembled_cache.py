@@ -13,8 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from tilec.ptx import assemble as assembler
-from tilec.support.installed import installed
-from tilec.support.kept_files import keep, kept
+from tilec.support.installed import installed_versions
+from tilec.support.kept_files import read_entry, write_entry
 
 MOST_ENTRIES = 1000
 """One entry is 10 to 300 KB."""
@@ -25,46 +25,46 @@ _LENGTH = 8  # bytes of the length of the log
 
 def assemble_cached(
     ptx: str, target: str, folder: Path | None, *, opt_level: int = 3, afresh: bool = False
-) -> assembler.Assembled:
+) -> assembler.AssemblerResult:
     """Return the result of `assembler.assemble_module`, from the folder where it is there (None: no cache). `afresh`
     ignores existing entries."""
     if folder is None:
-        return assembler.assemble(ptx, target, opt_level=opt_level)
-    path = folder / "assembled" / key(ptx, target, opt_level)
-    if not afresh and (known := _read(path, ptx)) is not None:
+        return assembler.assemble_module(ptx, target, opt_level=opt_level)
+    path = folder / "assembled" / cache_key(ptx, target, opt_level)
+    if not afresh and (known := _read_result(path, ptx)) is not None:
         return known
-    made = assembler.assemble(ptx, target, opt_level=opt_level)
+    made = assembler.assemble_module(ptx, target, opt_level=opt_level)
     log = made.info.encode()
-    keep(path, path.name, len(log).to_bytes(_LENGTH, "little") + log + made.cubin)
-    _forget_oldest(path.parent)
+    write_entry(path, path.name, len(log).to_bytes(_LENGTH, "little") + log + made.cubin)
+    _delete_oldest(path.parent)
     return made
 
 
-def key(ptx: str, target: str, opt_level: int) -> str:
+def cache_key(ptx: str, target: str, opt_level: int) -> str:
     """Return a hash of everything that machine code depends on."""
-    version = installed().get("nvidia-nvjitlink", "")
+    version = installed_versions().get("nvidia-nvjitlink", "")
     return sha256(repr((_FORMAT, version, target, opt_level, ptx)).encode()).hexdigest()
 
 
-def _read(path: Path, ptx: str) -> assembler.Assembled | None:
+def _read_result(path: Path, ptx: str) -> assembler.AssemblerResult | None:
     try:
-        data = kept(path, path.name)
+        data = read_entry(path, path.name)
         length = int.from_bytes(data[:_LENGTH], "little")
-        found = assembler.assembled(data[_LENGTH + length :], data[_LENGTH : _LENGTH + length].decode())
+        found = assembler.parse_result(data[_LENGTH + length :], data[_LENGTH : _LENGTH + length].decode())
         os.utime(path, follow_symlinks=False)  # a used entry counts as new
     except (OSError, ValueError):
         return None
     return found if _is_machine_code_of(ptx, found) else None
 
 
-def _is_machine_code_of(ptx: str, found: assembler.Assembled) -> bool:
+def _is_machine_code_of(ptx: str, found: assembler.AssemblerResult) -> bool:
     """Return whether there is code, and a report, for each entry of the PTX and no other."""
     entries = set(re.findall(r"^[^/\n]*\.entry\s+([\w$]+)", ptx, re.MULTILINE))
     has_code = all(f"\0.text.{name}\0".encode() in found.cubin for name in entries)
     return found.cubin.startswith(b"\x7fELF") and has_code and {entry.name for entry in found.entries} == entries
 
 
-def _forget_oldest(folder: Path) -> None:
+def _delete_oldest(folder: Path) -> None:
     """Delete half of the entries where there are too many. Other processes may do the same at the same time."""
     with suppress(OSError):
         found = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-MOST_WAITS = 64
+MAX_CONSECUTIVE_WAITS = 64
 """The most consecutive waits for wgmma, without a branch between, that are assembled at the full level."""
 
-LEVEL = 1
+REDUCED_LEVEL = 1
 """The level for more."""
 
 
-def waits_in_a_row(ptx: str) -> int:
+def count_consecutive_waits(ptx: str) -> int:
     """Return the largest number of consecutive waits for wgmma without a branch between.
 
     The time of ptxas 13.0 at -O2 and -O3 for a sequence of products, each with loads of its own and a wait, grows with
@@ -29,8 +29,8 @@ def waits_in_a_row(ptx: str) -> int:
     return most
 
 
-def assembler_level(ptx: str, opt_level: int, asked: int | None) -> int:
+def choose_assembler_level(ptx: str, opt_level: int, asked: int | None) -> int:
     """Return the level `asked` for, else that of the compilation, reduced where the assembler would take too long."""
     if asked is not None:
         return asked
-    return opt_level if waits_in_a_row(ptx) <= MOST_WAITS else min(opt_level, LEVEL)
+    return opt_level if count_consecutive_waits(ptx) <= MAX_CONSECUTIVE_WAITS else min(opt_level, REDUCED_LEVEL)

@@ -12,16 +12,16 @@ PACKAGE = "nvidia-cuda-nvdisasm"
 """The package with the disassembler, for machines without a CUDA toolkit."""
 
 
-def disassembler() -> str | None:
+def find_disassembler() -> str | None:
     """Return the path of `nvdisasm`, on the path or from its package; None if it is not installed."""
     places = (Path(folder) / "nvidia" / "cu13" / "bin" / "nvdisasm" for folder in sys.path)
     return shutil.which("nvdisasm") or next((str(place) for place in places if place.is_file()), None)
 
 
-def disassembled(cubin: bytes) -> str | None:
+def disassemble_cubin(cubin: bytes) -> str | None:
     """Return the text of all functions of a cubin; None without a disassembler, or where it cannot read the cubin. With
     line information, `//## File "gemm.tl", line 28` precedes the instructions of a line."""
-    program = disassembler()
+    program = find_disassembler()
     if program is None:
         return None
     # A file in memory, which disappears with this process however it ends.

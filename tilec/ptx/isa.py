@@ -118,37 +118,37 @@ _SHARED_CTA = (Requirement("shared::cta", 30, (7, 8)),)
 _SIMD = "vadd vsub vavrg vabsdiff vmin vmax"
 
 
-def _rows() -> tuple[Row, ...]:
-    def plain(stems: str, operands: str, *requirements: Requirement) -> list[Row]:
+def _build_rows() -> tuple[Row, ...]:
+    def make_rows(stems: str, operands: str, *requirements: Requirement) -> list[Row]:
         return [Row(stem, operands, requirements=requirements) for stem in stems.split()]
 
     return (
         # Arithmetic and logic.
-        *plain("add sub", "dss", *_BF16_ARITHMETIC, _PAIRS_OF_F32),
-        *plain("mul", "dss", *_BF16_ARITHMETIC, _PAIRS_OF_F32),
-        *plain("add.cc addc sub.cc subc", "dss"),
-        *plain("mad.lo.cc mad.hi.cc madc mad24", "dsss"),
-        *plain("mul24", "dss"),
-        *plain("div rem and or xor shl shr", "dss"),
-        *plain("min max", "dsss?", *_HALF_ORDER),
-        *plain("abs neg", "ds", *_BF16),
-        *plain("not popc clz brev cnot", "ds"),
-        *plain("mad sad", "dsss"),
-        *plain("fma", "dsss", *_BF16, _PAIRS_OF_F32),
-        *plain("rcp sqrt rsqrt lg2 sin cos", "ds"),
-        *plain("ex2", "ds", *_TANH_EX2_HALF),
+        *make_rows("add sub", "dss", *_BF16_ARITHMETIC, _PAIRS_OF_F32),
+        *make_rows("mul", "dss", *_BF16_ARITHMETIC, _PAIRS_OF_F32),
+        *make_rows("add.cc addc sub.cc subc", "dss"),
+        *make_rows("mad.lo.cc mad.hi.cc madc mad24", "dsss"),
+        *make_rows("mul24", "dss"),
+        *make_rows("div rem and or xor shl shr", "dss"),
+        *make_rows("min max", "dsss?", *_HALF_ORDER),
+        *make_rows("abs neg", "ds", *_BF16),
+        *make_rows("not popc clz brev cnot", "ds"),
+        *make_rows("mad sad", "dsss"),
+        *make_rows("fma", "dsss", *_BF16, _PAIRS_OF_F32),
+        *make_rows("rcp sqrt rsqrt lg2 sin cos", "ds"),
+        *make_rows("ex2", "ds", *_TANH_EX2_HALF),
         Row("tanh", "ds", 75, (7, 0), requirements=_TANH_EX2_HALF),
-        *plain("copysign", "dss"),
-        *plain("prmt bfe", "dsss"),
-        *plain("bfi", "dssss"),
-        *plain("bfind", "ds"),
-        *plain("shf", "dsss"),
-        *plain("lop3", "Dsssip?"),
-        *plain("selp", "dssp"),
-        *plain("setp", "Dssp?", *_BF16_ARITHMETIC),
-        *plain("set", "dssp?"),
-        *plain("slct", "dsss"),
-        *plain("testp", "ds"),
+        *make_rows("copysign", "dss"),
+        *make_rows("prmt bfe", "dsss"),
+        *make_rows("bfi", "dssss"),
+        *make_rows("bfind", "ds"),
+        *make_rows("shf", "dsss"),
+        *make_rows("lop3", "Dsssip?"),
+        *make_rows("selp", "dssp"),
+        *make_rows("setp", "Dssp?", *_BF16_ARITHMETIC),
+        *make_rows("set", "dssp?"),
+        *make_rows("slct", "dsss"),
+        *make_rows("testp", "ds"),
         Row("dp4a", "dsss", 61, (5, 0)),
         Row("dp2a", "dsss", 61, (5, 0)),
         Row("szext", "dss", 70, (7, 6)),
@@ -156,22 +156,22 @@ def _rows() -> tuple[Row, ...]:
         Row("fns", "dsss", 30, (6, 0)),
         *(Row(f"{name}{lanes}", "dsss?", 30, (3, 0)) for name in _SIMD.split() for lanes in (2, 4)),
         # Moves and conversions.
-        *plain("mov", "vx"),
-        *plain("cvt", "dss?", *_BF16, *_FP8_CONVERSIONS, Requirement("tf32", 80, (7, 0))),
+        *make_rows("mov", "vx"),
+        *make_rows("cvt", "dss?", *_BF16, *_FP8_CONVERSIONS, Requirement("tf32", 80, (7, 0))),
         Row("cvt.pack", "dsss?", 72, (6, 5)),
-        *plain("cvta isspacep", "ds"),
+        *make_rows("cvta isspacep", "ds"),
         Row("getctarank", "ds", 90, (7, 8)),
         Row("mapa", "dss", 90, (7, 8)),
         # Memory.
-        *plain("ldu", "vm"),
-        *plain("ld", "vms?", *_CLUSTER_SCOPE, *_SHARED_CTA),
-        *plain("st", "mws?", *_CLUSTER_SCOPE, *_SHARED_CTA),
-        *plain("atom", "vmww?s?", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
-        *plain("red", "mws?", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
-        *plain("prefetch prefetchu", "m"),
+        *make_rows("ldu", "vm"),
+        *make_rows("ld", "vms?", *_CLUSTER_SCOPE, *_SHARED_CTA),
+        *make_rows("st", "mws?", *_CLUSTER_SCOPE, *_SHARED_CTA),
+        *make_rows("atom", "vmww?s?", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
+        *make_rows("red", "mws?", *_CLUSTER_SCOPE, *_SHARED_CTA, *_BF16_ARITHMETIC),
+        *make_rows("prefetch prefetchu", "m"),
         Row("discard", "mi", 80, (7, 4)),
         Row("applypriority", "mi", 80, (7, 4)),
-        *plain("pmevent", "i"),
+        *make_rows("pmevent", "i"),
         Row("prefetch.tensormap", "m", 90, (8, 0)),
         Row("prefetch.param.tensormap", "m", 90, (8, 0)),
         Row("createpolicy", "ds?s?s?", 80, (7, 4)),
@@ -179,24 +179,24 @@ def _rows() -> tuple[Row, ...]:
         Row("createpolicy.range", "dmss", 80, (7, 4)),
         Row("createpolicy.cvt", "ds", 80, (7, 4)),
         # Control.
-        *plain("bra", "l"),
-        *plain("brx.idx", "sl"),
-        *plain("call", "cc?c?c?"),
-        *plain("ret exit trap brkpt", ""),
+        *make_rows("bra", "l"),
+        *make_rows("brx.idx", "sl"),
+        *make_rows("call", "cc?c?c?"),
+        *make_rows("ret exit trap brkpt", ""),
         Row("nanosleep", "s", 70, (6, 3)),
         Row("griddepcontrol", "", 90, (7, 8)),
         Row("setmaxnreg", "i", 90, (8, 0), needs_arch_specific=True),
         # Barriers and fences.
-        *plain("bar.sync bar.cta.sync", "ss?"),
-        *plain("bar.arrive bar.cta.arrive", "ss"),
-        *plain("bar.red bar.cta.red", "dsxx?"),
+        *make_rows("bar.sync bar.cta.sync", "ss?"),
+        *make_rows("bar.arrive bar.cta.arrive", "ss"),
+        *make_rows("bar.red bar.cta.red", "dsxx?"),
         *(Row(f"barrier{level}.sync", "ss?", 30, (6, 0)) for level in ("", ".cta")),
         *(Row(f"barrier{level}.arrive", "ss", 30, (6, 0)) for level in ("", ".cta")),
         *(Row(f"barrier{level}.red", "dsxx?", 30, (6, 0)) for level in ("", ".cta")),
         Row("barrier.cluster.arrive", "", 90, (7, 8)),
         Row("barrier.cluster.wait", "", 90, (7, 8)),
         Row("bar.warp.sync", "s", 30, (6, 0)),
-        *plain("membar", ""),
+        *make_rows("membar", ""),
         Row("fence", "", 70, (6, 0), requirements=_CLUSTER_SCOPE),
         Row("fence.proxy.async", "", 90, (8, 0)),
         Row("fence.proxy.async::generic", "", 90, (8, 6)),
@@ -208,7 +208,7 @@ def _rows() -> tuple[Row, ...]:
         # Threads of a warp among themselves.
         Row("shfl.sync", "Dssss", 30, (6, 0)),
         Row("vote.sync", "dps", 30, (6, 0)),
-        *plain("vote", "dp"),
+        *make_rows("vote", "dp"),
         Row("match.any.sync", "dss", 70, (6, 0)),
         Row("match.all.sync", "Dss", 70, (6, 0)),
         Row("redux.sync", "dss", 80, (7, 0), requirements=(Requirement("f32", 100, (8, 6), needs_arch_specific=True),)),
@@ -294,33 +294,35 @@ _TENSOR_TARGETS = (100, 101, 103, 110)
 
 
 def _tensor_memory_rows() -> tuple[Row, ...]:
-    def row(stem: str, operands: str, *requirements: Requirement) -> Row:
+    def make_row(stem: str, operands: str, *requirements: Requirement) -> Row:
         return Row(f"tcgen05.{stem}", operands, 100, (8, 6), needs_arch_specific=True, requirements=requirements)
 
     return (
-        row("alloc", "ms"),
-        row("dealloc", "ss"),
-        row("relinquish_alloc_permit", ""),
-        row("ld", "vmi?"),
-        row("st", "mwv?"),
-        row("wait::ld", ""),
-        row("wait::st", ""),
-        row("cp", "ms"),
-        row("shift", "m"),
-        row("mma", "maso?o?o?o?o?o?", *_BLOCKS, Requirement("kind::mxf4nvf4", 100, (8, 7))),
-        row("mma.ws", "maso?o?o?o?"),
-        row("commit", "ms?"),
-        row("fence::before_thread_sync", ""),
-        row("fence::after_thread_sync", ""),
+        make_row("alloc", "ms"),
+        make_row("dealloc", "ss"),
+        make_row("relinquish_alloc_permit", ""),
+        make_row("ld", "vmi?"),
+        make_row("st", "mwv?"),
+        make_row("wait::ld", ""),
+        make_row("wait::st", ""),
+        make_row("cp", "ms"),
+        make_row("shift", "m"),
+        make_row("mma", "maso?o?o?o?o?o?", *_BLOCKS, Requirement("kind::mxf4nvf4", 100, (8, 7))),
+        make_row("mma.ws", "maso?o?o?o?"),
+        make_row("commit", "ms?"),
+        make_row("fence::before_thread_sync", ""),
+        make_row("fence::after_thread_sync", ""),
     )
 
 
-ROWS: dict[str, Row] = {row.stem: row for row in (*_rows(), *_tensor_rows(), *_matrix_rows(), *_tensor_memory_rows())}
+ROWS: dict[str, Row] = {
+    row.stem: row for row in (*_build_rows(), *_tensor_rows(), *_matrix_rows(), *_tensor_memory_rows())
+}
 """Every form by its stem."""
 
 
 @cache
-def lookup(opcode: str) -> Row | None:
+def find_row(opcode: str) -> Row | None:
     """Return the row of an instruction by its whole opcode; None for an unknown instruction."""
     stem = opcode
     while stem:
@@ -332,13 +334,13 @@ def lookup(opcode: str) -> Row | None:
 
 
 @cache
-def _pattern(operands: str) -> tuple[tuple[str, bool], ...]:
+def _operand_pattern(operands: str) -> tuple[tuple[str, bool], ...]:
     return tuple((kind, optional == "?") for kind, optional in re.findall(r"(\w)(\??)", operands))
 
 
 @cache
-def _target_complaint(opcode: str, target: str, version: str) -> str | None:
-    row = lookup(opcode)
+def _find_target_error(opcode: str, target: str, version: str) -> str | None:
+    row = find_row(opcode)
     assert row is not None
     match = re.fullmatch(r"sm_(\d+)([af]?)", target)
     if match is None:
@@ -364,26 +366,26 @@ def _target_complaint(opcode: str, target: str, version: str) -> str | None:
     return None
 
 
-def check(instruction: Instruction, target: str, version: str) -> str | None:
+def check_instruction(instruction: Instruction, target: str, version: str) -> str | None:
     """Return what is wrong with an instruction on a target (`sm_90a`) at a PTX version (`8.0`); None if nothing is."""
-    row = lookup(instruction.opcode)
+    row = find_row(instruction.opcode)
     if row is None:
         return f"unknown instruction {instruction.opcode}"
-    return _operand_complaint(instruction, row) or _target_complaint(instruction.opcode, target, version)
+    return _find_operand_error(instruction, row) or _find_target_error(instruction.opcode, target, version)
 
 
-def _operand_complaint(instruction: Instruction, row: Row) -> str | None:
-    pattern = _pattern(row.operands)
+def _find_operand_error(instruction: Instruction, row: Row) -> str | None:
+    pattern = _operand_pattern(row.operands)
     operands = instruction.operands
     least = sum(not optional for _, optional in pattern)
     if not least <= len(operands) <= len(pattern):
         wanted = str(len(pattern)) if least == len(pattern) else f"{least} to {len(pattern)}"
         return f"{instruction.opcode} takes {wanted} operands, not {len(operands)}"
     for position, (operand, (kind, _)) in enumerate(zip(operands, pattern, strict=False), start=1):
-        if not _fits(operand, kind):
+        if not _is_operand_kind(operand, kind):
             return f"operand {position} of {instruction.opcode} must be {_WORDS[kind]}"
     return None
 
 
-def _fits(operand: Operand, kind: str) -> bool:
+def _is_operand_kind(operand: Operand, kind: str) -> bool:
     return isinstance(operand, _KINDS[kind])

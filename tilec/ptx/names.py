@@ -30,18 +30,18 @@ def parameter_name(name: str) -> str:
 def separate_parameters(module: Module) -> Module:
     """Rename the parameters that have the name of a kernel of the module."""
     kernels = {entry.name for entry in module.entries}
-    return replace(module, entries=tuple(_separate(entry, kernels) for entry in module.entries))
+    return replace(module, entries=tuple(_separate_entry(entry, kernels) for entry in module.entries))
 
 
-def _separate(entry: Entry, kernels: set[str]) -> Entry:
+def _separate_entry(entry: Entry, kernels: set[str]) -> Entry:
     renamed = {param.name: f"{param.name}$" for param in entry.params if param.name in kernels}
     if not renamed:
         return entry
     params = tuple(replace(param, name=renamed.get(param.name, param.name)) for param in entry.params)
-    return replace(entry, params=params, body=tuple(_rename(item, renamed) for item in entry.body))
+    return replace(entry, params=params, body=tuple(_rename_parameters(item, renamed) for item in entry.body))
 
 
-def _rename(item: Item, renamed: Mapping[str, str]) -> Item:
+def _rename_parameters(item: Item, renamed: Mapping[str, str]) -> Item:
     """Rename the parameters that an item reads: `[name]` of a load, or `name` where its address is taken."""
     if not isinstance(item, Instruction):
         return item

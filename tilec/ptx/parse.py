@@ -43,7 +43,7 @@ from tilec.ptx.module import (
     Variable,
     Vector,
 )
-from tilec.ptx.plain import instruction
+from tilec.ptx.plain import parse_instruction
 from tilec.ptx.quoting import unquote_text
 from tilec.support import resources
 from tilec.support.readers import DEEPEST
@@ -62,7 +62,7 @@ class PtxSyntaxError(Exception):
 def parse_module(text: str) -> Module:
     """Return the translation unit; every instruction, label and declaration carries its line."""
     try:
-        parts = _parser().parse(text)
+        parts = _make_parser().parse(text)
     except UnexpectedInput as error:
         line = error.line
         source = text.split("\n")[line - 1].strip() if 0 < line <= text.count("\n") + 1 else "end of file"
@@ -78,19 +78,19 @@ def parse_module(text: str) -> Module:
 
 
 @lru_cache(maxsize=1)
-def _parser() -> Lark:
+def _make_parser() -> Lark:
     return Lark(
-        resources.grammar("ptx.lark"),
+        resources.grammar_text("ptx.lark"),
         parser="lalr",
         lexer="contextual",
-        transformer=_Build(),
+        transformer=_ModuleBuilder(),
         maybe_placeholders=False,
     )
 
 
-MOST_REGISTERS = 1 << 20
+MAX_REGISTERS = 1 << 20
 """The limit of one declaration: more would exhaust the emulator's memory before any is used."""
-MOST_BYTES = 1 << 30
+MAX_VARIABLE_BYTES = 1 << 30
 """The limit of one variable."""
 
 _SIZES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
@@ -118,26 +118,26 @@ _STRUCT = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Tagged:
+class _TaggedPart:
     """A part of a declaration, which its parent finds by its tag."""
 
     tag: str
     value: Any
 
 
-def _tagged(children: Iterable[Any], tag: str) -> list[Any]:
-    return [child.value for child in children if isinstance(child, _Tagged) and child.tag == tag]
+def _values_tagged(children: Iterable[Any], tag: str) -> list[Any]:
+    return [child.value for child in children if isinstance(child, _TaggedPart) and child.tag == tag]
 
 
-def _integer(token: str) -> int:
+def _parse_integer(token: str) -> int:
     text = token.removesuffix("U")
     if len(text) > 1 and text[0] == "0" and text[1] not in "xXbB":
         return int(text, 8)
     return int(text, 0)
 
 
-def _alignment(token: Token) -> int:
-    align = _integer(token)
+def _parse_alignment(token: Token) -> int:
+    align = _parse_integer(token)
     if align < 1 or align & (align - 1):
         raise PtxSyntaxError(f"{align} is no alignment: it is no power of two", token.line or 0)
     return align
@@ -149,11 +149,11 @@ def _type_bytes(type_name: str) -> int:
     return _SIZES[type_name.lstrip("pbusftred")] if not type_name.endswith("x2") else 4
 
 
-def _opcode(token: str) -> str:
+def _join_opcode(token: str) -> str:
     return token if token.isidentifier() else "".join(token.split())
 
 
-class _Build(Transformer[Token, Any]):
+class _ModuleBuilder(Transformer[Token, Any]):
     """Builds values bottom-up while the text is parsed, so no tree is ever made."""
 
     # -- operands ------------------------------------------------------------------------------------------------------
@@ -166,10 +166,10 @@ class _Build(Transformer[Token, Any]):
         return Imm(32) if name == "WARP_SZ" else Reg("_") if name == "_" else Symbol(name)
 
     def symbol_offset(self, children: list[Token]) -> Symbol:
-        return Symbol(str(children[0]), _integer(children[1]))
+        return Symbol(str(children[0]), _parse_integer(children[1]))
 
     def integer(self, children: list[Token]) -> Imm:
-        return Imm(_integer(children[0]))
+        return Imm(_parse_integer(children[0]))
 
     def float_bits(self, children: list[Token]) -> FloatImm:
         text = children[0]
@@ -179,7 +179,7 @@ class _Build(Transformer[Token, Any]):
         return FloatImm(struct.unpack("<Q", struct.pack("<d", float(children[0])))[0], 64)
 
     def inner(self, children: list[Any]) -> Address:
-        offset = _integer(children[1]) if len(children) > 1 else 0
+        offset = _parse_integer(children[1]) if len(children) > 1 else 0
         return Address(children[0], offset)
 
     def address(self, children: list[Address]) -> Address:
@@ -213,10 +213,10 @@ class _Build(Transformer[Token, Any]):
         if isinstance(children[0], Guard):
             guard, children = children[0], children[1:]
         opcode: Token = children[0]
-        return Instruction(_opcode(opcode), tuple(children[1:]), guard, opcode.line or 0)
+        return Instruction(_join_opcode(opcode), tuple(children[1:]), guard, opcode.line or 0)
 
     def plain(self, children: list[Token]) -> Instruction:
-        return instruction(children[0], children[0].line or 0)
+        return parse_instruction(children[0], children[0].line or 0)
 
     def label(self, children: list[Token]) -> Label:
         return Label(children[0][:-1].rstrip(), children[0].line or 0)
@@ -227,8 +227,8 @@ class _Build(Transformer[Token, Any]):
 
     def register_name(self, children: list[Token]) -> tuple[str, int | None, int]:
         count = int(children[1]) if len(children) > 1 else None
-        if count is not None and count > MOST_REGISTERS:
-            raise PtxSyntaxError(f"more than {MOST_REGISTERS:,} registers of one name", children[0].line or 0)
+        if count is not None and count > MAX_REGISTERS:
+            raise PtxSyntaxError(f"more than {MAX_REGISTERS:,} registers of one name", children[0].line or 0)
         return str(children[0]), count, children[0].line or 0
 
     def register_declaration(self, children: list[Any]) -> tuple[RegDecl, ...]:
@@ -250,7 +250,7 @@ class _Build(Transformer[Token, Any]):
         return Targets(children[0][:-1].rstrip(), tuple(map(str, children[1:])), children[0].line or 0)
 
     def block(self, children: list[Any]) -> Block:
-        items = tuple(_flatten(children))
+        items = tuple(_flatten_items(children))
         return Block(items, 0)
 
     def ignored(self, _children: list[Any]) -> None:
@@ -258,24 +258,24 @@ class _Build(Transformer[Token, Any]):
 
     # -- declarations --------------------------------------------------------------------------------------------------
 
-    def variable_attribute(self, children: list[Any]) -> _Tagged:
+    def variable_attribute(self, children: list[Any]) -> _TaggedPart:
         token = children[0]
         if not isinstance(token, Token):
-            return _Tagged("attribute", None)
+            return _TaggedPart("attribute", None)
         if token.type == "LINKAGE":
-            return _Tagged("linkage", str(token))
+            return _TaggedPart("linkage", str(token))
         if token.type == "VECTOR_WIDTH":
-            return _Tagged("lanes", int(token[2:]))
-        return _Tagged("align", _alignment(token))
+            return _TaggedPart("lanes", int(token[2:]))
+        return _TaggedPart("align", _parse_alignment(token))
 
     def attribute(self, _children: list[Any]) -> None:
         return None
 
-    def function_attribute(self, _children: list[Any]) -> _Tagged:
-        return _Tagged("attribute", None)
+    def function_attribute(self, _children: list[Any]) -> _TaggedPart:
+        return _TaggedPart("attribute", None)
 
-    def extent(self, children: list[Token]) -> _Tagged:
-        return _Tagged("extent", _integer(children[0]) if children else 0)
+    def extent(self, children: list[Token]) -> _TaggedPart:
+        return _TaggedPart("extent", _parse_integer(children[0]) if children else 0)
 
     def nested_values(self, children: list[Any]) -> list[Any]:
         return children
@@ -293,46 +293,48 @@ class _Build(Transformer[Token, Any]):
 
     def masked_address(self, children: list[Any]) -> _InitialAddress:
         address: _InitialAddress = children[1]
-        return replace(address, mask=_integer(children[0]))
+        return replace(address, mask=_parse_integer(children[0]))
 
-    def initialiser(self, children: list[Any]) -> _Tagged:
-        return _Tagged("data", list(_initial_values(children)))
+    def initialiser(self, children: list[Any]) -> _TaggedPart:
+        return _TaggedPart("data", list(_initial_values(children)))
 
-    def variable_name(self, children: list[Any]) -> _Tagged:
-        return _Tagged("name", children)
+    def variable_name(self, children: list[Any]) -> _TaggedPart:
+        return _TaggedPart("name", children)
 
     def variable(self, children: list[Any]) -> tuple[Variable, ...]:
         tokens = {child.type: child for child in children if isinstance(child, Token)}
         type_name = str(tokens["TYPE"])[1:]
-        linkage = str(tokens["LINKAGE"])[1:] if "LINKAGE" in tokens else (_tagged(children, "linkage") or ["."])[0][1:]
+        linkage = (
+            str(tokens["LINKAGE"])[1:] if "LINKAGE" in tokens else (_values_tagged(children, "linkage") or ["."])[0][1:]
+        )
         space = str(tokens["SPACE"])[1:].partition("::")[0]
-        lanes = (_tagged(children, "lanes") or [1])[0]
+        lanes = (_values_tagged(children, "lanes") or [1])[0]
         element = _type_bytes(type_name)
-        align = (_tagged(children, "align") or [element * lanes])[0]
+        align = (_values_tagged(children, "align") or [element * lanes])[0]
         made = []
-        for parts in _tagged(children, "name"):
+        for parts in _values_tagged(children, "name"):
             count = lanes
-            for extent in _tagged(parts, "extent"):
+            for extent in _values_tagged(parts, "extent"):
                 count *= extent
-            values = (_tagged(parts, "data") or [[]])[0]
+            values = (_values_tagged(parts, "data") or [[]])[0]
             data = b"".join(_initial_bytes(value, type_name, parts[0]) for value in values)
             size = max(count * element, len(data))
-            if size > MOST_BYTES:
-                raise PtxSyntaxError(f"'{parts[0]}' takes more than {MOST_BYTES:,} bytes", parts[0].line or 0)
-            relocations = tuple(_relocations(values, element))
+            if size > MAX_VARIABLE_BYTES:
+                raise PtxSyntaxError(f"'{parts[0]}' takes more than {MAX_VARIABLE_BYTES:,} bytes", parts[0].line or 0)
+            relocations = tuple(_find_relocations(values, element))
             made.append(Variable(space, str(parts[0]), align, size, linkage, data, parts[0].line or 0, relocations))
         return tuple(made)
 
-    def param_attribute(self, children: list[Token]) -> _Tagged:
-        return _Tagged("align", _alignment(children[0]))
+    def param_attribute(self, children: list[Token]) -> _TaggedPart:
+        return _TaggedPart("align", _parse_alignment(children[0]))
 
-    def param_pointer(self, _children: list[Token]) -> _Tagged:
-        return _Tagged("pointer", None)
+    def param_pointer(self, _children: list[Token]) -> _TaggedPart:
+        return _TaggedPart("pointer", None)
 
     def param(self, children: list[Any]) -> Param:
         tokens = {child.type: child for child in children if isinstance(child, Token)}
-        align = (_tagged(children, "align") or [None])[0]
-        size = (_tagged(children, "extent") or [None])[0]
+        align = (_values_tagged(children, "align") or [None])[0]
+        size = (_values_tagged(children, "extent") or [None])[0]
         type_name = str(tokens["TYPE"])[1:]
         if size is not None:
             size *= _type_bytes(type_name)
@@ -344,9 +346,9 @@ class _Build(Transformer[Token, Any]):
     def params(self, children: list[Any]) -> tuple[Param, ...]:
         return tuple(child for child in children if child is not None)
 
-    def directive(self, children: list[Token]) -> _Tagged:
+    def directive(self, children: list[Token]) -> _TaggedPart:
         name, *values = children
-        return _Tagged("directive", " ".join([str(name), ", ".join(str(value) for value in values)]).rstrip())
+        return _TaggedPart("directive", " ".join([str(name), ", ".join(str(value) for value in values)]).rstrip())
 
     def entry(self, children: list[Any]) -> Entry:
         name = next(child for child in children if isinstance(child, Token) and child.type == "NAME")
@@ -355,12 +357,12 @@ class _Build(Transformer[Token, Any]):
         # `params` is the only optional part before the directives; an empty tuple of registers cannot come first.
         if rest and isinstance(rest[0], tuple) and all(isinstance(item, Param) for item in rest[0]):
             params, rest = rest[0], rest[1:]
-        directives = tuple(_tagged(rest, "directive"))
-        body = tuple(_flatten(child for child in rest if not isinstance(child, _Tagged)))
+        directives = tuple(_values_tagged(rest, "directive"))
+        body = tuple(_flatten_items(child for child in rest if not isinstance(child, _TaggedPart)))
         return Entry(str(name), params, directives, _resolve_registers(body), name.line or 0)
 
-    def function_body(self, children: list[Any]) -> _Tagged:
-        return _Tagged("body", tuple(_flatten(children)))
+    def function_body(self, children: list[Any]) -> _TaggedPart:
+        return _TaggedPart("body", tuple(_flatten_items(children)))
 
     def function(self, children: list[Any]) -> Function:
         name = next(child for child in children if isinstance(child, Token) and child.type == "NAME")
@@ -369,58 +371,58 @@ class _Build(Transformer[Token, Any]):
         after = [child for child in children[position:] if isinstance(child, tuple)]
         linkage = next((str(child)[1:] for child in children if isinstance(child, Token) and child is not name), "")
         returns, params = before[0] if before else (), after[0] if after else ()
-        bodies = _tagged(children, "body")
+        bodies = _values_tagged(children, "body")
         registers = [RegDecl(param.type, param.name) for param in (*returns, *params) if param.is_register]
         body = _resolve_registers((*registers, *bodies[0])) if bodies else None
-        directives = tuple(_tagged(children, "directive"))
+        directives = tuple(_values_tagged(children, "directive"))
         return Function(
             str(name), returns, params, directives, body and body[len(registers) :], linkage, name.line or 0
         )
 
-    def alias(self, children: list[Token]) -> _Tagged:
-        return _Tagged("alias", (str(children[0]), str(children[1])))
+    def alias(self, children: list[Token]) -> _TaggedPart:
+        return _TaggedPart("alias", (str(children[0]), str(children[1])))
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
-    def version(self, children: list[Token]) -> _Tagged:
-        return _Tagged("version", str(children[0]))
+    def version(self, children: list[Token]) -> _TaggedPart:
+        return _TaggedPart("version", str(children[0]))
 
     def target_name(self, children: list[Token]) -> str:
         return str(children[0])
 
-    def target(self, children: list[str]) -> _Tagged:
-        return _Tagged("target", children[0])
+    def target(self, children: list[str]) -> _TaggedPart:
+        return _TaggedPart("target", children[0])
 
-    def file_directive(self, children: list[Token]) -> _Tagged:
-        return _Tagged("file", (int(children[0]), unquote_text(str(children[1])[1:-1])))
+    def file_directive(self, children: list[Token]) -> _TaggedPart:
+        return _TaggedPart("file", (int(children[0]), unquote_text(str(children[1])[1:-1])))
 
     def section(self, _children: list[Token]) -> None:
         return None
 
     def start(self, children: list[Any]) -> Module:
-        version, target = _tagged(children, "version"), _tagged(children, "target")
+        version, target = _values_tagged(children, "version"), _values_tagged(children, "target")
         if not version or not target:
             raise PtxSyntaxError("a module starts with .version and .target", 1)
-        files = dict(_tagged(children, "file"))
+        files = dict(_values_tagged(children, "file"))
         functions = {}
         for child in children:
             # A definition may follow its declaration.
             if isinstance(child, Function) and (child.body is not None or child.name not in functions):
                 functions[child.name] = child
-        for name, meant in _tagged(children, "alias"):
+        for name, meant in _values_tagged(children, "alias"):
             if meant in functions:
                 functions[name] = replace(functions[meant], name=name)
         return Module(
             version[0],
             target[0],
-            tuple(item for item in _flatten(children) if isinstance(item, Variable)),
+            tuple(item for item in _flatten_items(children) if isinstance(item, Variable)),
             tuple(child for child in children if isinstance(child, Entry)),
             tuple(files.get(index, "") for index in range(1, max(files, default=0) + 1)),
             tuple(functions.values()),
         )
 
 
-def _flatten(children: Iterable[Any]) -> Iterator[Item]:
+def _flatten_items(children: Iterable[Any]) -> Iterator[Item]:
     """Yield the items in order; one `.reg` line may declare several registers."""
     for child in children:
         if isinstance(child, tuple):
@@ -462,11 +464,11 @@ def _initial_bytes(value: Token | _InitialAddress, type_name: str, variable: Tok
     elif type_name in ("f16", "f32", "f64"):
         return struct.pack({"f16": "<e", "f32": "<f", "f64": "<d"}[type_name], float(value))
     else:
-        number = _integer(value)
+        number = _parse_integer(value)
     return (number & ((1 << 8 * width) - 1)).to_bytes(width, "little")
 
 
-def _relocations(values: list[Token | _InitialAddress], element: int) -> Iterator[Relocation]:
+def _find_relocations(values: list[Token | _InitialAddress], element: int) -> Iterator[Relocation]:
     for index, value in enumerate(values):
         if isinstance(value, _InitialAddress):
             shift = 0 if value.mask is None else (value.mask & -value.mask).bit_length() - 1

@@ -28,38 +28,40 @@ _OPERANDS = re.compile(r"\[[^\]]*\]|\{[^}]*\}|[^,\s]+")
 _ADDRESS = re.compile(r"([^+-]+)(?:\+?(-?\d+))?")
 
 
-def instruction(text: str, line: int) -> Instruction:
+def parse_instruction(text: str, line: int) -> Instruction:
     """Return an instruction such as `@%p1 add.s32 %r1, %r2, 3;`. The text must match PLAIN."""
     guard, rest = None, text[:-1]
     if text[0] == "@":
         predicate, rest = rest.split(None, 1)
-        guard = _guard(predicate)
+        guard = _parse_guard(predicate)
     opcode, *operands = rest.split(None, 1)
-    return Instruction(opcode, tuple(map(_operand, _OPERANDS.findall(operands[0]))) if operands else (), guard, line)
+    return Instruction(
+        opcode, tuple(map(_parse_operand, _OPERANDS.findall(operands[0]))) if operands else (), guard, line
+    )
 
 
 @lru_cache(maxsize=1 << 10)
-def _guard(text: str) -> Guard:
+def _parse_guard(text: str) -> Guard:
     return Guard(Reg(text.lstrip("@!")), "!" in text)
 
 
 @lru_cache(maxsize=1 << 14)
-def _operand(text: str) -> Operand:
+def _parse_operand(text: str) -> Operand:
     match text[0]:
         case "[":
-            return _address(text[1:-1])
+            return _parse_address(text[1:-1])
         case "{":
-            return _vector(text)
+            return _parse_vector(text)
         case "!":
             return NotPred(Reg(text[1:]))
     if "|" in text:
         first, second = text.split("|")
         return Pair(Reg(first), Reg(second))
     name, plus, offset = text.partition("+")
-    return Symbol(name, int(offset)) if plus else _simple(text)
+    return Symbol(name, int(offset)) if plus else _parse_scalar(text)
 
 
-def _simple(text: str) -> Any:
+def _parse_scalar(text: str) -> Any:
     """Return a register, number or name; the grammar limits where each may stand."""
     if text[0] == "%" or text == "_":
         return Reg(text)
@@ -70,15 +72,15 @@ def _simple(text: str) -> Any:
     return Imm(int(text))
 
 
-def _address(text: str) -> Address | TensorAddress:
+def _parse_address(text: str) -> Address | TensorAddress:
     base, comma, coordinates = text.partition(",")
     if comma:
-        where: tuple[Any, ...] = _vector(coordinates.strip()).items
-        return TensorAddress(_simple(base), where)
+        where: tuple[Any, ...] = _parse_vector(coordinates.strip()).items
+        return TensorAddress(_parse_scalar(base), where)
     found = _ADDRESS.fullmatch(text)
     assert found is not None
-    return Address(_simple(found[1]), int(found[2] or 0))
+    return Address(_parse_scalar(found[1]), int(found[2] or 0))
 
 
-def _vector(text: str) -> Vector:
-    return Vector(tuple(_simple(item.strip()) for item in text[1:-1].split(",")))
+def _parse_vector(text: str) -> Vector:
+    return Vector(tuple(_parse_scalar(item.strip()) for item in text[1:-1].split(",")))

@@ -71,26 +71,26 @@ class Snippet:
         """Yield the instructions with their registers replaced."""
         for i in self.instructions:
             guard = None if i.guard is None else Guard(names[i.guard.reg.name], i.guard.negated)
-            yield replace(i, operands=tuple(_renamed(o, names) for o in i.operands), guard=guard)
+            yield replace(i, operands=tuple(_rename_operand(o, names) for o in i.operands), guard=guard)
 
 
-def operand(number: int) -> str:
+def operand_name(number: int) -> str:
     """Return the name of {number} in a snippet's instructions."""
     return f"%operand{number}"
 
 
-def without_comments(text: str) -> str:
+def strip_comments(text: str) -> str:
     """Return the text without the author's comments."""
     return _COMMENT.sub(" ", text)
 
 
-def with_names(text: str, names: Sequence[str]) -> str:
+def substitute_names(text: str, names: Sequence[str]) -> str:
     """Return the text with the names of registers in place of {0}, {1} and on."""
     return _REGISTER.sub(lambda found: names[int(found[1])], text)
 
 
 @lru_cache(maxsize=256)
-def read(text: str, inputs: int) -> Snippet:
+def parse_snippet(text: str, inputs: int) -> Snippet:
     """Return a snippet with so many inputs. Raises `SnippetError` where the text is not understood, or does more than
     compute."""
     named = {int(number) for number in _REGISTER.findall(text)}
@@ -98,38 +98,38 @@ def read(text: str, inputs: int) -> Snippet:
         raise SnippetError("nothing is written to {0}, the result", "write {0} where the result goes")
     if missing := sorted(n for n in named if n > inputs):
         raise SnippetError(f"{{{missing[0]}}} is not given", f"`ins` has {inputs}: {{1}} is the first of them")
-    names = [operand(number) for number in range(inputs + 1)]
-    _check_ends(with_names(text, names))
+    names = [operand_name(number) for number in range(inputs + 1)]
+    _check_ends(substitute_names(text, names))
     declared = "".join(f".reg .b32 {name};\n" for name in names)
     try:
-        module = parse_module(f"{_HEAD}{declared}{{\n{with_names(text, names)}\n}}\nret;\n}}\n")
+        module = parse_module(f"{_HEAD}{declared}{{\n{substitute_names(text, names)}\n}}\nret;\n}}\n")
     except PtxSyntaxError as error:
-        raise SnippetError(f"line {_line(error.line, inputs)} of the text: {error.message}") from None
+        raise SnippetError(f"line {_snippet_line(error.line, inputs)} of the text: {error.message}") from None
     (body,) = (item for item in module.entries[0].body if isinstance(item, Block))
-    items = list(_flat(body))
+    items = list(_flatten_block(body))
     registers = dict.fromkeys(names, "")
     for item in items:
         if isinstance(item, RegDecl):
-            registers.update(_declared(item, registers))
+            registers.update(_declare_registers(item, registers))
     snippet = Snippet(
         tuple((name, cls) for name, cls in registers.items() if cls),
         tuple(i for i in items if isinstance(i, Instruction)),
     )
     written: set[str] = set()
     for instruction in snippet.instructions:
-        _check(instruction, registers.keys(), set(names[1:]), written)
+        _check_instruction(instruction, registers.keys(), set(names[1:]), written)
     if names[0] not in written:
         raise SnippetError("nothing is written to {0}, the result", "write {0} where the result goes")
     return snippet
 
 
-def complaint(snippet: Snippet, target: str, version: str) -> str | None:
+def find_target_error(snippet: Snippet, target: str, version: str) -> str | None:
     """Return the first instruction error on a target; None if there is none."""
-    found = (isa.check(instruction, target, version) for instruction in snippet.instructions)
+    found = (isa.check_instruction(instruction, target, version) for instruction in snippet.instructions)
     return next((error for error in found if error is not None), None)
 
 
-def _line(line: int, inputs: int) -> int:
+def _snippet_line(line: int, inputs: int) -> int:
     """Return the line in the snippet's text, from 1."""
     return max(line - _HEAD.count("\n") - inputs - 2, 1)
 
@@ -144,10 +144,10 @@ def _check_ends(text: str) -> None:
         raise SnippetError("it does not end in `;`", "write `;` behind each instruction")
 
 
-def _flat(block: Block) -> Iterator[Item]:
+def _flatten_block(block: Block) -> Iterator[Item]:
     for item in block.body:
         if isinstance(item, Block):
-            yield from _flat(item)
+            yield from _flatten_block(item)
         elif isinstance(item, Instruction | RegDecl):
             yield item
         else:
@@ -156,7 +156,7 @@ def _flat(block: Block) -> Iterator[Item]:
             )
 
 
-def _declared(item: RegDecl, known: Mapping[str, str]) -> dict[str, str]:
+def _declare_registers(item: RegDecl, known: Mapping[str, str]) -> dict[str, str]:
     cls = _CLASSES.get(item.type) or f"b{item.type[1:]}"
     if cls not in ("b16", "b32", "b64", "f32", "f64", "pred") or item.lanes > 1:
         raise SnippetError(f"a register of type .{item.type} is not understood")
@@ -166,11 +166,13 @@ def _declared(item: RegDecl, known: Mapping[str, str]) -> dict[str, str]:
     return dict.fromkeys(names, cls)
 
 
-def _check(instruction: Instruction, known: Collection[str], inputs: Collection[str], written: set[str]) -> None:
+def _check_instruction(
+    instruction: Instruction, known: Collection[str], inputs: Collection[str], written: set[str]
+) -> None:
     """Refuse an instruction that does more than compute; add the registers that it writes to `written`."""
     opcode = instruction.opcode
     if opcode.partition(".")[0] not in COMPUTES:
-        if isa.lookup(opcode) is None:
+        if isa.find_row(opcode) is None:
             raise SnippetError(f"there is no instruction {opcode}")
         raise SnippetError(
             f"{opcode} does more than compute",
@@ -178,22 +180,22 @@ def _check(instruction: Instruction, known: Collection[str], inputs: Collection[
         )
     destination, *sources = instruction.operands or (None,)
     read = [
-        *(name for o in sources for name in _names(o)),
+        *(name for o in sources for name in _register_names(o)),
         *([instruction.guard.reg.name] if instruction.guard else []),
     ]
-    for name in [*_names(destination), *read]:
+    for name in [*_register_names(destination), *read]:
         if name not in known and name != "_":
             raise SnippetError(f"{name} is no register of it", "declare it, as in .reg .f32 t; or pass it by `ins`")
-    if operand(0) in read and operand(0) not in written:
+    if operand_name(0) in read and operand_name(0) not in written:
         raise SnippetError("{0} is read before it is written", "{0} is the result, and {1} the first of `ins`")
-    for name in _names(destination):
+    for name in _register_names(destination):
         if name in inputs:
-            raise SnippetError(f"{opcode} writes {{{name.removeprefix(operand(0)[:-1])}}}, which goes in",
+            raise SnippetError(f"{opcode} writes {{{name.removeprefix(operand_name(0)[:-1])}}}, which goes in",
                                "declare a register for it, as in .reg .f32 t;")  # fmt: skip
         written.add(name)
 
 
-def _names(value: Operand | None) -> list[str]:
+def _register_names(value: Operand | None) -> list[str]:
     match value:
         case Reg(name=name):
             return [name]
@@ -211,7 +213,7 @@ def _names(value: Operand | None) -> list[str]:
             )
 
 
-def _renamed(value: Operand, names: Mapping[str, Reg]) -> Operand:
+def _rename_operand(value: Operand, names: Mapping[str, Reg]) -> Operand:
     match value:
         case Reg(name=name):
             return names.get(name, value)

@@ -68,7 +68,7 @@ def print_variable(variable: Variable) -> str:
         return f"{head};"
     values = [str(byte) for byte in variable.data]
     for relocation in variable.relocations:
-        address = f"{relocation.symbol}{_offset(relocation.addend)}"
+        address = f"{relocation.symbol}{_offset_text(relocation.addend)}"
         for index in range(relocation.size):
             # Byte by byte: `0xFF00(name)` is the second byte of an address.
             values[relocation.offset + index] = f"{0xFF << (relocation.shift + 8 * index):#x}({address})"
@@ -78,17 +78,17 @@ def print_variable(variable: Variable) -> str:
 def print_instruction(instruction: Instruction) -> str:
     """Return one instruction with its guard and semicolon, not indented."""
     guard = instruction.guard
-    prefix = "" if guard is None else f"{_guard(guard)} "
+    prefix = "" if guard is None else f"{_guard_text(guard)} "
     if not instruction.operands:
         return f"{prefix}{instruction.opcode};"
-    operands = ", ".join([_operand(operand) for operand in instruction.operands])
+    operands = ", ".join([_operand_text(operand) for operand in instruction.operands])
     return f"{prefix}{instruction.opcode} {operands};"
 
 
 def _print_entry(entry: Entry, lines: list[str]) -> None:
     if entry.params:
         lines.append(f".visible .entry {entry.name}(")
-        lines.append(",\n".join(f"{_INDENT}{_param(param)}" for param in entry.params))
+        lines.append(",\n".join(f"{_INDENT}{_param_text(param)}" for param in entry.params))
         lines.append(")")
     else:
         lines.append(f".visible .entry {entry.name}()")
@@ -100,8 +100,8 @@ def _print_entry(entry: Entry, lines: list[str]) -> None:
 
 def _print_function(function: Function, lines: list[str]) -> None:
     linkage = f".{function.linkage} " if function.linkage else ""
-    returns = f"{_params(function.returns)} " if function.returns else ""
-    lines.append(f"{linkage}.func {returns}{function.name}{_params(function.params)}")
+    returns = f"{_params_text(function.returns)} " if function.returns else ""
+    lines.append(f"{linkage}.func {returns}{function.name}{_params_text(function.params)}")
     lines.extend(function.directives)
     if function.body is None:
         lines.append(";")
@@ -111,8 +111,8 @@ def _print_function(function: Function, lines: list[str]) -> None:
     lines.append("}")
 
 
-def _params(params: tuple[Param, ...]) -> str:
-    return f"({', '.join(map(_param, params))})"
+def _params_text(params: tuple[Param, ...]) -> str:
+    return f"({', '.join(map(_param_text, params))})"
 
 
 def _print_items(items: tuple[Item, ...], indent: str, lines: list[str]) -> None:
@@ -131,8 +131,8 @@ def _print_items(items: tuple[Item, ...], indent: str, lines: list[str]) -> None
             case Targets():
                 lines.append(f"{item.name}: .branchtargets {', '.join(item.labels)};")
             case Prototype():
-                returns = f"{_params(item.returns)} " if item.returns else ""
-                lines.append(f"{item.name}: .callprototype {returns}_ {_params(item.params)};")
+                returns = f"{_params_text(item.returns)} " if item.returns else ""
+                lines.append(f"{item.name}: .callprototype {returns}_ {_params_text(item.params)};")
             case Variable():
                 lines.append(indent + print_variable(item))
             case Block():
@@ -143,7 +143,7 @@ def _print_items(items: tuple[Item, ...], indent: str, lines: list[str]) -> None
                 lines.extend(f"{indent}// {quote_text(line)}".rstrip() for line in item.text.split("\n"))
 
 
-def _param(param: Param) -> str:
+def _param_text(param: Param) -> str:
     if param.is_register:
         return f".reg .{param.type} {param.name}"
     align = "" if param.align is None else f".align {param.align} "
@@ -151,35 +151,35 @@ def _param(param: Param) -> str:
     return f".param {align}.{param.type} {param.name}{extent}"
 
 
-def _guard(guard: Guard) -> str:
+def _guard_text(guard: Guard) -> str:
     return f"@!{guard.reg.name}" if guard.negated else f"@{guard.reg.name}"
 
 
-def _offset(offset: int) -> str:
+def _offset_text(offset: int) -> str:
     # `+-16`, as nvcc writes it: every assembler takes it after a symbol as well as after a register.
     return f"+{offset}" if offset else ""
 
 
-def _operand(operand: Operand) -> str:
+def _operand_text(operand: Operand) -> str:
     match operand:
         case Reg():
             return operand.name
         case Imm():
             return str(operand.value)
         case Vector():
-            return "{" + ", ".join([_operand(item) for item in operand.items]) + "}"
+            return "{" + ", ".join([_operand_text(item) for item in operand.items]) + "}"
         case Address():
-            return f"[{_operand(operand.base)}{_offset(operand.offset)}]"
+            return f"[{_operand_text(operand.base)}{_offset_text(operand.offset)}]"
         case Symbol():
-            return f"{operand.name}{_offset(operand.offset)}"
+            return f"{operand.name}{_offset_text(operand.offset)}"
         case FloatImm():
             return f"0f{operand.bits:08X}" if operand.width == 32 else f"0d{operand.bits:016X}"
         case Arguments():
-            return "(" + ", ".join([_operand(item) for item in operand.items]) + ")"
+            return "(" + ", ".join([_operand_text(item) for item in operand.items]) + ")"
         case Pair():
             return f"{operand.first.name}|{operand.second.name}"
         case NotPred():
             return f"!{operand.reg.name}"
         case TensorAddress():
-            coordinates = ", ".join([_operand(coordinate) for coordinate in operand.coordinates])
-            return f"[{_operand(operand.map)}, {{{coordinates}}}]"
+            coordinates = ", ".join([_operand_text(coordinate) for coordinate in operand.coordinates])
+            return f"[{_operand_text(operand.map)}, {{{coordinates}}}]"

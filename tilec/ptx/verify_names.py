@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from tilec.ptx.module import Module, Variable
 
 
-def name_clashes(module: Module) -> Iterator[str]:
+def find_name_clashes(module: Module) -> Iterator[str]:
     """Yield a sentence for each name with two meanings in one place."""
     outer = [variable.name for variable in module.variables]
     outer += [function.name for function in module.functions]
     outer += [entry.name for entry in module.entries]
-    yield from _repeated(outer)
+    yield from _report_repeated(outer)
     for entry in module.entries:
         inner = [p.name for p in entry.params] + [item.name for item in entry.body if isinstance(item, Variable)]
-        yield from _repeated([*dict.fromkeys(outer), *inner])
+        yield from _report_repeated([*dict.fromkeys(outer), *inner])
 
 
-def _repeated(names: list[str]) -> Iterator[str]:
+def _report_repeated(names: list[str]) -> Iterator[str]:
     seen: set[str] = set()
     for name in names:
         if name in seen:

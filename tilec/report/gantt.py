@@ -18,15 +18,15 @@ STAGE_STYLES = ("blue", "green", "yellow", "magenta", "cyan", "red")
 IN_FLIGHT = "─"
 
 
-def letter(op: int) -> str:
+def get_letter(op: int) -> str:
     return "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[op] if op < 62 else "#"
 
 
-def style(stage: int) -> str:
+def get_stage_style(stage: int) -> str:
     return STAGE_STYLES[stage % len(STAGE_STYLES)]
 
 
-def gantt(problem: Problem, schedule: Schedule, width: int) -> Group:
+def draw_gantt(problem: Problem, schedule: Schedule, width: int) -> Group:
     """Draw the iterations in flight and two more. A letter: the statement holds a slot; a line: its result is in
     flight; `+`: several statements hold slots."""
     iterations = max(schedule.stage, default=0) + 3
@@ -45,20 +45,20 @@ def gantt(problem: Problem, schedule: Schedule, width: int) -> Group:
         for role in roles:
             ops_of_role = [index for index, op in enumerate(problem.ops) if op.role == role]
             line = Text(f"{f'{iteration} {role}':{margin}} ")
-            line.append_text(_row(problem, schedule, ops_of_role, iteration * schedule.ii, cycles, columns))
+            line.append_text(_draw_row(problem, schedule, ops_of_role, iteration * schedule.ii, cycles, columns))
             line.rstrip()
             lines.append(line)
     return Group(*lines)
 
 
-def _row(problem: Problem, schedule: Schedule, ops: Sequence[int], after: int, cycles: int, columns: int) -> Text:
+def _draw_row(problem: Problem, schedule: Schedule, ops: Sequence[int], after: int, cycles: int, columns: int) -> Text:
     holders: list[list[int]] = [[] for _ in range(columns)]
     flying: list[int | None] = [None] * columns
     for op in ops:
         start = schedule.start[op] + after
-        for column in _span(start, start + problem.ops[op].latency, cycles, columns):
+        for column in _list_columns(start, start + problem.ops[op].latency, cycles, columns):
             flying[column] = op
-        for column in _span(*_held(problem.ops[op], start), cycles, columns):
+        for column in _list_columns(*_find_held_cycles(problem.ops[op], start), cycles, columns):
             holders[column].append(op)
     row = Text()
     for held, on_its_way in zip(holders, flying, strict=True):
@@ -66,15 +66,15 @@ def _row(problem: Problem, schedule: Schedule, ops: Sequence[int], after: int, c
         if shown is None:
             row.append(" ")
             continue
-        sign = "+" if len(held) > 1 else letter(shown) if held else IN_FLIGHT
-        row.append(sign, style(schedule.stage[shown]))
+        sign = "+" if len(held) > 1 else get_letter(shown) if held else IN_FLIGHT
+        row.append(sign, get_stage_style(schedule.stage[shown]))
     return row
 
 
-def _held(op: Op, start: int) -> tuple[int, int]:
+def _find_held_cycles(op: Op, start: int) -> tuple[int, int]:
     """Return the cycles from issue until the last slot is released."""
     return start, start + max([op.issue, 1, *(use.offset + use.cycles for use in op.uses)])
 
 
-def _span(first: int, end: int, cycles: int, columns: int) -> range:
+def _list_columns(first: int, end: int, cycles: int, columns: int) -> range:
     return range(min(first // cycles, columns), min(-(-end // cycles), columns))

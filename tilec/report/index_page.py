@@ -9,13 +9,13 @@ from html import escape
 from string import Template
 from urllib.parse import quote
 
-from tilec.report.viewer import template
+from tilec.report.viewer import read_template
 from tilec.support.records import dataclass
 from tilec.support.shares import show_share
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class IndexRow:
     """One kernel's page: its predicted time, and its share of the roofline's rate, None if unknown."""
 
     page: str
@@ -28,28 +28,28 @@ class Row:
     warnings: int
 
 
-_HEADS = ("kernel", "file", "target", ">µs predicted", ">of the roofline", "bound by", ">warnings")
+_HEADINGS = ("kernel", "file", "target", ">µs predicted", ">of the roofline", "bound by", ">warnings")
 
 
-def index_page(rows: Iterable[Row]) -> str:
+def build_index_page(rows: Iterable[IndexRow]) -> str:
     """Return the page, the slowest kernel first. Headings that begin with `>` are numeric."""
-    script = template("index.js")
+    script = read_template("index.js")
     heads = "".join(
         f'<th scope="col"{" class=n" if head.startswith(">") else ""} aria-sort="none">'
         f'<button type="button">{escape(head.removeprefix(">"))}</button></th>'
-        for head in _HEADS
+        for head in _HEADINGS
     )
-    body = "\n".join(_row(row) for row in sorted(rows, key=lambda row: (-row.microseconds, row.file, row.kernel)))
-    return Template(template("index.html")).substitute(
+    body = "\n".join(_build_row(row) for row in sorted(rows, key=lambda row: (-row.microseconds, row.file, row.kernel)))
+    return Template(read_template("index.html")).substitute(
         digest=b64encode(sha256(script.encode()).digest()).decode(),
-        style=template("report.css"),
+        style=read_template("report.css"),
         heads=heads,
         rows=body,
         script=script,
     )
 
 
-def _row(row: Row) -> str:
+def _build_row(row: IndexRow) -> str:
     share = ("–", -1.0) if row.share is None else (show_share(row.share), row.share)
     numbers = ((f"{row.microseconds:,.1f}", row.microseconds), share)
     cells = [f'<td><a href="{quote(row.page)}">{escape(row.kernel)}</a></td>']

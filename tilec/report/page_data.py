@@ -14,13 +14,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilec.ptx.assemble import assemble
-from tilec.ptx.assembler_level import assembler_level
-from tilec.ptx.disassemble import PACKAGE, disassembled, disassembler
+from tilec.ptx.assemble import assemble_module
+from tilec.ptx.assembler_level import choose_assembler_level
+from tilec.ptx.disassemble import PACKAGE, disassemble_cubin, find_disassembler
 from tilec.ptx.quoting import quote_text
-from tilec.report.verdict import verdict
-from tilec.sass.cubin import Function, functions
-from tilec.support.render import render
+from tilec.report.verdict import summarise_report
+from tilec.sass.cubin import Function, read_functions
+from tilec.support.render import render_diagnostic
 from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ _MANIFEST = re.compile(r"(\.visible \.global .* __tilec_manifest_\w+\[\d+\] = )\
 
 _CODE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/")
 _FUNCTION = re.compile(r"\s*\.section\s+\.text\.(\w+),")
-_MOST_WAITS = 5
+_MAX_WAITS = 5
 
-Placed = tuple[str | None, str]
+PlacedLine = tuple[str | None, str]
 """A place, or None, and a line of code that comes from it."""
 
 
-def page_data(
+def build_page_data(
     source: SourceFile,
     options: CompileOptions,
     library: Library,
@@ -59,21 +59,23 @@ def page_data(
         "file": named_source.path,
         "target": options.target,
         "optimisation_level": options.opt_level,
-        "warnings": [{"severity": each.severity, "text": render(each, named_source).plain} for each in found],
+        "warnings": [
+            {"severity": each.severity, "text": render_diagnostic(each, named_source).plain} for each in found
+        ],
         "predictions": [
-            _prediction(report, entries[report.kernel], plan.target.limit("sms"))
+            _build_prediction(report, entries[report.kernel], plan.target.limit("sms"))
             for report, plan in zip(reports, library.plans, strict=True)
         ],
-        "machine_code": [_loop_code(one) for one in codes],
-        "code": _code(named_source, library, options),
+        "machine_code": [_build_loop_code(one) for one in codes],
+        "code": _build_code(named_source, library, options),
     }
 
 
-def _prediction(report: Report, entry: EntryReport, sms: int) -> dict[str, Any]:
+def _build_prediction(report: Report, entry: EntryReport, sms: int) -> dict[str, Any]:
     """Return a kernel's prediction; times are in cycles, `clock_mhz` of them in a microsecond."""
     return {
         "kernel": report.kernel,
-        "verdict": list(verdict(report, entry.spill_store_bytes, sms)),
+        "verdict": list(summarise_report(report, entry.spill_store_bytes, sms)),
         "clock_mhz": report.clock_mhz,
         "blocks": report.ctas,
         "is_one_wave": report.is_one_wave,
@@ -109,7 +111,7 @@ def _prediction(report: Report, entry: EntryReport, sms: int) -> dict[str, Any]:
     }
 
 
-def _loop_code(one: LoopCode) -> dict[str, Any]:
+def _build_loop_code(one: LoopCode) -> dict[str, Any]:
     """Return a loop's machine-code record: cycles of one warp's iteration, addresses in bytes from the start of the
     kernel."""
     from tilec.driver.machine_code import said, waits_by_line
@@ -124,42 +126,46 @@ def _loop_code(one: LoopCode) -> dict[str, Any]:
         "stall_counts": round(one.interval.issue),
         "with_waits": round(one.interval.cycles),
         "solved": one.ii,
-        "waits": [said(wait) for wait in waits_by_line(one.interval)[:_MOST_WAITS]],
+        "waits": [said(wait) for wait in waits_by_line(one.interval)[:_MAX_WAITS]],
     }
 
 
 # ---- the code --------------------------------------------------------------------------------------------------------
 
 
-def _code(source: SourceFile, library: Library, options: CompileOptions) -> dict[str, Any]:
+def _build_code(source: SourceFile, library: Library, options: CompileOptions) -> dict[str, Any]:
     """Return the lines of the kernel's files, its PTX and its machine code, the latter two in runs of one place.
     Without a disassembler the machine code has no operands, and `package` names the package that provides one."""
     files = {source.path: source, **source.imported}
-    if disassembler() is None:
+    if find_disassembler() is None:
         cubin, sass = library.cubin, None
     else:
         target = library.plans[0].target.ptx_target
-        level = assembler_level(library.ptx, options.opt_level, options.assembler_level)
-        cubin = assemble(library.ptx, target, opt_level=level, line_info=True).cubin
-        sass = disassembled(cubin)
-    code = functions(cubin)
-    lines = _own_lines(code) if sass is None else _sass_lines(sass, [quote_text(name) for name in files], code)
+        level = choose_assembler_level(library.ptx, options.opt_level, options.assembler_level)
+        cubin = assemble_module(library.ptx, target, opt_level=level, line_info=True).cubin
+        sass = disassemble_cubin(cubin)
+    code = read_functions(cubin)
+    lines = (
+        _place_decoded_lines(code)
+        if sass is None
+        else _place_sass_lines(sass, [quote_text(name) for name in files], code)
+    )
     return {
         "files": [{"name": name, "lines": list(file.lines)} for name, file in files.items()],
-        "ptx": _runs(_ptx_lines(library.ptx)),
-        "sass": _runs(lines),
+        "ptx": _merge_lines(_place_ptx_lines(library.ptx)),
+        "sass": _merge_lines(lines),
         "package": PACKAGE if sass is None else None,
     }
 
 
-def _runs(lines: Iterable[Placed]) -> list[dict[str, Any]]:
+def _merge_lines(lines: Iterable[PlacedLine]) -> list[dict[str, Any]]:
     return [
         {"at": place, "text": "".join(f"{line}\n" for _, line in run)}
         for place, run in groupby(lines, key=lambda line: line[0])
     ]
 
 
-def _ptx_lines(ptx: str) -> Iterator[Placed]:
+def _place_ptx_lines(ptx: str) -> Iterator[PlacedLine]:
     """Yield the PTX lines with their places, without `.loc` lines and without the content of the manifest."""
     place: str | None = None
     for line in ptx.splitlines():
@@ -171,7 +177,7 @@ def _ptx_lines(ptx: str) -> Iterator[Placed]:
         yield place, _MANIFEST.sub(r"\1{…};", line)
 
 
-def _sass_lines(sass: str, files: Sequence[str], code: Iterable[Function]) -> Iterator[Placed]:
+def _place_sass_lines(sass: str, files: Sequence[str], code: Iterable[Function]) -> Iterator[PlacedLine]:
     """Yield the instructions and labels of all functions, each instruction with its control word."""
     controls = {(each.name, one.address): str(one.control) for each in code for one in each.instructions}
     place: str | None = None
@@ -188,18 +194,23 @@ def _sass_lines(sass: str, files: Sequence[str], code: Iterable[Function]) -> It
             text = line.expandtabs().rstrip()
             at = _CODE.match(text)
             control = controls.get((function, int(at[1], 16))) if at is not None else None
-            yield place, text if control is None or at is None else _beside(at[1], control, text[at.end() :].strip())
+            yield (
+                place,
+                text
+                if control is None or at is None
+                else _format_instruction(at[1], control, text[at.end() :].strip()),
+            )
 
 
-def _own_lines(code: Iterable[Function]) -> Iterator[Placed]:
+def _place_decoded_lines(code: Iterable[Function]) -> Iterator[PlacedLine]:
     """Yield the machine code as tilec decodes it."""
     for function in code:
         yield None, f"{function.name}:"
         for one in function.instructions:
             place = f"{one.line[0]}:{one.line[1]}" if one.line is not None else None
             target = f" {one.target:#06x}" if one.target is not None else ""
-            yield place, _beside(f"{one.address:04x}", str(one.control), f"{one}{target} ;")
+            yield place, _format_instruction(f"{one.address:04x}", str(one.control), f"{one}{target} ;")
 
 
-def _beside(address: str, control: str, instruction: str) -> str:
+def _format_instruction(address: str, control: str, instruction: str) -> str:
     return f"/*{address}*/  {control}  {instruction}"

@@ -9,70 +9,74 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from string import Template
 
-from tilec.report.viewer import template
+from tilec.report.viewer import read_template
 from tilec.simulate import text
-from tilec.simulate.counters import amount, counters
+from tilec.simulate.counters import compute_counters, format_amount
 from tilec.simulate.grid import Simulation
-from tilec.simulate.picture import picture
+from tilec.simulate.picture import draw_picture
 from tilec.support.shares import show_share
 
-_LEAST_SHARE = 0.01
+_MIN_SHARE = 0.01
 """Fraction of a warp's time below which a cause has no row."""
 
 
-def page(found: Simulation, name: str, target: str, scheduled: Sequence[int], predicted: float | None = None) -> str:
+def build_simulation_page(
+    found: Simulation, name: str, target: str, scheduled: Sequence[int], predicted: float | None = None
+) -> str:
     """Return the page of a simulation whose replay was drawn. `scheduled` are the solved initiation intervals,
     `predicted` the microseconds that the cost model predicts."""
-    first, *lines = text.summary(found, name, target, predicted)
-    return Template(template("simulation.html")).substitute(
+    first, *lines = text.format_summary(found, name, target, predicted)
+    return Template(read_template("simulation.html")).substitute(
         title=escape(f"{name} on {target}"),
-        style=template("report.css"),
+        style=read_template("report.css"),
         summary="\n".join(f"<p>{escape(line.strip())}</p>" for line in (first, *lines)),
         sections="\n".join(
             [
-                _section("The replay", f'<div class="scroll">{picture(found, name)}</div>'),
-                _section("Intervals", _list(text.reached(found, scheduled))),
-                _section("Where the time of warps goes", _waits(found)),
-                _section("Units of a multiprocessor", _busy(found)),
-                _section("Under the names of Nsight Compute", _counters(found)),
+                _build_section("The replay", f'<div class="scroll">{draw_picture(found, name)}</div>'),
+                _build_section("Intervals", _build_paragraphs(text.format_intervals(found, scheduled))),
+                _build_section("Where the time of warps goes", _build_waits(found)),
+                _build_section("Units of a multiprocessor", _build_units(found)),
+                _build_section("Under the names of Nsight Compute", _build_counters(found)),
             ]
         ),
     )
 
 
-def _section(heading: str, body: str) -> str:
+def _build_section(heading: str, body: str) -> str:
     return f"<section>\n<h2>{escape(heading)}</h2>\n{body}\n</section>"
 
 
-def _list(lines: Iterable[str]) -> str:
+def _build_paragraphs(lines: Iterable[str]) -> str:
     return "\n".join(f"<p>{escape(line)}</p>" for line in lines)
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _build_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table; columns whose heads begin with `>` are numeric."""
     attributes = [' class="n"' if head.startswith(">") else "" for head in heads]
 
-    def row(tag: str, cells: Sequence[str]) -> str:
+    def build_row(tag: str, cells: Sequence[str]) -> str:
         pairs = zip(attributes, cells, strict=True)
         return "<tr>" + "".join(f"<{tag}{attribute}>{escape(cell)}</{tag}>" for attribute, cell in pairs) + "</tr>"
 
-    lines = [row("th", [head.lstrip(">") for head in heads]), *(row("td", cells) for cells in rows)]
+    lines = [build_row("th", [head.lstrip(">") for head in heads]), *(build_row("td", cells) for cells in rows)]
     return '<div class="scroll"><table>\n' + "\n".join(lines) + "\n</table></div>"
 
 
-def _waits(found: Simulation) -> str:
+def _build_waits(found: Simulation) -> str:
     rows: list[Sequence[str]] = []
-    for role, warps in text.roles(found):
-        rows.append((role, show_share(text.issuing(found, warps)), "issues", ""))
-        shown = [each for each in text.causes(found, warps) if each[2] >= _LEAST_SHARE]
+    for role, warps in text.group_warps_by_work(found):
+        rows.append((role, show_share(text.measure_issuing_fraction(found, warps)), "issues", ""))
+        shown = [each for each in text.rank_stall_causes(found, warps) if each[2] >= _MIN_SHARE]
         rows += ((role, show_share(part), f"waits for {cause}", place) for cause, place, part in shown)
-    return _table(("role", ">of its time", "what it does", "at"), rows)
+    return _build_table(("role", ">of its time", "what it does", "at"), rows)
 
 
-def _busy(found: Simulation) -> str:
-    return _table(("unit", ">of the time"), ((unit, show_share(part)) for unit, part in text.busy(found)))
+def _build_units(found: Simulation) -> str:
+    return _build_table(
+        ("unit", ">of the time"), ((unit, show_share(part)) for unit, part in text.measure_busy_units(found))
+    )
 
 
-def _counters(found: Simulation) -> str:
-    rows = ((each.name, amount(each.value), each.unit) for each in counters(found))
-    return _table(("metric", ">value", "unit"), rows)
+def _build_counters(found: Simulation) -> str:
+    rows = ((each.name, format_amount(each.value), each.unit) for each in compute_counters(found))
+    return _build_table(("metric", ">value", "unit"), rows)

@@ -9,12 +9,12 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tilec.report.gantt import gantt, letter, style
+from tilec.report.gantt import draw_gantt, get_letter, get_stage_style
 from tilec.sched.problem import UNLIMITED
-from tilec.sched.roles import resolve
-from tilec.sched.roofline import roofline
-from tilec.sched.solution import span
-from tilec.sched.trace import pool_peaks, refutation
+from tilec.sched.roles import resolve_roles
+from tilec.sched.roofline import estimate_roofline
+from tilec.sched.solution import format_interval_range
+from tilec.sched.trace import record_pool, record_refutation
 from tilec.support import resources
 from tilec.support.shares import show_share
 from tilec.target import table as target
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from tilec.sched.schedule import Schedule
     from tilec.sched.solution import Solution
 
-_TIMELINE = 64
+_TIMELINE_COLUMNS = 64
 """Columns of one interval's drawing, if there is room."""
 
 
-def plain_table(title: str, *columns: str) -> Table:
+def create_table(title: str, *columns: str) -> Table:
     """Create a table; columns are right-aligned unless their name begins with `<`."""
     table = Table(title=Text(title, "bold"), title_justify="left", box=None, pad_edge=False)
     for column in columns:
@@ -41,9 +41,9 @@ def plain_table(title: str, *columns: str) -> Table:
     return table
 
 
-def decision_table(kernel: str, decisions: Sequence[Decision]) -> RenderableType:
+def build_decision_table(kernel: str, decisions: Sequence[Decision]) -> RenderableType:
     """Return the decisions for the kernel besides the schedules of its loops, with their deciders and reasons."""
-    table = plain_table(f"{kernel}: decisions", "<what", "<decision", "<by", "<because")
+    table = create_table(f"{kernel}: decisions", "<what", "<decision", "<by", "<because")
     for decision in decisions:
         priced = [each for each in decision.alternatives if each.price is not None]
         weighed = "; ".join(f"{each.answer}: {each.price:,} {each.unit}" for each in priced)
@@ -52,7 +52,7 @@ def decision_table(kernel: str, decisions: Sequence[Decision]) -> RenderableType
     return table
 
 
-def schedule_tables(
+def build_schedule_tables(
     problem: Problem,
     solution: Solution,
     width: int,
@@ -62,46 +62,46 @@ def schedule_tables(
     """Yield everything that a loop's schedule decides, and its bounds, in lines of `width` columns. `line` is the
     loop's line in the kernel, if known; `kept` are statements without a choice of role, and the reasons."""
     schedule = solution.schedule
-    with_candidates, problem = problem, resolve(problem, schedule.role)
+    with_candidates, problem = problem, resolve_roles(problem, schedule.role)
     place = f", line {line}" if line is not None else ""
     yield Text(f"{problem.name or 'loop'}{place}: II {schedule.ii} cycles, {schedule.status}", "bold")
     if solution.warning:
         yield Text(solution.warning, "yellow")
     yield Text()
     if solution.bounds.each:
-        yield _bounds(solution)
+        yield _build_bounds_table(solution)
         yield Text()
     if solution.attempts:
-        yield _attempts(solution)
+        yield _build_attempts_table(solution)
         yield Text()
-    refuted = refutation(solution)
+    refuted = record_refutation(solution)
     if refuted is not None:
         yield Text(f"II {refuted['ii']} is impossible because of: {', '.join(refuted['families']) or refuted['why']}")
         yield Text()
     if not problem.ops:
         return
-    yield _ops(problem, schedule)
-    yield from _ping_pong(problem, schedule)
-    yield from _weighed(with_candidates, solution)
+    yield _build_ops_table(problem, schedule)
+    yield from _describe_lags(problem, schedule)
+    yield from _describe_role_choices(with_candidates, solution)
     yield from (Text(f"{op} {problem.ops[op].name} is run by {problem.ops[op].role}: {why}") for op, why in kept)
-    yield from _compared(problem, solution)
+    yield from _describe_alternatives(problem, solution)
     yield Text()
     if problem.rings:
-        yield _rings(problem, schedule)
+        yield _build_rings_table(problem, schedule)
         yield Text()
     if problem.pools:
-        yield _pools(problem, schedule)
+        yield _build_pools_table(problem, schedule)
         if any(pool.name == "named_barriers" for pool in problem.pools):
             yield Text("named_barriers: the numbers that are taken, however often an iteration stops at one")
         yield Text()
-    yield _reservations(problem, schedule, width)
+    yield _draw_reservations(problem, schedule, width)
     yield Text()
-    yield gantt(problem, schedule, width)
+    yield draw_gantt(problem, schedule, width)
 
 
-def stores_table(stores: Sequence[Staging]) -> Table:
+def build_stores_table(stores: Sequence[Staging]) -> Table:
     """Return the stores of accumulators through shared memory, and the memory they take."""
-    table = plain_table("stores through shared memory", "<store", "chunks", "buffers", "bytes each", "bytes", "<by")
+    table = create_table("stores through shared memory", "<store", "chunks", "buffers", "bytes each", "bytes", "<by")
     for store in stores:
         numbers = (store.chunks, store.buffers, store.buffer_bytes, store.buffers * store.buffer_bytes)
         by = f"{store.parts} warpgroups, each its rows" if store.parts > 1 else "all together"
@@ -109,11 +109,11 @@ def stores_table(stores: Sequence[Staging]) -> Table:
     return table
 
 
-def role_tables(record: Mapping[str, Any]) -> Iterator[RenderableType]:
+def build_role_tables(record: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Yield the decisions of a kernel with explicit roles: `pipelines` and `roles` of the `tilec` member of a trace.
     Yields nothing if tilec assigns the roles."""
     if record.get("pipelines"):
-        made = plain_table("pipelines", "<name", "<tiles", "stages", "bytes each", "bytes", "<filled by", "<taken by")
+        made = create_table("pipelines", "<name", "<tiles", "stages", "bytes each", "bytes", "<filled by", "<taken by")
         for pipeline in record["pipelines"]:
             numbers = (f"{pipeline[key]:,}" for key in ("stages", "bytes", "total_bytes"))
             ends = (", ".join(pipeline[side]) for side in ("producers", "consumers"))
@@ -123,7 +123,7 @@ def role_tables(record: Mapping[str, Any]) -> Iterator[RenderableType]:
     for role in record.get("roles", ()):
         last = role["first_warp"] + role["warps"] - 1
         yield Text(f"{role['name']}, warps {role['first_warp']} to {last}: statements, as they run", "bold")
-        made = plain_table("", "line", "<statement")
+        made = create_table("", "line", "<statement")
         made.title = None
         for statement in role["statements"]:
             made.add_row(str(statement["line"]), Text("  " * statement["depth"] + statement["name"]))
@@ -131,8 +131,8 @@ def role_tables(record: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text()
 
 
-def _bounds(solution: Solution) -> Table:
-    table = plain_table("bounds on the interval", "II ≥", "<kind", "<because")
+def _build_bounds_table(solution: Solution) -> Table:
+    table = create_table("bounds on the interval", "II ≥", "<kind", "<because")
     bounds = solution.bounds
     for bound in sorted(bounds.each, key=lambda b: -b.ii):
         style = "bold" if bound.ii == bounds.mii else ""
@@ -140,14 +140,14 @@ def _bounds(solution: Solution) -> Table:
     return table
 
 
-def _attempts(solution: Solution) -> Table:
-    table = plain_table("intervals tried", "II", "<outcome", "<how", "<why")
+def _build_attempts_table(solution: Solution) -> Table:
+    table = create_table("intervals tried", "II", "<outcome", "<how", "<why")
     for first, last in solution.ranges:
-        table.add_row(span(first, last), last.outcome, last.how, Text(last.why))
+        table.add_row(format_interval_range(first, last), last.outcome, last.how, Text(last.why))
     return table
 
 
-def _ping_pong(problem: Problem, schedule: Schedule) -> Iterator[Text]:
+def _describe_lags(problem: Problem, schedule: Schedule) -> Iterator[Text]:
     """Yield how far each group of warps with the same code is behind the first."""
     first, *others = problem.copies[0] if problem.copies else (0,)
     for op in others:
@@ -155,7 +155,7 @@ def _ping_pong(problem: Problem, schedule: Schedule) -> Iterator[Text]:
         yield Text(f"{problem.ops[op].role} runs {lag:,} cycles behind {problem.ops[first].role}")
 
 
-def _weighed(problem: Problem, solution: Solution) -> Iterator[Text]:
+def _describe_role_choices(problem: Problem, solution: Solution) -> Iterator[Text]:
     """Yield the role of each statement with a choice, and the reason."""
     schedule, by_rule = solution.schedule, solution.ii_by_rule
     if by_rule is None:
@@ -171,9 +171,9 @@ def _weighed(problem: Problem, solution: Solution) -> Iterator[Text]:
             yield Text(f"{op} {spec.name} is run by {problem.roles[role].name}, not {others}: {because}")
 
 
-def _compared(problem: Problem, solution: Solution) -> Iterator[Text]:
+def _describe_alternatives(problem: Problem, solution: Solution) -> Iterator[Text]:
     """Yield what the roofline and list schedulers would have chosen."""
-    found = roofline(problem)
+    found = estimate_roofline(problem)
     if found is not None:
         stages = max(solution.schedule.stage, default=0) + 1
         share = f"⌈{found.memory_cycles:,} / {found.compute_cycles:,}⌉"
@@ -183,8 +183,8 @@ def _compared(problem: Problem, solution: Solution) -> Iterator[Text]:
         yield Text(f"II by heuristics: {', '.join(reached)}")
 
 
-def _ops(problem: Problem, schedule: Schedule) -> Table:
-    table = plain_table(
+def _build_ops_table(problem: Problem, schedule: Schedule) -> Table:
+    table = create_table(
         "statements, as they issue", "#", "<statement", "<role", "line", "stage", "start", "issue", "latency"
     )
     for op in schedule.order:
@@ -195,8 +195,8 @@ def _ops(problem: Problem, schedule: Schedule) -> Table:
     return table
 
 
-def _rings(problem: Problem, schedule: Schedule) -> Table:
-    table = plain_table("rings", "<ring", "lifetime", "depth", "bytes each", "bytes")
+def _build_rings_table(problem: Problem, schedule: Schedule) -> Table:
+    table = create_table("rings", "<ring", "lifetime", "depth", "bytes each", "bytes")
     for ring, depth in zip(problem.rings, schedule.depth, strict=True):
         last = max((schedule.start[c] + problem.ops[c].latency for c in ring.consumers), default=0)
         first = min((schedule.start[p] for p in ring.producers), default=0)
@@ -205,27 +205,27 @@ def _rings(problem: Problem, schedule: Schedule) -> Table:
     return table
 
 
-def _pools(problem: Problem, schedule: Schedule) -> Table:
-    table = plain_table(
+def _build_pools_table(problem: Problem, schedule: Schedule) -> Table:
+    table = create_table(
         "pools, at the worst moment", "<pool", "reserved", "rings", "values", "peak", "capacity", "carried"
     )
     for index, pool in enumerate(problem.pools):
-        held = pool_peaks(problem, schedule, index)
+        held = record_pool(problem, schedule, index)
         numbers = (f"{held[amount]:,}" for amount in ("reserved", "rings", "values", "peak"))
         most = "" if pool.carried is None else f" of {pool.carried:,}"
-        table.add_row(pool.name, *numbers, capacity(pool), f"{held['carried']:,}{most}")
+        table.add_row(pool.name, *numbers, format_capacity(pool), f"{held['carried']:,}{most}")
     return table
 
 
-def capacity(pool: Pool) -> str:
+def format_capacity(pool: Pool) -> str:
     return "no limit" if pool.capacity >= UNLIMITED else f"{pool.capacity:,}"
 
 
-def _reservations(problem: Problem, schedule: Schedule, terminal: int) -> Group:
+def _draw_reservations(problem: Problem, schedule: Schedule, terminal: int) -> Group:
     """Draw one interval, slot by slot, with the statement that holds it: `·` is free, `+` held by several."""
     used = sorted({use.slot for op in problem.ops for use in op.uses})
     width = max((len(problem.slots[slot].name) for slot in used), default=0)
-    cycles = -(-schedule.ii // min(_TIMELINE, max(8, terminal - width - len("  100%"))))
+    cycles = -(-schedule.ii // min(_TIMELINE_COLUMNS, max(8, terminal - width - len("  100%"))))
     lines = [Text(f"reservation table: one interval, {cycles} cycle{'s' * (cycles > 1)} a column", "bold")]
     is_shared = False
     for slot in used:
@@ -236,24 +236,24 @@ def _reservations(problem: Problem, schedule: Schedule, terminal: int) -> Group:
                 if use.slot == slot and use.cycles:
                     busy += use.cycles
                     first = schedule.start[number] + use.offset
-                    for column in _columns(first, use.cycles, schedule.ii, cycles):
+                    for column in _list_columns(first, use.cycles, schedule.ii, cycles):
                         holders[column].add(number)
         is_shared |= any(len(h) > 1 for h in holders)
         row = Text(f"{problem.slots[slot].name:{width}} ")
         for held in holders:
-            sign = "·" if not held else letter(min(held)) if len(held) == 1 else "+"
-            row.append(sign, style(schedule.stage[min(held)]) if held else "dim")
+            sign = "·" if not held else get_letter(min(held)) if len(held) == 1 else "+"
+            row.append(sign, get_stage_style(schedule.stage[min(held)]) if held else "dim")
         row.append(f" {show_share(busy / (schedule.ii * problem.slots[slot].width)):>4}")
         lines.append(row)
-    legend = [f"{letter(i)} {op.name}" for i, op in enumerate(problem.ops)] + ["+ several"] * is_shared
+    legend = [f"{get_letter(i)} {op.name}" for i, op in enumerate(problem.ops)] + ["+ several"] * is_shared
     stages = Text("colours are stages:", "dim")
     for stage in range(max(schedule.stage, default=0) + 1):
-        stages.append(f" {stage}", style(stage))
+        stages.append(f" {stage}", get_stage_style(stage))
     lines.append(stages)
-    return Group(*lines, *(Text(line, "dim") for line in _wrapped(legend, terminal)))
+    return Group(*lines, *(Text(line, "dim") for line in _wrap_entries(legend, terminal)))
 
 
-def _wrapped(entries: Sequence[str], width: int) -> list[str]:
+def _wrap_entries(entries: Sequence[str], width: int) -> list[str]:
     """Break entries into lines, never inside an entry."""
     lines = [entries[0]]
     for entry in entries[1:]:
@@ -264,7 +264,7 @@ def _wrapped(entries: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _columns(first: int, held: int, ii: int, cycles: int) -> Iterator[int]:
+def _list_columns(first: int, held: int, ii: int, cycles: int) -> Iterator[int]:
     """Yield the columns, of `cycles` cycles each, that the cycles first … first + held − 1 fall into, modulo the
     interval."""
     columns = -(-ii // cycles)
@@ -282,41 +282,41 @@ def _columns(first: int, held: int, ii: int, cycles: int) -> Iterator[int]:
 # ---- targets ---------------------------------------------------------------------------------------------------------
 
 
-def target_list() -> Table:
-    table = plain_table("", "<target", "<PTX", "shared memory", "<features")
+def build_target_list() -> Table:
+    table = create_table("", "<target", "<PTX", "shared memory", "<features")
     table.title = None
     for name in resources.target_names():
-        machine = target.load(name)
+        machine = target.load_target(name)
         smem = f"{machine.limit('smem_bytes_per_cta'):,}"
         table.add_row(name, f"{machine.ptx_version} {machine.ptx_target}", smem, ", ".join(machine.features))
     return table
 
 
-def target_details(name: str, calibration: str) -> Group:
+def build_target_details(name: str, calibration: str) -> Group:
     """Return the limits, slots, pools and priced kinds of one machine, with the sources of the numbers."""
-    machine = target.load(name, calibration)
-    limits = plain_table(f"{name}: limits", "<limit", "value", "<source", "<where")
+    machine = target.load_target(name, calibration)
+    limits = create_table(f"{name}: limits", "<limit", "value", "<source", "<where")
     for limit in machine.limits:
         limits.add_row(limit.name, f"{limit.value:,}", limit.source.kind, Text(limit.source.where))
-    gpus = plain_table("GPUs, for --gpu", "<name", "<limit", "value", "<source", "<where")
+    gpus = create_table("GPUs, for --gpu", "<name", "<limit", "value", "<source", "<where")
     for gpu in machine.gpus:
         gpus.add_row(gpu.name, "", "", "", Text(gpu.what))
         for limit in (*gpu.limits, *gpu.families):
             gpus.add_row("", limit.name, f"{limit.value:,}", limit.source.kind, Text(limit.source.where))
-    slots = plain_table("slots", "<slot", "width")
+    slots = create_table("slots", "<slot", "width")
     for slot in machine.slots:
         slots.add_row(slot.name, str(slot.width))
-    pools = plain_table("pools", "<pool", "capacity")
+    pools = create_table("pools", "<pool", "capacity")
     for pool in machine.pools:
         pools.add_row(pool.name, f"{pool.capacity:,}")
-    shared = plain_table(
+    shared = create_table(
         f"cycles that the kinds share, calibration {calibration}", "<name", "cycles", "<source", "<where"
     )
     for number_kind, numbers in (("family", machine.families), ("ceiling", machine.ceilings)):
         for number in numbers:
             source = number.source
             shared.add_row(f"{number_kind} {number.name}", f"{number.value:,}", source.kind, Text(source.where))
-    kinds = plain_table(
+    kinds = create_table(
         f"instruction kinds, calibration {calibration}", "<kind", "<uses", "<issue", "<latency", "<source", "<where"
     )
     for kind in machine.kinds:

@@ -6,7 +6,7 @@ from tilec.passes.cost.report import Report
 from tilec.support.shares import show_share
 
 
-def verdict(report: Report, spilled_bytes: int, sms: int) -> tuple[str, str, str]:
+def summarise_report(report: Report, spilled_bytes: int, sms: int) -> tuple[str, str, str]:
     """Return the prediction, what binds it, and one piece of advice."""
     blocks = "a full wave of blocks" if report.is_one_wave else f"{report.ctas:,} block{'s' * (report.ctas != 1)}"
     first = f"{report.at(report.predicted):,.1f} µs predicted for {blocks} of {report.kernel} on {report.machine}."
@@ -16,10 +16,10 @@ def verdict(report: Report, spilled_bytes: int, sms: int) -> tuple[str, str, str
         else f"{show_share(report.achieved)} of the roofline's rate"
     )
     second = f"Bound by {report.bound}; {near if report.roofline else 'no roofline is known'}."
-    return first, second, f"Advice: {_advice(report, spilled_bytes, sms)}."
+    return first, second, f"Advice: {_choose_advice(report, spilled_bytes, sms)}."
 
 
-def _advice(report: Report, spilled_bytes: int, sms: int) -> str:
+def _choose_advice(report: Report, spilled_bytes: int, sms: int) -> str:
     if spilled_bytes:
         return "registers are spilled to memory: take a smaller tile, or more threads"
     if report.bound == "DRAM bandwidth":

@@ -17,20 +17,20 @@ from typing import Any
 _FOLDER = Path(__file__).parent / "templates"
 
 
-def page(traces: Sequence[Mapping[str, Any]], report: Mapping[str, Any] | None = None) -> str:
+def build_viewer_page(traces: Sequence[Mapping[str, Any]], report: Mapping[str, Any] | None = None) -> str:
     """Return the page of the `tilec` members of traces, one a kernel. `report` is the result of `build_page_data` for
     the same kernels, in the same order."""
-    script = template("report.js")
-    return Template(template("report.html")).substitute(
+    script = read_template("report.js")
+    return Template(read_template("report.html")).substitute(
         digest=b64encode(sha256(script.encode()).digest()).decode(),
-        style=template("report.css"),
-        traces=_embedded(traces),
-        report=_embedded(report),
+        style=read_template("report.css"),
+        traces=_embed_json(traces),
+        report=_embed_json(report),
         script=script,
     )
 
 
-def _embedded(value: object) -> str:
+def _embed_json(value: object) -> str:
     """Return JSON that can neither end nor begin an HTML element: `<`, `>` and `&`, which only strings can contain, are
     written as \\u003c and so on."""
     text = json.dumps(value, separators=(",", ":"))
@@ -39,5 +39,5 @@ def _embedded(value: object) -> str:
     return text
 
 
-def template(name: str) -> str:
+def read_template(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")

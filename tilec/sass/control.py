@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tilec.support.records import dataclass
 
-_FIRST = 105 - 64
+_CONTROL_BIT = 105 - 64
 """First bit of the control word in the upper half of an instruction."""
 
 _NO_SCOREBOARD = 7
@@ -38,19 +38,19 @@ class Control:
         return f"B{waits}:R{reads}:W{writes}:{'Y' if self.may_yield else '-'}:S{self.stall:02}"
 
 
-def control(high: int) -> Control:
+def decode_control(high: int) -> Control:
     """Decode the control word of an instruction from the upper 64 of its 128 bits."""
-    word = high >> _FIRST
+    word = high >> _CONTROL_BIT
     mask = word >> 11
     return Control(
         stall=word & 15,
         may_yield=not word >> 4 & 1,
-        writes=_scoreboard(word >> 5),
-        reads=_scoreboard(word >> 8),
+        writes=_decode_scoreboard(word >> 5),
+        reads=_decode_scoreboard(word >> 8),
         waits=tuple(index for index in range(SCOREBOARDS) if mask >> index & 1),
         reuse=word >> 17 & 15,
     )
 
 
-def _scoreboard(field: int) -> int | None:
+def _decode_scoreboard(field: int) -> int | None:
     return None if field & 7 == _NO_SCOREBOARD else field & 7

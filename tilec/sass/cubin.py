@@ -6,11 +6,11 @@ import struct
 from collections.abc import Iterator
 from functools import cached_property
 
-from tilec.sass.instruction import SIZE, Instruction
-from tilec.sass.line_table import Row, by_function
+from tilec.sass.instruction import INSTRUCTION_BYTES, Instruction
+from tilec.sass.line_table import LineRow, group_rows_by_function
 from tilec.support.records import dataclass
 
-_TEXT = ".text."
+_TEXT_PREFIX = ".text."
 _RELOCATIONS = {4: 24, 9: 16}  # section type: size of an entry, with and without an addend
 _NO_BITS = 8
 _HOPPER = 90
@@ -32,15 +32,15 @@ class _Section:
     link: int
 
 
-def functions(cubin: bytes) -> tuple[Function, ...]:
+def read_functions(cubin: bytes) -> tuple[Function, ...]:
     """Return the functions in the order of the file. Raise `ValueError` for anything but a cubin of sm_70 or later."""
     try:
-        return tuple(_File(cubin).functions())
+        return tuple(_CubinFile(cubin).functions())
     except (struct.error, IndexError, OverflowError) as error:
         raise ValueError(f"this is not a cubin: {error}") from error
 
 
-class _File:
+class _CubinFile:
     def __init__(self, elf: bytes) -> None:
         if elf[:6] != b"\x7fELF\x02\x01":
             raise ValueError("it does not start like a 64-bit ELF file")
@@ -61,7 +61,7 @@ class _File:
         names = headers[names_at][4]
         return [
             _Section(
-                _string(self.elf, names + name),
+                _read_string(self.elf, names + name),
                 type_,
                 b"" if type_ == _NO_BITS else self.elf[offset : offset + size],
                 link,
@@ -70,21 +70,23 @@ class _File:
         ]
 
     def functions(self) -> Iterator[Function]:
-        source, ptx = self._lines(".debug_line"), self._lines(".nv_debug_line_sass")
+        source, ptx = self._read_line_table(".debug_line"), self._read_line_table(".nv_debug_line_sass")
         for section in self.sections:
-            if section.name.startswith(_TEXT):
+            if section.name.startswith(_TEXT_PREFIX):
                 lines, ptx_lines = source.get(section.name, []), ptx.get(section.name, [])
-                code = tuple(self._instructions(section.data, lines, ptx_lines))
-                yield Function(section.name.removeprefix(_TEXT), code)
+                code = tuple(self._decode_instructions(section.data, lines, ptx_lines))
+                yield Function(section.name.removeprefix(_TEXT_PREFIX), code)
 
-    def _instructions(self, code: bytes, lines: list[Row], ptx_lines: list[Row]) -> Iterator[Instruction]:
+    def _decode_instructions(
+        self, code: bytes, lines: list[LineRow], ptx_lines: list[LineRow]
+    ) -> Iterator[Instruction]:
         has_short_offsets = self.machine >= _HOPPER
-        words = list(struct.iter_unpack("<QQ", code[: len(code) // SIZE * SIZE]))
+        words = list(struct.iter_unpack("<QQ", code[: len(code) // INSTRUCTION_BYTES * INSTRUCTION_BYTES]))
         while words and words[-1][0] & 0xFFF == 0x918:  # NOP
             words.pop()
-        of_source, of_ptx = _Lookup(lines), _Lookup(ptx_lines)
+        of_source, of_ptx = _RowLookup(lines), _RowLookup(ptx_lines)
         for number, (low, high) in enumerate(words):
-            address = number * SIZE
+            address = number * INSTRUCTION_BYTES
             row, ptx_row = of_source.at(address), of_ptx.at(address)
             yield Instruction(
                 address,
@@ -95,7 +97,7 @@ class _File:
                 None if ptx_row is None else ptx_row.line,
             )
 
-    def _lines(self, name: str) -> dict[str, list[Row]]:
+    def _read_line_table(self, name: str) -> dict[str, list[LineRow]]:
         """Return the rows of a line table, by the name of the section they describe."""
         number = next((i for i, section in enumerate(self.sections) if section.name == name), None)
         if number is None:
@@ -108,20 +110,20 @@ class _File:
                     offset, info = struct.unpack_from("<QQ", section.data, at)
                     _, _, _, section_number = struct.unpack_from("<IBBH", symbols, (info >> 32) * 24)
                     section_at[offset] = self.sections[section_number].name
-        return by_function(self.sections[number].data, section_at)
+        return group_rows_by_function(self.sections[number].data, section_at)
 
 
-class _Lookup:
+class _RowLookup:
     """Finds the rows of rising addresses."""
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[LineRow]) -> None:
         self.rows, self.next = rows, 0
 
-    def at(self, address: int) -> Row | None:
+    def at(self, address: int) -> LineRow | None:
         while self.next < len(self.rows) and self.rows[self.next].address <= address:
             self.next += 1
         return self.rows[self.next - 1] if self.next else None
 
 
-def _string(elf: bytes, at: int) -> str:
+def _read_string(elf: bytes, at: int) -> str:
     return elf[at : elf.index(b"\0", at)].decode(errors="replace")

@@ -5,17 +5,17 @@ The positions of the fields were found by comparing instructions with the output
 
 from __future__ import annotations
 
-from tilec.sass.control import Control, control
-from tilec.sass.opcodes import Kind, kind_of, name_of
+from tilec.sass.control import Control, decode_control
+from tilec.sass.opcodes import OpcodeKind, find_opcode_kind, find_opcode_name
 from tilec.support.records import dataclass
 
-SIZE = 16
+INSTRUCTION_BYTES = 16
 """Bytes of an instruction."""
 
-_ALWAYS = 7
+_TRUE_PREDICATE = 7
 """The predicate that is always true."""
 
-_BYTES = (1, 1, 2, 2, 4, 8, 16, 16)
+_ACCESS_BYTES = (1, 1, 2, 2, 4, 8, 16, 16)
 """Bytes of a thread's access, by the size field."""
 
 
@@ -40,15 +40,15 @@ class Instruction:
 
     @property
     def name(self) -> str:
-        return name_of(self.opcode, self.high >> 8 & 3)
+        return find_opcode_name(self.opcode, self.high >> 8 & 3)
 
     @property
-    def kind(self) -> Kind:
-        return kind_of(self.opcode)
+    def kind(self) -> OpcodeKind:
+        return find_opcode_kind(self.opcode)
 
     @property
     def control(self) -> Control:
-        return control(self.high)
+        return decode_control(self.high)
 
     @property
     def guard(self) -> str:
@@ -56,7 +56,7 @@ class Instruction:
         look alike."""
         number = self.low >> 12 & 7
         mark = "@!" if self.low >> 15 & 1 else "@"
-        return f"{mark}P{number}" if number != _ALWAYS else "" if mark == "@" else "@!PT"
+        return f"{mark}P{number}" if number != _TRUE_PREDICATE else "" if mark == "@" else "@!PT"
 
     @property
     def target(self) -> int | None:
@@ -67,7 +67,7 @@ class Instruction:
         if field >> 47:
             field -= 1 << 48
         words = field << 8 | self.low >> 16 & 0xFF if self.has_short_offsets else field
-        return self.address + SIZE + 4 * words
+        return self.address + INSTRUCTION_BYTES + 4 * words
 
     @property
     def bytes(self) -> int:
@@ -75,7 +75,7 @@ class Instruction:
         if self.name in ("LDSM", "STSM"):
             return 4 << min(self.high >> 8 & 3, 2)
         if self.kind in ("load", "store", "copy", "shared.load", "shared.store", "atomic"):
-            return _BYTES[self.high >> 9 & 7]
+            return _ACCESS_BYTES[self.high >> 9 & 7]
         return 0
 
     @property
@@ -94,15 +94,15 @@ class Instruction:
     @property
     def ends_group(self) -> bool:
         """Return whether a warpgroup's product is the last of a group that `WARPGROUP.DEPBAR` counts."""
-        return self.high >> 20 & 7 != _ALWAYS
+        return self.high >> 20 & 7 != _TRUE_PREDICATE
 
     @property
-    def waits_for_groups(self) -> int | None:
+    def max_pending_groups(self) -> int | None:
         """Return how many groups of products a `WARPGROUP.DEPBAR` leaves in flight; None for other instructions."""
         return self.high >> 8 & 7 if self.name == "WARPGROUP" and self.high >> 16 & 1 else None
 
     @property
-    def waits_for_scoreboard(self) -> tuple[int, int] | None:
+    def awaited_scoreboard(self) -> tuple[int, int] | None:
         """Return the scoreboard of a `DEPBAR` and the count down to which it waits; None for other instructions."""
         return (self.low >> 44 & 7, self.low >> 38 & 63) if self.name == "DEPBAR" and self.low >> 47 & 1 else None
 

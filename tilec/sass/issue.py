@@ -12,26 +12,26 @@ from typing import TypeAlias
 
 from tilec.sass.control import SCOREBOARDS, Control
 from tilec.sass.instruction import Instruction
-from tilec.sass.latencies import Latencies, Result
-from tilec.sass.loops import COUNTED, Loop, of_loop
-from tilec.sass.opcodes import Kind
+from tilec.sass.latencies import Latencies, ResultLatency
+from tilec.sass.loops import COUNTED_KINDS, Loop, count_ptx_instructions
+from tilec.sass.opcodes import OpcodeKind
 from tilec.support.records import dataclass
 
-_SETTLES = 4
+_WARMUP_ITERATIONS = 4
 """Iterations after which an undisturbed warp repeats itself, with as much in flight as ever."""
-_MEASURED = 6
+_MEASURED_ITERATIONS = 6
 """Iterations of the mean: a multiple of the usual periods."""
 
 
-_SPECIAL: frozenset[Kind] = frozenset(("wait", "wgmma.sync", "barrier", *COUNTED))
+_SPECIAL_KINDS: frozenset[OpcodeKind] = frozenset(("wait", "wgmma.sync", "barrier", *COUNTED_KINDS))
 """Kinds that may wait without a scoreboard, or by which iterations are counted."""
 
-_Step: TypeAlias = tuple[Instruction, Kind, Control, int, Result]
+_Step: TypeAlias = tuple[Instruction, OpcodeKind, Control, int, ResultLatency]
 """An instruction with its kind, its control word, the cycles until the next instruction, and its result's latency."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WarpWait:
     """Cycles of an iteration that a warp waits before `at`, for the result of `producer`, which it issued `earlier`
     iterations before; None where it waits for a barrier or busy tensor cores."""
 
@@ -42,45 +42,45 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class WarpInterval:
     """The time of one warp's iteration of a PTX loop, in cycles. `issue` counts stall counts alone, `cycles` also waits
     for scoreboards, barriers and the tensor cores. `waits` are these waits, longest first."""
 
     issue: float
     cycles: float
-    waits: tuple[Wait, ...]
+    waits: tuple[WarpWait, ...]
 
 
-def stalls(code: Sequence[Instruction]) -> int:
+def sum_stalls(code: Sequence[Instruction]) -> int:
     """Return the cycles by stall counts, at least one for each instruction."""
     return sum(max(1, one.control.stall) for one in code)
 
 
-def interval(loop: Loop, latencies: Latencies) -> Interval:
+def measure_loop_interval(loop: Loop, latencies: Latencies) -> WarpInterval:
     """Return the interval of an iteration of the PTX loop in its steady state."""
-    warp = _Warp(latencies)
-    body = _steps(loop.body, latencies)
+    warp = _WarpReplay(latencies)
+    body = _build_steps(loop.body, latencies)
     if loop.is_straight:
-        return _straight(warp, loop, body)
+        return _measure_straight_loop(warp, loop, body)
     start = 0.0
-    for number in range(_SETTLES + _MEASURED):
-        if number == _SETTLES:
+    for number in range(_WARMUP_ITERATIONS + _MEASURED_ITERATIONS):
+        if number == _WARMUP_ITERATIONS:
             start, warp.waited = warp.now, {}
         for each in body:
             warp.issue(each)
         warp.iteration += 1
-    iterations = _MEASURED * loop.unrolled
-    return _interval(warp, loop, (warp.now - start) / iterations, iterations)
+    iterations = _MEASURED_ITERATIONS * loop.unrolled
+    return _build_interval(warp, loop, (warp.now - start) / iterations, iterations)
 
 
-def _steps(body: Iterable[Instruction], latencies: Latencies) -> list[_Step | int]:
+def _build_steps(body: Iterable[Instruction], latencies: Latencies) -> list[_Step | int]:
     """Return the loop body as instructions that use a scoreboard or may wait, and cycles for those in between."""
     found: list[_Step | int] = []
     cycles = 0
     for one in body:
         word, kind = one.control, one.kind
         stall = max(1, word.stall)
-        if kind in _SPECIAL or word.waits or word.writes is not None or word.reads is not None:
+        if kind in _SPECIAL_KINDS or word.waits or word.writes is not None or word.reads is not None:
             found.append(cycles)
             found.append((one, kind, word, stall, latencies.of(one)))
             cycles = 0
@@ -89,10 +89,10 @@ def _steps(body: Iterable[Instruction], latencies: Latencies) -> list[_Step | in
     return [*found, cycles]
 
 
-def _straight(warp: _Warp, loop: Loop, body: Iterable[_Step | int]) -> Interval:
+def _measure_straight_loop(warp: _WarpReplay, loop: Loop, body: Iterable[_Step | int]) -> WarpInterval:
     """Return the interval of an unrolled loop without a back branch: the mean time between the first and the last of an
     instruction that each iteration has once."""
-    counted = of_loop(loop.body)
+    counted = count_ptx_instructions(loop.body)
     once_each = next(origin for origin, times in counted.items() if times == loop.unrolled)
     starts = []
     for each in body:
@@ -102,16 +102,16 @@ def _straight(warp: _Warp, loop: Loop, body: Iterable[_Step | int]) -> Interval:
             warp.iteration += 1
             if len(starts) == 1:
                 warp.waited = {}
-    return _interval(warp, loop, (starts[-1] - starts[0]) / (len(starts) - 1), loop.unrolled)
+    return _build_interval(warp, loop, (starts[-1] - starts[0]) / (len(starts) - 1), loop.unrolled)
 
 
-def _interval(warp: _Warp, loop: Loop, cycles: float, iterations: int) -> Interval:
-    issue = stalls(loop.body) / loop.unrolled
-    return Interval(issue, cycles, tuple(warp.waits(iterations)))
+def _build_interval(warp: _WarpReplay, loop: Loop, cycles: float, iterations: int) -> WarpInterval:
+    issue = sum_stalls(loop.body) / loop.unrolled
+    return WarpInterval(issue, cycles, tuple(warp.waits(iterations)))
 
 
 @dataclass(frozen=True, slots=True)
-class _Pending:
+class _PendingResult:
     """A result in flight, counted by a scoreboard or as a group of a warpgroup's products."""
 
     done: float
@@ -119,7 +119,7 @@ class _Pending:
     iteration: int
 
 
-class _Warp:
+class _WarpReplay:
     """A warp that issues instructions. `waited` are its waits so far, by waiting instruction, producer and the
     iterations between them."""
 
@@ -127,11 +127,11 @@ class _Warp:
         self.latencies = latencies
         self.now = self.issued = 0.0
         self.iteration = 0
-        self.boards: list[list[_Pending]] = [[] for _ in range(SCOREBOARDS)]
-        self.copies: _Pending | None = None
-        self.products: list[_Pending] = []
+        self.boards: list[list[_PendingResult]] = [[] for _ in range(SCOREBOARDS)]
+        self.copies: _PendingResult | None = None
+        self.products: list[_PendingResult] = []
         self.tensor_free = 0.0
-        self.waited: dict[tuple[tuple[int, int], tuple[int, int] | None, int], Wait] = {}
+        self.waited: dict[tuple[tuple[int, int], tuple[int, int] | None, int], WarpWait] = {}
 
     def issue(self, step: _Step | int) -> None:
         """Wait until a step can issue, and record when its result will be ready; for a number, let so many cycles
@@ -141,28 +141,28 @@ class _Warp:
             return
         one, kind, control, stall, result = step
         for board in control.waits:
-            self._until(one, self.boards[board], 0)
+            self._wait_for_pending(one, self.boards[board], 0)
         match kind:
             case "wait":
-                board, left = one.waits_for_scoreboard or (0, 0)
-                self._until(one, self.boards[board], left)
+                board, left = one.awaited_scoreboard or (0, 0)
+                self._wait_for_pending(one, self.boards[board], left)
             case "wgmma.sync":
-                if (groups := one.waits_for_groups) is not None:
-                    self._until(one, self.products, groups)
+                if (groups := one.max_pending_groups) is not None:
+                    self._wait_for_pending(one, self.products, groups)
             case "barrier" if not one.only_arrives:
                 self._wait(one, None, self.now + self.latencies.barrier())
             case "mma":
                 self._wait(one, None, self.tensor_free)
-        self._done(one, kind, control, result)
+        self._record_completion(one, kind, control, result)
         self.issued = self.now
         self.now += stall
 
-    def _done(self, one: Instruction, kind: Kind, control: Control, result: Result) -> None:
+    def _record_completion(self, one: Instruction, kind: OpcodeKind, control: Control, result: ResultLatency) -> None:
         begins = self.now
         if result.tensor:
             begins = max(begins, self.tensor_free)
             self.tensor_free = begins + result.tensor
-        ended = self._pending(begins + result.latency, one)
+        ended = self._make_pending(begins + result.latency, one)
         if kind == "copy":
             self.copies = max(self.copies, ended, key=lambda each: each.done if each is not None else 0.0)
         elif kind == "copy.commit":  # its scoreboard counts the copies before it
@@ -172,12 +172,12 @@ class _Warp:
         if control.writes is not None:
             self.boards[control.writes].append(ended)
         if control.reads is not None:
-            self.boards[control.reads].append(self._pending(self.now + result.reading, one))
+            self.boards[control.reads].append(self._make_pending(self.now + result.reading, one))
 
-    def _pending(self, done: float, producer: Instruction) -> _Pending:
-        return _Pending(done, producer, self.iteration)
+    def _make_pending(self, done: float, producer: Instruction) -> _PendingResult:
+        return _PendingResult(done, producer, self.iteration)
 
-    def _until(self, one: Instruction, pending: list[_Pending], left: int) -> None:
+    def _wait_for_pending(self, one: Instruction, pending: list[_PendingResult], left: int) -> None:
         """Wait until at most `left` of the pending results remain, in the order in which they end."""
         pending.sort(key=lambda each: each.done)
         awaited = pending[: max(len(pending) - left, 0)]
@@ -186,22 +186,22 @@ class _Warp:
             self._wait(one, last, last.done)
             del pending[: len(awaited)]
 
-    def _wait(self, one: Instruction, pending: _Pending | None, until: float) -> None:
+    def _wait(self, one: Instruction, pending: _PendingResult | None, until: float) -> None:
         """Wait until a cycle, merging the waits of unrolled iterations for one cause."""
         if until > self.now:
             producer = pending.producer if pending is not None else None
             earlier = self.iteration - pending.iteration if pending is not None else 0
-            key = (_origin(one), None if producer is None else _origin(producer), earlier)
+            key = (_identify_instruction(one), None if producer is None else _identify_instruction(producer), earlier)
             before = self.waited.get(key)
             cycles = until - self.now + (before.cycles if before is not None else 0.0)
-            self.waited[key] = Wait(cycles, one, producer, earlier)
+            self.waited[key] = WarpWait(cycles, one, producer, earlier)
             self.now = until
 
-    def waits(self, iterations: int) -> Iterator[Wait]:
+    def waits(self, iterations: int) -> Iterator[WarpWait]:
         for wait in sorted(self.waited.values(), key=lambda wait: -wait.cycles):
-            yield Wait(wait.cycles / iterations, wait.at, wait.producer, wait.earlier)
+            yield WarpWait(wait.cycles / iterations, wait.at, wait.producer, wait.earlier)
 
 
-def _origin(one: Instruction) -> tuple[int, int]:
+def _identify_instruction(one: Instruction) -> tuple[int, int]:
     """Return the identity of an instruction that its copies in unrolled iterations share."""
     return (one.address, one.opcode) if one.ptx_line is None else (one.ptx_line, one.opcode)

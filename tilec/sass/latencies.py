@@ -19,7 +19,7 @@ _K_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ResultLatency:
     """Cycles from an instruction's issue until its result is ready (`latency`) and until its operands have been read
     (`reading`), and cycles that it occupies the tensor cores (`tensor`)."""
 
@@ -35,12 +35,12 @@ class Latencies:
         self.target = target
         self._moved = cache(self._move)
         self._product = cache(self._wgmma)
-        self._mma = cache(lambda: _of(target.price("mma.sync", count=1, warps=1)))
+        self._mma = cache(lambda: _build_product_latency(target.price("mma.sync", count=1, warps=1)))
         self._mufu = cache(lambda: target.price("mufu", elements=_LANES).latency)
         self._mbarrier_issue = cache(lambda: target.price("mbarrier").issue)  # its phase is already complete
         self.barrier = cache(lambda: target.price("barrier").latency)
 
-    def of(self, one: Instruction) -> Result:
+    def of(self, one: Instruction) -> ResultLatency:
         """Return the latencies of a warp's instruction, undisturbed by others."""
         match one.kind:
             case "load" | "atomic":
@@ -56,28 +56,28 @@ class Latencies:
             case "matrix.load":
                 return self._moved("ldmatrix", one.bytes)
             case "mbarrier" if self.target.prices("mbarrier"):
-                return Result(self._mbarrier_issue(), self._mbarrier_issue())
+                return ResultLatency(self._mbarrier_issue(), self._mbarrier_issue())
             case "mma":
                 return self._mma()
             case "wgmma":
                 return self._product(one.columns, one.is_from_registers)
             case _:
-                return Result(self._mufu(), self._mufu())
+                return ResultLatency(self._mufu(), self._mufu())
 
-    def _move(self, kind: InstructionKind, size: int) -> Result:
+    def _move(self, kind: InstructionKind, size: int) -> ResultLatency:
         kind_row = next(each for each in self.target.kinds if each.name == kind)
         parameters = {"bytes": size * _LANES, "threads": _LANES}
         latency = self.target.price(kind, **{name: parameters[name] for name in kind_row.parameters}).latency
         # A store holds its registers until it is done; a load has read its address after as long as a shared store.
         reading = latency if kind.startswith("st.") else self._moved("st.shared", size).latency
-        return Result(latency, reading)
+        return ResultLatency(latency, reading)
 
-    def _wgmma(self, n: int, is_from_registers: bool) -> Result:
+    def _wgmma(self, n: int, is_from_registers: bool) -> ResultLatency:
         if is_from_registers:
-            return _of(self.target.price("wgmma.rs", n=n, count=1))
-        return _of(self.target.price("wgmma.ss", n=n, k_bytes=_K_BYTES, count=1))
+            return _build_product_latency(self.target.price("wgmma.rs", n=n, count=1))
+        return _build_product_latency(self.target.price("wgmma.ss", n=n, k_bytes=_K_BYTES, count=1))
 
 
-def _of(price: Timing) -> Result:
+def _build_product_latency(price: Timing) -> ResultLatency:
     held = max((cycles for slot, cycles, _ in price.uses if slot == "tc_and_mma"), default=0)
-    return Result(price.latency, price.latency - held, held)
+    return ResultLatency(price.latency, price.latency - held, held)

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 
 from tilec.support.records import dataclass
 
-_VERSIONS = (2, 3)
+_DWARF_VERSIONS = (2, 3)
 """Versions of DWARF with this form of line programs. Programs of other versions are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LineRow:
     """The instructions from `address` on come from line `line` of file `file`, both counted from 1. `function` is the
     offset of the relocated address within the table, which identifies the function."""
 
@@ -25,19 +25,19 @@ class Row:
     line: int
 
 
-def rows(table: bytes) -> Iterator[Row]:
+def read_rows(table: bytes) -> Iterator[LineRow]:
     """Yield the rows of all line programs of a table, in order. Raise `ValueError` for a truncated table."""
     at = 0
     try:
         while at < len(table):
             (length,) = struct.unpack_from("<I", table, at)
-            yield from _Program(table, at + 4, at + 4 + length).rows()
+            yield from _LineProgram(table, at + 4, at + 4 + length).rows()
             at += 4 + length
     except (struct.error, IndexError) as error:
         raise ValueError(f"a line table ends within a line program: {error}") from error
 
 
-class _Program:
+class _LineProgram:
     def __init__(self, table: bytes, start: int, end: int) -> None:
         self.table, self.at, self.end = table, start, end
 
@@ -61,9 +61,9 @@ class _Program:
         value, bits = self.unsigned(), 7 * (self.at - start)
         return value - (1 << bits) if value >> (bits - 1) & 1 else value
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[LineRow]:
         """Run the line program and yield its rows; opcodes as in the DWARF 2 standard, 6.2.5."""
-        if self.number("H") not in _VERSIONS:
+        if self.number("H") not in _DWARF_VERSIONS:
             return
         header = self.number("I")
         program = self.at + header
@@ -76,7 +76,7 @@ class _Program:
             if opcode >= first_special:
                 address += (opcode - first_special) // scale * unit
                 line += base + (opcode - first_special) % scale
-                yield Row(function, address, file, line)
+                yield LineRow(function, address, file, line)
             elif opcode == 0:
                 size = self.unsigned()
                 end = self.at + size
@@ -87,7 +87,7 @@ class _Program:
                     function, address = self.at, self.number("Q")
                 self.at = end
             elif opcode == 1:
-                yield Row(function, address, file, line)
+                yield LineRow(function, address, file, line)
             elif opcode == 2:
                 address += self.unsigned() * unit
             elif opcode == 3:
@@ -103,11 +103,11 @@ class _Program:
                     self.unsigned()
 
 
-def by_function(table: bytes, sections: Mapping[int, str]) -> dict[str, list[Row]]:
+def group_rows_by_function(table: bytes, sections: Mapping[int, str]) -> dict[str, list[LineRow]]:
     """Return the rows of each function, sorted by address. `sections` maps the offset of an address within the table to
     the section that the linker put there."""
-    found: dict[str, list[Row]] = {}
-    for row in rows(table):
+    found: dict[str, list[LineRow]] = {}
+    for row in read_rows(table):
         if row.function in sections:
             found.setdefault(sections[row.function], []).append(row)
     return {name: sorted(each, key=lambda row: row.address) for name, each in found.items()}

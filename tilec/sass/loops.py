@@ -10,19 +10,19 @@ from collections.abc import Collection, Iterable, Iterator
 
 from tilec.sass.cubin import Function
 from tilec.sass.instruction import Instruction
-from tilec.sass.opcodes import Kind
+from tilec.sass.opcodes import OpcodeKind
 from tilec.sass.ptx_loops import PtxLoop
 from tilec.support.records import dataclass
 
-COUNTED: tuple[Kind, ...] = (
+COUNTED_KINDS: tuple[OpcodeKind, ...] = (
     "atomic", "copy", "load", "matrix.load", "mma", "shared.load", "shared.store", "store", "tma", "wgmma",
 )  # fmt: skip
 """Kinds that the assembler emits exactly as often as the PTX instruction requires."""
 
-_LEAST = 4
+_MIN_STRAIGHT_ITERATIONS = 4
 """Copies of a fully unrolled iteration that suffice to measure one."""
 
-_POLLING: tuple[Kind, ...] = ("branch", "mbarrier", "other")
+_POLLING_KINDS: tuple[OpcodeKind, ...] = ("branch", "mbarrier", "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +53,28 @@ class Loop:
         return self.body[-1].ptx_line
 
 
-def loops(function: Function) -> tuple[Loop, ...]:
+def find_loops(function: Function) -> tuple[Loop, ...]:
     """Return the loops in the order of their heads, outer ones first, without those that only wait for a barrier."""
     code = function.instructions
     at = {one.address: number for number, one in enumerate(code)}
     kinds = [one.kind for one in code]
     # A back branch placed after the function's end belongs to the slow path of a wait.
-    exits = [number for number, kind in enumerate(kinds) if kind == "exit" and _is_end(code[number])]
+    exits = [number for number, kind in enumerate(kinds) if kind == "exit" and _is_function_end(code[number])]
     ends: dict[int, int] = {}
     for number in (number for number, kind in enumerate(kinds) if kind == "branch"):
         head = at.get(code[number].target or 0)
         if head is not None and head < number and not any(head <= end < number for end in exits):
             ends[head] = number  # several branches to one head are one loop, and the last one ends it
-    spans = [(start, end) for start, end in ends.items() if not _polls(kinds[start : end + 1])]
+    spans = [(start, end) for start, end in ends.items() if not _is_polling_loop(kinds[start : end + 1])]
     found = []
     for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
-        body = tuple(_straight(code, at, start, end))
+        body = tuple(_follow_jumps(code, at, start, end))
         inner = sum(start <= first and last <= end and (first, last) != (start, end) for first, last in spans)
-        found.append(Loop(function.name, body, inner, _times(body)))
+        found.append(Loop(function.name, body, inner, _count_unrolled_iterations(body)))
     return tuple(found)
 
 
-def loop_of(function: Function, known: tuple[Loop, ...], ptx: PtxLoop) -> Loop | None:
+def find_loop_of_ptx(function: Function, known: tuple[Loop, ...], ptx: PtxLoop) -> Loop | None:
     """Return the machine-code loop of a PTX loop, given all loops of the function. Of several, as with a remainder
     loop, returns the one with the most iterations in its body. None if it has inner loops, or too few unrolled
     iterations to tell them apart."""
@@ -92,29 +92,31 @@ def loop_of(function: Function, known: tuple[Loop, ...], ptx: PtxLoop) -> Loop |
     if any(first <= loop.first and loop.last <= last for loop in known):
         return None
     at = {one.address: number for number, one in enumerate(code)}
-    body = tuple(_straight(code, at, code_of_loop[0], code_of_loop[-1]))
-    times = _times([one for one in body if one.ptx_line is not None and ptx.first <= one.ptx_line <= ptx.last])
-    return Loop(function.name, body, 0, times, is_straight=True) if times >= _LEAST else None
+    body = tuple(_follow_jumps(code, at, code_of_loop[0], code_of_loop[-1]))
+    times = _count_unrolled_iterations(
+        [one for one in body if one.ptx_line is not None and ptx.first <= one.ptx_line <= ptx.last]
+    )
+    return Loop(function.name, body, 0, times, is_straight=True) if times >= _MIN_STRAIGHT_ITERATIONS else None
 
 
-def of_loop(body: Iterable[Instruction]) -> Counter[tuple[int, int]]:
+def count_ptx_instructions(body: Iterable[Instruction]) -> Counter[tuple[int, int]]:
     """Count each memory access and product of the PTX in the body, by PTX line and opcode."""
-    return Counter((one.ptx_line, one.opcode) for one in body if one.kind in COUNTED and one.ptx_line is not None)
+    return Counter((one.ptx_line, one.opcode) for one in body if one.kind in COUNTED_KINDS and one.ptx_line is not None)
 
 
-def _times(body: Iterable[Instruction]) -> int:
+def _count_unrolled_iterations(body: Iterable[Instruction]) -> int:
     """Return the number of iterations of the PTX loop in the body: the most common count of accesses and products. 1 if
     there are none, or no lines."""
-    counts = Counter(of_loop(body).values())
+    counts = Counter(count_ptx_instructions(body).values())
     # Of two equally common counts take the larger: merged instructions have smaller counts.
     return max(counts, key=lambda count: (counts[count], count), default=1)
 
 
-def _is_end(one: Instruction) -> bool:
+def _is_function_end(one: Instruction) -> bool:
     return one.name in ("EXIT", "RET") and not one.guard
 
 
-def _straight(code: tuple[Instruction, ...], at: dict[int, int], start: int, end: int) -> Iterator[Instruction]:
+def _follow_jumps(code: tuple[Instruction, ...], at: dict[int, int], start: int, end: int) -> Iterator[Instruction]:
     """Yield the instructions from `start` to `end`, following unconditional forward branches."""
     number = start
     while number <= end:
@@ -127,6 +129,6 @@ def _straight(code: tuple[Instruction, ...], at: dict[int, int], start: int, end
             number += 1
 
 
-def _polls(kinds: Collection[Kind]) -> bool:
+def _is_polling_loop(kinds: Collection[OpcodeKind]) -> bool:
     """Return whether a loop only waits for a barrier."""
-    return "mbarrier" in kinds and all(kind in _POLLING for kind in kinds)
+    return "mbarrier" in kinds and all(kind in _POLLING_KINDS for kind in kinds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Kind = Literal[
+OpcodeKind = Literal[
     "arithmetic",
     "atomic",
     "barrier",
@@ -36,7 +36,7 @@ Kind = Literal[
 """The use of a warp's time. `arithmetic` has a fixed latency; `mufu` includes other slow pipes (conversions, doubles).
 `wait` waits for a scoreboard, `wgmma.sync` for products of a warpgroup."""
 
-NAMES: dict[int, str] = {
+OPCODE_NAMES: dict[int, str] = {
     0x002: "MOV", 0x003: "P2R", 0x005: "CS2R", 0x006: "VOTE", 0x007: "SEL", 0x008: "FSEL", 0x009: "FMNMX",
     0x00b: "FSETP", 0x00c: "ISETP", 0x00f: "VIMNMX3", 0x010: "IADD3", 0x011: "LEA", 0x012: "LOP3", 0x013: "IABS",
     0x016: "PRMT", 0x017: "IMNMX", 0x019: "SHF", 0x01a: "SGXT", 0x01c: "PLOP3", 0x020: "FMUL", 0x021: "FADD",
@@ -59,7 +59,7 @@ NAMES: dict[int, str] = {
 }  # fmt: skip
 """Names without modifiers; modifiers that matter are decoded where they are used."""
 
-_KINDS: dict[Kind, tuple[str, ...]] = {
+_KIND_NAMES: dict[OpcodeKind, tuple[str, ...]] = {
     "atomic": ("ATOMG", "RED", "REDG"),
     "barrier": ("BAR", "UCGABAR", "UCGABAR_ARV", "UCGABAR_WAIT"),
     "branch": ("BRA",),
@@ -97,26 +97,26 @@ _KINDS: dict[Kind, tuple[str, ...]] = {
     ),
 }
 
-_KIND_OF: dict[str, Kind] = {name: kind for kind, names in _KINDS.items() for name in names}
+_KIND_OF_NAME: dict[str, OpcodeKind] = {name: kind for kind, names in _KIND_NAMES.items() for name in names}
 
 
 _TENSOR_PRODUCTS = {0: "UTCHMMA", 1: "UTCIMMA", 3: "UTCQMMA"}
 """Names of tensor-memory products, by the type field of their factors."""
 
 
-_OF_A_FORM = {0x5AB: "CGAERRBAR", 0x9C7: "UCGABAR_ARV", 0xDC7: "UCGABAR_WAIT"}
+_FORM_NAMES = {0x5AB: "CGAERRBAR", 0x9C7: "UCGABAR_ARV", 0xDC7: "UCGABAR_WAIT"}
 """Names that depend on the sources of the operands."""
 
 
-def name_of(opcode: int, types: int) -> str:
+def find_opcode_name(opcode: int, types: int) -> str:
     """Return the name, such as `HMMA`, or the number, such as `0x1e0`, if unknown. `types` is the field that
     distinguishes products from tensor memory."""
     number = opcode & 0x1FF
-    name = _OF_A_FORM.get(opcode & 0xFFF) or NAMES.get(number)
+    name = _FORM_NAMES.get(opcode & 0xFFF) or OPCODE_NAMES.get(number)
     return (_TENSOR_PRODUCTS.get(types) if name == "UTCHMMA" else name) or f"{number:#05x}"
 
 
-def kind_of(opcode: int) -> Kind:
+def find_opcode_kind(opcode: int) -> OpcodeKind:
     """Return the kind of an opcode; `arithmetic` by default, also for unknown ones: a scoreboard shows if they take
     longer."""
-    return _KIND_OF.get(NAMES.get(opcode & 0x1FF, ""), "arithmetic")
+    return _KIND_OF_NAME.get(OPCODE_NAMES.get(opcode & 0x1FF, ""), "arithmetic")

@@ -10,7 +10,7 @@ from tilec.support.records import dataclass
 _ENTRY = re.compile(r"\.entry\s+(\w+)")
 _LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)\b")
 _LABEL = re.compile(r"\s*([$\w]+):\s*$")
-_WORK = re.compile(r"(?!\s*(\.loc|mbarrier\.(try|test)_wait|@?!?%\w+ bra|nanosleep|[$\w]+:|//|$))")
+_WORK_LINE = re.compile(r"(?!\s*(\.loc|mbarrier\.(try|test)_wait|@?!?%\w+ bra|nanosleep|[$\w]+:|//|$))")
 """A line of a loop that does more than wait."""
 _BRANCH = re.compile(r"\s*@!?%\w+\s+bra(?:\.uni)?\s+([$\w]+)\s*;")
 
@@ -29,7 +29,7 @@ class PtxLoop:
         return other is not self and self.first <= other.first and other.last <= self.last
 
 
-def ptx_loops(ptx: str) -> tuple[PtxLoop, ...]:
+def find_ptx_loops(ptx: str) -> tuple[PtxLoop, ...]:
     """Return the loops in the order of their ends, without those that only poll a barrier."""
     entry = ""
     labels: dict[str, int] = {}
@@ -44,8 +44,8 @@ def ptx_loops(ptx: str) -> tuple[PtxLoop, ...]:
             labels[match[1]] = number
         elif match := _BRANCH.match(text):
             first = labels.get(match[1])
-            if first is not None and any(_WORK.match(line) for line in lines[first : number - 1]):
-                found.append(PtxLoop(entry, first, number, _within(places, first)))
+            if first is not None and any(_WORK_LINE.match(line) for line in lines[first : number - 1]):
+                found.append(PtxLoop(entry, first, number, _locations_in_range(places, first)))
         elif match := _ENTRY.search(text):
             entry = match[1]
             labels.clear()
@@ -53,7 +53,7 @@ def ptx_loops(ptx: str) -> tuple[PtxLoop, ...]:
     return tuple(found)
 
 
-def _within(locations: list[tuple[int, tuple[int, int]]], first: int) -> tuple[tuple[int, int], ...]:
+def _locations_in_range(locations: list[tuple[int, tuple[int, int]]], first: int) -> tuple[tuple[int, int], ...]:
     """Return the locations of the code from line `first` on. If none follows, the last one before it is still in
     force."""
     next_location = next((i for i, (number, _) in enumerate(locations) if number >= first), len(locations))
@@ -61,7 +61,7 @@ def _within(locations: list[tuple[int, tuple[int, int]]], first: int) -> tuple[t
     return tuple(place for _, place in (locations_behind or locations[-1:]))
 
 
-def loops_of(found: Iterable[PtxLoop], entry: str, file: int, first: int, last: int) -> tuple[PtxLoop, ...]:
+def select_kernel_loops(found: Iterable[PtxLoop], entry: str, file: int, first: int, last: int) -> tuple[PtxLoop, ...]:
     """Return the PTX loops that implement the kernel loop in lines `first` to `last` of a file. There is one for each
     role and each version of its iterations. Its back branch has the line of the loop if code of the loop itself is
     left, such as its counter; else that of the last statement in it."""

@@ -10,64 +10,71 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilec.sched.objective import inversions, life, limited, spared
+from tilec.sched.objective import count_inversions, find_lifetime, list_limited_pools, list_pressure_pools
 from tilec.sched.problem import Problem
 
 Starts = tuple[int, ...]
 
 
-def depends_on_begin(problem: Problem) -> bool:
+def is_begin_constrained(problem: Problem) -> bool:
     """Return whether the problem forbids some beginnings; otherwise the first issue is the beginning with fewest
     stages."""
-    return bool(problem.same_stage) or any(problem.pools[pool].carried is not None for pool in limited(problem))
+    return bool(problem.same_stage) or any(
+        problem.pools[pool].carried is not None for pool in list_limited_pools(problem)
+    )
 
 
-def begin(problem: Problem, ii: int, start: Sequence[int]) -> Starts:
+def shift_to_valid_begin(problem: Problem, ii: int, start: Sequence[int]) -> Starts:
     """Return the starts shifted so that the first issue is in cycle 0, or, where the problem forbids that, as few
     cycles later as it allows. Where no shift is allowed, the first issue is in cycle 0."""
-    at_first = _shifted(start, 0)
-    if not depends_on_begin(problem):
+    at_first = _shift_starts(start, 0)
+    if not is_begin_constrained(problem):
         return at_first
-    holds = _Holds(problem, ii, at_first)
-    return _shifted(start, next((shift for shift in _shifts(ii, at_first) if holds(shift)), 0))
+    holds = _ShiftChecker(problem, ii, at_first)
+    return _shift_starts(start, next((shift for shift in _list_candidate_shifts(ii, at_first) if holds(shift)), 0))
 
 
-def best_begin(problem: Problem, ii: int, start: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Starts:
+def shift_to_best_begin(problem: Problem, ii: int, start: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Starts:
     """Return the starts shifted to the cheapest beginning: fewest stages, then least held across interval ends, then
     fewest inversions of `pairs`, then the earliest first issue."""
-    allowed, at_first = begin(problem, ii, start), _shifted(start, 0)
-    lives = [_lives(problem, pool, at_first) for pool in spared(problem)]
-    holds = _Holds(problem, ii, at_first)
+    allowed, at_first = shift_to_valid_begin(problem, ii, start), _shift_starts(start, 0)
+    lives = [_list_lifetimes(problem, pool, at_first) for pool in list_pressure_pools(problem)]
+    holds = _ShiftChecker(problem, ii, at_first)
     latest = max(at_first, default=0)
     most = (max(allowed, default=0) // ii + 1) * ii - 1 - latest
 
-    def costs(shift: int) -> tuple[int, int, int, int]:
+    def price_shift(shift: int) -> tuple[int, int, int, int]:
         across = max(
-            (sum(_crossings(b + shift, e + shift, ii) * amount for b, e, amount in values) for values in lives),
+            (
+                sum(_count_interval_ends(b + shift, e + shift, ii) * amount for b, e, amount in values)
+                for values in lives
+            ),
             default=0,
         )
-        return (latest + shift) // ii, across, inversions(pairs, ii, [at + shift for at in at_first]), shift
+        return (latest + shift) // ii, across, count_inversions(pairs, ii, [at + shift for at in at_first]), shift
 
-    shifts = [shift for shift in _shifts(ii, at_first) if shift <= most and holds(shift)]
-    return _shifted(start, min(map(costs, shifts))[-1]) if shifts else allowed
+    shifts = [shift for shift in _list_candidate_shifts(ii, at_first) if shift <= most and holds(shift)]
+    return _shift_starts(start, min(map(price_shift, shifts))[-1]) if shifts else allowed
 
 
-def _shifts(ii: int, start: Sequence[int]) -> list[int]:
+def _list_candidate_shifts(ii: int, start: Sequence[int]) -> list[int]:
     """Return the shifts, each less than an interval, that move some op to the first cycle of an interval."""
     return sorted({-at % ii for at in start})
 
 
-def _shifted(start: Sequence[int], shift: int) -> Starts:
+def _shift_starts(start: Sequence[int], shift: int) -> Starts:
     first = min(start, default=0)
     return tuple(at - first + shift for at in start)
 
 
-class _Holds:
+class _ShiftChecker:
     """Decides whether a schedule may be shifted later by a number of cycles."""
 
     def __init__(self, problem: Problem, ii: int, start: Sequence[int]) -> None:
         self.problem, self.ii, self.start = problem, ii, start
-        self.lives = [(problem.pools[pool].carried, _lives(problem, pool, start)) for pool in limited(problem)]
+        self.lives = [
+            (problem.pools[pool].carried, _list_lifetimes(problem, pool, start)) for pool in list_limited_pools(problem)
+        ]
 
     def __call__(self, shift: int) -> bool:
         for group in self.problem.same_stage:
@@ -75,15 +82,16 @@ class _Holds:
                 return False
         return all(
             most is None
-            or sum(_crossings(begin + shift, end + shift, self.ii) * amount for begin, end, amount in lives) <= most
+            or sum(_count_interval_ends(begin + shift, end + shift, self.ii) * amount for begin, end, amount in lives)
+            <= most
             for most, lives in self.lives
         )
 
 
-def _lives(problem: Problem, pool: int, start: Sequence[int]) -> list[tuple[int, int, int]]:
+def _list_lifetimes(problem: Problem, pool: int, start: Sequence[int]) -> list[tuple[int, int, int]]:
     """Return (begin, end, amount) of each value in a pool."""
-    return [(*life(problem, value, start), value.amount) for value in problem.values if value.pool == pool]
+    return [(*find_lifetime(problem, value, start), value.amount) for value in problem.values if value.pool == pool]
 
 
-def _crossings(begin: int, end: int, ii: int) -> int:
+def _count_interval_ends(begin: int, end: int, ii: int) -> int:
     return max(0, (end - 1) // ii - begin // ii)

@@ -64,20 +64,20 @@ class Budget:
     def spend(self, work: int) -> None:
         self._spent[0] += work
 
-    def third(self) -> Budget:
+    def split_third(self) -> Budget:
         """Return a budget of the same shared work and a third of the time left, so that later steps have time too."""
         rest = self.seconds_left() * 2 / 3
         part = Budget(self._work, self.seconds_left if rest == inf else lambda: self.seconds_left() - rest)
         part._spent = self._spent
         return part
 
-    def for_answer(self) -> Budget:
+    def reserve_for_answer(self) -> Budget:
         """Return a budget for the heuristics that answer a search that ends here. The caller charges the work to this
         budget."""
         balance = self.balance
         return Budget(None if balance is None else balance + WORK_FOR_ANSWERS, self.seconds_left)
 
-    def separate(self) -> Budget:
+    def without_work_limit(self) -> Budget:
         """Return a budget of the same time and unlimited work, for a schedule that must be found. The caller charges
         the work to this budget."""
         return Budget(None, self.seconds_left)

@@ -13,14 +13,14 @@ from hashlib import sha256
 from pathlib import Path
 
 from tilec.sched import text
-from tilec.sched.bounds import bounds
+from tilec.sched.bounds import compute_bounds
 from tilec.sched.budget import WORK_FOR_ANSWERS, Budget
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
-from tilec.sched.solve import solve
-from tilec.sched.verify import violations
+from tilec.sched.solve import solve_problem
+from tilec.sched.verify import find_violations
 from tilec.support import readers
-from tilec.support.kept_files import keep, kept
+from tilec.support.kept_files import read_entry, write_entry
 
 # Raise the first whenever the same problem may get another answer; the second is the version that pyproject.toml pins.
 SOLVER = 14
@@ -34,7 +34,7 @@ def solve_cached(
     folder: Path | None,
     effort: float = 1.0,
     afresh: bool = False,
-    solver: Solver = solve,
+    solver: Solver = solve_problem,
     scheduler: str = "exact",
     budget: Budget | None = None,
 ) -> Solution:
@@ -46,26 +46,26 @@ def solve_cached(
     if folder is None:
         return solver(problem, effort, budget)
 
-    def path(left: int | None) -> Path:
-        return folder / "schedules" / f"{key(problem, effort, scheduler, left)}.json"
+    def locate_entry(left: int | None) -> Path:
+        return folder / "schedules" / f"{compute_cache_key(problem, effort, scheduler, left)}.json"
 
     left = budget.balance
     for limit in () if afresh else dict.fromkeys((None, left)):
-        known = _read(path(limit), problem)
+        known = _read_solution(locate_entry(limit), problem)
         if known is not None and (left is None or limit is not None or known.work < left):
             budget.spend(known.work)
             return known
     solution = solver(problem, effort, budget)
-    _write(path(None if left is None or solution.work < left else left), solution)
+    _write_solution(locate_entry(None if left is None or solution.work < left else left), solution)
     return solution
 
 
-def key(problem: Problem, effort: float, scheduler: str = "exact", left: int | None = None) -> str:
+def compute_cache_key(problem: Problem, effort: float, scheduler: str = "exact", left: int | None = None) -> str:
     """Return a hash of everything an answer depends on. `left` is the work after which the search ended. The problem's
     name and the lines of its ops are left out, so that an edit elsewhere in the file does not solve a loop again."""
     anonymous = replace(problem, name="", ops=tuple(replace(op, line=0, file="") for op in problem.ops))
     content: dict[str, object] = {
-        "problem": text.to_json(anonymous),
+        "problem": text.problem_to_json(anonymous),
         "effort": effort,
         "left": left,
         "solver": SOLVER,
@@ -77,15 +77,15 @@ def key(problem: Problem, effort: float, scheduler: str = "exact", left: int | N
     return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _read(path: Path, problem: Problem) -> Solution | None:
+def _read_solution(path: Path, problem: Problem) -> Solution | None:
     try:
-        solution = text.solution_from_json(readers.json_value(kept(path, path.stem).decode()))
+        solution = text.solution_from_json(readers.parse_json(read_entry(path, path.stem).decode()))
     except (OSError, ValueError):
         return None
-    if solution.bounds != bounds(problem) or any(violations(problem, solution.schedule)):
+    if solution.bounds != compute_bounds(problem) or any(find_violations(problem, solution.schedule)):
         return None
     return solution
 
 
-def _write(path: Path, solution: Solution) -> None:
-    keep(path, path.stem, json.dumps(text.solution_to_json(solution)).encode())
+def _write_solution(path: Path, solution: Solution) -> None:
+    write_entry(path, path.stem, json.dumps(text.solution_to_json(solution)).encode())

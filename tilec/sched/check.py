@@ -15,21 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.sched.problem import MOST_CYCLES, Problem
+from tilec.sched.problem import MAX_CYCLES, Problem
 from tilec.support import schema
 
 
-def faults(problem: Problem) -> Iterator[str]:
+def find_problem_faults(problem: Problem) -> Iterator[str]:
     """Yield a sentence for every broken promise."""
     ops, slots, pools = range(len(problem.ops)), range(len(problem.slots)), range(len(problem.pools))
-    yield from schema.faults(problem, "problem")
+    yield from schema.find_faults(problem, "problem")
     for op in problem.ops:
         for use in op.uses:
             if use.slot not in slots:
                 yield f"op {op.name} uses slot {use.slot}, there are {len(slots)}"
         longest = max((op.issue, op.latency, *(use.offset + use.cycles for use in op.uses)))
-        if longest > MOST_CYCLES:
-            yield f"op {op.name} takes {longest:,} cycles; at most {MOST_CYCLES:,} can be scheduled"
+        if longest > MAX_CYCLES:
+            yield f"op {op.name} takes {longest:,} cycles; at most {MAX_CYCLES:,} can be scheduled"
     for index, edge in enumerate(problem.edges):
         if edge.src not in ops or edge.dst not in ops:
             yield f"edge {index} goes from op {edge.src} to op {edge.dst}, there are {len(ops)} ops"
@@ -41,13 +41,13 @@ def faults(problem: Problem) -> Iterator[str]:
                 yield f"ring {ring.name} names op {op_id}, there are {len(ops)}"
         if ring.pool not in pools:
             yield f"ring {ring.name} lives in pool {ring.pool}, there are {len(pools)}"
-    yield from _roles_and_values(problem)
-    yield from _copies(problem)
+    yield from _check_roles_and_values(problem)
+    yield from _check_copies(problem)
     if all(edge.src in ops and edge.dst in ops for edge in problem.edges):
-        yield from _cycle(problem)
+        yield from _check_cycles(problem)
 
 
-def _roles_and_values(problem: Problem) -> Iterator[str]:
+def _check_roles_and_values(problem: Problem) -> Iterator[str]:
     ops, slots, pools = range(len(problem.ops)), range(len(problem.slots)), range(len(problem.pools))
     for role in problem.roles:
         if role.slot not in slots:
@@ -73,7 +73,7 @@ def _roles_and_values(problem: Problem) -> Iterator[str]:
         yield f"registers are pool {problem.registers}, there are {len(pools)}"
 
 
-def _copies(problem: Problem) -> Iterator[str]:
+def _check_copies(problem: Problem) -> Iterator[str]:
     named = [op for copies in problem.copies for op in copies]
     if len({len(copies) for copies in problem.copies}) > 1 or any(len(copies) < 2 for copies in problem.copies):
         yield "copies of statements are for two groups of warps or more, the same for all"
@@ -83,7 +83,7 @@ def _copies(problem: Problem) -> Iterator[str]:
         yield f"the groups of warps have lags {list(problem.lags)}"
 
 
-def _cycle(problem: Problem) -> Iterator[str]:
+def _check_cycles(problem: Problem) -> Iterator[str]:
     """Report cycles of dependences, by topological elimination: the ops that cannot be removed are in or behind a
     cycle."""
     remaining = set(range(len(problem.ops)))
@@ -103,11 +103,11 @@ def _cycle(problem: Problem) -> Iterator[str]:
     if remaining:
         names = ", ".join(problem.ops[op].name for op in sorted(remaining))
         yield f"within one iteration these ops wait for each other, or for ops that do: {names}"
-    elif any(edge.distance < 0 for edge in problem.edges) and _comes_back(problem):
+    elif any(edge.distance < 0 for edge in problem.edges) and _has_nonpositive_cycle(problem):
         yield "ops wait for each other across iterations that a distance of −1 takes back"
 
 
-def _comes_back(problem: Problem) -> bool:
+def _has_nonpositive_cycle(problem: Problem) -> bool:
     """Return whether some cycle has a distance of 0 or less. A cycle has at most as many edges as there are ops, so it
     has one if the sum of distance · (ops + 1) − 1 over its edges is negative (Bellman and Ford)."""
     count = len(problem.ops)

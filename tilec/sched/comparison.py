@@ -12,11 +12,11 @@ from dataclasses import field
 from typing import Any, ClassVar, Literal
 
 from tilec.sched.problem import UNLIMITED
-from tilec.sched.trace import TraceError, parsed
+from tilec.sched.trace import TraceError, parse_trace
 from tilec.support import schema
 from tilec.support.records import dataclass
 
-Kind = Literal[
+ChangeKind = Literal[
     "kernel", "target", "calibration", "constant", "option", "threads", "tile", "decision", "loop", "statement",
     "price", "bound", "interval", "stage", "order", "role", "ring", "pool", "slot",
 ]  # fmt: skip
@@ -27,7 +27,7 @@ class Change:
     """One difference, worded as `subject` `verb` `new` ("tile A_shared" "is" "float16 64 × 128"), and formerly `old`.
     `old` or `new` is "" if that trace has no such thing. `loop` is "" for the kernel as a whole."""
 
-    kind: Kind
+    kind: ChangeKind
     loop: str
     subject: str
     verb: str
@@ -36,11 +36,11 @@ class Change:
 
     def __str__(self) -> str:
         if not self.new:
-            return f"{self.subject} is gone, it {_PAST.get(self.verb, self.verb)} {self.old}"
+            return f"{self.subject} is gone, it {_PAST_TENSE.get(self.verb, self.verb)} {self.old}"
         return f"{self.subject} {self.verb} {self.new}, " + (f"was {self.old}" if self.old else "and was not there")
 
 
-_PAST = {"is": "was", "has": "had", "is in stage": "was in stage", "is run by": "was run by"}
+_PAST_TENSE = {"is": "was", "has": "had", "is in stage": "was in stage", "is run by": "was run by"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +160,10 @@ class _Trace:
     tiles: tuple[_Tile, ...] | None = None
 
 
-def read(text: str) -> dict[str, Any]:
+def read_trace_record(text: str) -> dict[str, Any]:
     """Return the record of a trace's text. Raise `TraceError` for another version or anything that is no trace."""
-    record = parsed(text)
-    for at, loop in enumerate(schema.record(_Trace, record, "tilec").loops):
+    record = parse_trace(text)
+    for at, loop in enumerate(schema.read_record(_Trace, record, "tilec").loops):
         for ops in (loop.order, *(bound.ops for bound in loop.bounds)):
             if not all(0 <= op < len(loop.ops) for op in ops):
                 raise TraceError(f"tilec.loops[{at}]: {list(ops)!r:.60} names statements that are not there")
@@ -173,40 +173,40 @@ def read(text: str) -> dict[str, Any]:
 # ---- what changed ----------------------------------------------------------------------------------------------------
 
 
-def compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison:
+def compare_traces(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison:
     """Compare two records from `read_trace_record`. Source lines and search attempts are ignored."""
-    about_kernel = [*_asked(old, new), *_decisions(old, new)]
+    about_kernel = [*_compare_requests(old, new), *_compare_decisions(old, new)]
     changes = list(about_kernel)
     why: list[tuple[str, tuple[str, ...]]] = []
-    for before, after in _pairs(old["loops"], new["loops"]):
+    for before, after in _pair_loops(old["loops"], new["loops"]):
         if before is None or after is None:
-            changes.append(_whole_loop(before, after))
+            changes.append(_report_unpaired_loop(before, after))
             continue
-        loop_changes = list(_loop(before, after))
+        loop_changes = list(_compare_loop(before, after))
         changes += loop_changes
         if any(change.kind in ("interval", "stage", "ring") for change in loop_changes):
-            why.append((after["name"], tuple(_steps(before, after, about_kernel, loop_changes))))
+            why.append((after["name"], tuple(_explain_interval(before, after, about_kernel, loop_changes))))
     return Comparison(tuple(changes), tuple(why))
 
 
-def _asked(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
-    kinds: tuple[Kind, ...] = ("kernel", "target", "calibration")
+def _compare_requests(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+    kinds: tuple[ChangeKind, ...] = ("kernel", "target", "calibration")
     for kind in kinds:
-        yield from _by_name(kind, "", "the {}", "is", ({kind: record[kind]} for record in (old, new)))
+        yield from _compare_by_name(kind, "", "the {}", "is", ({kind: record[kind]} for record in (old, new)))
     constants, options = ([record.get(name, {}) for record in (old, new)] for name in ("constants", "options"))
-    yield from _by_name("constant", "", "-D {}", "is", constants, absent="the kernel's own")
-    yield from _by_name("option", "", "option {}", "is", options, absent="as usual")
+    yield from _compare_by_name("constant", "", "-D {}", "is", constants, absent="the kernel's own")
+    yield from _compare_by_name("option", "", "option {}", "is", options, absent="as usual")
     if all(record.get("tiles") is not None and record.get("threads") for record in (old, new)):
         threads = ({"threads": f"{record['threads']:,}"} for record in (old, new))
-        yield from _by_name("threads", "", "the number of {} of a block", "is", threads)
-        yield from _by_name("tile", "", "tile {}", "is", map(_tiles, (old, new)))
+        yield from _compare_by_name("threads", "", "the number of {} of a block", "is", threads)
+        yield from _compare_by_name("tile", "", "tile {}", "is", map(_describe_tiles, (old, new)))
 
 
-def _tiles(record: Mapping[str, Any]) -> dict[str, str]:
+def _describe_tiles(record: Mapping[str, Any]) -> dict[str, str]:
     return {tile["name"]: f"{tile['dtype']} {' × '.join(map(str, tile['shape']))}" for tile in record["tiles"]}
 
 
-_SINCE = {
+_RENAMED_DECISIONS = {
     "pairs": "CTA pairs",
     "consumers": "consumer warpgroups",
     "dependent launch": "programmatic dependent launch",
@@ -214,17 +214,23 @@ _SINCE = {
 """Former names of decisions, in older traces, and their present names."""
 
 
-def _decisions(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+def _compare_decisions(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
     """Yield the decisions with another answer. Another reason alone is no change: numbers in it often differ."""
-    chosen = [{_SINCE.get(d["what"], d["what"]): d["chosen"] for d in record["decisions"]} for record in (old, new)]
-    full = {_SINCE.get(d["what"], d["what"]): f"{d['chosen']} (by {d['by']}: {d['why']})" for d in new["decisions"]}
-    for change in _by_name("decision", "", "{}", "is", chosen):
+    chosen = [
+        {_RENAMED_DECISIONS.get(d["what"], d["what"]): d["chosen"] for d in record["decisions"]}
+        for record in (old, new)
+    ]
+    full = {
+        _RENAMED_DECISIONS.get(d["what"], d["what"]): f"{d['chosen']} (by {d['by']}: {d['why']})"
+        for d in new["decisions"]
+    }
+    for change in _compare_by_name("decision", "", "{}", "is", chosen):
         yield Change(
             "decision", "", f"the decision about {change.subject}", "is", change.old, full.get(change.subject, "")
         )
 
 
-def _pairs(
+def _pair_loops(
     old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]
 ) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
     """Pair loops by name, or by position where two kernels have as many loops and no name in common."""
@@ -236,38 +242,42 @@ def _pairs(
         yield before.get(name), after.get(name)
 
 
-def _whole_loop(before: dict[str, Any] | None, after: dict[str, Any] | None) -> Change:
+def _report_unpaired_loop(before: dict[str, Any] | None, after: dict[str, Any] | None) -> Change:
     loop = after or before
     assert loop is not None
     summary = f"II {loop['ii']:,} and {loop['stages']} stages"
     return Change("loop", loop["name"], "the loop", "has", summary if before else "", summary if after else "")
 
 
-def _loop(old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
+def _compare_loop(old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
     loop, loops = new["name"], (old, new)
-    before, after = _statements(old), _statements(new)
-    yield from _by_name("statement", loop, "{}", "is", (dict.fromkeys(s, "scheduled") for s in (before, after)))
+    before, after = _name_statements(old), _name_statements(new)
+    yield from _compare_by_name("statement", loop, "{}", "is", (dict.fromkeys(s, "scheduled") for s in (before, after)))
     both = {name: (before[name], after[name]) for name in after if name in before}
     for name, ops in both.items():
-        yield from _by_name("price", loop, f"{name}: its {{}}", "is", map(_prices, ops), absent="nothing")
-    yield from _by_name("bound", loop, "what {} the interval", "is", ({"binds": _binding(one)} for one in loops))
-    yield from _facts("interval", loop, "the interval", "is", *loops, "ii")
-    yield from _facts("interval", loop, "the schedule", "is", *loops, "status")
-    yield from _facts("stage", loop, "the number of stages", "is", *loops, "stages")
+        yield from _compare_by_name(
+            "price", loop, f"{name}: its {{}}", "is", map(_format_prices, ops), absent="nothing"
+        )
+    yield from _compare_by_name(
+        "bound", loop, "what {} the interval", "is", ({"binds": _join_binding_bounds(one)} for one in loops)
+    )
+    yield from _compare_fact("interval", loop, "the interval", "is", *loops, "ii")
+    yield from _compare_fact("interval", loop, "the schedule", "is", *loops, "status")
+    yield from _compare_fact("stage", loop, "the number of stages", "is", *loops, "stages")
     for name, ops in both.items():
-        yield from _facts("stage", loop, name, "is in stage", *ops, "stage")
-        yield from _facts("role", loop, name, "is run by", *ops, "role")
-    orders = ({"order": "; ".join(name for name in _order(one) if name in both)} for one in loops)
-    yield from _by_name("order", loop, "the {}", "is", orders)
-    for fact, subject, verb in _RINGS:
+        yield from _compare_fact("stage", loop, name, "is in stage", *ops, "stage")
+        yield from _compare_fact("role", loop, name, "is run by", *ops, "role")
+    orders = ({"order": "; ".join(name for name in _list_issue_order(one) if name in both)} for one in loops)
+    yield from _compare_by_name("order", loop, "the {}", "is", orders)
+    for fact, subject, verb in _RING_FACTS:
         each = ({r["name"]: f"{r[fact]:,}" for r in one["rings"] if r.get(fact) is not None} for one in loops)
-        yield from _by_name("ring", loop, subject, verb, each)
-    yield from _by_name("pool", loop, "what is held of {} at most", "is", map(_pools, loops))
+        yield from _compare_by_name("ring", loop, subject, verb, each)
+    yield from _compare_by_name("pool", loop, "what is held of {} at most", "is", map(_format_pools, loops))
     held = ({slot["name"]: f"{slot['percent']}%" for slot in one["slots"] if slot["percent"]} for one in loops)
-    yield from _by_name("slot", loop, "the occupancy of {}", "is", held, absent="0%")
+    yield from _compare_by_name("slot", loop, "the occupancy of {}", "is", held, absent="0%")
 
 
-_RINGS = (
+_RING_FACTS = (
     ("max_depth", "the most versions of ring {}", "is"),
     ("depth", "the depth of ring {}", "is"),
     ("bytes", "the bytes of a version of ring {}", "is"),
@@ -275,7 +285,7 @@ _RINGS = (
 )
 
 
-def _statements(loop: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _name_statements(loop: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Map names to statements; the second of one name gets a " (2)" appended."""
     found: dict[str, dict[str, Any]] = {}
     counts: dict[str, int] = {}
@@ -285,37 +295,37 @@ def _statements(loop: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _order(loop: dict[str, Any]) -> list[str]:
-    names = list(_statements(loop))
+def _list_issue_order(loop: dict[str, Any]) -> list[str]:
+    names = list(_name_statements(loop))
     return [names[op] for op in loop["order"]]
 
 
-def _prices(op: dict[str, Any]) -> dict[str, str]:
+def _format_prices(op: dict[str, Any]) -> dict[str, str]:
     """Return the prices of a statement in cycles. Time in its role's own slot is its issue."""
     held = {use["slot"]: sum(end - first for first, end in use["rows"]) for use in op["rows"]}
     cycles = {f"time in {slot}": held[slot] for slot in held if not slot.startswith("issue (")}
     return {name: f"{n:,}" for name, n in {**cycles, "issue": op["issue"], "latency": op["latency"]}.items()}
 
 
-def _pools(loop: dict[str, Any]) -> dict[str, str]:
+def _format_pools(loop: dict[str, Any]) -> dict[str, str]:
     limits = ("" if pool["capacity"] >= UNLIMITED else f" of {pool['capacity']:,}" for pool in loop["pools"])
     return {pool["name"]: f"{pool['peak']:,}{limit}" for pool, limit in zip(loop["pools"], limits, strict=True)}
 
 
-def _binding(loop: dict[str, Any]) -> str:
+def _join_binding_bounds(loop: dict[str, Any]) -> str:
     """Return the bounds that equal the minimum II."""
     return ", ".join(f"{bound['kind']} {bound['name']}" for bound in loop["bounds"] if bound["binds"]) or "nothing"
 
 
-def _facts(
-    kind: Kind, loop: str, subject: str, verb: str, old: Mapping[str, Any], new: Mapping[str, Any], fact: str
+def _compare_fact(
+    kind: ChangeKind, loop: str, subject: str, verb: str, old: Mapping[str, Any], new: Mapping[str, Any], fact: str
 ) -> Iterator[Change]:
     texts = (f"{one[fact]:,}" if isinstance(one[fact], int) else str(one[fact]) for one in (old, new))
-    yield from _by_name(kind, loop, subject, verb, ({"": text} for text in texts))
+    yield from _compare_by_name(kind, loop, subject, verb, ({"": text} for text in texts))
 
 
-def _by_name(
-    kind: Kind, loop: str, subject: str, verb: str, each: Iterable[Mapping[str, str]], absent: str = ""
+def _compare_by_name(
+    kind: ChangeKind, loop: str, subject: str, verb: str, each: Iterable[Mapping[str, str]], absent: str = ""
 ) -> Iterator[Change]:
     """Yield a change for each name whose text differs or that one side lacks; `{}` in `subject` stands for the name."""
     old, new = each
@@ -330,12 +340,12 @@ _ABOUT_THE_GRID = ("persistent grid", "rasterisation", "programmatic dependent l
 """Decisions that no loop's problem depends on."""
 
 
-def _steps(
+def _explain_interval(
     old: dict[str, Any], new: dict[str, Any], about_kernel: Sequence[Change], found: Sequence[Change]
 ) -> Iterator[str]:
     """Yield the steps from the first causes to the new interval, or to stages and rings where the interval is the
     same."""
-    prices = list(_leading(old, new, found))
+    prices = list(_find_causing_changes(old, new, found))
     named = " ".join(change.subject for change in (*prices, *found) if change.kind in ("price", "statement", "ring"))
     causes = [
         change
@@ -359,12 +369,12 @@ def _steps(
     yield from map(str, last or [change for change in found if change.kind in ("stage", "ring")])
 
 
-def _leading(old: dict[str, Any], new: dict[str, Any], found: Sequence[Change]) -> Iterator[Change]:
+def _find_causing_changes(old: dict[str, Any], new: dict[str, Any], found: Sequence[Change]) -> Iterator[Change]:
     """Yield the changes of statements and rings that binding bounds of either schedule involve; all of them if there
     are none."""
     concerned: set[tuple[str, str]] = set()
     for loop in (old, new):
-        names = list(_statements(loop))
+        names = list(_name_statements(loop))
         for bound in loop["bounds"]:
             price = f"time in {bound['name']}" if bound["kind"] in ("slot", "density") else "latency"
             price = "issue" if price.startswith("time in issue (") else price

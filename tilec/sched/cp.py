@@ -13,7 +13,7 @@ from typing import Any, Literal
 from tilec.sched.budget import WORK_PER_EFFORT, Budget
 from tilec.support.records import dataclass
 
-Outcome = Literal["found", "refuted", "unknown"]
+SolverOutcome = Literal["found", "refuted", "unknown"]
 
 _WORK_PER_CONSTRAINT = 2
 """Work to build and read a variable or a constraint, which the solver does not count."""
@@ -23,12 +23,12 @@ _WORK_PER_PAIR = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SolverRun:
     """The result of one solver run. `values` are those of the variables, empty if none were found. `is_proven`: nothing
     better exists. `bound` is a lower bound of the objective. `effort` is deterministic time, CP-SAT's count of its own
     work."""
 
-    outcome: Outcome
+    outcome: SolverOutcome
     is_proven: bool
     values: tuple[int, ...]
     bound: int
@@ -57,7 +57,7 @@ class Program:
         variables.add().domain.extend([low, high])
         return len(variables) - 1
 
-    def _linear(
+    def _add_linear(
         self, terms: Iterable[tuple[int, int]], low: int | None, high: int | None, when: Sequence[int] = ()
     ) -> None:
         """Add low ≤ Σ coefficient · variable ≤ high, enforced only if all literals of `when` are true."""
@@ -70,7 +70,7 @@ class Program:
         infinity = 1 << 62
         linear.domain.extend([-infinity if low is None else low, infinity if high is None else high])
 
-    def _interval(self, phase: int, size: int, shift: int, presence: int | None) -> int:
+    def _add_interval(self, phase: int, size: int, shift: int, presence: int | None) -> int:
         constraints = self._proto.constraints
         constraint = constraints.add()
         if presence is not None:
@@ -85,15 +85,15 @@ class Program:
         interval.end.offset = shift + size
         return len(constraints) - 1
 
-    def _exactly_one(self, literals: Iterable[int]) -> None:
+    def _add_exactly_one(self, literals: Iterable[int]) -> None:
         self._proto.constraints.add().exactly_one.literals.extend(literals)
 
-    def _no_overlap(self, intervals: Iterable[int]) -> None:
+    def _add_no_overlap(self, intervals: Iterable[int]) -> None:
         constraint = self._proto.constraints.add()
         constraint.no_overlap.intervals.extend(intervals)
         self._pairs += len(constraint.no_overlap.intervals) ** 2
 
-    def _cumulative(self, intervals: Sequence[int], width: int) -> None:
+    def _add_cumulative(self, intervals: Sequence[int], width: int) -> None:
         """Add that at most `width` of the intervals overlap at any time."""
         constraint = self._proto.constraints.add()
         constraint.cumulative.capacity.offset = width
@@ -103,16 +103,16 @@ class Program:
             constraint.cumulative.demands.add().offset = 1
 
     def _refuse(self, when: Sequence[int] = ()) -> None:
-        self._linear((), 1, 1, when)
+        self._add_linear((), 1, 1, when)
 
-    def _minimise(self, terms: Iterable[tuple[int, int]]) -> None:
+    def _add_objective(self, terms: Iterable[tuple[int, int]]) -> None:
         for variable, coefficient in terms:
             self._proto.objective.vars.append(variable)
             self._proto.objective.coeffs.append(coefficient)
 
-    def _run(self, effort: float, linearization: int = 0, by_core: bool = False, presolve: bool = False) -> Run:
+    def _run(self, effort: float, linearization: int = 0, by_core: bool = False, presolve: bool = False) -> SolverRun:
         if self._budget.is_spent or (left := self._budget.seconds_left()) <= 0:
-            return Run("unknown", False, (), 0, 0.0)
+            return SolverRun("unknown", False, (), 0, 0.0)
         parameters = self._cp.SatParameters()
         parameters.num_workers = 1
         parameters.random_seed = 0
@@ -137,10 +137,10 @@ class Program:
         self._budget.spend(round(spent * WORK_PER_EFFORT) + made * _WORK_PER_CONSTRAINT)
         self._budget.spend(self._pairs * _WORK_PER_PAIR if presolve else 0)
         if response.status == statuses.INFEASIBLE:
-            return Run("refuted", True, (), 0, spent)
+            return SolverRun("refuted", True, (), 0, spent)
         bound = ceil(response.best_objective_bound - 0.001)
         if response.status == statuses.UNKNOWN:
-            return Run("unknown", False, (), bound, spent)
+            return SolverRun("unknown", False, (), bound, spent)
         is_proven = response.status == statuses.OPTIMAL
         assert is_proven or response.status == statuses.FEASIBLE, "the model is not well formed"
-        return Run("found", is_proven, tuple(response.solution), bound, spent)
+        return SolverRun("found", is_proven, tuple(response.solution), bound, spent)

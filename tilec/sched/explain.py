@@ -11,58 +11,58 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilec.sched.budget import Budget
-from tilec.sched.heuristic import is_serial, trials
-from tilec.sched.implied import without_implied
-from tilec.sched.lags import observed
-from tilec.sched.least import least
+from tilec.sched.heuristic import is_serial_by_rule, try_all_arms
+from tilec.sched.implied import drop_implied_edges
+from tilec.sched.lags import set_observed_lags
+from tilec.sched.least import refute_intervals
 from tilec.sched.model import Model
-from tilec.sched.objective import limited
+from tilec.sched.objective import list_limited_pools
 from tilec.sched.problem import Problem
-from tilec.sched.roles import by_rule, resolve
+from tilec.sched.roles import choose_roles_by_rule, resolve_roles
 from tilec.sched.solution import Attempt, Solution
-from tilec.sched.windows import needed
+from tilec.sched.windows import find_needed_families
 
 # Deterministic time, of which one unit is one to five seconds here.
 _EFFORT_PER_PROOF = 0.1
 _EFFORT_PER_RANGE = 0.2
-_CHEAP_PROOF = 0.01
-_MOST_EFFORT_PER_FAMILY = 0.02
-_LEAST_EFFORT_PER_FAMILY = 0.004
-_TIMES_THE_DEAREST = 4
-_WORK = 4_000_000
+_CHEAP_PROOF_EFFORT = 0.01
+_MAX_EFFORT_PER_FAMILY = 0.02
+_MIN_EFFORT_PER_FAMILY = 0.004
+_EFFORT_FACTOR = 4
+_WORK_PER_EXPLANATION = 4_000_000
 """Work of the budget for the whole explanation of one problem."""
 
 
-def explained(problem: Problem, solution: Solution, budget: Budget | None = None) -> Solution:
+def explain_solution(problem: Problem, solution: Solution, budget: Budget | None = None) -> Solution:
     """Return the solution with the constraints that refute smaller intervals and the intervals that heuristics reach. A
     given or already explained solution is returned as it is. The budget only limits the explanation: the answer was
     found before."""
     if solution.trials or not solution.attempts:
         return solution
-    budget = budget or Budget(_WORK)
+    budget = budget or Budget(_WORK_PER_EXPLANATION)
     role = solution.schedule.role
-    searched = resolve(problem, role) if role == by_rule(problem) else problem
+    searched = resolve_roles(problem, role) if role == choose_roles_by_rule(problem) else problem
     *smaller, found = solution.attempts
-    searched = without_implied(searched)
-    attempts = (*_told_why(searched, _by_windows(searched, smaller), budget), found)
-    plain = observed(resolve(problem, role), solution.schedule.start)
-    is_compared = not budget.is_over and not (found.how == "serial" and is_serial(plain))
-    return replace(solution, attempts=attempts, trials=trials(plain, solution.schedule.ii) if is_compared else ())
+    searched = drop_implied_edges(searched)
+    attempts = (*_explain_refutations(searched, _name_window_families(searched, smaller), budget), found)
+    plain = set_observed_lags(resolve_roles(problem, role), solution.schedule.start)
+    is_compared = not budget.is_over and not (found.how == "serial" and is_serial_by_rule(plain))
+    return replace(solution, attempts=attempts, trials=try_all_arms(plain, solution.schedule.ii) if is_compared else ())
 
 
-def _by_windows(problem: Problem, smaller: Sequence[Attempt]) -> list[Attempt]:
+def _name_window_families(problem: Problem, smaller: Sequence[Attempt]) -> list[Attempt]:
     """Return the attempts, naming for those that windows refuted the families that were sufficient."""
     attempts: list[Attempt] = []
     enough: tuple[str, ...] = ()
     for attempt in smaller:
         if attempt.how == "bound" and not attempt.families:
-            enough = needed(problem, attempt.ii, enough)
+            enough = find_needed_families(problem, attempt.ii, enough)
             attempt = replace(attempt, families=enough)
         attempts.append(attempt)
     return attempts
 
 
-def _told_why(problem: Problem, smaller: Sequence[Attempt], budget: Budget) -> Sequence[Attempt]:
+def _explain_refutations(problem: Problem, smaller: Sequence[Attempt], budget: Budget) -> Sequence[Attempt]:
     """Return the attempts with the families that refute the last one, if the solver refuted it. No family named is
     known to be unnecessary. The smaller intervals next to it get the same families where these, or these and the rings,
     refute them too."""
@@ -75,48 +75,52 @@ def _told_why(problem: Problem, smaller: Sequence[Attempt], budget: Budget) -> S
         first_refuted -= 1
     if first_refuted == len(attempts) or budget.is_over:
         return attempts
-    reasons = _Reasons(problem, budget)
+    reasons = _FamilyRefuter(problem, budget)
     low, high = attempts[first_refuted].ii, attempts[-1].ii
-    unneeded = reasons.unneeded(high)
-    attempts[-1] = _named(attempts[-1], problem, unneeded)
+    unneeded = reasons.find_unneeded_families(high)
+    attempts[-1] = _attach_families(attempts[-1], problem, unneeded)
     if not unneeded:
-        attempts[first_refuted:-1] = (_named(attempt, problem, unneeded) for attempt in attempts[first_refuted:-1])
+        attempts[first_refuted:-1] = (
+            _attach_families(attempt, problem, unneeded) for attempt in attempts[first_refuted:-1]
+        )
         return attempts
-    for others in dict.fromkeys((unneeded, unneeded & {*separable(problem)})):
-        if least(problem, low, high - 1, _EFFORT_PER_RANGE, others, budget).ii >= high:
-            attempts[first_refuted:-1] = (_named(attempt, problem, others) for attempt in attempts[first_refuted:-1])
+    for others in dict.fromkeys((unneeded, unneeded & {*list_separable_families(problem)})):
+        if refute_intervals(problem, low, high - 1, _EFFORT_PER_RANGE, others, budget).ii >= high:
+            attempts[first_refuted:-1] = (
+                _attach_families(attempt, problem, others) for attempt in attempts[first_refuted:-1]
+            )
             return attempts
     for at in reversed(range(first_refuted, len(attempts) - 1)):
-        if reasons.refute(attempts[at].ii, unneeded, _MOST_EFFORT_PER_FAMILY) is None:
+        if reasons.try_refute(attempts[at].ii, unneeded, _MAX_EFFORT_PER_FAMILY) is None:
             break
-        attempts[at] = _named(attempts[at], problem, unneeded)
+        attempts[at] = _attach_families(attempts[at], problem, unneeded)
     return attempts
 
 
-def _named(attempt: Attempt, problem: Problem, unneeded: frozenset[str]) -> Attempt:
-    needed_families = ("dependences", *(family for family in families(problem) if family not in unneeded))
+def _attach_families(attempt: Attempt, problem: Problem, unneeded: frozenset[str]) -> Attempt:
+    needed_families = ("dependences", *(family for family in list_families(problem) if family not in unneeded))
     return replace(attempt, why=f"the {' and '.join(needed_families)} leave no room", families=needed_families)
 
 
-class _Reasons:
+class _FamilyRefuter:
     def __init__(self, problem: Problem, budget: Budget) -> None:
         self.problem, self.budget = problem, budget
 
-    def unneeded(self, ii: int) -> frozenset[str]:
+    def find_unneeded_families(self, ii: int) -> frozenset[str]:
         """Return families without which the II is still refuted."""
         dropped: frozenset[str] = frozenset()
-        dearest = self.refute(ii, dropped, _EFFORT_PER_PROOF)
-        if dearest is None or dearest > _CHEAP_PROOF:
+        dearest = self.try_refute(ii, dropped, _EFFORT_PER_PROOF)
+        if dearest is None or dearest > _CHEAP_PROOF_EFFORT:
             return dropped
-        for family in families(self.problem):
-            enough = _LEAST_EFFORT_PER_FAMILY + _TIMES_THE_DEAREST * dearest
-            spent = self.refute(ii, dropped | {family}, min(enough, _MOST_EFFORT_PER_FAMILY))
+        for family in list_families(self.problem):
+            enough = _MIN_EFFORT_PER_FAMILY + _EFFORT_FACTOR * dearest
+            spent = self.try_refute(ii, dropped | {family}, min(enough, _MAX_EFFORT_PER_FAMILY))
             if spent is not None:
                 dropped |= {family}
                 dearest = max(dearest, spent)
         return dropped
 
-    def refute(self, ii: int, without: frozenset[str], effort: float) -> float | None:
+    def try_refute(self, ii: int, without: frozenset[str], effort: float) -> float | None:
         """Return the effort of a refutation; None if there is none or it takes too long."""
         if self.budget.is_over:
             return None
@@ -127,20 +131,20 @@ class _Reasons:
 # ---- families of constraints -----------------------------------------------------------------------------------------
 
 
-def families(problem: Problem) -> tuple[str, ...]:
+def list_families(problem: Problem) -> tuple[str, ...]:
     """Return the groups of constraints, besides the dependences, that a model can leave out one by one. Constraints
     that cannot matter are not listed: a pool without rings, a slot used only once."""
     names = ["stages"] if problem.max_stages is not None else []
     names += ["rings"] if problem.rings else []
     taken = {ring.pool for ring in problem.rings if ring.bytes}
     names += [f"pool {pool.name}" for index, pool in enumerate(problem.pools) if index in taken]
-    return (*names, *separable(problem))
+    return (*names, *list_separable_families(problem))
 
 
-def separable(problem: Problem) -> tuple[str, ...]:
+def list_separable_families(problem: Problem) -> tuple[str, ...]:
     """Return the families whose constraints imply nothing elsewhere in the model. Stages, rings and pools of rings, in
     contrast, also limit the range of starts."""
     used = [use.slot for op in problem.ops for use in op.uses if use.cycles]
     used += [problem.roles[role].slot for op in problem.ops for role in op.roles]
     slots = (f"slot {slot.name}" for index, slot in enumerate(problem.slots) if used.count(index) > 1)
-    return (*(f"values in {problem.pools[pool].name}" for pool in limited(problem)), *slots)
+    return (*(f"values in {problem.pools[pool].name}" for pool in list_limited_pools(problem)), *slots)

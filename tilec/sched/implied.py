@@ -11,29 +11,29 @@ from dataclasses import replace
 from functools import lru_cache
 
 from tilec.sched.problem import Edge, Problem
-from tilec.support.identity import Same
+from tilec.support.identity import IdentityKey
 
-_MOST_EDGES = 2000
+_MAX_EDGES = 2000
 """Fewer edges are not worth it, and would change which order heuristics try first."""
 
 
 @lru_cache(maxsize=2)
-def without_implied(problem: Problem) -> Problem:
+def drop_implied_edges(problem: Problem) -> Problem:
     """Return the problem without implied edges, if it has many and all edges within an iteration point forward. Edges
     whose latency depends on roles stay."""
-    if len(problem.edges) <= _MOST_EDGES or any(e.distance == 0 and e.src >= e.dst for e in problem.edges):
+    if len(problem.edges) <= _MAX_EDGES or any(e.distance == 0 and e.src >= e.dst for e in problem.edges):
         return problem
     kept = [edge for edge in problem.edges if edge.hand_over]
     plain = [edge for edge in problem.edges if not edge.hand_over]
-    reduced, separation = _within(len(problem.ops), [edge for edge in plain if edge.distance == 0])
+    reduced, separation = _reduce_iteration_edges(len(problem.ops), [edge for edge in plain if edge.distance == 0])
     kept += reduced
     for distance in sorted({edge.distance for edge in plain} - {0}):
-        kept += _between([edge for edge in plain if edge.distance == distance], separation)
-    chosen = {Same(edge) for edge in kept}
-    return replace(problem, edges=tuple(edge for edge in problem.edges if Same(edge) in chosen))
+        kept += _reduce_carried_edges([edge for edge in plain if edge.distance == distance], separation)
+    chosen = {IdentityKey(edge) for edge in kept}
+    return replace(problem, edges=tuple(edge for edge in problem.edges if IdentityKey(edge) in chosen))
 
 
-def _within(count: int, edges: Iterable[Edge]) -> tuple[list[Edge], list[dict[int, int]]]:
+def _reduce_iteration_edges(count: int, edges: Iterable[Edge]) -> tuple[list[Edge], list[dict[int, int]]]:
     """Return the edges within an iteration that others do not imply, and the longest path from each op to each later
     one. Edges point forward, and the shorter ones of an op come first, so a path through a nearer op is known before
     the direct edge is looked at."""
@@ -56,7 +56,7 @@ def _within(count: int, edges: Iterable[Edge]) -> tuple[list[Edge], list[dict[in
     return kept, separation
 
 
-def _between(edges: Iterable[Edge], separation: list[dict[int, int]]) -> list[Edge]:
+def _reduce_carried_edges(edges: Iterable[Edge], separation: list[dict[int, int]]) -> list[Edge]:
     """Return the edges of one distance that no other edge implies with a path before it and a path behind it. Edges are
     visited by falling source and rising destination: an implying edge starts no earlier and ends no later, so that two
     edges never imply each other."""

@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tilec.sched.bounds import depth_limits
+from tilec.sched.bounds import compute_depth_limits
 from tilec.sched.budget import Budget
 from tilec.sched.model import Model
-from tilec.sched.paths import arcs, has_positive_cycle
+from tilec.sched.paths import build_arcs, has_positive_cycle
 from tilec.sched.problem import Edge, Problem, Ring, Use, Value
 
 _RingOrValue = TypeVar("_RingOrValue", Ring, Value)
 
 
-def evenly(problem: Problem, ii: int) -> Problem:
+def set_even_lags(problem: Problem, ii: int) -> Problem:
     """Return the problem with lags that divide the interval evenly; the same problem if it has lags or no groups."""
     if problem.lags or not problem.copies:
         return problem
@@ -28,7 +28,7 @@ def evenly(problem: Problem, ii: int) -> Problem:
     return replace(problem, lags=tuple(group * ii // count for group in range(count)))
 
 
-def observed(problem: Problem, start: Sequence[int]) -> Problem:
+def set_observed_lags(problem: Problem, start: Sequence[int]) -> Problem:
     """Return the problem with the lags of the given starts."""
     if not problem.copies:
         return problem
@@ -36,7 +36,7 @@ def observed(problem: Problem, start: Sequence[int]) -> Problem:
     return replace(problem, lags=tuple(start[op] - start[first[0]] for op in first))
 
 
-def most_even(
+def even_out_lags(
     problem: Problem,
     ii: int,
     stages: int,
@@ -46,25 +46,25 @@ def most_even(
 ) -> tuple[int, ...]:
     """Return starts with the most even lags that this interval and number of stages allow, and among those the smallest
     lags; the given starts if no better are found."""
-    even = evenly(problem, ii)
-    if observed(problem, start).lags == even.lags:
+    even = set_even_lags(problem, ii)
+    if set_observed_lags(problem, start).lags == even.lags:
         return tuple(start)
     # Even at their depth limits, rings can be too shallow for a group that is half an interval behind.
-    if not has_positive_cycle(even, ii, arcs(even, depth_limits(even, ii))):
+    if not has_positive_cycle(even, ii, build_arcs(even, compute_depth_limits(even, ii))):
         answer = Model(even, ii, stages, budget=budget).feasible(effort)
         if answer.outcome == "found":
             return answer.start
     model = Model(problem, ii, stages, budget=budget)
-    unevenness = model.unevenness()
+    unevenness = model.express_unevenness()
     answer = model.minimise(unevenness, effort, start)
     start = answer.start if answer.outcome == "found" else start
-    lags = observed(problem, start).lags
+    lags = set_observed_lags(problem, start).lags
     model.settle(unevenness, sum(abs(lag - even_lag) for lag, even_lag in zip(lags, even.lags, strict=True)))
     answer = model.minimise(model.lags(), effort, start)
     return answer.start if answer.outcome == "found" else tuple(start)
 
 
-def fold(problem: Problem) -> tuple[Problem, Callable[[Sequence[int]], tuple[int, ...]]]:
+def fold_groups(problem: Problem) -> tuple[Problem, Callable[[Sequence[int]], tuple[int, ...]]]:
     """Return the problem of the first group alone, and a function from its starts to starts of the whole problem. Each
     op also holds the slots of its copies, at their lags. A buffer that all groups read is done when the last group is:
     an op without uses stands for that end. The problem must have lags, or no groups."""
@@ -85,7 +85,7 @@ def fold(problem: Problem) -> tuple[Problem, Callable[[Sequence[int]], tuple[int
             edges[src, dst, edge.distance] = moved
     ends: dict[tuple[int, int], int] = {}
 
-    def done(consumers: tuple[int, ...]) -> tuple[int, ...]:
+    def fold_consumers(consumers: tuple[int, ...]) -> tuple[int, ...]:
         """Return ops of the folded problem that end when all of these consumers have ended."""
         last: dict[int, int] = {}
         for op in consumers:
@@ -98,13 +98,16 @@ def fold(problem: Problem) -> tuple[Problem, Callable[[Sequence[int]], tuple[int
                 edges[at, end, 0] = Edge(at, end, 0, 0, "lag")
         return tuple(ends.get(end, end[0]) for end in last.items())
 
-    def at_most_once(ops: tuple[int, ...]) -> tuple[int, ...]:
+    def fold_ops(ops: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(dict.fromkeys(position[op][0] for op in ops))
 
-    def held(buffer: _RingOrValue) -> _RingOrValue:
-        return replace(buffer, producers=at_most_once(buffer.producers), consumers=done(buffer.consumers))
+    def fold_lifetime(buffer: _RingOrValue) -> _RingOrValue:
+        return replace(buffer, producers=fold_ops(buffer.producers), consumers=fold_consumers(buffer.consumers))
 
-    rings, values = tuple(held(ring) for ring in problem.rings), tuple(held(value) for value in problem.values)
+    rings, values = (
+        tuple(fold_lifetime(ring) for ring in problem.rings),
+        tuple(fold_lifetime(value) for value in problem.values),
+    )
     folded = replace(
         problem,
         ops=tuple(ops),
@@ -112,7 +115,7 @@ def fold(problem: Problem) -> tuple[Problem, Callable[[Sequence[int]], tuple[int
         rings=rings,
         values=values,
         tied=(),
-        same_stage=tuple(at_most_once(group) for group in problem.same_stage),
+        same_stage=tuple(fold_ops(group) for group in problem.same_stage),
         copies=(),
         lags=(),
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from tilec.sched.bounds import bounds
+from tilec.sched.bounds import compute_bounds
 from tilec.sched.problem import Problem, Value
 from tilec.sched.schedule import Schedule, Status
 from tilec.sched.solution import LEVELS, Objective, Solution
@@ -25,29 +25,31 @@ from tilec.sched.solution import LEVELS, Objective, Solution
 _MANY_COPIES = 64
 
 
-def make(problem: Problem, ii: int, start: Sequence[int], status: Status, order: Sequence[int] = ()) -> Schedule:
+def make_schedule(
+    problem: Problem, ii: int, start: Sequence[int], status: Status, order: Sequence[int] = ()
+) -> Schedule:
     """Return the schedule of these starts: ops ordered by phase (ties as in `order`, or by op id), rings as deep as
     needed."""
     place = {op: at for at, op in enumerate(order or range(len(start)))}
     by_phase = sorted(range(len(start)), key=lambda op: (start[op] % ii, place[op]))
-    return Schedule(ii, tuple(start), tuple(by_phase), depths(problem, ii, start), status)
+    return Schedule(ii, tuple(start), tuple(by_phase), compute_ring_depths(problem, ii, start), status)
 
 
-def given(problem: Problem, schedule: Schedule) -> Solution:
+def record_given_schedule(problem: Problem, schedule: Schedule) -> Solution:
     """Return the record of a schedule that was not solved here: the bounds of its II, and its cost."""
-    return Solution(schedule, bounds(problem), (), evaluate(problem, schedule))
+    return Solution(schedule, compute_bounds(problem), (), evaluate_levels(problem, schedule))
 
 
-def evaluate(problem: Problem, schedule: Schedule) -> tuple[Objective, ...]:
+def evaluate_levels(problem: Problem, schedule: Schedule) -> tuple[Objective, ...]:
     """Return the value of each level, none of them proven."""
     ii, start = schedule.ii, schedule.start
     values = (
         max(schedule.stage, default=0) + 1,
-        slot_pressure(reaching(problem), start),
-        ring_bytes(problem, ii, start),
-        pressure_in(problem, ii, start),
-        pressure_across(problem, ii, start),
-        inversions(pairs(problem), ii, start),
+        measure_slot_pressure(find_reaching_pairs(problem), start),
+        count_ring_bytes(problem, ii, start),
+        measure_peak_pressure(problem, ii, start),
+        measure_carried_pressure(problem, ii, start),
+        count_inversions(list_same_role_pairs(problem), ii, start),
         sum(start),
     )
     return tuple(Objective(name, value, False) for name, value in zip(LEVELS, values, strict=True))
@@ -56,7 +58,7 @@ def evaluate(problem: Problem, schedule: Schedule) -> tuple[Objective, ...]:
 # --- pipe-slot pressure ---
 
 
-def reaching(problem: Problem) -> list[tuple[int, int]]:
+def find_reaching_pairs(problem: Problem) -> list[tuple[int, int]]:
     """Return the pairs (op, dependent op of the same iteration) whose distance decides the slot pressure: those with no
     op before the first and none after the last."""
     count = len(problem.ops)
@@ -67,19 +69,19 @@ def reaching(problem: Problem) -> list[tuple[int, int]]:
         after[edge.src].add(edge.dst)
         if edge.latency >= 0:
             has_before[edge.dst] = has_after[edge.src] = True
-    for op in reversed(topological(problem)):
+    for op in reversed(sort_topologically(problem)):
         after[op].update(*(after[other] for other in sorted(after[op])))
     first = [op for op in range(count) if not has_before[op]]
     return [(op, last) for op in first for last in sorted(after[op]) if not has_after[last]]
 
 
-def slot_pressure(reach: Sequence[tuple[int, int]], start: Sequence[int]) -> int:
+def measure_slot_pressure(reach: Sequence[tuple[int, int]], start: Sequence[int]) -> int:
     """Return the largest distance, in cycles, between the pairs of `reach`: so long the slots between them are
     taken."""
     return max([0, *(start[last] - start[first] for first, last in reach)])
 
 
-def topological(problem: Problem) -> list[int]:
+def sort_topologically(problem: Problem) -> list[int]:
     """Return the ops in topological order of the edges within an iteration; of the ready ops, the smallest comes
     first."""
     waiting = [0] * len(problem.ops)
@@ -103,31 +105,33 @@ def topological(problem: Problem) -> list[int]:
 # --- rings and values ---
 
 
-def depths(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
+def compute_ring_depths(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
     """Return the number of versions that each ring needs."""
     return tuple(
-        max(1, -(-(_done(problem, ring.consumers, start) - min(start[op] for op in ring.producers)) // ii))
+        max(1, -(-(_find_last_end(problem, ring.consumers, start) - min(start[op] for op in ring.producers)) // ii))
         for ring in problem.rings
     )
 
 
-def ring_bytes(problem: Problem, ii: int, start: Sequence[int]) -> int:
+def count_ring_bytes(problem: Problem, ii: int, start: Sequence[int]) -> int:
     """Return the bytes that all rings take with these starts, in cycles, at an interval of `ii` cycles."""
-    return sum(depth * ring.bytes for depth, ring in zip(depths(problem, ii, start), problem.rings, strict=True))
+    return sum(
+        depth * ring.bytes for depth, ring in zip(compute_ring_depths(problem, ii, start), problem.rings, strict=True)
+    )
 
 
-def life(problem: Problem, value: Value, start: Sequence[int]) -> tuple[int, int]:
+def find_lifetime(problem: Problem, value: Value, start: Sequence[int]) -> tuple[int, int]:
     """Return the cycles from which and until which a value is held, in the time of its own iteration."""
     begin = min(start[op] for op in value.producers)
-    return begin, max(begin, _done(problem, value.consumers, start))
+    return begin, max(begin, _find_last_end(problem, value.consumers, start))
 
 
-def spared(problem: Problem) -> list[int]:
+def list_pressure_pools(problem: Problem) -> list[int]:
     """Return the pools of values whose use counts as pressure."""
     return [pool for pool in sorted({value.pool for value in problem.values}) if problem.pools[pool].spare]
 
 
-def limited(problem: Problem) -> tuple[int, ...]:
+def list_limited_pools(problem: Problem) -> tuple[int, ...]:
     """Return the pools that values could exceed: not those large enough for every value many times over."""
     once = {(e.src, e.dst) for e in problem.edges if e.distance == 1 and e.latency >= problem.ops[e.src].latency}
     amounts = [0] * len(problem.pools)
@@ -144,57 +148,57 @@ def limited(problem: Problem) -> tuple[int, ...]:
     )
 
 
-def pressure_in(problem: Problem, ii: int, start: Sequence[int]) -> int:
+def measure_peak_pressure(problem: Problem, ii: int, start: Sequence[int]) -> int:
     """Return the peak of what values hold, over all pools that count."""
-    return max((held_at_once(problem, ii, start, pool) for pool in spared(problem)), default=0)
+    return max((count_held_at_once(problem, ii, start, pool) for pool in list_pressure_pools(problem)), default=0)
 
 
-def pressure_across(problem: Problem, ii: int, start: Sequence[int]) -> int:
+def measure_carried_pressure(problem: Problem, ii: int, start: Sequence[int]) -> int:
     """Return the most that values hold of any pool that counts across the end of an interval."""
-    return max((held_across(problem, ii, start, pool) for pool in spared(problem)), default=0)
+    return max((count_held_across(problem, ii, start, pool) for pool in list_pressure_pools(problem)), default=0)
 
 
-def values_fit(problem: Problem, ii: int, start: Sequence[int]) -> bool:
+def do_values_fit(problem: Problem, ii: int, start: Sequence[int]) -> bool:
     """Return whether the live values never need more of a pool than its capacity."""
-    rings = list(zip(depths(problem, ii, start), problem.rings, strict=True)) if problem.values else []
-    for at in limited(problem):
+    rings = list(zip(compute_ring_depths(problem, ii, start), problem.rings, strict=True)) if problem.values else []
+    for at in list_limited_pools(problem):
         pool = problem.pools[at]
         versions = sum(depth * ring.bytes for depth, ring in rings if ring.pool == at)
-        if pool.reserved + versions + held_at_once(problem, ii, start, at) > pool.capacity:
+        if pool.reserved + versions + count_held_at_once(problem, ii, start, at) > pool.capacity:
             return False
-        if pool.carried is not None and held_across(problem, ii, start, at) > pool.carried:
+        if pool.carried is not None and count_held_across(problem, ii, start, at) > pool.carried:
             return False
     return True
 
 
-def held_at_once(problem: Problem, ii: int, start: Sequence[int], pool: int) -> int:
+def count_held_at_once(problem: Problem, ii: int, start: Sequence[int], pool: int) -> int:
     """Return the peak of what values hold of a pool. It occurs at the start of some op, where a value begins."""
-    lives = [(life(problem, value, start), value.amount) for value in problem.values if value.pool == pool]
+    lives = [(find_lifetime(problem, value, start), value.amount) for value in problem.values if value.pool == pool]
     return max(
         (sum(amount * ((now - b) // ii - (now - e) // ii) for (b, e), amount in lives) for (now, _), _ in lives),
         default=0,
     )
 
 
-def held_across(problem: Problem, ii: int, start: Sequence[int], pool: int) -> int:
+def count_held_across(problem: Problem, ii: int, start: Sequence[int], pool: int) -> int:
     """Return what values hold of a pool across the end of an interval."""
-    lives = [(life(problem, value, start), value.amount) for value in problem.values if value.pool == pool]
+    lives = [(find_lifetime(problem, value, start), value.amount) for value in problem.values if value.pool == pool]
     return sum(amount * max(0, (end - 1) // ii - begin // ii) for (begin, end), amount in lives)
 
 
-def _done(problem: Problem, consumers: Sequence[int], start: Sequence[int]) -> int:
+def _find_last_end(problem: Problem, consumers: Sequence[int], start: Sequence[int]) -> int:
     return max((start[op] + problem.ops[op].latency for op in consumers), default=0)
 
 
 # --- order ---
 
 
-def pairs(problem: Problem) -> list[tuple[int, int]]:
+def list_same_role_pairs(problem: Problem) -> list[tuple[int, int]]:
     """Return the pairs of ops whose order the code shows: ops of one role, as roles run concurrently."""
     roles = [op.role for op in problem.ops]
     return [(i, j) for j in range(len(roles)) for i in range(j) if roles[i] == roles[j]]
 
 
-def inversions(pairs: Sequence[tuple[int, int]], ii: int, start: Sequence[int]) -> int:
+def count_inversions(pairs: Sequence[tuple[int, int]], ii: int, start: Sequence[int]) -> int:
     """Return Kendall's tau distance between the written order and the order of issue within the interval."""
     return sum(start[i] % ii > start[j] % ii for i, j in pairs)

@@ -27,7 +27,7 @@ class Arc(NamedTuple):
     why: str
 
 
-def edge_arcs(problem: Problem) -> tuple[Arc, ...]:
+def build_edge_arcs(problem: Problem) -> tuple[Arc, ...]:
     """Return the edges, and arcs that keep ops of one stage less than an interval apart."""
     return tuple(Arc(e.src, e.dst, e.latency, e.distance, e.why) for e in problem.edges) + tuple(
         Arc(one, other, 1, 1, "same stage")
@@ -38,14 +38,14 @@ def edge_arcs(problem: Problem) -> tuple[Arc, ...]:
     )
 
 
-def arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> tuple[Arc, ...]:
+def build_arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> tuple[Arc, ...]:
     """Return the edges, the lags of groups of warps, and for each ring of bounded depth its producers' waits for a free
     version: a ring of depth d is the arc consumer → producer of distance d. `depth` overrides each ring's `max_depth`.
     """
     limits = [ring.max_depth for ring in problem.rings] if depth is None else depth
     return (
-        edge_arcs(problem)
-        + lag_arcs(problem)
+        build_edge_arcs(problem)
+        + build_lag_arcs(problem)
         + tuple(
             Arc(consumer, producer, problem.ops[consumer].latency, limit, f"ring {ring.name} of depth {limit}")
             for ring, limit in zip(problem.rings, limits, strict=True)
@@ -56,12 +56,12 @@ def arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> tuple[A
     )
 
 
-def leaders(problem: Problem) -> dict[int, tuple[int, int]]:
+def map_group_leaders(problem: Problem) -> dict[int, tuple[int, int]]:
     """Map each op that several groups of warps run to the first group's op and the number of its own group."""
     return {op: (copies[0], group) for copies in problem.copies for group, op in enumerate(copies)}
 
 
-def lag_arcs(problem: Problem) -> tuple[Arc, ...]:
+def build_lag_arcs(problem: Problem) -> tuple[Arc, ...]:
     """Return arcs that keep each op of a group at the group's lag behind the first; less than an interval if
     undecided."""
     found = []
@@ -73,46 +73,46 @@ def lag_arcs(problem: Problem) -> tuple[Arc, ...]:
     return tuple(found)
 
 
-def earliest(problem: Problem, ii: int, constraints: Sequence[Arc], floor: Sequence[int] = ()) -> list[int]:
+def find_earliest_starts(problem: Problem, ii: int, constraints: Sequence[Arc], floor: Sequence[int] = ()) -> list[int]:
     """Return the smallest starts, not below `floor` (or 0), that satisfy the arcs. Needs an II without a positive
     cycle."""
-    starts, cycle = relax(len(problem.ops), constraints, ii, list(floor) or [0] * len(problem.ops))
+    starts, cycle = relax_arcs(len(problem.ops), constraints, ii, list(floor) or [0] * len(problem.ops))
     assert not cycle, f"II {ii} is below the recurrence bound"
     return [start for start in starts if start is not None]
 
 
 def has_positive_cycle(problem: Problem, ii: int, constraints: Sequence[Arc]) -> bool:
     """Return whether the arcs contradict each other at this II."""
-    return bool(relax(len(problem.ops), constraints, ii, [0] * len(problem.ops))[1])
+    return bool(relax_arcs(len(problem.ops), constraints, ii, [0] * len(problem.ops))[1])
 
 
-def reach(problem: Problem, ii: int, constraints: Sequence[Arc], op: int) -> list[int | None]:
+def find_distances_from(problem: Problem, ii: int, constraints: Sequence[Arc], op: int) -> list[int | None]:
     """Return the least distance from the start of `op` to each op; None where unconstrained. Negative ones are
     deadlines."""
     origin: list[int | None] = [None] * len(problem.ops)
     origin[op] = 0
-    return relax(len(problem.ops), constraints, ii, origin)[0]
+    return relax_arcs(len(problem.ops), constraints, ii, origin)[0]
 
 
-def distances(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Distances:
+def find_all_distances(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Distances:
     """Return the distances between all ops at this II, which must have no positive cycle."""
     separation: dict[tuple[int, int], int] = {}
     for arc in constraints:
         least = arc.latency - ii * arc.distance
         separation[arc.src, arc.dst] = max(least, separation.get((arc.src, arc.dst), least))
-    return _distances(len(problem.ops), tuple(separation.items()))
+    return _find_all_distances(len(problem.ops), tuple(separation.items()))
 
 
 # Cached: every arm of the heuristics asks at each interval, and so does the solver's model.
 @lru_cache(maxsize=8)
-def _distances(count: int, separation: tuple[tuple[tuple[int, int], int], ...]) -> Distances:
+def _find_all_distances(count: int, separation: tuple[tuple[tuple[int, int], int], ...]) -> Distances:
     onward: list[list[tuple[int, int]]] = [[] for _ in range(count)]
     for (src, dst), least in separation:
         onward[src].append((dst, least))
-    return tuple(_longest(onward, op) for op in range(count))
+    return tuple(_find_longest_paths(onward, op) for op in range(count))
 
 
-def _longest(onward: Sequence[Sequence[tuple[int, int]]], op: int) -> tuple[int | None, ...]:
+def _find_longest_paths(onward: Sequence[Sequence[tuple[int, int]]], op: int) -> tuple[int | None, ...]:
     """Return longest paths from an op, propagating only lengths that have grown."""
     length: list[int | None] = [None] * len(onward)
     length[op] = 0
@@ -127,7 +127,7 @@ def _longest(onward: Sequence[Sequence[tuple[int, int]]], op: int) -> tuple[int 
     return tuple(length)
 
 
-def relax(
+def relax_arcs(
     count: int, constraints: Sequence[Arc], ii: int, origin: list[int | None] | list[int]
 ) -> tuple[list[int | None], list[Arc]]:
     """Return the longest paths from `origin` by Bellman and Ford (None: not reached), and a positive cycle if there is
@@ -145,12 +145,12 @@ def relax(
                 length[arc.dst], via[arc.dst], changed = reached, arc, True
         if not changed:
             return length, []
-        cycle = _cycle_of(via)
+        cycle = _find_cycle(via)
         if cycle:
             return length, cycle
 
 
-def _cycle_of(via: Sequence[Arc | None]) -> list[Arc]:
+def _find_cycle(via: Sequence[Arc | None]) -> list[Arc]:
     """Return a cycle of the last arcs that lengthened paths; such a cycle is positive."""
     seen = [-1] * len(via)
     for root in range(len(via)):

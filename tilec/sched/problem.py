@@ -13,15 +13,15 @@ from tilec.support.schema import Range
 UNLIMITED = (1 << 31) - 1
 """The capacity of an unlimited pool."""
 
-MOST_CYCLES = 1 << 20
+MAX_CYCLES = 1 << 20
 """Limit for an op or an edge: about a millisecond on a GPU. The verifier looks at each cycle."""
 
 # Limits that keep every sum of the solver within 64 bits.
 Count = Annotated[int, Range(1, UNLIMITED)]
 Amount = Annotated[int, Range(0, UNLIMITED)]
-Cycles = Annotated[int, Range(0, MOST_CYCLES)]
-Latency = Annotated[int, Range(-MOST_CYCLES, MOST_CYCLES)]
-Distance = Annotated[int, Range(-1, MOST_CYCLES)]
+Cycles = Annotated[int, Range(0, MAX_CYCLES)]
+Latency = Annotated[int, Range(-MAX_CYCLES, MAX_CYCLES)]
+Distance = Annotated[int, Range(-1, MAX_CYCLES)]
 
 
 @dataclass(frozen=True, slots=True)

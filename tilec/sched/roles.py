@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tilec.sched.bounds import Unschedulable, bounds, serial_ii
+from tilec.sched.bounds import Unschedulable, compute_bounds, compute_serial_ii
 from tilec.sched.budget import Budget
-from tilec.sched.model import MOST_STEPS, REGISTER_STEP, Model
+from tilec.sched.model import MAX_REGISTER_STEPS, REGISTER_STEP, Model
 from tilec.sched.problem import Problem, Use
 from tilec.sched.solution import Solution
 
@@ -24,12 +24,12 @@ def has_roles(problem: Problem) -> bool:
     return any(op.roles for op in problem.ops)
 
 
-def by_rule(problem: Problem) -> Roles:
+def choose_roles_by_rule(problem: Problem) -> Roles:
     """Return the first candidate of each op, which the problem's author prefers."""
     return tuple(op.roles[0] if op.roles else None for op in problem.ops)
 
 
-def resolve(problem: Problem, role: Roles) -> Problem:
+def resolve_roles(problem: Problem, role: Roles) -> Problem:
     """Return the problem with these roles made part of its ops and edges; the same problem if there are none."""
     if not role:
         return problem
@@ -52,22 +52,24 @@ def resolve(problem: Problem, role: Roles) -> Problem:
     return replace(problem, ops=ops, edges=edges, roles=(), tied=(), register_file=None)
 
 
-def weigh(problem: Problem, solver: Callable[[Problem], Solution], only_by_rule: bool = False) -> Solution:
+def solve_with_best_roles(
+    problem: Problem, solver: Callable[[Problem], Solution], only_by_rule: bool = False
+) -> Solution:
     """Return the solution with the roles by rule, or with other roles if these allow a smaller interval."""
     if not has_roles(problem):
         return solver(problem)
-    rule = by_rule(problem)
-    plain = resolve(problem, rule)
+    rule = choose_roles_by_rule(problem)
+    plain = resolve_roles(problem, rule)
     if only_by_rule or all(len(op.roles) < 2 for op in problem.ops):
-        return _with_roles(solver(plain), rule)
-    least_by_rule = bounds(plain).mii
+        return _set_roles(solver(plain), rule)
+    least_by_rule = compute_bounds(plain).mii
     # Each problem is solved only if its bound leaves it a chance to win.
-    joint = solver(problem) if bounds(problem).mii < least_by_rule else None
+    joint = solver(problem) if compute_bounds(problem).mii < least_by_rule else None
     if joint is not None and joint.schedule.ii < least_by_rule:
         return replace(joint, ii_by_rule=least_by_rule)
     kept = solver(plain)
     ii = kept.schedule.ii
-    if joint is None and bounds(problem).mii < ii:
+    if joint is None and compute_bounds(problem).mii < ii:
         joint = solver(problem)
     if joint is not None and joint.schedule.ii < ii:
         return replace(joint, ii_by_rule=ii)
@@ -76,10 +78,10 @@ def weigh(problem: Problem, solver: Callable[[Problem], Solution], only_by_rule:
         tried = tuple(attempt for attempt in joint.attempts if attempt.ii < ii)
         kept = replace(kept, schedule=replace(kept.schedule, status="feasible"), bounds=joint.bounds, attempts=tried)
         kept = replace(kept, is_cut=kept.is_cut or joint.is_cut)
-    return replace(_with_roles(kept, rule), ii_by_rule=ii)
+    return replace(_set_roles(kept, rule), ii_by_rule=ii)
 
 
-def _with_roles(solution: Solution, role: Roles) -> Solution:
+def _set_roles(solution: Solution, role: Roles) -> Solution:
     return replace(solution, schedule=replace(solution.schedule, role=role))
 
 
@@ -87,7 +89,7 @@ def _crosses_roles(role: Roles, src: int, dst: int) -> bool:
     return role[src] is not None and role[dst] is not None and role[src] != role[dst]
 
 
-def spread(problem: Problem) -> Roles:
+def balance_roles(problem: Problem) -> Roles:
     """Return roles to start from: ops, or groups of tied ops, largest first, each to its least busy candidate."""
     group = list(range(len(problem.ops)))
     for tied in problem.tied:
@@ -99,20 +101,20 @@ def spread(problem: Problem) -> Roles:
     busy = [0] * len(problem.roles)
     role: list[int | None] = [None] * len(problem.ops)
 
-    def demand(at: int) -> int:
+    def sum_demand(at: int) -> int:
         return sum(problem.ops[op].issue + problem.ops[op].wait for op in members[at])
 
-    for at in sorted(members, key=lambda at: (-demand(at), at)):
+    for at in sorted(members, key=lambda at: (-sum_demand(at), at)):
         common = [r for r in range(len(problem.roles)) if all(r in problem.ops[op].roles for op in members[at])]
         if common:
-            chosen = min(common, key=lambda r: (busy[r] + demand(at), r))
-            busy[chosen] += demand(at)
+            chosen = min(common, key=lambda r: (busy[r] + sum_demand(at), r))
+            busy[chosen] += sum_demand(at)
             for op in members[at]:
                 role[op] = chosen
     return tuple(role)
 
 
-def fewest_hand_overs(
+def find_fewest_handovers(
     problem: Problem,
     ii: int,
     stages: int,
@@ -123,16 +125,16 @@ def fewest_hand_overs(
     """Return roles with the fewest values handed over at this interval and number of stages, preferring first
     candidates; with starts for them and whether they are proven. None if no roles were found."""
     model = Model(problem, ii, stages, budget=budget)
-    objective = model.hand_overs()
+    objective = model.express_handovers()
     answer = model.minimise(objective, effort, start)
     if answer.outcome != "found":
         return None
     found, is_proven = answer, answer.proven
-    model.settle(objective, hand_overs(problem, found.role))
+    model.settle(objective, count_handovers(problem, found.role))
     for op, spec in enumerate(problem.ops):
         if len(spec.roles) < 2:
             continue
-        place = model.role_of(op)
+        place = model.express_role(op)
         if found.role[op] != spec.roles[0]:
             answer = model.minimise(place, effort / 8, found.start)
             is_proven &= answer.proven
@@ -142,30 +144,30 @@ def fewest_hand_overs(
     return found.role, found.start, is_proven
 
 
-def hand_overs(problem: Problem, role: Roles) -> int:
+def count_handovers(problem: Problem, role: Roles) -> int:
     """Count the values that one role hands to another."""
     return sum(_crosses_roles(role, edge.src, edge.dst) for edge in problem.edges if edge.hand_over)
 
 
-def fits(problem: Problem, role: Roles) -> bool:
+def is_valid_assignment(problem: Problem, role: Roles) -> bool:
     """Return whether each op has a role and the registers suffice. Tied ops share a role by construction."""
     if any(op.roles and at is None for op, at in zip(problem.ops, role, strict=True)):
         return False
     if problem.register_file is None:
         return True
-    counts = registers(problem, role)
+    counts = count_role_registers(problem, role)
     total = sum(32 * spec.warps * count for spec, count in zip(problem.roles, counts, strict=True))
-    return total <= problem.register_file and max(counts) <= REGISTER_STEP * MOST_STEPS
+    return total <= problem.register_file and max(counts) <= REGISTER_STEP * MAX_REGISTER_STEPS
 
 
-def guess(problem: Problem, budget: Budget | None = None) -> Roles:
+def guess_roles(problem: Problem, budget: Budget | None = None) -> Roles:
     """Return roles that are possible at some interval, to start from. Charged to the budget, even beyond its end. Raise
     `Unschedulable` if there are none."""
-    found = spread(problem)
-    if fits(problem, found):
+    found = balance_roles(problem)
+    if is_valid_assignment(problem, found):
         return found
     separate = Budget()
-    answer = Model(problem, max(1, serial_ii(problem)), budget=separate).feasible(1.0)
+    answer = Model(problem, max(1, compute_serial_ii(problem)), budget=separate).feasible(1.0)
     if budget is not None:
         budget.spend(separate.spent)
     if answer.outcome != "found":
@@ -174,7 +176,7 @@ def guess(problem: Problem, budget: Budget | None = None) -> Roles:
     return answer.role
 
 
-def registers(problem: Problem, role: Roles) -> tuple[int, ...]:
+def count_role_registers(problem: Problem, role: Roles) -> tuple[int, ...]:
     """Return the registers per thread of each role, in whole steps of setmaxnreg; 0 for a role that runs nothing. All
     values of a role count as if they lived at once."""
     counts = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.sched.objective import topological
+from tilec.sched.objective import sort_topologically
 from tilec.sched.problem import Problem
 from tilec.support.records import dataclass
 
@@ -16,12 +16,12 @@ class Roofline:
     stages: int
 
 
-def stage_count(memory_cycles: int, compute_cycles: int) -> int:
+def count_roofline_stages(memory_cycles: int, compute_cycles: int) -> int:
     """Return ⌈memory_cycles / compute_cycles⌉, at least 1: the iterations whose compute hides the latency of a load."""
     return max(1, -(-memory_cycles // compute_cycles))
 
 
-def roofline(problem: Problem) -> Roofline | None:
+def estimate_roofline(problem: Problem) -> Roofline | None:
     """Estimate the stages of a loop; None if it has no loads or no compute. Loads are the ops that produce rings. A
     load that reads the ring of another load follows it."""
     loads = {op for ring in problem.rings for op in ring.producers}
@@ -32,8 +32,8 @@ def roofline(problem: Problem) -> Roofline | None:
     if not loads or compute == 0:
         return None
     arrival = [0] * len(problem.ops)
-    for op in topological(problem):
+    for op in sort_topologically(problem):
         if op in loads:
             before = (arrival[e.src] for e in problem.edges if e.dst == op and e.distance == 0 and e.src in loads)
             arrival[op] = max(before, default=0) + problem.ops[op].latency
-    return Roofline(max(arrival), compute, stage_count(max(arrival), compute))
+    return Roofline(max(arrival), compute, count_roofline_stages(max(arrival), compute))

@@ -9,7 +9,7 @@ from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 
 
-def deepened(problem: Problem, schedule: Schedule, rings: tuple[int, ...]) -> Schedule:
+def deepen_rings(problem: Problem, schedule: Schedule, rings: tuple[int, ...]) -> Schedule:
     """Return the schedule with these rings deepened in turn, one version at a time, as far as their limits and pools
     allow."""
     depth = list(schedule.depth)

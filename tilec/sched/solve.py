@@ -16,50 +16,66 @@ from dataclasses import replace
 from math import inf
 from typing import Literal
 
-from tilec.sched.anchor import begin
-from tilec.sched.bounds import Bounds, Unschedulable, bounds, depth_limits, serial_ii
+from tilec.sched.anchor import shift_to_valid_begin
+from tilec.sched.bounds import Bounds, Unschedulable, compute_bounds, compute_depth_limits, compute_serial_ii
 from tilec.sched.budget import Budget
-from tilec.sched.heuristic import heuristic, overlaps, place, serial, work_of_placing
-from tilec.sched.implied import without_implied
-from tilec.sched.lags import evenly, most_even, observed
-from tilec.sched.least import least
-from tilec.sched.levels import EFFORT_PER_LEVEL, Levels, justify
+from tilec.sched.heuristic import (
+    estimate_placing_work,
+    needs_overlap,
+    place_ops,
+    schedule_by_heuristics,
+    schedule_serially,
+)
+from tilec.sched.implied import drop_implied_edges
+from tilec.sched.lags import even_out_lags, set_even_lags, set_observed_lags
+from tilec.sched.least import refute_intervals
+from tilec.sched.levels import EFFORT_PER_LEVEL, LevelSettler, left_justify
 from tilec.sched.model import Answer, Model
-from tilec.sched.objective import evaluate, given, limited, make
-from tilec.sched.paths import arcs, earliest
+from tilec.sched.objective import evaluate_levels, list_limited_pools, make_schedule, record_given_schedule
+from tilec.sched.paths import build_arcs, find_earliest_starts
 from tilec.sched.problem import Problem
-from tilec.sched.roles import Roles, fewest_hand_overs, guess, has_roles, resolve
+from tilec.sched.roles import Roles, find_fewest_handovers, guess_roles, has_roles, resolve_roles
 from tilec.sched.schedule import Status
 from tilec.sched.solution import Attempt, Solution
-from tilec.sched.verify import violations
-from tilec.sched.windows import refutation
+from tilec.sched.verify import find_violations
+from tilec.sched.windows import find_refutation
 from tilec.support.records import dataclass
 
-__all__ = ["Scheduler", "Solution", "evaluate", "given", "justify", "make", "settled", "smallest", "solve"]
+__all__ = [
+    "Scheduler",
+    "Solution",
+    "evaluate_levels",
+    "find_smallest_interval",
+    "left_justify",
+    "make_schedule",
+    "record_given_schedule",
+    "settle_objectives",
+    "solve_problem",
+]
 
 Scheduler = Literal["exact", "heuristic"]
 
 # Deterministic time, of which one unit is one to five seconds here.
 _EFFORT_PER_II = 0.5
-_EFFORT_AT_ONCE = 0.02
-_MOST_OPS_AT_ONCE = 320
+_QUICK_EFFORT = 0.02
+_MAX_OPS_FOR_QUICK_EFFORT = 320
 """Larger models skip the quick first try: they take seconds to read, which the solver does not count as effort."""
-_EFFORT_IN_HURRY = 0.05
+_HURRIED_EFFORT = 0.05
 _EFFORT_PER_SWEEP = 4.0
 _EFFORT_PER_LEAP = 0.2
-_EFFORT_FOR_LAST_RESORT = 4.0
+_EFFORT_FOR_FALLBACK = 4.0
 
 # A few intervals are refuted by windows, whose reasons say more, before many are refuted at once.
 _STEPS_BEFORE_LEAP = 8
 
 # Work that heuristics may take for the answer of an ended search, over all intervals tried.
 _WORK_FOR_ANSWER = 4_000_000
-_ARMS_AND_STEPS = 100
+_PLACINGS_PER_ANSWER = 100
 
 Starts = tuple[int, ...]
 
 
-def solve(
+def solve_problem(
     problem: Problem,
     effort: float = 1.0,
     budget: Budget | None = None,
@@ -71,23 +87,23 @@ def solve(
     budget = budget or Budget()
     before = budget.spent
     if scheduler == "heuristic" or problem.force_serial:
-        solution = _by_heuristic(problem, budget, most)
+        solution = _solve_by_heuristics(problem, budget, most)
         return replace(solution, work=budget.spent - before, is_cut=budget.is_spent)
-    return settled(problem, smallest(problem, effort, budget), effort, budget)
+    return settle_objectives(problem, find_smallest_interval(problem, effort, budget), effort, budget)
 
 
-def smallest(problem: Problem, effort: float = 1.0, budget: Budget | None = None) -> Solution:
+def find_smallest_interval(problem: Problem, effort: float = 1.0, budget: Budget | None = None) -> Solution:
     """Return some schedule with the smallest interval and the fewest stages, and their proofs. Raise `Unschedulable` if
     no II admits a schedule."""
     budget = budget or Budget()
     before = budget.spent
-    proven = bounds(problem)
-    found = _Sweep(without_implied(problem), proven, effort, budget)
+    proven = compute_bounds(problem)
+    found = _IntervalSweep(drop_implied_edges(problem), proven, effort, budget)
     answer = found.run()
     status: Status = "feasible" if any(attempt.outcome == "unknown" for attempt in found.attempts) else "optimal"
-    plain = observed(resolve(problem, answer.role), answer.start)
-    schedule = make(plain, answer.ii, answer.start, status)
-    stages, *others = evaluate(plain, schedule)
+    plain = set_observed_lags(resolve_roles(problem, answer.role), answer.start)
+    schedule = make_schedule(plain, answer.ii, answer.start, status)
+    stages, *others = evaluate_levels(plain, schedule)
     stages = replace(stages, proven=found.stages_proven and not answer.is_serial)
     return Solution(
         replace(schedule, role=answer.role),
@@ -100,60 +116,62 @@ def smallest(problem: Problem, effort: float = 1.0, budget: Budget | None = None
     )
 
 
-def settled(problem: Problem, solution: Solution, effort: float = 1.0, budget: Budget | None = None) -> Solution:
+def settle_objectives(
+    problem: Problem, solution: Solution, effort: float = 1.0, budget: Budget | None = None
+) -> Solution:
     """Return the solution with the best schedule at its interval: settle every level of the objective after the
     first."""
     budget = budget or Budget()
     before = budget.spent
     schedule = solution.schedule
     if not solution.is_settled:
-        plain = observed(resolve(problem, schedule.role), schedule.start)
-        levels = Levels(plain, schedule.ii, schedule.start, effort, budget)
-        schedule = replace(make(plain, schedule.ii, levels.run(), schedule.status), role=schedule.role)
+        plain = set_observed_lags(resolve_roles(problem, schedule.role), schedule.start)
+        levels = LevelSettler(plain, schedule.ii, schedule.start, effort, budget)
+        schedule = replace(make_schedule(plain, schedule.ii, levels.run(), schedule.status), role=schedule.role)
         objectives = levels.objectives(schedule, is_proven=solution.objectives[0].proven)
         work = solution.work + budget.spent - before
         solution = replace(solution, schedule=schedule, objectives=objectives, work=work, is_settled=True)
         solution = replace(solution, is_cut=budget.is_spent)
-    broken = list(violations(problem, schedule))
+    broken = list(find_violations(problem, schedule))
     assert not broken, f"the solver's schedule does not hold: {broken[0]}"
     return solution
 
 
-def _by_heuristic(problem: Problem, budget: Budget, most: int | None) -> Solution:
-    role = guess(problem, budget) if has_roles(problem) else ()
-    plain = resolve(problem, role)
-    solution = heuristic(without_implied(plain), budget, most)
+def _solve_by_heuristics(problem: Problem, budget: Budget, most: int | None) -> Solution:
+    role = guess_roles(problem, budget) if has_roles(problem) else ()
+    plain = resolve_roles(problem, role)
+    solution = schedule_by_heuristics(drop_implied_edges(plain), budget, most)
     schedule = replace(solution.schedule, role=role)
-    if any(violations(problem, schedule)) and (overlaps(problem) or not problem.force_serial):
+    if any(find_violations(problem, schedule)) and (needs_overlap(problem) or not problem.force_serial):
         # Even the serial schedule is invalid: values exceed their pools in the written order, or an op precedes one of
         # the previous iteration.
-        ii, start = last_resort(plain, solution.bounds.mii, budget)
-        schedule = replace(make(plain, ii, start, "feasible"), role=role)
+        ii, start = find_fallback_schedule(plain, solution.bounds.mii, budget)
+        schedule = replace(make_schedule(plain, ii, start, "feasible"), role=role)
         attempts = (Attempt(ii, "found", "solver", "the order that holds least"),)
-        solution = replace(solution, attempts=attempts, objectives=evaluate(plain, schedule))
-    broken = list(violations(problem, schedule))
+        solution = replace(solution, attempts=attempts, objectives=evaluate_levels(plain, schedule))
+    broken = list(find_violations(problem, schedule))
     assert not broken, f"the heuristic's schedule does not hold: {broken[0]}"
     return replace(solution, schedule=schedule)
 
 
-def last_resort(problem: Problem, least: int, budget: Budget | None = None) -> tuple[int, Starts]:
+def find_fallback_schedule(problem: Problem, least: int, budget: Budget | None = None) -> tuple[int, Starts]:
     """Return the II and starts of some valid schedule, serial if possible. Raise `Unschedulable` if there is none.
     Where values exceed their pools in the written order, or iterations must overlap, the solver looks for another
     order. A schedule with overlap can also be run serially without holding more, so if no order exists, no schedule
     does. Charged to the budget, even beyond its end."""
-    ii, start = serial(problem, least)
-    is_sure = not limited(problem) and not overlaps(problem)
-    broken = [] if is_sure else list(violations(problem, make(problem, ii, start, "given")))
+    ii, start = schedule_serially(problem, least)
+    is_sure = not list_limited_pools(problem) and not needs_overlap(problem)
+    broken = [] if is_sure else list(find_violations(problem, make_schedule(problem, ii, start, "given")))
     if not broken:
         return ii, start
-    if overlaps(problem) and (found := place(problem, ii)) is not None:
+    if needs_overlap(problem) and (found := place_ops(problem, ii)) is not None:
         return ii, found
     budget = budget or Budget()
-    separate = budget.separate()
-    answer = Model(problem, ii, budget=separate, from_begin=True).feasible(_EFFORT_FOR_LAST_RESORT)
+    separate = budget.without_work_limit()
+    answer = Model(problem, ii, budget=separate, from_begin=True).feasible(_EFFORT_FOR_FALLBACK)
     budget.spend(separate.spent)
     if answer.outcome == "found":
-        return ii, begin(problem, ii, answer.start)
+        return ii, shift_to_valid_begin(problem, ii, answer.start)
     pool = next((p for p in problem.pools if f"pool {p.name} " in broken[0]), None)
     name = pool.name if pool is not None else "values"
     users = [value for value in problem.values if problem.pools[value.pool] == pool]
@@ -163,7 +181,7 @@ def last_resort(problem: Problem, least: int, budget: Budget | None = None) -> t
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSchedule:
     """A schedule at the smallest II found."""
 
     ii: int
@@ -172,7 +190,7 @@ class Found:
     is_serial: bool = False
 
 
-class _Sweep:
+class _IntervalSweep:
     """Looks for the smallest II that has a schedule, and for the fewest stages at it."""
 
     def __init__(self, problem: Problem, proven: Bounds, effort: float, budget: Budget) -> None:
@@ -183,17 +201,17 @@ class _Sweep:
         self.has_leapt = False
         self.known: tuple[int, tuple[int, ...] | None] | None = None
         # Roles for the heuristics; the solver chooses its own.
-        self.role = guess(problem, budget) if has_roles(problem) else ()
-        self.guess = resolve(problem, self.role)
+        self.role = guess_roles(problem, budget) if has_roles(problem) else ()
+        self.guess = resolve_roles(problem, self.role)
 
-    def run(self) -> Found:
+    def run(self) -> FoundSchedule:
         ii = self.proven.mii
-        self.serial = last_resort(self.guess, max(ii, serial_ii(self.guess)), self.budget)
+        self.serial = find_fallback_schedule(self.guess, max(ii, compute_serial_ii(self.guess)), self.budget)
         if ii > 1:
             reasons = "; ".join(bound.culprit for bound in self.proven.binding)
             binding = tuple(bound.family for bound in self.proven.binding)
             self.attempts.append(Attempt(ii - 1, "refuted", "bound", reasons, families=binding))
-        last = max(ii, serial_ii(self.guess))
+        last = max(ii, compute_serial_ii(self.guess))
         is_hurried = False
         if self.budget.seconds_left() != inf:
             self.reachable(ii, last)  # before time runs out
@@ -201,18 +219,18 @@ class _Sweep:
         while ii <= last:
             self.budget.tried(ii)
             if self.budget.is_over:
-                return self.fall_back(ii, *self.by_heuristic(ii, last))
+                return self.end_sweep(ii, *self.find_by_all_heuristics(ii, last))
             if ii > first and not self.has_leapt and (ii >= leap_from or self.attempts[-1].how == "solver"):
-                ii = self.leap(ii, last)
+                ii = self.leap_refuted_intervals(ii, last)
                 continue
-            reason = refutation(self.problem, ii)
+            reason = find_refutation(self.problem, ii)
             if reason is not None:
                 self.attempts.append(Attempt(ii, "refuted", "bound", reason))
                 ii += 1
                 continue
             before = self.spent
             known = self.placed(ii)
-            answer = self.attempt(ii, _EFFORT_IN_HURRY if is_hurried else _EFFORT_PER_II, known)
+            answer = self.attempt_interval(ii, _HURRIED_EFFORT if is_hurried else _EFFORT_PER_II, known)
             spent = round((self.spent - before) * 1_000_000)
             if answer.outcome == "found":
                 self.attempts.append(
@@ -225,42 +243,46 @@ class _Sweep:
             is_hurried |= answer.outcome == "unknown" or self.spent >= _EFFORT_PER_SWEEP * self.effort
             ii = self.skip(ii + max(1, ii // 32)) if is_hurried else ii + 1
         self.attempts.append(Attempt(last, "found", "serial", "one op after the other"))
-        return Found(*self.serial, self.role, is_serial=True)
+        return FoundSchedule(*self.serial, self.role, is_serial=True)
 
     def reachable(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
         """Return the II and starts of a heuristic schedule, looked for once, in growing steps; None for the serial
         one's starts."""
         step, most = max(1, ii // 128), _WORK_FOR_ANSWER
         while self.known is None and self.budget.seconds_left() > 0 and ii < last and most > 0:
-            most -= work_of_placing(self.problem, ii)
-            if (start := place(evenly(self.guess, ii), ii)) is not None:
+            most -= estimate_placing_work(self.problem, ii)
+            if (start := place_ops(set_even_lags(self.guess, ii), ii)) is not None:
                 self.known = ii, start
             ii, step = ii + step, step * 5 // 4 + 1
         self.known = self.known or (last, None)
         return self.known
 
-    def by_heuristic(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
+    def find_by_all_heuristics(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
         """Return the II and starts of the best of all heuristics, or of `reachable` if time is short."""
         found, start = self.reachable(ii, last)
-        work = _ARMS_AND_STEPS * work_of_placing(self.problem, ii)
+        work = _PLACINGS_PER_ANSWER * estimate_placing_work(self.problem, ii)
         if self.budget.seconds_left() == inf and work <= _WORK_FOR_ANSWER:
-            rest = self.budget.for_answer()
-            other = heuristic(self.guess, rest).schedule
+            rest = self.budget.reserve_for_answer()
+            other = schedule_by_heuristics(self.guess, rest).schedule
             self.budget.spend(rest.spent)
-            if ii <= other.ii < found and not any(violations(self.guess, other)):
+            if ii <= other.ii < found and not any(find_violations(self.guess, other)):
                 return other.ii, other.start
         return found, start
 
     def placed(self, ii: int) -> Starts | None:
         """Return the starts that the heuristic finds at this interval."""
-        self.budget.spend(work_of_placing(self.problem, ii))
-        return place(evenly(self.guess, ii), ii)
+        self.budget.spend(estimate_placing_work(self.problem, ii))
+        return place_ops(set_even_lags(self.guess, ii), ii)
 
-    def leap(self, ii: int, last: int) -> int:
+    def leap_refuted_intervals(self, ii: int, last: int) -> int:
         """Return the first II that one solver run over all intervals does not refute, and record the refuted ones."""
         self.has_leapt = True
-        answer = least(
-            self.problem, ii, self.reachable(ii, last)[0], _EFFORT_PER_LEAP * self.effort, budget=self.budget.third()
+        answer = refute_intervals(
+            self.problem,
+            ii,
+            self.reachable(ii, last)[0],
+            _EFFORT_PER_LEAP * self.effort,
+            budget=self.budget.split_third(),
         )
         self.spent += answer.effort
         for at in range(ii, answer.ii):
@@ -268,16 +290,16 @@ class _Sweep:
             self.attempts.append(Attempt(at, "refuted", "solver", "no schedule exists", spent))
         return answer.ii
 
-    def fall_back(self, ii: int, last: int, known: tuple[int, ...] | None) -> Found:
+    def end_sweep(self, ii: int, last: int, known: tuple[int, ...] | None) -> FoundSchedule:
         """End the sweep before this II, because the budget is spent or time is up."""
         self.stages_proven = False
         why = "skipped: the search budget is spent" if self.budget.is_spent else "skipped: time is up"
         self.attempts += (Attempt(at, "unknown", "solver", why) for at in range(ii, last))
         if known is None:
             self.attempts.append(Attempt(last, "found", "serial", "one op after the other"))
-            return Found(*self.serial, self.role, is_serial=True)
+            return FoundSchedule(*self.serial, self.role, is_serial=True)
         self.attempts.append(Attempt(last, "found", "heuristic", "a schedule exists"))
-        return Found(last, begin(self.problem, last, known), self.role)
+        return FoundSchedule(last, shift_to_valid_begin(self.problem, last, known), self.role)
 
     def skip(self, to: int) -> int:
         """Return the next II that a heuristic reaches, at most `to`; those in between are recorded as skipped."""
@@ -288,13 +310,13 @@ class _Sweep:
             ii += 1
         return ii
 
-    def attempt(self, ii: int, effort: float, known: tuple[int, ...] | None) -> Answer:
+    def attempt_interval(self, ii: int, effort: float, known: tuple[int, ...] | None) -> Answer:
         """Look for a schedule at one II, and for the fewest stages at it. A model of few stages comes first: it is
         small, and finds most schedules. Only the model of all stages refutes the II."""
-        low = earliest(self.problem, ii, arcs(self.problem, depth_limits(self.problem, ii)))
+        low = find_earliest_starts(self.problem, ii, build_arcs(self.problem, compute_depth_limits(self.problem, ii)))
         fewest = max(low, default=0) // ii + 1
         if known is not None:
-            answer = Answer("found", False, justify(evenly(self.guess, ii), ii, known), 0.0, self.role)
+            answer = Answer("found", False, left_justify(set_even_lags(self.guess, ii), ii, known), 0.0, self.role)
         else:
             answer, is_complete = self.ask(ii, fewest + 1, effort)
             if answer.outcome == "refuted":
@@ -304,7 +326,7 @@ class _Sweep:
             if answer.outcome != "found":
                 return answer
         self.stages_proven = True
-        for stages in range(fewest, max(begin(self.problem, ii, answer.start), default=0) // ii + 1):
+        for stages in range(fewest, max(shift_to_valid_begin(self.problem, ii, answer.start), default=0) // ii + 1):
             fewer, _ = self.ask(ii, stages, EFFORT_PER_LEVEL)
             if fewer.outcome == "found":
                 return fewer
@@ -313,26 +335,26 @@ class _Sweep:
 
     def ask(self, ii: int, stages: int | None, effort: float) -> tuple[Answer, bool]:
         """Return a schedule of at most `stages` stages, and whether the model allows all stages that can matter."""
-        model = Model(self.problem, ii, stages, budget=self.budget.third())
+        model = Model(self.problem, ii, stages, budget=self.budget.split_third())
         answer = Answer("unknown", False, (), 0.0)
-        if len(self.problem.ops) <= _MOST_OPS_AT_ONCE:
-            answer = model.feasible(min(_EFFORT_AT_ONCE, effort) * self.effort)
+        if len(self.problem.ops) <= _MAX_OPS_FOR_QUICK_EFFORT:
+            answer = model.feasible(min(_QUICK_EFFORT, effort) * self.effort)
             self.spent += answer.effort
         if answer.outcome == "unknown":
             answer = model.feasible(effort * self.effort, hard=True)
             self.spent += answer.effort
         return answer, model.is_complete
 
-    def choose(self, ii: int, answer: Answer) -> Found:
+    def choose(self, ii: int, answer: Answer) -> FoundSchedule:
         """Choose the best roles and lags that this interval and number of stages allow."""
-        start, role = begin(self.problem, ii, answer.start), answer.role
+        start, role = shift_to_valid_begin(self.problem, ii, answer.start), answer.role
         stages = max(start, default=0) // ii + 1
         effort = EFFORT_PER_LEVEL * self.effort
         if has_roles(self.problem):
-            better = fewest_hand_overs(self.problem, ii, stages, start, effort, self.budget)
+            better = find_fewest_handovers(self.problem, ii, stages, start, effort, self.budget)
             if better is not None:
-                role, start = better[0], begin(self.problem, ii, better[1])
+                role, start = better[0], shift_to_valid_begin(self.problem, ii, better[1])
         if self.problem.copies:
-            plain = resolve(self.problem, role)
-            start = begin(self.problem, ii, most_even(plain, ii, stages, start, effort, self.budget))
-        return Found(ii, start, role)
+            plain = resolve_roles(self.problem, role)
+            start = shift_to_valid_begin(self.problem, ii, even_out_lags(plain, ii, stages, start, effort, self.budget))
+        return FoundSchedule(ii, start, role)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilec.sched.anchor import depends_on_begin
-from tilec.sched.objective import limited
+from tilec.sched.anchor import is_begin_constrained
+from tilec.sched.objective import list_limited_pools
 from tilec.sched.problem import Problem
 
 _FEW_OPS = 48
 """Up to this size models are solved soon, and the stage limit decides which of equal schedules is found."""
 
 
-def enough_stages(
+def bound_stages(
     problem: Problem, ii: int, separation: Sequence[Sequence[int | None]] | None, without: frozenset[str]
 ) -> int:
     """Return a number of stages that some best schedule does not exceed. With phases and depths fixed, stages only have
@@ -32,7 +32,7 @@ def enough_stages(
             waits[op] = max(waits[op], 2)  # a lag is less than II
     # A value's lifetime is kept too, so its producers follow its consumers: by less where they also come first.
     before = {(edge.src, edge.dst) for edge in problem.edges if edge.distance == 0 and edge.latency >= 0}
-    for value in problem.values if limited(problem) else ():
+    for value in problem.values if list_limited_pools(problem) else ():
         for consumer in value.consumers:
             latency = problem.ops[consumer].latency
             is_after_producers = latency > 0 and all((producer, consumer) in before for producer in value.producers)
@@ -41,15 +41,15 @@ def enough_stages(
     stages = sum(waits) + 1
     if separation is not None and not any(least is None for row in separation for least in row):
         furthest = -min((least for row in separation for least in row if least is not None), default=0)
-        stages = min(stages, furthest // ii + 1 + depends_on_begin(problem))
+        stages = min(stages, furthest // ii + 1 + is_begin_constrained(problem))
     elif separation is not None and len(problem.ops) > _FEW_OPS:
-        stages = min(stages, _by_components(ii, separation, waits))
+        stages = min(stages, _bound_stages_by_components(ii, separation, waits))
     if problem.max_stages is not None and "stages" not in without:
         return min(stages, problem.max_stages)
     return stages
 
 
-def _by_components(ii: int, separation: Sequence[Sequence[int | None]], waits: Sequence[int]) -> int:
+def _bound_stages_by_components(ii: int, separation: Sequence[Sequence[int | None]], waits: Sequence[int]) -> int:
     """Return the bound with each strongly connected component of dependences counted once: within a component a path is
     no longer than the largest distance between two of its ops, and it leaves by one more step, no longer than that op's
     wait."""

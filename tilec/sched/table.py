@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from tilec.sched.problem import Problem, Use
 
-_MOST_BITS = 1 << 20
+_MAX_BITS = 1 << 20
 """Size limit of a bit mask. Longer intervals are searched op by op."""
 
 
-class Held(NamedTuple):
+class HeldUnit(NamedTuple):
     """A unit held by `op` from `phase` on for `cycles`, less than an interval."""
 
     op: int
@@ -22,12 +22,12 @@ class Held(NamedTuple):
     cycles: int
 
 
-class Table:
+class ReservationTable:
     """The reservation table of one interval, with the ops placed so far."""
 
     def __init__(self, problem: Problem, ii: int) -> None:
         self.problem, self.ii = problem, ii
-        self._held: list[list[Held]] = [[] for _ in problem.slots]
+        self._held: list[list[HeldUnit]] = [[] for _ in problem.slots]
         # Units held for the whole interval: by each op, and by all.
         self._wraps = [[0] * len(problem.ops) for _ in problem.slots]
         self._full = [0] * len(problem.slots)
@@ -41,7 +41,7 @@ class Table:
         if self._is_simple(op):
             return all(self._is_clear(use, start) for use in uses if use.cycles)
         self.place(op, start)
-        fits = all(self._fits(use, start) for use in uses if use.cycles)
+        fits = all(self._has_enough_units(use, start) for use in uses if use.cycles)
         for use in uses:
             wraps, rest = divmod(use.cycles, self.ii)
             self._wraps[use.slot][op] -= wraps
@@ -57,69 +57,69 @@ class Table:
             self._wraps[use.slot][op] += wraps
             self._full[use.slot] += wraps
             taken = self._taken[use.slot]
-            if wraps or (rest and self._free_units(use.slot) != 1):
+            if wraps or (rest and self._count_free_units(use.slot) != 1):
                 taken = None
             if rest:
-                held = Held(op, (start + use.offset) % self.ii, rest)
+                held = HeldUnit(op, (start + use.offset) % self.ii, rest)
                 self._held[use.slot].append(held)
                 if taken is not None:
-                    bits = self._bits(held)
+                    bits = self._make_bits(held)
                     taken = None if taken & bits else taken | bits
             self._taken[use.slot] = taken
 
     def remove(self, op: int) -> None:
         for slot in {use.slot for use in self.problem.ops[op].uses}:
             taken = self._taken[slot]
-            if self._free_units(slot) != 1 or self._wraps[slot][op]:
+            if self._count_free_units(slot) != 1 or self._wraps[slot][op]:
                 taken = None
             if taken is not None:
                 for held in self._held[slot]:
                     if held.op == op:
-                        taken ^= self._bits(held)  # nobody else holds any of them
+                        taken ^= self._make_bits(held)  # nobody else holds any of them
             self._taken[slot] = taken
             self._held[slot] = [held for held in self._held[slot] if held.op != op]
             self._full[slot] -= self._wraps[slot][op]
             self._wraps[slot][op] = 0
 
-    def first_free(self, op: int, low: int, high: int) -> int | None:
+    def find_first_free(self, op: int, low: int, high: int) -> int | None:
         """Return the earliest start in [low, high] where the op fits: `low`, or a cycle in which another use ends."""
         if self._is_simple(op):
             uses = [use for use in self.problem.ops[op].uses if use.cycles]
             # Often it fits at once, which needs no mask of the whole row.
-            at = low if all(self._is_clear(use, low) for use in uses) else self._first_clear(uses, low)
+            at = low if all(self._is_clear(use, low) for use in uses) else self._find_first_clear(uses, low)
             return None if at is None or at > high else at
-        candidates = sorted({low, *self._ends(op, low)})
+        candidates = sorted({low, *self._list_ends(op, low)})
         return next((at for at in candidates if at <= high and self.is_free(op, at)), None)
 
     def _is_simple(self, op: int) -> bool:
         """Return whether the op's uses do not overlap each other and the interval fits a bit mask."""
         known = self._simple[op]
         if known is None:
-            known = self._simple[op] = self.ii <= _MOST_BITS and self._is_disjoint(self.problem.ops[op].uses)
+            known = self._simple[op] = self.ii <= _MAX_BITS and self._is_disjoint(self.problem.ops[op].uses)
         return known
 
     def _is_disjoint(self, uses: tuple[Use, ...]) -> bool:
         rows = [0] * len(self.problem.slots)
         for use in uses:
-            bits = self._bits(Held(0, use.offset % self.ii, use.cycles)) if use.cycles < self.ii else -1
+            bits = self._make_bits(HeldUnit(0, use.offset % self.ii, use.cycles)) if use.cycles < self.ii else -1
             if rows[use.slot] & bits or bits < 0:
                 return False
             rows[use.slot] |= bits
         return True
 
     def _is_clear(self, use: Use, start: int) -> bool:
-        bits = self._bits(Held(0, (start + use.offset) % self.ii, use.cycles))
-        return self._free_units(use.slot) > 0 and not self._row(use.slot) & bits
+        bits = self._make_bits(HeldUnit(0, (start + use.offset) % self.ii, use.cycles))
+        return self._count_free_units(use.slot) > 0 and not self._find_full_cycles(use.slot) & bits
 
-    def _first_clear(self, uses: list[Use], low: int) -> int | None:
+    def _find_first_clear(self, uses: list[Use], low: int) -> int | None:
         """Return the earliest start from `low` on where simple uses fit."""
         ii, every = self.ii, (1 << self.ii) - 1
         barred = 0
         for use in uses:
-            if self._free_units(use.slot) <= 0:
+            if self._count_free_units(use.slot) <= 0:
                 return None
             # A use covers a cycle if it begins there or less than its length before: spread the mask backwards.
-            row = self._row(use.slot)
+            row = self._find_full_cycles(use.slot)
             reached = 1
             while row and reached < use.cycles:
                 step = min(reached, use.cycles - reached)
@@ -130,14 +130,14 @@ class Table:
         behind = (~barred & barred + 1).bit_length() - 1
         return low + behind if behind < ii else None
 
-    def _row(self, slot: int) -> int:
+    def _find_full_cycles(self, slot: int) -> int:
         """Return the mask of cycles in which no unit of the slot is free."""
         row = self._taken[slot]
         if row is None:
             # most[n]: cycles in which more than n units are held.
-            most, are_disjoint = [0] * self._free_units(slot), True
+            most, are_disjoint = [0] * self._count_free_units(slot), True
             for held in self._held[slot]:
-                bits = self._bits(held)
+                bits = self._make_bits(held)
                 for at, more in enumerate(most):
                     most[at], bits = more | bits, more & bits
                 are_disjoint = are_disjoint and not bits
@@ -146,19 +146,19 @@ class Table:
             self._taken[slot] = row if are_disjoint else None
         return row
 
-    def _bits(self, held: Held) -> int:
+    def _make_bits(self, held: HeldUnit) -> int:
         bits = (1 << held.cycles) - 1 << held.phase
         return bits & (1 << self.ii) - 1 | bits >> self.ii
 
-    def _free_units(self, slot: int) -> int:
+    def _count_free_units(self, slot: int) -> int:
         """Return the units of a slot that no op holds for the whole interval."""
         return self.problem.slots[slot].width - self._full[slot]
 
-    def next_end(self, op: int, low: int) -> int:
+    def find_next_end(self, op: int, low: int) -> int:
         """Return the earliest start from `low` on at which a use ends that conflicts with the op."""
-        return min(self._ends(op, low), default=low)
+        return min(self._list_ends(op, low), default=low)
 
-    def _ends(self, op: int, low: int) -> list[int]:
+    def _list_ends(self, op: int, low: int) -> list[int]:
         return [
             low + (held.phase + held.cycles - use.offset - low) % self.ii
             for use in self.problem.ops[op].uses
@@ -166,7 +166,7 @@ class Table:
             if held.op != op
         ]
 
-    def in_the_way(self, op: int, start: int) -> list[int]:
+    def find_blocking_ops(self, op: int, start: int) -> list[int]:
         """Return the ops that must leave before this one can be placed at `start`."""
         others: set[int] = set()
         for use in self.problem.ops[op].uses:
@@ -179,7 +179,7 @@ class Table:
                     others.add(held.op)
         return sorted(others)
 
-    def _fits(self, use: Use, start: int) -> bool:
+    def _has_enough_units(self, use: Use, start: int) -> bool:
         """Return whether the slot has enough units at any cycle of this use, which is already placed. The most are held
         where this use or another begins."""
         held = self._held[use.slot]

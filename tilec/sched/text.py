@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-from tilec.sched.check import faults
+from tilec.sched.check import find_problem_faults
 from tilec.sched.problem import UNLIMITED, Cycles, Distance, Edge, Latency, Op, Problem, Slot, Use
 from tilec.sched.solution import Solution
 from tilec.support import schema
@@ -19,26 +19,26 @@ TextError = schema.SchemaError
 
 
 @dataclass(frozen=True, slots=True)
-class _OfProblem:
+class _ProblemFile:
     OPEN: ClassVar[bool] = True
     problem: Problem
 
 
 @dataclass(frozen=True, slots=True)
-class _OfSolution:
+class _SolutionFile:
     OPEN: ClassVar[bool] = True
     solution: Solution
 
 
-def to_json(problem: Problem) -> dict[str, Any]:
+def problem_to_json(problem: Problem) -> dict[str, Any]:
     """Return a problem as JSON, which `problem_from_json` reads back equal."""
-    return {"schema": SCHEMA, "problem": encode(problem)}
+    return {"schema": SCHEMA, "problem": encode_json(problem)}
 
 
-def from_json(json: object) -> Problem:
+def problem_from_json(json: object) -> Problem:
     """Return the problem of a JSON value. Raise `TextError` if it is none or breaks a promise of `sched.check`."""
-    problem = schema.record(_OfProblem, schema.versioned(json, SCHEMA), "").problem
-    wrong = next(faults(problem), None)
+    problem = schema.read_record(_ProblemFile, schema.check_schema_version(json, SCHEMA), "").problem
+    wrong = next(find_problem_faults(problem), None)
     if wrong is not None:
         raise TextError(wrong)
     return problem
@@ -46,22 +46,22 @@ def from_json(json: object) -> Problem:
 
 def solution_to_json(solution: Solution) -> dict[str, Any]:
     """Return a solution as JSON, which `solution_from_json` reads back equal."""
-    return {"schema": SCHEMA, "solution": encode(solution)}
+    return {"schema": SCHEMA, "solution": encode_json(solution)}
 
 
 def solution_from_json(json: object) -> Solution:
     """Return the solution of a JSON value that `solution_to_json` made. Raise `ValueError` for anything else."""
-    return schema.record(_OfSolution, schema.versioned(json, SCHEMA), "").solution
+    return schema.read_record(_SolutionFile, schema.check_schema_version(json, SCHEMA), "").solution
 
 
 def problems_from_json(json: object) -> list[tuple[Problem, int | None]]:
     """Return the problems of a file, in any of its forms, each with the best II that the file records."""
     if isinstance(json, list):
-        return [(from_json(member), None) for member in json]
+        return [(problem_from_json(member), None) for member in json]
     if isinstance(json, dict) and "problem" in json:
-        return [(from_json(json), None)]
+        return [(problem_from_json(json), None)]
     best = json.get("best") if isinstance(json, dict) else None
-    return [(from_neutral(json), best.get("ii") if isinstance(best, dict) else None)]
+    return [(problem_from_neutral(json), best.get("ii") if isinstance(best, dict) else None)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,13 @@ class _Neutral:
     limits: dict[str, Annotated[int, schema.Range(-UNLIMITED, UNLIMITED)] | None]
 
 
-def from_neutral(json: object) -> Problem:
+def problem_from_neutral(json: object) -> Problem:
     """Return a problem from the exchange form of modulo-scheduling instances: ops with one resource and a duration,
     edges as [src, dst, latency, distance], limits per resource. A resource without a limit of at least 1 is unlimited.
     """
     if not isinstance(json, dict) or not all(key in json for key in ("name", "ops", "edges", "limits")):
         raise TextError("expected an object with name, ops, edges and limits")
-    given = schema.record(_Neutral, json, "")
+    given = schema.read_record(_Neutral, json, "")
     limits = {name: limit for name, limit in given.limits.items() if limit is not None and limit >= 1}
     names = list(limits)
     # The exchange form has latencies of edges only; an op's latency is the longest of its edges.
@@ -112,7 +112,7 @@ def from_neutral(json: object) -> Problem:
         made.append(Op(op.name, uses, 0, longest))
     slots = tuple(Slot(name, width) for name, width in limits.items())
     problem = Problem(given.name, tuple(made), tuple(Edge(*edge) for edge in given.edges), slots)
-    wrong = next(faults(problem), None)
+    wrong = next(find_problem_faults(problem), None)
     if wrong is not None:
         raise TextError(wrong)
     return problem
@@ -121,11 +121,11 @@ def from_neutral(json: object) -> Problem:
 # --- any of our frozen dataclasses ---
 
 
-def encode(value: object) -> Any:
+def encode_json(value: object) -> Any:
     """Return dataclasses as objects, tuples as arrays, anything else unchanged; an empty `Op.file` is left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         members = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
-        return {name: encode(member) for name, member in members if (name, member) != ("file", "")}
+        return {name: encode_json(member) for name, member in members if (name, member) != ("file", "")}
     if isinstance(value, tuple):
-        return [encode(member) for member in value]
+        return [encode_json(member) for member in value]
     return value

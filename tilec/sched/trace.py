@@ -15,12 +15,12 @@ from typing import Annotated, Any, ClassVar
 
 from tilec.sched import text
 from tilec.sched.decision import Decision
-from tilec.sched.explain import explained
-from tilec.sched.lags import observed
-from tilec.sched.objective import held_across, held_at_once
+from tilec.sched.explain import explain_solution
+from tilec.sched.lags import set_observed_lags
+from tilec.sched.objective import count_held_across, count_held_at_once
 from tilec.sched.problem import UNLIMITED, Op, Problem
-from tilec.sched.roles import resolve
-from tilec.sched.roofline import roofline
+from tilec.sched.roles import resolve_roles
+from tilec.sched.roofline import estimate_roofline
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Attempt, Solution
 from tilec.support import readers, schema
@@ -37,7 +37,7 @@ TraceError = schema.SchemaError
 """The text is no trace, or has no usable content; the message names the place."""
 
 
-def trace(
+def build_trace(
     loops: Sequence[tuple[Problem, Solution]],
     kernel: str = "",
     target: str = "",
@@ -49,25 +49,27 @@ def trace(
     """Return the whole trace of a kernel, its loops in program order and each explained. `stores` are the stores that
     go through shared memory, with the bytes they leave to the rings. `also` are further members: what the kernel
     requested and decided itself."""
-    explained_loops = [(problem, explained(problem, solution)) for problem, solution in loops]
+    explained_loops = [(problem, explain_solution(problem, solution)) for problem, solution in loops]
     return {
         # Must be the first key: viewers recognise the format by the beginning of the file.
-        "traceEvents": [event for index, loop in enumerate(explained_loops) for event in _events(index + 1, *loop)],
+        "traceEvents": [
+            event for index, loop in enumerate(explained_loops) for event in _build_events(index + 1, *loop)
+        ],
         "displayTimeUnit": "ns",
         "tilec": {
             "schema": SCHEMA,
             "kernel": kernel,
             "target": target,
             "calibration": calibration,
-            "decisions": [text.encode(decision) for decision in decisions],
-            "loops": [loop_record(problem, solution) for problem, solution in explained_loops],
+            "decisions": [text.encode_json(decision) for decision in decisions],
+            "loops": [record_loop(problem, solution) for problem, solution in explained_loops],
             "stores": [dict(store) for store in stores],
             **also,
         },
     }
 
 
-def dump(value: dict[str, Any]) -> str:
+def dump_trace(value: dict[str, Any]) -> str:
     """Return the text of a trace: one event a line, the `tilec` member indented for people."""
     events = ",\n".join(json.dumps(event, ensure_ascii=False) for event in value["traceEvents"])
     rest = {name: member for name, member in value.items() if name != "traceEvents"}
@@ -77,36 +79,38 @@ def dump(value: dict[str, Any]) -> str:
 # --- the record ---
 
 
-def loop_record(problem: Problem, solution: Solution) -> dict[str, Any]:
+def record_loop(problem: Problem, solution: Solution) -> dict[str, Any]:
     """Return the record of a loop, with as much explanation as the solution has."""
     # From here on the chosen roles are part of the ops.
-    problem = resolve(problem, solution.schedule.role)
+    problem = resolve_roles(problem, solution.schedule.role)
     schedule, ii = solution.schedule, solution.schedule.ii
     return {
         "name": problem.name,
         "ii": ii,
         "mii": solution.bounds.mii,
         "status": schedule.status,
-        "proof": _proof(solution),
-        "refutation": refutation(solution),
+        "proof": _describe_proof(solution),
+        "refutation": record_refutation(solution),
         "stages": max(schedule.stage, default=0) + 1,
-        "roofline": text.encode(roofline(problem)),
+        "roofline": text.encode_json(estimate_roofline(problem)),
         "order": list(schedule.order),
         **({"roles": list(schedule.role)} if schedule.role else {}),
         **({"ii_by_rule": solution.ii_by_rule} if solution.ii_by_rule is not None else {}),
-        **_groups(problem, schedule),
+        **_record_groups(problem, schedule),
         **({"same_stage": [list(group) for group in problem.same_stage]} if problem.same_stage else {}),
-        "ops": [_op(problem, schedule, op) for op in range(len(problem.ops))],
-        "rings": [_ring(problem, schedule, ring) for ring in range(len(problem.rings))],
-        "pools": [pool_peaks(problem, schedule, pool) for pool in range(len(problem.pools))],
-        "slots": [_slot(problem, ii, slot) for slot in range(len(problem.slots))],
-        "bounds": [{**text.encode(bound), "binds": bound.ii == solution.bounds.mii} for bound in solution.bounds.each],
-        "attempts": [_attempts(first, last, solution) for first, last in solution.ranges],
-        "heuristics": text.encode(solution.trials),
-        "objectives": text.encode(solution.objectives),
+        "ops": [_record_op(problem, schedule, op) for op in range(len(problem.ops))],
+        "rings": [_record_ring(problem, schedule, ring) for ring in range(len(problem.rings))],
+        "pools": [record_pool(problem, schedule, pool) for pool in range(len(problem.pools))],
+        "slots": [_record_slot(problem, ii, slot) for slot in range(len(problem.slots))],
+        "bounds": [
+            {**text.encode_json(bound), "binds": bound.ii == solution.bounds.mii} for bound in solution.bounds.each
+        ],
+        "attempts": [_record_attempts(first, last, solution) for first, last in solution.ranges],
+        "heuristics": text.encode_json(solution.trials),
+        "objectives": text.encode_json(solution.objectives),
         "edges": [
             {
-                **text.encode(edge),
+                **text.encode_json(edge),
                 "slack": schedule.start[edge.dst] + edge.distance * ii - schedule.start[edge.src] - edge.latency,
             }
             for edge in problem.edges
@@ -114,21 +118,21 @@ def loop_record(problem: Problem, solution: Solution) -> dict[str, Any]:
     }
 
 
-def _groups(problem: Problem, schedule: Schedule) -> dict[str, Any]:
+def _record_groups(problem: Problem, schedule: Schedule) -> dict[str, Any]:
     """Return the copies of statements that groups of warps run, and the lags of the groups."""
     if not problem.copies:
         return {}
-    lags = observed(problem, schedule.start).lags
+    lags = set_observed_lags(problem, schedule.start).lags
     return {"copies": [list(copies) for copies in problem.copies], "lags": list(lags)}
 
 
-def _attempts(first: Attempt, last: Attempt, solution: Solution) -> dict[str, Any]:
+def _record_attempts(first: Attempt, last: Attempt, solution: Solution) -> dict[str, Any]:
     """Return the record of a range of attempts with the same outcome and reason: from `from` to `ii`."""
     efforts = (attempt.effort for attempt in solution.attempts if first.ii <= attempt.ii <= last.ii)
-    return {"from": first.ii, **text.encode(last), "effort": sum(efforts)}
+    return {"from": first.ii, **text.encode_json(last), "effort": sum(efforts)}
 
 
-def _proof(solution: Solution) -> str:
+def _describe_proof(solution: Solution) -> str:
     match solution.schedule.status:
         case "optimal":
             return f"every II below {solution.schedule.ii} is refuted"
@@ -141,7 +145,7 @@ def _proof(solution: Solution) -> str:
             return f"the schedule was given; no II below {solution.bounds.mii} is possible"
 
 
-def refutation(solution: Solution) -> dict[str, Any] | None:
+def record_refutation(solution: Solution) -> dict[str, Any] | None:
     """Return what refutes II − 1: the families of constraints that together leave no room. None if it is not
     refuted."""
     ii = solution.schedule.ii - 1
@@ -151,18 +155,18 @@ def refutation(solution: Solution) -> dict[str, Any] | None:
     return {"ii": ii, "how": attempt.how, "families": list(attempt.families), "why": attempt.why}
 
 
-def _place(op: Op) -> dict[str, Any]:
+def _record_source(op: Op) -> dict[str, Any]:
     """Return the line of an op, and the file if it is an imported one."""
     return {"line": op.line} | ({"file": op.file} if op.file else {})
 
 
-def _op(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
+def _record_op(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
     op, start = problem.ops[index], schedule.start[index]
     return {
         "id": index,
         "name": op.name,
         "role": op.role,
-        **_place(op),
+        **_record_source(op),
         "start": start,
         "stage": start // schedule.ii,
         "phase": start % schedule.ii,
@@ -170,14 +174,14 @@ def _op(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
         "issue": op.issue,
         "latency": op.latency,
         "rows": [
-            {"slot": problem.slots[use.slot].name, "rows": _rows(start + use.offset, use.cycles, schedule.ii)}
+            {"slot": problem.slots[use.slot].name, "rows": _split_rows(start + use.offset, use.cycles, schedule.ii)}
             for use in op.uses
             if use.cycles
         ],
     }
 
 
-def _rows(start: int, cycles: int, ii: int) -> list[list[int]]:
+def _split_rows(start: int, cycles: int, ii: int) -> list[list[int]]:
     """Return the rows of the reservation table that a use holds, as half-open ranges; a full turn is one range."""
     wraps, rest = divmod(cycles, ii)
     first = start % ii
@@ -187,7 +191,7 @@ def _rows(start: int, cycles: int, ii: int) -> list[list[int]]:
     return [*rows, [first, ii], [0, first + rest - ii]]
 
 
-def _ring(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
+def _record_ring(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
     ring = problem.rings[index]
     written = min((schedule.start[op] for op in ring.producers), default=0)
     done = max((schedule.start[op] + problem.ops[op].latency for op in ring.consumers), default=0)
@@ -204,12 +208,12 @@ def _ring(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
     }
 
 
-def pool_peaks(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
+def record_pool(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
     """Return the peak use of a pool, by rings and values, and what values hold across the end of an interval."""
     pool = problem.pools[index]
     depths = zip(problem.rings, schedule.depth, strict=True)
     rings = sum(ring.bytes * depth for ring, depth in depths if ring.pool == index)
-    values = held_at_once(problem, schedule.ii, schedule.start, index)
+    values = count_held_at_once(problem, schedule.ii, schedule.start, index)
     return {
         "name": pool.name,
         "capacity": pool.capacity,
@@ -217,12 +221,12 @@ def pool_peaks(problem: Problem, schedule: Schedule, index: int) -> dict[str, An
         "rings": rings,
         "values": values,
         "peak": pool.reserved + rings + values,
-        "carried": held_across(problem, schedule.ii, schedule.start, index),
+        "carried": count_held_across(problem, schedule.ii, schedule.start, index),
         "most_carried": pool.carried,
     }
 
 
-def _slot(problem: Problem, ii: int, index: int) -> dict[str, Any]:
+def _record_slot(problem: Problem, ii: int, index: int) -> dict[str, Any]:
     slot = problem.slots[index]
     held = sum(use.cycles for op in problem.ops for use in op.uses if use.slot == index)
     return {"name": slot.name, "width": slot.width, "held": held, "percent": whole_percent(held / (slot.width * ii))}
@@ -231,10 +235,10 @@ def _slot(problem: Problem, ii: int, index: int) -> dict[str, Any]:
 # --- the drawing ---
 
 
-def _events(process: int, problem: Problem, solution: Solution) -> list[dict[str, Any]]:
+def _build_events(process: int, problem: Problem, solution: Solution) -> list[dict[str, Any]]:
     """Return the trace events of a loop, as one process: tracks for the intervals, then for each slot, then for each
     op. A track gets a second lane where iterations overlap on it, because slices of one track must nest."""
-    problem, schedule, ii = resolve(problem, solution.schedule.role), solution.schedule, solution.schedule.ii
+    problem, schedule, ii = resolve_roles(problem, solution.schedule.role), solution.schedule, solution.schedule.ii
     stages = max(schedule.stage, default=0) + 1
     iterations = stages + 2
     tracks = _Tracks(process)
@@ -250,13 +254,13 @@ def _events(process: int, problem: Problem, solution: Solution) -> list[dict[str
             for iteration in range(iterations)
         ]
         for start, holder, iteration, cycles in sorted(held):
-            about = {"iteration": iteration, **_place(problem.ops[holder])}
+            about = {"iteration": iteration, **_record_source(problem.ops[holder])}
             tracks.slice(f"slot {slot.name}", problem.ops[holder].name, start, cycles, about)
     for index, op in enumerate(problem.ops):
         busy = max([op.latency, op.issue, 1, *(use.offset + use.cycles for use in op.uses)])
         for iteration in range(iterations):
             start = schedule.start[index] + iteration * ii
-            about = {"iteration": iteration, "stage": schedule.stage[index], **_place(op)}
+            about = {"iteration": iteration, "stage": schedule.stage[index], **_record_source(op)}
             track = tracks.slice(f"op {index} {op.name}", op.name, start, busy, about)
             if 0 < op.issue < busy:
                 tracks.inside(track, "issue", start, op.issue)
@@ -305,30 +309,30 @@ class _Tracks:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _TraceFile:
     OPEN: ClassVar[bool] = True
     tilec: Mapping[str, Any]
 
 
-def parsed(source: str) -> dict[str, Any]:
+def parse_trace(source: str) -> dict[str, Any]:
     """Return the `tilec` member of a trace's text, checked for its version only."""
     try:
-        value = readers.json_value(source)
+        value = readers.parse_json(source)
     except ValueError as error:
         raise TraceError(f"not JSON: {error}") from error
-    return schema.versioned(schema.record(_File, value, "").tilec, SCHEMA)
+    return schema.check_schema_version(schema.read_record(_TraceFile, value, "").tilec, SCHEMA)
 
 
-def read_schedule(source: str) -> list[Schedule]:
+def read_schedules(source: str) -> list[Schedule]:
     """Return the schedules of a trace's text, one a loop, for `verify` to judge. Start times, II and depths are taken
     as they are. The order follows from the starts, so that a person who edits a start need not edit the order; the
     recorded order only breaks ties of ops that issue in one cycle."""
-    loops = schema.record(_Loops, parsed(source), "tilec").loops
-    return [_schedule(loop, f"tilec.loops[{at}]") for at, loop in enumerate(loops)]
+    loops = schema.read_record(_LoopsRecord, parse_trace(source), "tilec").loops
+    return [_build_schedule(loop, f"tilec.loops[{at}]") for at, loop in enumerate(loops)]
 
 
 @dataclass(frozen=True, slots=True)
-class AskedTile:
+class RequestedTile:
     """A tile that a kernel declares."""
 
     OPEN: ClassVar[bool] = True
@@ -337,51 +341,51 @@ class AskedTile:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class KernelRequest:
     """The constants, threads and tiles that a kernel and its options requested; None where the trace does not say."""
 
     OPEN: ClassVar[bool] = True
     constants: Mapping[str, str] = field(default_factory=dict)
     threads: int | None = None
-    tiles: tuple[AskedTile, ...] | None = None
+    tiles: tuple[RequestedTile, ...] | None = None
 
 
-def read_asked(source: str) -> Asked:
+def read_kernel_request(source: str) -> KernelRequest:
     """Return what the kernel of a trace's text requested."""
-    return schema.record(Asked, parsed(source), "tilec")
+    return schema.read_record(KernelRequest, parse_trace(source), "tilec")
 
 
 @dataclass(frozen=True, slots=True)
-class _Start:
+class _OpRecord:
     OPEN: ClassVar[bool] = True
     start: Annotated[int, schema.Range(-_LAST_CYCLE, _LAST_CYCLE)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Depth:
+class _RingRecord:
     OPEN: ClassVar[bool] = True
     depth: Annotated[int, schema.Range(1, UNLIMITED)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Loop:
+class _LoopRecord:
     """The parts of a loop's record that are read back; the rest is for people."""
 
     OPEN: ClassVar[bool] = True
     ii: Annotated[int, schema.Range(1, _LAST_CYCLE)]
-    ops: tuple[_Start, ...]
+    ops: tuple[_OpRecord, ...]
     order: tuple[int, ...]
-    rings: tuple[_Depth, ...]
+    rings: tuple[_RingRecord, ...]
     roles: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Loops:
+class _LoopsRecord:
     OPEN: ClassVar[bool] = True
-    loops: tuple[_Loop, ...]
+    loops: tuple[_LoopRecord, ...]
 
 
-def _schedule(loop: _Loop, place: str) -> Schedule:
+def _build_schedule(loop: _LoopRecord, place: str) -> Schedule:
     start = tuple(op.start for op in loop.ops)
     if sorted(loop.order) != list(range(len(start))):
         raise TraceError(f"{place}.order: expected each of the {len(start)} ops once")

@@ -24,25 +24,25 @@ from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 
 
-def violations(problem: Problem, schedule: Schedule) -> Iterator[str]:
+def find_violations(problem: Problem, schedule: Schedule) -> Iterator[str]:
     """Yield a sentence for every broken promise; none for a valid schedule."""
-    misfits = list(_shape(problem, schedule))
+    misfits = list(_check_shape(problem, schedule))
     if misfits:
         yield from misfits
         return
-    yield from _dependences(problem, schedule)
-    yield from _rows(problem, schedule)
-    yield from _rings(problem, schedule)
-    yield from _pools(problem, schedule)
-    yield from _order(problem, schedule)
-    yield from _stages(problem, schedule)
-    yield from _same_stage(problem, schedule)
-    yield from _roles(problem, schedule)
-    yield from _lags(problem, schedule)
-    yield from _values(problem, schedule)
+    yield from _check_dependences(problem, schedule)
+    yield from _check_slots(problem, schedule)
+    yield from _check_rings(problem, schedule)
+    yield from _check_pools(problem, schedule)
+    yield from _check_order(problem, schedule)
+    yield from _check_stages(problem, schedule)
+    yield from _check_same_stage(problem, schedule)
+    yield from _check_roles(problem, schedule)
+    yield from _check_lags(problem, schedule)
+    yield from _check_values(problem, schedule)
 
 
-def _shape(problem: Problem, schedule: Schedule) -> Iterator[str]:
+def _check_shape(problem: Problem, schedule: Schedule) -> Iterator[str]:
     if schedule.ii < 1:
         yield f"II is {schedule.ii}, it must be at least 1"
     if len(schedule.start) != len(problem.ops):
@@ -58,7 +58,7 @@ def _shape(problem: Problem, schedule: Schedule) -> Iterator[str]:
         yield f"there are {len(schedule.role)} roles for {len(problem.ops)} ops"
 
 
-def _dependences(problem: Problem, schedule: Schedule) -> Iterator[str]:
+def _check_dependences(problem: Problem, schedule: Schedule) -> Iterator[str]:
     for edge in problem.edges:
         passes = schedule.role and None not in (schedule.role[edge.src], schedule.role[edge.dst])
         crosses_roles = passes and schedule.role[edge.src] != schedule.role[edge.dst]
@@ -72,7 +72,7 @@ def _dependences(problem: Problem, schedule: Schedule) -> Iterator[str]:
             yield f"op {dst}{later} issues in cycle {issues}, {ready - issues} before op {src} is ready{why}"
 
 
-def _rows(problem: Problem, schedule: Schedule) -> Iterator[str]:
+def _check_slots(problem: Problem, schedule: Schedule) -> Iterator[str]:
     for index, slot in enumerate(problem.slots):
         # The holders of each cycle of the table, filled cycle by cycle on purpose: that is hard to get wrong.
         table: dict[int, list[str]] = {}
@@ -92,7 +92,7 @@ def _rows(problem: Problem, schedule: Schedule) -> Iterator[str]:
             )
 
 
-def _rings(problem: Problem, schedule: Schedule) -> Iterator[str]:
+def _check_rings(problem: Problem, schedule: Schedule) -> Iterator[str]:
     for ring, depth in zip(problem.rings, schedule.depth, strict=True):
         if depth < 1:
             yield f"ring {ring.name} has depth {depth}, it must be at least 1"
@@ -110,7 +110,7 @@ def _rings(problem: Problem, schedule: Schedule) -> Iterator[str]:
             )
 
 
-def _pools(problem: Problem, schedule: Schedule) -> Iterator[str]:
+def _check_pools(problem: Problem, schedule: Schedule) -> Iterator[str]:
     for index, pool in enumerate(problem.pools):
         rings = [(r, d) for r, d in zip(problem.rings, schedule.depth, strict=True) if r.pool == index]
         held = pool.reserved + sum(ring.bytes * depth for ring, depth in rings)
@@ -119,7 +119,7 @@ def _pools(problem: Problem, schedule: Schedule) -> Iterator[str]:
             yield f"pool {pool.name} holds {held} of {pool.capacity}: {' + '.join(parts)}"
 
 
-def _order(problem: Problem, schedule: Schedule) -> Iterator[str]:
+def _check_order(problem: Problem, schedule: Schedule) -> Iterator[str]:
     for before, after in zip(schedule.order, schedule.order[1:], strict=False):
         first, second = schedule.start[before] % schedule.ii, schedule.start[after] % schedule.ii
         if first > second:
@@ -129,7 +129,7 @@ def _order(problem: Problem, schedule: Schedule) -> Iterator[str]:
             )
 
 
-def _stages(problem: Problem, schedule: Schedule) -> Iterator[str]:
+def _check_stages(problem: Problem, schedule: Schedule) -> Iterator[str]:
     if problem.max_stages is None:
         return
     for op, start in zip(problem.ops, schedule.start, strict=True):
@@ -137,7 +137,7 @@ def _stages(problem: Problem, schedule: Schedule) -> Iterator[str]:
             yield f"op {op.name} issues in stage {start // schedule.ii}, only {problem.max_stages} stages are allowed"
 
 
-def _same_stage(problem: Problem, schedule: Schedule) -> Iterator[str]:
+def _check_same_stage(problem: Problem, schedule: Schedule) -> Iterator[str]:
     for group in problem.same_stage:
         stages = [schedule.start[op] // schedule.ii for op in group]
         for op, stage in zip(group, stages, strict=True):
@@ -146,7 +146,7 @@ def _same_stage(problem: Problem, schedule: Schedule) -> Iterator[str]:
                 yield f"op {other} issues in stage {stage}, it must share stage {stages[0]} with op {first}"
 
 
-def _roles(problem: Problem, schedule: Schedule) -> Iterator[str]:
+def _check_roles(problem: Problem, schedule: Schedule) -> Iterator[str]:
     names = [role.name for role in problem.roles]
     for spec, chosen in zip(problem.ops, schedule.role, strict=False):
         if spec.roles and chosen not in spec.roles:
@@ -177,7 +177,7 @@ def _roles(problem: Problem, schedule: Schedule) -> Iterator[str]:
         yield f"the roles ask for {total} registers, there are {problem.register_file}"
 
 
-def _lags(problem: Problem, schedule: Schedule) -> Iterator[str]:
+def _check_lags(problem: Problem, schedule: Schedule) -> Iterator[str]:
     for group in range(1, max((len(copies) for copies in problem.copies), default=0)):
         lags = [schedule.start[copies[group]] - schedule.start[copies[0]] for copies in problem.copies]
         for copies, lag in zip(problem.copies, lags, strict=True):
@@ -193,7 +193,7 @@ def _lags(problem: Problem, schedule: Schedule) -> Iterator[str]:
                 yield f"{lag_text}, not {problem.lags[group]}"
 
 
-def _values(problem: Problem, schedule: Schedule) -> Iterator[str]:
+def _check_values(problem: Problem, schedule: Schedule) -> Iterator[str]:
     for index, pool in enumerate(problem.pools):
         lives = []
         for value in problem.values:

@@ -15,7 +15,7 @@ from tilec.support.records import dataclass
 
 _NEW = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*\.tl")
 _CONSTANT = re.compile(r"[A-Za-z_]\w*=\S+")
-_SECONDS = 120
+_TIME_LIMIT_SECONDS = 120
 """The time limit of one compilation: an error in a kernel must not keep the machine busy."""
 
 
@@ -27,7 +27,7 @@ class Outcome:
     page: bytes | None
 
 
-class Kernels:
+class KernelFolder:
     """Kernel files of a folder and of the folders in it; links that lead out of it are not followed."""
 
     def __init__(self, folder: Path) -> None:
@@ -79,10 +79,12 @@ class Kernels:
                     capture_output=True,
                     text=True,
                     check=False,
-                    timeout=_SECONDS,
+                    timeout=_TIME_LIMIT_SECONDS,
                 )
             except subprocess.TimeoutExpired:
-                return Outcome(f"this takes more than {_SECONDS} s: tilec {name} says where, with --time\n", None)
+                return Outcome(
+                    f"this takes more than {_TIME_LIMIT_SECONDS} s: tilec {name} says where, with --time\n", None
+                )
             # A page contains the tables of the report.
             is_made = page.exists()
             return Outcome(

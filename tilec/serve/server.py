@@ -18,7 +18,7 @@ from string import Template
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tilec.serve.folder import Kernels
+from tilec.serve.folder import KernelFolder
 from tilec.support.diagnostics import CompileError
 from tilec.support.files import LARGEST_SOURCE
 from tilec.support.resources import target_names
@@ -26,11 +26,11 @@ from tilec.support.resources import target_names
 ADDRESS = "127.0.0.1"
 _PAGE = Path(__file__).parent / "page"
 _STATIC = {"/playground.css": "text/css", "/playground.js": "text/javascript"}
-_OWN = (
+_PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src 'self'; img-src data:; "
     "base-uri 'none'"
 )
-_REPORT = "sandbox allow-scripts"
+_REPORT_POLICY = "sandbox allow-scripts"
 
 
 class Server(ThreadingHTTPServer):
@@ -40,7 +40,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, folder: Path, port: int, target: str) -> None:
         super().__init__((ADDRESS, port), _Handler)
-        self.kernels, self.target = Kernels(folder), target
+        self.kernels, self.target = KernelFolder(folder), target
         self.token = secrets.token_urlsafe()
         self.reports: dict[str, bytes] = {}
         self.compiling = threading.Lock()
@@ -65,15 +65,15 @@ class _Handler(BaseHTTPRequestHandler):
             return
         path = unquote(urlsplit(self.path).path)
         if path == "/":
-            self._send(self._start(), "text/html", _OWN)
+            self._send(self._start_page(), "text/html", _PAGE_POLICY)
         elif path in _STATIC:
-            self._send((_PAGE / path[1:]).read_bytes(), _STATIC[path], _OWN)
+            self._send((_PAGE / path[1:]).read_bytes(), _STATIC[path], _PAGE_POLICY)
         elif path == "/kernels":
             self._send_json(self.server.kernels.names())
         elif path.startswith("/kernels/"):
             self._send_kernel(path.removeprefix("/kernels/"))
         elif (report := self.server.reports.get(path.removeprefix("/reports/"))) is not None:
-            self._send(report, "text/html", _REPORT)
+            self._send(report, "text/html", _REPORT_POLICY)
         else:
             self._refuse(HTTPStatus.NOT_FOUND)
 
@@ -88,15 +88,15 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             return
         name = unquote(urlsplit(self.path).path).removeprefix("/kernels/")
-        request = _asked(self.rfile.read(int(length)))
+        request = _parse_request(self.rfile.read(int(length)))
         if request is None or request["target"] not in target_names():
             self._refuse(HTTPStatus.BAD_REQUEST)
         elif not self.server.kernels.may_save(name):
             self._refuse(HTTPStatus.NOT_FOUND)
         else:
-            self._save(name, request)
+            self._save_and_compile(name, request)
 
-    def _save(self, name: str, request: Mapping[str, str]) -> None:
+    def _save_and_compile(self, name: str, request: Mapping[str, str]) -> None:
         """Save and compile the kernel, and send the outcome."""
         server = self.server
         with server.compiling:
@@ -117,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._refuse(HTTPStatus.FORBIDDEN)
         return True
 
-    def _start(self) -> bytes:
+    def _start_page(self) -> bytes:
         targets = "".join(
             f"<option{' selected' if name == self.server.target else ''}>{name}</option>" for name in target_names()
         )
@@ -128,19 +128,19 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             text = self.server.kernels.read(name)
         except CompileError as error:
-            self._send(str(error).encode(), "text/plain", _OWN, HTTPStatus.CONFLICT)
+            self._send(str(error).encode(), "text/plain", _PAGE_POLICY, HTTPStatus.CONFLICT)
             return
         if text is None:
             self._refuse(HTTPStatus.NOT_FOUND)
         else:
-            self._send(text.encode(), "text/plain", _OWN)
+            self._send(text.encode(), "text/plain", _PAGE_POLICY)
 
     def _send_json(self, value: object) -> None:
-        self._send(json.dumps(value).encode(), "application/json", _OWN)
+        self._send(json.dumps(value).encode(), "application/json", _PAGE_POLICY)
 
     def _refuse(self, status: HTTPStatus) -> None:
         self.close_connection = True  # the rest of the request has not been read
-        self._send(status.phrase.encode(), "text/plain", _OWN, status)
+        self._send(status.phrase.encode(), "text/plain", _PAGE_POLICY, status)
 
     def _send(self, body: bytes, kind: str, policy: str, status: HTTPStatus = HTTPStatus.OK) -> None:
         self.send_response(status)
@@ -157,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-def _asked(body: bytes) -> dict[str, str] | None:
+def _parse_request(body: bytes) -> dict[str, str] | None:
     """Return the page's text, target and constants; None for any other request."""
     try:
         value = json.loads(body)

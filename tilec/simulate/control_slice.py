@@ -9,76 +9,80 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilec.emu.bulk import announcing
+from tilec.emu.bulk import build_arrival_only_step
 from tilec.emu.decode import Program
 from tilec.emu.fault import Fault
-from tilec.emu.functions import Place
+from tilec.emu.functions import RegisterIndex
 from tilec.emu.steps import Step
 from tilec.ptx.module import Address, Operand, Reg, TensorAddress
 
-_SYNCHRONISES = ("mbarrier", "cp.async.mbarrier", "clusterlaunchcontrol", "tcgen05.commit", "atom",
+_SYNCHRONISING_STEMS = ("mbarrier", "cp.async.mbarrier", "clusterlaunchcontrol", "tcgen05.commit", "atom",
                  "barrier.cluster", "setmaxnreg", "st.async", "red.async",
                  "cp.async.bulk.shared", "cp.async.bulk.tensor", "cp.reduce.async.bulk.shared", "griddepcontrol",
                  "tensormap", "fence.proxy.tensormap", "fence.mbarrier_init")  # fmt: skip
 """Prefixes of the stems of steps that other threads may wait for, or read control from."""
-_ORDERED = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"))
-_RESERVES = ("tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish")
+_ORDERED_QUALIFIERS = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"))
+_TENSOR_MEMORY_ALLOCATION = ("tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish")
 """Steps that allocate tensor memory, whose addresses do not affect time."""
-_MATRIX = ("wgmma.mma", "mma", "tcgen05.mma", "tcgen05.ld", "wmma")
+_MATRIX_STEMS = ("wgmma.mma", "mma", "tcgen05.mma", "tcgen05.ld", "wmma")
 
 
 def skip_numbers(program: Program) -> bool:
     """Make the steps outside of the slice do nothing. Return False, with nothing changed, if results of matrix
     instructions decide what runs."""
     steps = program.steps
-    kept = _kept(program)
-    if any(steps[pc].stem.startswith(_MATRIX) for pc in kept):
+    kept = _find_needed_steps(program)
+    if any(steps[pc].stem.startswith(_MATRIX_STEMS) for pc in kept):
         return False
-    reads_shared = any(_loads(steps[pc], "shared") for pc in kept - _loads_of_answers(program))
+    reads_shared = any(_is_load_from(steps[pc], "shared") for pc in kept - _find_answer_loads(program))
     for pc, step in enumerate(steps):
-        if step.stem.startswith(_RESERVES):
-            step.run, step.control = _nothing, None
+        if step.stem.startswith(_TENSOR_MEMORY_ALLOCATION):
+            step.run, step.control = _do_nothing, None
         elif step.control is None and pc not in kept:
-            step.run = _nothing
+            step.run = _do_nothing
         elif not reads_shared and step.stem.startswith("cp.async.bulk.tensor"):
-            step.run = announcing(program.form(pc))
-        step.stains = frozenset()
+            step.run = build_arrival_only_step(program.build_form(pc))
+        step.written_matrix_registers = frozenset()
         step.is_matrix = False
     return True
 
 
-def _nothing(cta: object, threads: object) -> None:
+def _do_nothing(cta: object, threads: object) -> None:
     return
 
 
-def _kept(program: Program) -> set[int]:
+def _find_needed_steps(program: Program) -> set[int]:
     steps = program.steps
-    answers = _loads_of_answers(program)
+    answers = _find_answer_loads(program)
     kept: set[int] = set()
-    needed: set[Place] = set()
+    needed: set[RegisterIndex] = set()
     for pc, step in enumerate(steps):
         instruction = step.instruction
-        if (step.control is not None and not step.stem.startswith(_RESERVES)) or _synchronises(step):
+        if (step.control is not None and not step.stem.startswith(_TENSOR_MEMORY_ALLOCATION)) or _is_synchronising(
+            step
+        ):
             kept.add(pc)
             needed |= step.registers
         if step.stem.startswith("tcgen05.mma"):
-            needed |= _places(program, pc, (instruction.operands[3],))
+            needed |= _find_read_registers(program, pc, (instruction.operands[3],))
         addressing: list[Operand] = [o for o in instruction.operands if isinstance(o, (Address, TensorAddress))]
         if instruction.guard is not None:
             addressing.append(instruction.guard.reg)
         if not step.stem.startswith("tcgen05"):
             # The tensor-memory addresses of a product do not affect its time.
-            needed |= _places(program, pc, addressing)
+            needed |= _find_read_registers(program, pc, addressing)
         elif instruction.guard is not None:
-            needed |= _places(program, pc, (instruction.guard.reg,))
+            needed |= _find_read_registers(program, pc, (instruction.guard.reg,))
     is_growing = True
     while is_growing:
         is_growing = False
-        spaces = [space for space in ("shared", "local") if any(_loads(steps[pc], space) for pc in kept - answers)]
+        spaces = [
+            space for space in ("shared", "local") if any(_is_load_from(steps[pc], space) for pc in kept - answers)
+        ]
         for pc, step in enumerate(steps):
             if pc in kept:
                 continue
-            feeds = step.stem in ("st", "stmatrix.sync") and any(_is_in(step, space) for space in spaces)
+            feeds = step.stem in ("st", "stmatrix.sync") and any(_may_access(step, space) for space in spaces)
             if feeds or not needed.isdisjoint(step.written):
                 kept.add(pc)
                 needed |= step.registers
@@ -86,7 +90,7 @@ def _kept(program: Program) -> set[int]:
     return kept
 
 
-def _loads_of_answers(program: Program) -> set[int]:
+def _find_answer_loads(program: Program) -> set[int]:
     """Return the loads from shared memory that provide, through moves only, the operands of
     `clusterlaunchcontrol.query_cancel`. Only the request writes them, and it is carried out, so they need no computed
     numbers."""
@@ -101,14 +105,14 @@ def _loads_of_answers(program: Program) -> set[int]:
         for pc, step in enumerate(steps):
             if needed.isdisjoint(step.written):
                 continue
-            if _loads(step, "shared"):
+            if _is_load_from(step, "shared"):
                 found.add(pc)
             elif step.stem == "mov":
                 needed |= step.registers
     return found
 
 
-def _places(program: Program, pc: int, operands: Sequence[Operand]) -> set[Place]:
+def _find_read_registers(program: Program, pc: int, operands: Sequence[Operand]) -> set[RegisterIndex]:
     """Return the registers that these operands of a step read."""
     registers: list[Operand] = []
     for operand in operands:
@@ -119,30 +123,30 @@ def _places(program: Program, pc: int, operands: Sequence[Operand]) -> set[Place
                 registers += (base, *coordinates)
             case _:
                 registers.append(operand)
-    found: set[Place] = set()
-    form = program.form(pc)
+    found: set[RegisterIndex] = set()
+    form = program.build_form(pc)
     for register in registers:
         if isinstance(register, Reg) and register.name != "_":
             try:
-                found.add(form.place(register))
+                found.add(form.find_register(register))
             except Fault:
                 continue
     return found
 
 
-def _synchronises(step: Step) -> bool:
+def _is_synchronising(step: Step) -> bool:
     words = step.instruction.opcode.split(".")
     if step.stem.startswith("cp.async.bulk.tensor") and step.stem.endswith(".global"):
         return False  # a store: no control depends on the memory it writes
-    ordered = words[0] in ("ld", "st", "red") and not _ORDERED.isdisjoint(words)
-    return ordered or step.stem.startswith(_SYNCHRONISES)
+    ordered = words[0] in ("ld", "st", "red") and not _ORDERED_QUALIFIERS.isdisjoint(words)
+    return ordered or step.stem.startswith(_SYNCHRONISING_STEMS)
 
 
-def _loads(step: Step, space: str) -> bool:
-    return step.stem in ("ld", "ldmatrix.sync", "atom") and _is_in(step, space)
+def _is_load_from(step: Step, space: str) -> bool:
+    return step.stem in ("ld", "ldmatrix.sync", "atom") and _may_access(step, space)
 
 
-def _is_in(step: Step, space: str) -> bool:
+def _may_access(step: Step, space: str) -> bool:
     """Return whether the step may access this state space; a generic address may access any."""
     spaces = {word.partition("::")[0] for word in step.instruction.opcode.split(".")}
     named = spaces & {"shared", "local", "global", "param", "const"}

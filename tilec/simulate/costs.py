@@ -13,13 +13,13 @@ from tilec.support.records import dataclass
 from tilec.target.kinds import InstructionKind
 from tilec.target.table import Target, Timing
 
-_MANY = 100
+_PRICED_TOGETHER = 100
 _LANES = 128
 """Lanes of the four quarters of a multiprocessor together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pipe:
+class PipeCost:
     """Cycles that an instruction holds a pipe of its quarter, and cycles until its result is ready."""
 
     name: str
@@ -28,7 +28,7 @@ class Pipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class TransferCost:
     """The cycles that a transfer takes at each port of the multiprocessor. `base` is the latency of the first byte,
     `latency` that of the whole transfer if it meets no other."""
 
@@ -38,7 +38,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class ProductCost:
     """The cycles that a tensor-core product holds the tensor cores and the shared memory it reads (`reading`), the
     latency of its result, and the cycles until the issuing warp continues."""
 
@@ -48,7 +48,7 @@ class Product:
     issue: float
 
 
-class Costs:
+class InstructionCosts:
     """The instruction costs of one target."""
 
     def __init__(self, target: Target) -> None:
@@ -65,56 +65,56 @@ class Costs:
         self.mbarrier = float(target.price("mbarrier").latency)
         self.try_wait = float(target.price("mbarrier").issue)
 
-    def _pipe(self, kind: str, times: int = 1) -> Pipe:
+    def _pipe(self, kind: str, times: int = 1) -> PipeCost:
         """Return the cost of `times` instructions in a row: "elementwise", "integer", "mufu" or "mma.sync"."""
         price = self.target.price
         if kind == "mma.sync":
-            one, many = price("mma.sync", count=1, warps=1), price("mma.sync", count=_MANY, warps=1)
-            cycles = _held(many, "tc_and_mma") / _MANY
-            return Pipe("tensor", cycles * times, cycles * (times - 1) + one.latency)
+            one, many = price("mma.sync", count=1, warps=1), price("mma.sync", count=_PRICED_TOGETHER, warps=1)
+            cycles = _sum_held_cycles(many, "tc_and_mma") / _PRICED_TOGETHER
+            return PipeCost("tensor", cycles * times, cycles * (times - 1) + one.latency)
         if kind == "mufu":
-            one, many = price("mufu", elements=_LANES), price("mufu", elements=_LANES * _MANY)
+            one, many = price("mufu", elements=_LANES), price("mufu", elements=_LANES * _PRICED_TOGETHER)
         else:
             operation: InstructionKind = "elementwise" if kind == "elementwise" else "integer"
             one = price(operation, ops=1, elements=_LANES, threads=_LANES)
-            many = price(operation, ops=_MANY, elements=_LANES, threads=_LANES)
-        slot, cycles = next((slot, cycles / _MANY) for slot, cycles, _ in many.uses if slot != "issue")
+            many = price(operation, ops=_PRICED_TOGETHER, elements=_LANES, threads=_LANES)
+        slot, cycles = next((slot, cycles / _PRICED_TOGETHER) for slot, cycles, _ in many.uses if slot != "issue")
         # The row counts from the issue; a dependent instruction may issue once the last lane has passed the pipe.
         after = one.latency - max(cycles for slot, cycles, _ in one.uses if slot != "issue")
-        return Pipe(slot, cycles * times, cycles * times - cycles + max(after, cycles))
+        return PipeCost(slot, cycles * times, cycles * times - cycles + max(after, cycles))
 
-    def _move(self, kind: InstructionKind, size: int) -> Move:
+    def _move(self, kind: InstructionKind, size: int) -> TransferCost:
         parameters = {"bytes": size, "threads": 32}
         kind_row = next(each for each in self.target.kinds if each.name == kind)
         given = {name: parameters[name] for name in kind_row.parameters}
         price = self.target.price(kind, **given)
         empty = self.target.price(kind, **{**given, "bytes": 0})
-        many = self.target.price(kind, **{**given, "bytes": size * _MANY})
+        many = self.target.price(kind, **{**given, "bytes": size * _PRICED_TOGETHER})
         # Fractions of a cycle matter where many small transfers follow each other; a minimum time does not scale.
         ports = []
         for (slot, cycles, _), (_, scaled, _) in zip(price.uses, many.uses, strict=True):
             if slot != "issue":
-                exact = scaled / _MANY if scaled / _MANY > cycles - 1 else cycles
+                exact = scaled / _PRICED_TOGETHER if scaled / _PRICED_TOGETHER > cycles - 1 else cycles
                 ports.append((slot, exact / self.target.slot(slot).width))
-        return Move(tuple(ports), float(empty.latency), float(price.latency))
+        return TransferCost(tuple(ports), float(empty.latency), float(price.latency))
 
-    def _wgmma(self, n: int, k_bytes: int, from_registers: bool) -> Product:
+    def _wgmma(self, n: int, k_bytes: int, from_registers: bool) -> ProductCost:
         kind: InstructionKind = "wgmma.rs" if from_registers else "wgmma.ss"
         parameters = {"n": n} if from_registers else {"n": n, "k_bytes": k_bytes}
-        one, many = (self.target.price(kind, count=count, **parameters) for count in (1, _MANY))
-        cycles = _held(many, "tc_and_mma") / _MANY
-        issue = (many.issue - one.issue) / (_MANY - 1)
+        one, many = (self.target.price(kind, count=count, **parameters) for count in (1, _PRICED_TOGETHER))
+        cycles = _sum_held_cycles(many, "tc_and_mma") / _PRICED_TOGETHER
+        issue = (many.issue - one.issue) / (_PRICED_TOGETHER - 1)
         drain = one.latency - max(cycles for _, cycles, _ in one.uses)
-        return Product(cycles, _held(many, "tp_smem_rd") / _MANY, cycles + drain, issue)
+        return ProductCost(cycles, _sum_held_cycles(many, "tp_smem_rd") / _PRICED_TOGETHER, cycles + drain, issue)
 
-    def _tcgen05(self, m: int, n: int, is_pair: bool, from_tensor_memory: bool) -> Product:
+    def _tcgen05(self, m: int, n: int, is_pair: bool, from_tensor_memory: bool) -> ProductCost:
         kind: InstructionKind = "tcgen05.mma.ts" if from_tensor_memory else "tcgen05.mma.ss"
         if is_pair:
             kind = "tcgen05.mma.ts.pair" if from_tensor_memory else "tcgen05.mma.ss.pair"
-        one, many = (self.target.price(kind, m=m, n=n, count=count) for count in (1, _MANY))
-        cycles = _held(many, "tc_and_mma") / _MANY
-        return Product(cycles, 0.0, float(one.latency), 1.0)
+        one, many = (self.target.price(kind, m=m, n=n, count=count) for count in (1, _PRICED_TOGETHER))
+        cycles = _sum_held_cycles(many, "tc_and_mma") / _PRICED_TOGETHER
+        return ProductCost(cycles, 0.0, float(one.latency), 1.0)
 
 
-def _held(price: Timing, slot: str) -> float:
+def _sum_held_cycles(price: Timing, slot: str) -> float:
     return float(sum(cycles for name, cycles, _ in price.uses if name == slot))

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from tilec.simulate.grid import Simulation
-from tilec.simulate.instructions import Deed, Instruction, access_bytes, matrices
-from tilec.simulate.record import LINE, OFF, SECTOR
+from tilec.simulate.instructions import Deed, Instruction, count_access_bytes, count_matrices
+from tilec.simulate.record import INACTIVE, SECTOR_BYTES, TRANSACTION_BYTES
 from tilec.simulate.state import SCHEDULERS, Cause
 from tilec.support.records import dataclass
 
 Unit = Literal["", "ns", "cycle", "inst", "byte", "sector", "request", "%", "warp"]
-Reason = Literal[
+StallReason = Literal[
     "barrier", "gmma", "long_scoreboard", "math_pipe_throttle", "not_selected", "selected", "short_scoreboard", "wait"
 ]
 """A reason why a warp does not issue, as Nsight Compute names it."""
@@ -32,87 +32,92 @@ class Counter:
     value: float
 
 
-def counters(found: Simulation) -> tuple[Counter, ...]:
+def compute_counters(found: Simulation) -> tuple[Counter, ...]:
     """Return all counters: of the whole grid if the name ends in `.sum`, else of an average multiprocessor."""
-    return tuple(Counter(name, unit, float(count(found))) for name, unit, count in _PLAIN) + tuple(_by_reason(found))
+    return tuple(Counter(name, unit, float(count(found))) for name, unit, count in _PLAIN_COUNTERS) + tuple(
+        _count_stalls(found)
+    )
 
 
-def names() -> tuple[str, ...]:
+def list_counter_names() -> tuple[str, ...]:
     """Return the names of all metrics that can be predicted."""
-    return (*(name for name, _, _ in _PLAIN), *(form.format(reason) for reason in _REASONS for form, _ in _STALLS))
+    return (
+        *(name for name, _, _ in _PLAIN_COUNTERS),
+        *(form.format(reason) for reason in _REASONS for form, _ in _STALLS),
+    )
 
 
 # ---- the launch, its time, and what is busy --------------------------------------------------------------------------
 
 
-def _blocks(found: Simulation) -> float:
+def _count_equivalent_blocks(found: Simulation) -> float:
     """Return how many blocks like the recorded one are equivalent to the grid."""
     return found.weight * math.prod(found.launch.cluster)
 
 
-def _active_cycles(found: Simulation) -> float:
+def _count_active_cycles(found: Simulation) -> float:
     """Return the active cycles of an average multiprocessor; one without a block has none."""
     return (found.cycles - found.tail) * found.active / found.costs.sms
 
 
-def _held(found: Simulation, unit: str) -> float:
+def _percent_held(found: Simulation, unit: str) -> float:
     return 100 * found.first.held.get(unit, 0.0) / found.first.cycles
 
 
-def _dram_bytes(found: Simulation) -> float:
+def _count_dram_bytes(found: Simulation) -> float:
     return found.loaded * found.shares.missing + found.stored * found.shares.written
 
 
-def _dram_part(found: Simulation) -> float:
-    return 100 * _dram_bytes(found) / found.cycles / found.costs.dram_bytes_per_cycle
+def _percent_dram(found: Simulation) -> float:
+    return 100 * _count_dram_bytes(found) / found.cycles / found.costs.dram_bytes_per_cycle
 
 
-def _resident_warps(found: Simulation) -> float:
+def _percent_resident_warps(found: Simulation) -> float:
     most = found.costs.target.limit("threads_per_sm") / 32
     return 100 * sum(found.first.lifetime.values()) / found.first.cycles / most
 
 
-def _issued_per_cycle(found: Simulation) -> float:
+def _count_issued_per_cycle(found: Simulation) -> float:
     return sum(found.first.issued.values()) / SCHEDULERS / found.first.cycles
 
 
 # ---- what is executed ------------------------------------------------------------------------------------------------
 
 
-def _executed(wanted: Callable[[Instruction], bool]) -> Callable[[Simulation], float]:
+def _build_executed_counter(wanted: Callable[[Instruction], bool]) -> Callable[[Simulation], float]:
     """Return a counter of executed warp instructions; one that takes two machine instructions counts twice."""
 
-    def of(found: Simulation) -> float:
+    def count_executed(found: Simulation) -> float:
         executed = (
             warps * found.instructions[pc].issue
             for pc, warps in found.block.counts.items()
             if wanted(found.instructions[pc])
         )
-        return sum(executed) * _blocks(found)
+        return sum(executed) * _count_equivalent_blocks(found)
 
-    return of
+    return count_executed
 
 
-def _is_product(*words: str) -> Callable[[Instruction], bool]:
-    def wanted(instruction: Instruction) -> bool:
+def _select_products(*words: str) -> Callable[[Instruction], bool]:
+    def is_wanted(instruction: Instruction) -> bool:
         is_here = instruction.text.startswith(("mma.sync", "mma.sp"))
         return is_here and any(word in instruction.text.split(".") for word in words)
 
-    return wanted
+    return is_wanted
 
 
 _FLOATS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e2m1", "e3m2", "e2m3")
 _INTEGERS = ("s8", "u8", "s4", "u4", "b1")
 
 
-def _on(pipe: str) -> Callable[[Instruction], bool]:
+def _select_pipe(pipe: str) -> Callable[[Instruction], bool]:
     return lambda instruction: instruction.pipe is not None and instruction.pipe.name == pipe
 
 
 # ---- what is moved ---------------------------------------------------------------------------------------------------
 
 
-def _moved(found: Simulation, moves: tuple[str, ...]) -> Iterator[tuple[Instruction, int]]:
+def _list_accesses(found: Simulation, moves: tuple[str, ...]) -> Iterator[tuple[Instruction, int]]:
     """Yield each access of the recorded block with its bytes. Shuffles use the same port but access no memory."""
     accesses = {
         i.pc: i for i in found.instructions if i.move in moves and i.text.startswith(("ld", "st", "atom", "red"))
@@ -120,34 +125,44 @@ def _moved(found: Simulation, moves: tuple[str, ...]) -> Iterator[tuple[Instruct
     for warp in found.block.warps:
         for pc, detail in warp:
             instruction = accesses.get(pc)
-            if instruction is not None and detail != OFF:
+            if instruction is not None and detail != INACTIVE:
                 yield instruction, detail
 
 
-def _accesses(moves: tuple[str, ...], amount: Callable[[Instruction, int], float]) -> Callable[[Simulation], float]:
-    def of(found: Simulation) -> float:
-        return sum(amount(*access) for access in _moved(found, moves)) / found.block.part * _blocks(found)
+def _build_access_counter(
+    moves: tuple[str, ...], amount: Callable[[Instruction, int], float]
+) -> Callable[[Simulation], float]:
+    def sum_amounts(found: Simulation) -> float:
+        return (
+            sum(amount(*access) for access in _list_accesses(found, moves))
+            / found.block.part
+            * _count_equivalent_blocks(found)
+        )
 
-    return of
+    return sum_amounts
 
 
-def _one(instruction: Instruction, moved: int) -> float:
+def _count_request(instruction: Instruction, moved: int) -> float:
     return 1
 
 
-def _sectors(instruction: Instruction, moved: int) -> float:
-    return moved / SECTOR
+def _count_sectors(instruction: Instruction, moved: int) -> float:
+    return moved / SECTOR_BYTES
 
 
-def _wavefronts(instruction: Instruction, moved: int) -> float:
-    return moved / LINE
+def _count_wavefronts(instruction: Instruction, moved: int) -> float:
+    return moved / TRANSACTION_BYTES
 
 
-def _conflicts(instruction: Instruction, moved: int) -> float:
+def _count_conflicts(instruction: Instruction, moved: int) -> float:
     """Return the transactions beyond those that the bytes of a whole warp need."""
     is_matrix = "matrix" in instruction.text
-    least = matrices(instruction.text) if is_matrix else max(1, access_bytes(instruction.text) * 32 // LINE)
-    return max(0.0, moved / LINE - least)
+    least = (
+        count_matrices(instruction.text)
+        if is_matrix
+        else max(1, count_access_bytes(instruction.text) * 32 // TRANSACTION_BYTES)
+    )
+    return max(0.0, moved / TRANSACTION_BYTES - least)
 
 
 _LOADS_SHARED, _STORES_SHARED = ("ld.shared", "ldmatrix"), ("st.shared",)
@@ -155,45 +170,53 @@ _SHARED = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 _WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 _GLOBAL = "l1tex__t_{}_pipe_lsu_mem_global_op_{}.sum"
 
-_PLAIN: tuple[tuple[str, Unit, Callable[[Simulation], float]], ...] = (
+_PLAIN_COUNTERS: tuple[tuple[str, Unit, Callable[[Simulation], float]], ...] = (
     ("gpu__time_duration.sum", "ns", lambda found: found.seconds * 1e9),
     ("launch__grid_size", "", lambda found: found.blocks),
     ("launch__waves_per_multiprocessor", "", lambda found: found.waves),
     ("sm__cycles_elapsed.max", "cycle", lambda found: found.cycles),
-    ("sm__cycles_active.avg", "cycle", _active_cycles),
-    ("sm__warps_active.avg.pct_of_peak_sustained_active", "%", _resident_warps),
-    ("smsp__issue_active.avg.per_cycle_active", "inst", _issued_per_cycle),
-    ("smsp__inst_executed.sum", "inst", _executed(lambda instruction: True)),
-    ("sm__inst_executed_pipe_tensor_op_gmma.sum", "inst", _executed(lambda instruction: instruction.deed == "wgmma")),
-    ("sm__inst_executed_pipe_tensor_op_hmma.sum", "inst", _executed(_is_product(*_FLOATS))),
-    ("sm__inst_executed_pipe_tensor_op_imma.sum", "inst", _executed(_is_product(*_INTEGERS))),
-    ("sm__inst_executed_pipe_xu.sum", "inst", _executed(_on("xu"))),
-    ("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", "%", lambda found: _held(found, "tensor")),
+    ("sm__cycles_active.avg", "cycle", _count_active_cycles),
+    ("sm__warps_active.avg.pct_of_peak_sustained_active", "%", _percent_resident_warps),
+    ("smsp__issue_active.avg.per_cycle_active", "inst", _count_issued_per_cycle),
+    ("smsp__inst_executed.sum", "inst", _build_executed_counter(lambda instruction: True)),
+    (
+        "sm__inst_executed_pipe_tensor_op_gmma.sum",
+        "inst",
+        _build_executed_counter(lambda instruction: instruction.deed == "wgmma"),
+    ),
+    ("sm__inst_executed_pipe_tensor_op_hmma.sum", "inst", _build_executed_counter(_select_products(*_FLOATS))),
+    ("sm__inst_executed_pipe_tensor_op_imma.sum", "inst", _build_executed_counter(_select_products(*_INTEGERS))),
+    ("sm__inst_executed_pipe_xu.sum", "inst", _build_executed_counter(_select_pipe("xu"))),
+    (
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+        "%",
+        lambda found: _percent_held(found, "tensor"),
+    ),
     ("dram__bytes_read.sum", "byte", lambda found: found.loaded * found.shares.missing),
     ("dram__bytes_write.sum", "byte", lambda found: found.stored * found.shares.written),
-    ("dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", _dram_part),
-    ("lts__t_sectors_op_read.sum", "sector", lambda found: found.loaded / SECTOR),
-    ("lts__t_sectors_op_write.sum", "sector", lambda found: found.stored / SECTOR),
-    (_GLOBAL.format("requests", "ld"), "request", _accesses(("ld.global",), _one)),
-    (_GLOBAL.format("sectors", "ld"), "sector", _accesses(("ld.global",), _sectors)),
-    (_GLOBAL.format("requests", "st"), "request", _accesses(("st.global",), _one)),
-    (_GLOBAL.format("sectors", "st"), "sector", _accesses(("st.global",), _sectors)),
-    (_WAVEFRONTS.format("ld"), "", _accesses(_LOADS_SHARED, _wavefronts)),
-    (_WAVEFRONTS.format("st"), "", _accesses(_STORES_SHARED, _wavefronts)),
-    (_SHARED.format("ld"), "", _accesses(_LOADS_SHARED, _conflicts)),
-    (_SHARED.format("st"), "", _accesses(_STORES_SHARED, _conflicts)),
+    ("dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", _percent_dram),
+    ("lts__t_sectors_op_read.sum", "sector", lambda found: found.loaded / SECTOR_BYTES),
+    ("lts__t_sectors_op_write.sum", "sector", lambda found: found.stored / SECTOR_BYTES),
+    (_GLOBAL.format("requests", "ld"), "request", _build_access_counter(("ld.global",), _count_request)),
+    (_GLOBAL.format("sectors", "ld"), "sector", _build_access_counter(("ld.global",), _count_sectors)),
+    (_GLOBAL.format("requests", "st"), "request", _build_access_counter(("st.global",), _count_request)),
+    (_GLOBAL.format("sectors", "st"), "sector", _build_access_counter(("st.global",), _count_sectors)),
+    (_WAVEFRONTS.format("ld"), "", _build_access_counter(_LOADS_SHARED, _count_wavefronts)),
+    (_WAVEFRONTS.format("st"), "", _build_access_counter(_STORES_SHARED, _count_wavefronts)),
+    (_SHARED.format("ld"), "", _build_access_counter(_LOADS_SHARED, _count_conflicts)),
+    (_SHARED.format("st"), "", _build_access_counter(_STORES_SHARED, _count_conflicts)),
 )
 
 # ---- what warps wait for ---------------------------------------------------------------------------------------------
 
-_REASONS: tuple[Reason, ...] = (
+_REASONS: tuple[StallReason, ...] = (
     "barrier", "gmma", "long_scoreboard", "math_pipe_throttle", "not_selected", "selected", "short_scoreboard", "wait",
 )  # fmt: skip
 _STALLS: tuple[tuple[str, Unit], ...] = (
     ("smsp__average_warps_issue_stalled_{}_per_issue_active.ratio", "warp"),
     ("smsp__warp_issue_stalled_{}_per_warp_active.pct", "%"),
 )
-_OF_CAUSE: dict[Cause, Reason] = {
+_CAUSE_REASONS: dict[Cause, StallReason] = {
     "scheduler": "not_selected",
     "fp32 arithmetic": "wait",
     "integer arithmetic": "wait",
@@ -201,23 +224,23 @@ _OF_CAUSE: dict[Cause, Reason] = {
     "shared memory": "short_scoreboard",
 }
 
-_OF_PRODUCT: dict[Deed, Reason] = {"wgmma": "gmma", "wgmma.wait": "barrier"}
+_PRODUCT_REASONS: dict[Deed, StallReason] = {"wgmma": "gmma", "wgmma.wait": "barrier"}
 
 
-def reason_of(cause: Cause, instruction: Instruction) -> Reason:
+def find_stall_reason(cause: Cause, instruction: Instruction) -> StallReason:
     """Return Nsight Compute's name for a stall of this cause at this instruction."""
     if cause == "tensor cores":
         # A warp waits for a wgmma to begin, for one to end, or for the pipe of an mma.sync.
-        return _OF_PRODUCT.get(instruction.deed, "math_pipe_throttle")
+        return _PRODUCT_REASONS.get(instruction.deed, "math_pipe_throttle")
     if cause.startswith(("barrier", "cluster barrier")):
         return "barrier"
-    return _OF_CAUSE.get(cause, "long_scoreboard")
+    return _CAUSE_REASONS.get(cause, "long_scoreboard")
 
 
-def _by_reason(found: Simulation) -> Iterator[Counter]:
-    lost: dict[Reason, float] = dict.fromkeys(_REASONS, 0.0)
+def _count_stalls(found: Simulation) -> Iterator[Counter]:
+    lost: dict[StallReason, float] = dict.fromkeys(_REASONS, 0.0)
     for (_, pc, cause), cycles in found.first.stalls.items():
-        lost[reason_of(cause, found.instructions[pc])] += cycles
+        lost[find_stall_reason(cause, found.instructions[pc])] += cycles
     issued, lifetime = sum(found.first.issued.values()), sum(found.first.lifetime.values())
     lost["selected"] = issued
     for reason, cycles in lost.items():
@@ -226,7 +249,7 @@ def _by_reason(found: Simulation) -> Iterator[Counter]:
             yield Counter(form.format(reason), unit, value)
 
 
-def amount(value: float) -> str:
+def format_amount(value: float) -> str:
     """Format a number with three significant digits; whole numbers without decimals."""
     if value >= 100 or value == int(value):
         return f"{value:,.0f}"

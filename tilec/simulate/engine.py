@@ -19,21 +19,21 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
-from tilec.simulate.costs import Costs, Move
+from tilec.simulate.costs import InstructionCosts, TransferCost
 from tilec.simulate.instructions import Instruction
-from tilec.simulate.record import OFF, Block
+from tilec.simulate.record import INACTIVE, BlockTrace
 from tilec.simulate.state import (
     SCHEDULERS,
     Cause,
     ClusterRun,
-    Gathering,
     Mbarrier,
-    Result,
-    Running,
-    Shares,
-    Slice,
+    MemoryShares,
+    ReplayResult,
+    ResidentBlock,
     Sm,
+    TimelineSlice,
     Warp,
+    WarpGathering,
 )
 from tilec.support.diagnostics import InternalError
 
@@ -43,7 +43,7 @@ _GLOBAL_LOADS = ("ld.global", "cp.async", "tma.load")
 _GLOBAL_STORES = ("st.global", "tma.store")
 
 
-class _Steady(Exception):
+class _SteadyStateReached(Exception):
     """Ends a replay that has seen enough passes of a loop."""
 
 
@@ -53,8 +53,8 @@ class Engine:
     def __init__(
         self,
         instructions: Sequence[Instruction],
-        costs: Costs,
-        shares: Shares,
+        costs: InstructionCosts,
+        shares: MemoryShares,
         *,
         loops: frozenset[int] = frozenset(),
         draws: bool = False,
@@ -64,7 +64,7 @@ class Engine:
         self.shares = shares
         self.loops = loops
         self.draws = draws
-        self.result = Result()
+        self.result = ReplayResult()
         self._registers = 1 + max((n for i in instructions for n in (*i.reads, *i.writes)), default=0)
         self._heap: list[tuple[float, int, Any]] = []
         self._ages = count(1)
@@ -72,7 +72,7 @@ class Engine:
         self._calls = count(1)
         self._sms: list[Sm] = []
         self._alive: dict[int, Warp] = {}
-        self._queue: list[list[Block]] = []
+        self._queue: list[list[BlockTrace]] = []
         self._stop_after: tuple[int, int, int] | None = None
         self._deeds: dict[str, Callable[[Warp, Instruction, Any, float], float | None]] = {
             "load": self._load, "store": self._store, "copy": self._copy, "copy.commit": self._copy_commit,
@@ -86,8 +86,8 @@ class Engine:
         }  # fmt: skip
 
     def run(
-        self, clusters: Sequence[Sequence[Block]], resident: int, until: tuple[int, int, int] | None = None
-    ) -> Result:
+        self, clusters: Sequence[Sequence[BlockTrace]], resident: int, until: tuple[int, int, int] | None = None
+    ) -> ReplayResult:
         """Replay the clusters, `resident` of them at a time, on as many multiprocessors as a cluster has blocks.
         `until` (warp, pc, times) stops once a warp of the first block has passed a back branch so many times."""
         self._stop_after = until
@@ -102,12 +102,12 @@ class Engine:
                 if age < 0:
                     item(time)
                 else:
-                    self._step(item, time)
-        except _Steady:
+                    self._issue_from(item, time)
+        except _SteadyStateReached:
             assert until is not None
             self.result.cycles = self.result.marks[until[:2]][-1]
             for warp in self._alive.values():
-                self._lived(warp, self.result.cycles)
+                self._add_lifetime(warp, self.result.cycles)
         if until is None and len(self.result.ends) != len(clusters):
             raise InternalError("a warp of the simulated block waits for ever")
         for sm in self._sms:
@@ -123,7 +123,7 @@ class Engine:
         cluster.left = len(blocks)
         for rank, block in enumerate(blocks):
             sm = self._sms[rank]
-            running = Running(sm, block, cluster, rank, len(block.warps), time, time)
+            running = ResidentBlock(sm, block, cluster, rank, len(block.warps), time, time)
             cluster.blocks.append(running)
             cluster.warps += len(block.warps)
             for number, trace in enumerate(block.warps):
@@ -137,7 +137,7 @@ class Engine:
 
     # -- issuing -------------------------------------------------------------------------------------------------------
 
-    def _step(self, warp: Warp, time: float) -> None:
+    def _issue_from(self, warp: Warp, time: float) -> None:
         """Issue this warp's instructions from `time` on, as long as no other warp or arrival comes first."""
         trace, instructions, heap = warp.trace, self.instructions, self._heap
         sm, quarter = warp.home.sm, warp.quarter
@@ -160,7 +160,7 @@ class Engine:
                 heappush(heap, (start, warp.age, warp))
                 return
             if time > warp.want:
-                self._blame(warp, pc, time)
+                self._charge_wait(warp, pc, time)
             sm.issue[quarter] = time + instruction.issue
             result.issued[warp.number] = result.issued.get(warp.number, 0.0) + instruction.issue
             result.instructions += 1
@@ -169,33 +169,33 @@ class Engine:
                 marks = result.marks.setdefault((warp.number, pc), [])
                 marks.append(time)
                 if self._stop_after == (warp.number, pc, len(marks)):
-                    raise _Steady
-            if detail != OFF:
+                    raise _SteadyStateReached
+            if detail != INACTIVE:
                 if pipe is not None:
                     sm.pipes[pipe.name][quarter] = time + pipe.cycles
                     sm.held[pipe.name] = sm.held.get(pipe.name, 0.0) + pipe.cycles / SCHEDULERS
                     self._set(warp, instruction.writes, time + pipe.latency, _PIPES.get(pipe.name, pipe.name))
                     if self.draws and pipe.name in ("tensor", "xu"):
-                        self._draw(sm, pipe.name, instruction, time, time + pipe.cycles)
+                        self._draw_unit(sm, pipe.name, instruction, time, time + pipe.cycles)
                 elif instruction.deed != "plain":
                     resumed = self._deeds[instruction.deed](warp, instruction, detail, time)
                     if resumed is None:
                         return  # parked until an arrival resumes it
                     if resumed > warp.want:
-                        self._lose(warp, pc, _WAITS[instruction.deed], resumed - warp.want)
+                        self._charge_stall(warp, pc, _WAITS[instruction.deed], resumed - warp.want)
                         if self.draws:
                             self._draw_wait(warp, instruction, _WAITS[instruction.deed], warp.want, resumed)
                         warp.want = resumed
             warp.at += 1
             if warp.at >= length:
                 break
-            time = self._ready(warp)
+            time = self._find_ready_time(warp)
             if heap and (heap[0][0], heap[0][1]) < (time, warp.age):
                 heappush(heap, (time, warp.age, warp))
                 return
         self._end(warp)
 
-    def _ready(self, warp: Warp) -> float:
+    def _find_ready_time(self, warp: Warp) -> float:
         """Return when the registers of the next instruction are ready."""
         instruction = self.instructions[warp.trace[warp.at][0]]
         registers = warp.registers
@@ -210,18 +210,18 @@ class Engine:
                 warp.held_by = warp.causes[number]
         return time
 
-    def _go_on(self, warp: Warp, time: float) -> None:
+    def _resume_warp(self, warp: Warp, time: float) -> None:
         """Complete a parked warp's instruction and queue the warp again."""
         warp.want = max(warp.want, time)
         warp.at += 1
         if warp.at >= len(warp.trace):
             self._end(warp)
             return
-        heappush(self._heap, (self._ready(warp), warp.age, warp))
+        heappush(self._heap, (self._find_ready_time(warp), warp.age, warp))
 
     def _end(self, warp: Warp) -> None:
         home = warp.home
-        self._lived(warp, warp.want)
+        self._add_lifetime(warp, warp.want)
         del self._alive[warp.age]
         home.last = max(home.last, warp.want, warp.products, warp.copies)
         home.alive -= 1
@@ -229,7 +229,7 @@ class Engine:
             for number, barrier in home.barriers.items():
                 # A barrier of all threads does not wait for exited ones.
                 if barrier.is_of_all and barrier.arrived and barrier.arrived == home.alive:
-                    self._release(barrier, number, warp.want)
+                    self._release_barrier(barrier, number, warp.want)
             return
         home.cluster.left -= 1
         if home.cluster.left:
@@ -239,7 +239,7 @@ class Engine:
         self.result.cycles = max(self.result.cycles, done)
         self._call(done, self._start)
 
-    def _lived(self, warp: Warp, until: float) -> None:
+    def _add_lifetime(self, warp: Warp, until: float) -> None:
         lifetime = self.result.lifetime
         lifetime[warp.number] = lifetime.get(warp.number, 0.0) + until - warp.home.start
 
@@ -254,29 +254,31 @@ class Engine:
             warp.registers[number] = time
             warp.causes[number] = cause
 
-    def _blame(self, warp: Warp, pc: int, time: float) -> None:
-        self._lose(warp, pc, warp.held_by or "scheduler", time - warp.want)
+    def _charge_wait(self, warp: Warp, pc: int, time: float) -> None:
+        self._charge_stall(warp, pc, warp.held_by or "scheduler", time - warp.want)
 
-    def _lose(self, warp: Warp, pc: int, cause: Cause, cycles: float) -> None:
+    def _charge_stall(self, warp: Warp, pc: int, cause: Cause, cycles: float) -> None:
         key = (warp.number, pc, cause)
         self.result.stalls[key] = self.result.stalls.get(key, 0.0) + cycles
 
-    def _draw(self, sm: Sm, track: str, instruction: Instruction, start: float, end: float) -> None:
+    def _draw_unit(self, sm: Sm, track: str, instruction: Instruction, start: float, end: float) -> None:
         number = next(index for index, each in enumerate(self._sms) if each is sm)
-        self.result.slices.append(Slice(number, track, instruction.text, start, end, instruction.line))
+        self.result.slices.append(TimelineSlice(number, track, instruction.text, start, end, instruction.line))
 
     def _draw_wait(self, warp: Warp, instruction: Instruction, cause: Cause, start: float, end: float) -> None:
         if warp.home.cluster.number:
             return
-        self.result.slices.append(Slice(warp.home.rank, f"warp {warp.number}", cause, start, end, instruction.line))
+        self.result.slices.append(
+            TimelineSlice(warp.home.rank, f"warp {warp.number}", cause, start, end, instruction.line)
+        )
 
     # -- transfers -----------------------------------------------------------------------------------------------------
 
-    def _transfer(self, warp: Warp, instruction: Instruction, size: int, time: float) -> tuple[float, float]:
+    def _transfer_data(self, warp: Warp, instruction: Instruction, size: int, time: float) -> tuple[float, float]:
         """Return when the last port has passed the transfer, and when the data has arrived."""
         kind = instruction.move
         assert kind is not None
-        move: Move = self.costs.move(kind, size)
+        move: TransferCost = self.costs.move(kind, size)
         sm = warp.home.sm
         through = time
         for port, cycles in move.ports:
@@ -290,7 +292,7 @@ class Engine:
             fraction = shares.missing if kind in _GLOBAL_LOADS else shares.written
             through = max(through, self._take(sm, "dram", time, size * fraction / shares.dram))
         if self.draws and kind in ("tma.load", "tma.store"):
-            self._draw(sm, "copies" if kind == "tma.load" else "stores", instruction, first, through)
+            self._draw_unit(sm, "copies" if kind == "tma.load" else "stores", instruction, first, through)
         return through, max(time + move.latency, through + move.base)
 
     def _take(self, sm: Sm, port: str, time: float, cycles: float) -> float:
@@ -300,14 +302,14 @@ class Engine:
         return start + cycles
 
     def _load(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        _, arrival = self._transfer(warp, instruction, detail, time)
+        _, arrival = self._transfer_data(warp, instruction, detail, time)
         self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
         if instruction.move == "tcgen05.ld":
             warp.moved = max(warp.moved, arrival)
         return warp.want
 
     def _store(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        through, arrival = self._transfer(warp, instruction, detail, time)
+        through, arrival = self._transfer_data(warp, instruction, detail, time)
         if instruction.move == "tcgen05.st":
             warp.moved = max(warp.moved, arrival)
         warp.home.last = max(warp.home.last, through)
@@ -315,7 +317,7 @@ class Engine:
         return warp.want
 
     def _copy(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        warp.copies = max(warp.copies, self._transfer(warp, instruction, detail, time)[1])
+        warp.copies = max(warp.copies, self._transfer_data(warp, instruction, detail, time)[1])
         return warp.want
 
     def _copy_commit(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
@@ -330,22 +332,22 @@ class Engine:
 
     def _copy_arrive(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         for rank, address, lanes, _ in detail:
-            barrier = self._mbarrier(warp, rank, address)
+            barrier = self._get_mbarrier(warp, rank, address)
             if not instruction.flag:
                 barrier.pending += lanes
             arrival = max(time + self.costs.mbarrier, warp.copies)
-            self._call(arrival, partial(self._arrived, barrier, lanes, instruction))
+            self._call(arrival, partial(self._complete_arrivals, barrier, lanes, instruction))
         return warp.want
 
     def _bulk_load(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         for size, places in detail:
-            _, arrival = self._transfer(warp, instruction, size, time)
+            _, arrival = self._transfer_data(warp, instruction, size, time)
             for rank, holder, address in places:
                 if rank != warp.home.rank:
                     # Another block receives its copy of a multicast through its own ports.
                     arrival = max(arrival, self._receive(warp, rank, instruction, size, time))
-                barrier = self._mbarrier(warp, holder, address)
-                self._call(arrival, partial(self._completed, barrier, size, instruction))
+                barrier = self._get_mbarrier(warp, holder, address)
+                self._call(arrival, partial(self._complete_copy, barrier, size, instruction))
         return warp.want
 
     def _receive(self, warp: Warp, rank: int, instruction: Instruction, size: int, time: float) -> float:
@@ -358,7 +360,7 @@ class Engine:
     def _bulk_store(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         read, written = warp.bulk
         for size, _ in detail:
-            through, arrival = self._transfer(warp, instruction, size, time)
+            through, arrival = self._transfer_data(warp, instruction, size, time)
             read, written = max(read, through), max(written, arrival)
         warp.bulk = read, written
         warp.home.last = max(warp.home.last, written)
@@ -377,7 +379,7 @@ class Engine:
     def _wgmma(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         """Start a product once all four warps of the warpgroup have issued it."""
         home = warp.home
-        group = home.warpgroups.setdefault(warp.number // _WARPGROUP, Gathering())
+        group = home.warpgroups.setdefault(warp.number // _WARPGROUP, WarpGathering())
         group.waiting.append((warp, time))
         if len(group.waiting) < _WARPGROUP:
             return None
@@ -392,15 +394,15 @@ class Engine:
         sm.held["tensor"] = sm.held.get("tensor", 0.0) + cost.cycles
         done = through + cost.latency - cost.cycles
         if self.draws:
-            self._draw(sm, "tensor", instruction, start, through)
+            self._draw_unit(sm, "tensor", instruction, start, through)
         waiting, group.waiting = group.waiting, []
         for each, arrived in waiting:
             each.products = done
             resumed = max(time, arrived) + cost.issue
             if time > arrived:
-                self._lose(each, instruction.pc, "the other warps of its warpgroup", time - arrived)
+                self._charge_stall(each, instruction.pc, "the other warps of its warpgroup", time - arrived)
             if each is not warp:
-                self._go_on(each, resumed)
+                self._resume_warp(each, resumed)
         return time + cost.issue
 
     def _wgmma_commit(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
@@ -422,7 +424,7 @@ class Engine:
             sm.ports["tensor"] = start + cost.cycles
             sm.held["tensor"] = sm.held.get("tensor", 0.0) + cost.cycles
             if self.draws:
-                self._draw(sm, "tensor", instruction, start, start + cost.cycles)
+                self._draw_unit(sm, "tensor", instruction, start, start + cost.cycles)
         warp.home.products = start + cost.latency
         return warp.want
 
@@ -432,8 +434,8 @@ class Engine:
             is_multicast = "multicast" in instruction.text
             ranks = [r for r in range(len(warp.home.cluster.blocks)) if mask >> r & 1] if is_multicast else [rank]
             for each in ranks:
-                barrier = self._mbarrier(warp, each, address)
-                self._call(arrival, partial(self._arrived, barrier, 1, instruction))
+                barrier = self._get_mbarrier(warp, each, address)
+                self._call(arrival, partial(self._complete_arrivals, barrier, 1, instruction))
         return warp.want
 
     def _tensor_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
@@ -441,7 +443,7 @@ class Engine:
 
     # -- mbarriers -----------------------------------------------------------------------------------------------------
 
-    def _mbarrier(self, warp: Warp, rank: int, address: int) -> Mbarrier:
+    def _get_mbarrier(self, warp: Warp, rank: int, address: int) -> Mbarrier:
         return warp.home.cluster.blocks[rank].mbarriers[address]
 
     def _init(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
@@ -453,29 +455,29 @@ class Engine:
     def _arrive(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         arrival = time + self.costs.mbarrier
         for rank, address, lanes, total in detail:
-            barrier = self._mbarrier(warp, rank, address)
+            barrier = self._get_mbarrier(warp, rank, address)
             if instruction.flag:
                 barrier.tx += total
             arrivals = lanes if instruction.flag or not total else total
             if "arrive_drop" in instruction.text:
                 barrier.expected -= arrivals
-            self._call(arrival, partial(self._arrived, barrier, arrivals, instruction))
+            self._call(arrival, partial(self._complete_arrivals, barrier, arrivals, instruction))
         self._set(warp, instruction.writes, arrival, "mbarrier")
         return warp.want
 
     def _expect(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         for rank, address, _, total in detail:
-            barrier = self._mbarrier(warp, rank, address)
+            barrier = self._get_mbarrier(warp, rank, address)
             barrier.tx += total * instruction.number
             self._flip_if_due(barrier, time)
         return warp.want
 
-    def _arrived(self, barrier: Mbarrier, arrivals: int, instruction: Instruction, time: float) -> None:
+    def _complete_arrivals(self, barrier: Mbarrier, arrivals: int, instruction: Instruction, time: float) -> None:
         barrier.pending -= arrivals
         barrier.by = f"mbarrier: {_ARRIVALS.get(instruction.deed, 'arrival')} of {instruction.place}"
         self._flip_if_due(barrier, time)
 
-    def _completed(self, barrier: Mbarrier, size: int, instruction: Instruction, time: float) -> None:
+    def _complete_copy(self, barrier: Mbarrier, size: int, instruction: Instruction, time: float) -> None:
         barrier.tx -= size
         barrier.by = f"mbarrier: copy of {instruction.place}"
         self._flip_if_due(barrier, time)
@@ -487,23 +489,23 @@ class Engine:
         barrier.pending += barrier.expected
         waiters, barrier.waiters = barrier.waiters, []
         for warp, wanted, by_parity, since in waiters:
-            if not _is_over(barrier, wanted, by_parity):
+            if not _is_phase_over(barrier, wanted, by_parity):
                 barrier.waiters.append((warp, wanted, by_parity, since))
                 continue
             instruction = self.instructions[warp.trace[warp.at][0]]
             resumed = max(since + self.costs.try_wait, time)
             cause = barrier.by
             if resumed > warp.want:
-                self._lose(warp, instruction.pc, cause, resumed - warp.want)
+                self._charge_stall(warp, instruction.pc, cause, resumed - warp.want)
                 if self.draws:
                     self._draw_wait(warp, instruction, cause, warp.want, resumed)
-            self._go_on(warp, resumed)
+            self._resume_warp(warp, resumed)
 
     def _wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         ((rank, address, _, wanted),) = detail
-        barrier = self._mbarrier(warp, rank, address)
+        barrier = self._get_mbarrier(warp, rank, address)
         wanted &= 0xFFFFFFFF
-        if _is_over(barrier, wanted, instruction.flag):
+        if _is_phase_over(barrier, wanted, instruction.flag):
             self._set(warp, instruction.writes, time + self.costs.try_wait, "mbarrier")
             return warp.want
         barrier.waiters.append((warp, wanted, instruction.flag, time))
@@ -515,44 +517,44 @@ class Engine:
         number, threads = detail
         home = warp.home
         key = number if threads != 32 else -1 - warp.number
-        barrier = home.barriers.setdefault(key, Gathering())
+        barrier = home.barriers.setdefault(key, WarpGathering())
         barrier.arrived += 1
         barrier.is_of_all = not threads
         if instruction.flag:
             barrier.waiting.append((warp, time))
         if barrier.arrived >= (threads // 32 or home.alive):
-            self._release(barrier, number, time)
+            self._release_barrier(barrier, number, time)
         return None if instruction.flag else warp.want
 
-    def _release(self, barrier: Gathering, number: int, time: float) -> None:
+    def _release_barrier(self, barrier: WarpGathering, number: int, time: float) -> None:
         resumed = time + self.costs.barrier
         waiting, barrier.waiting, barrier.arrived = barrier.waiting, [], 0
         for warp, _ in waiting:
             instruction = self.instructions[warp.trace[warp.at][0]]
             if resumed > warp.want:
                 name = f"barrier {number}"
-                self._lose(warp, instruction.pc, name, resumed - warp.want)
+                self._charge_stall(warp, instruction.pc, name, resumed - warp.want)
                 if self.draws:
                     self._draw_wait(warp, instruction, name, warp.want, resumed)
-            self._go_on(warp, resumed)
+            self._resume_warp(warp, resumed)
 
     def _cluster_arrive(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         cluster = warp.home.cluster
         warp.arrived_at = cluster.generation
         cluster.barrier.arrived += 1
         if cluster.barrier.arrived == cluster.warps:
-            self._call(time + self.costs.mbarrier, lambda at: self._cluster_released(cluster, at))
+            self._call(time + self.costs.mbarrier, lambda at: self._release_cluster(cluster, at))
         return warp.want
 
-    def _cluster_released(self, cluster: ClusterRun, time: float) -> None:
+    def _release_cluster(self, cluster: ClusterRun, time: float) -> None:
         cluster.generation += 1
         cluster.barrier.arrived = 0
         waiting, cluster.barrier.waiting = cluster.barrier.waiting, []
         for warp, _ in waiting:
             pc = warp.trace[warp.at][0]
             if time > warp.want:
-                self._lose(warp, pc, "cluster barrier", time - warp.want)
-            self._go_on(warp, time)
+                self._charge_stall(warp, pc, "cluster barrier", time - warp.want)
+            self._resume_warp(warp, time)
 
     def _cluster_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         cluster = warp.home.cluster
@@ -562,7 +564,7 @@ class Engine:
         return None
 
 
-def _is_over(barrier: Mbarrier, wanted: int, by_parity: bool) -> bool:
+def _is_phase_over(barrier: Mbarrier, wanted: int, by_parity: bool) -> bool:
     if by_parity:
         return (barrier.phase & 1) != (wanted & 1)
     return barrier.phase > wanted

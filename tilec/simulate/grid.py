@@ -19,23 +19,23 @@ import numpy as np
 from tilec.emu import launch
 from tilec.emu.decode import Program
 from tilec.emu.recorder import Recorder as Listener
-from tilec.simulate.costs import Costs
+from tilec.simulate.costs import InstructionCosts
 from tilec.simulate.engine import Engine
-from tilec.simulate.instructions import Instruction, loops_of
-from tilec.simulate.record import MOST_ENTRIES, Block, Recorder
-from tilec.simulate.state import Result, Shares
+from tilec.simulate.instructions import Instruction, find_back_branches
+from tilec.simulate.record import MAX_ENTRIES, BlockRecorder, BlockTrace
+from tilec.simulate.state import MemoryShares, ReplayResult
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 _WATCHED_BYTES = 1 << 17
 """Bytes of each block of the first wave whose loads are compared with the others'."""
-_MOST_WATCHED = 160
+_MAX_WATCHED_BLOCKS = 160
 """Blocks of the first wave that are compared."""
-_MOST_REPLAYED = 1_200_000
+_MAX_REPLAYED = 1_200_000
 """Warp instructions of a replay; beyond this, no further rounds are replayed."""
-_ENOUGH = 5
+_ENOUGH_PASSES = 5
 """Passes of a loop after which its interval is known."""
-_ROUNDS = 3
+_REPLAYED_WAVES = 3
 """Waves replayed one after the other: in the third, blocks start at different times, as earlier ones end."""
 Position = tuple[int, int, int]
 
@@ -61,10 +61,10 @@ class Simulation:
     """The simulated launch. `first` is the replay of the first blocks; `cycles` are those of the whole grid."""
 
     launch: Launch
-    costs: Costs
+    costs: InstructionCosts
     instructions: Sequence[Instruction]
-    first: Result
-    shares: Shares
+    first: ReplayResult
+    shares: MemoryShares
     cycles: float
     blocks: int
     """Number of blocks in the grid."""
@@ -78,7 +78,7 @@ class Simulation:
     loaded: float
     stored: float
     flops: float
-    block: Block
+    block: BlockTrace
     weight: float
     """Number of clusters like that of `block` that together have as many warp instructions as the grid."""
     lengths: tuple[int, int]
@@ -92,37 +92,41 @@ class Simulation:
         return self.cycles / (self.costs.clock_mhz * 1e6)
 
 
-def simulate(config: Launch, target: Target, *, blocks: int = 0, draws: bool = False) -> Simulation:
+def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: bool = False) -> Simulation:
     """Simulate a launch on the target; with `blocks`, only that many blocks of the grid."""
-    costs = Costs(target)
+    costs = InstructionCosts(target)
     size = math.prod(config.cluster)
     total = math.prod(config.grid) // size
     if blocks:
         total = min(total, -(-blocks // size))
-    sms = target.limit("sms_in_large_clusters") if size > 2 and _has(target, "sms_in_large_clusters") else costs.sms
+    sms = (
+        target.limit("sms_in_large_clusters") if size > 2 and _has_limit(target, "sms_in_large_clusters") else costs.sms
+    )
     seats = max(1, sms // size)
     slots = seats * config.resident
     notes: list[str] = []
     is_dynamic = "clusterlaunchcontrol.try_cancel" in config.ptx
-    chosen: Sequence[int] = _sampled(config, total) if total > slots or config.work else sorted({0, total - 1})
+    chosen: Sequence[int] = _choose_samples(config, total) if total > slots or config.work else sorted({0, total - 1})
     if is_dynamic:
         # A cluster takes over tiles of clusters that have not started: an equal number in each place.
         chosen = range(-(-total // slots))
         notes.append(f"dynamic tile scheduler: {len(chosen)} tiles for each of {min(total, slots)} places")
-    wave = range(min(total, slots, _MOST_WATCHED))
-    seen = _recorded(config, costs, chosen, () if is_dynamic else wave)
+    wave = range(min(total, slots, _MAX_WATCHED_BLOCKS))
+    seen = _record_clusters(config, costs, chosen, () if is_dynamic else wave)
     # With a dynamic tile scheduler, the first wave is watched as if all its clusters had begun.
-    watched = _recorded(config, costs, (), wave, all_begin=True) if is_dynamic else seen
+    watched = _record_clusters(config, costs, (), wave, all_begin=True) if is_dynamic else seen
     recorded = {number: cluster for number, cluster in seen.clusters.items() if number in chosen}
     active = min(costs.sms, min(total, seats) * size)
-    shares = Shares(costs.l2_bytes_per_cycle / active, costs.dram_bytes_per_cycle / active)
+    shares = MemoryShares(costs.l2_bytes_per_cycle / active, costs.dram_bytes_per_cycle / active)
     first = seen.clusters[0]
-    shares = replace(shares, missing=_missing([watched.clusters[number] for number in wave]))
-    loops = loops_of(seen.program)
+    shares = replace(shares, missing=_find_dram_fraction([watched.clusters[number] for number in wave]))
+    loops = find_back_branches(seen.program)
 
-    def replayed(cluster: Sequence[Block], resident: int, count: int, *, draw: bool = False) -> Result:
+    def replay_clusters(
+        cluster: Sequence[BlockTrace], resident: int, count: int, *, draw: bool = False
+    ) -> ReplayResult:
         engine = Engine(seen.instructions, costs, shares, loops=loops, draws=draw)
-        steady = _steady(cluster[0], loops) if cluster[0].length > MOST_ENTRIES else None
+        steady = _find_steady_loop(cluster[0], loops) if cluster[0].length > MAX_ENTRIES else None
         if steady is None:
             return engine.run([cluster] * count, resident)
         warp, pc, passes, all_passes = steady
@@ -131,7 +135,7 @@ def simulate(config: Launch, target: Target, *, blocks: int = 0, draws: bool = F
         half = len(marks) // 2
         interval = (marks[-1] - marks[half]) / (len(marks) - 1 - half)
         # What follows the last pass is estimated as half an interval.
-        result.stretch(marks[-1] + interval * (all_passes - len(marks) + 0.5))
+        result.stretch_to(marks[-1] + interval * (all_passes - len(marks) + 0.5))
         result.ends = [result.cycles] * resident
         return result
 
@@ -141,81 +145,83 @@ def simulate(config: Launch, target: Target, *, blocks: int = 0, draws: bool = F
         count = 1 if is_dynamic else total
         waves = max(1, -(-count // slots))
         together = max(1, min(config.resident, -(-count // seats)))
-        rounds = max(1, min(waves, _ROUNDS, _MOST_REPLAYED // max(1, longest * together)))
-        rounds = rounds if first[0].length <= MOST_ENTRIES else 1
-        result = replayed(first, together, together * rounds, draw=draws)
+        rounds = max(1, min(waves, _REPLAYED_WAVES, _MAX_REPLAYED // max(1, longest * together)))
+        rounds = rounds if first[0].length <= MAX_ENTRIES else 1
+        result = replay_clusters(first, together, together * rounds, draw=draws)
         each = result.cycles / rounds if rounds < 2 else result.ends[-1] - result.ends[-1 - together]
         last = count - (waves - 1) * slots
         cycles, tail = result.cycles + (waves - rounds) * each, 0.0
         if waves > 1 and last < slots:
             # In the last wave fewer clusters share a multiprocessor, and some multiprocessors have none.
             together_at_end = max(1, -(-last // seats))
-            ending = each if together_at_end == together else replayed(first, together_at_end, together_at_end).cycles
+            ending = (
+                each if together_at_end == together else replay_clusters(first, together_at_end, together_at_end).cycles
+            )
             cycles += ending - each
             tail = ending * (1 - last / (seats * together_at_end))
         weight = total / len(chosen) if is_dynamic else float(total)
     else:
         durations: dict[int, float] = {}
-        results: dict[int, Result] = {}
+        results: dict[int, ReplayResult] = {}
         together = max(1, min(config.resident, -(-total // seats)))
         for number, cluster in recorded.items():
             known = next((n for n in results if lengths[n] == lengths[number]), None)
             if known is None:
-                results[number] = replayed(cluster, together, together, draw=draws and not results)
+                results[number] = replay_clusters(cluster, together, together, draw=draws and not results)
                 durations[number] = results[number].cycles
             else:
                 durations[number] = durations[known]
         result = results[max(results, key=lambda number: lengths[number])]
         first = recorded[max(results, key=lambda number: lengths[number])]
-        spread = _spread(config, total, slots, durations)
-        cycles, busy = _dealt(spread, seats * together)
+        spread = _interpolate_over_grid(config, total, slots, durations)
+        cycles, busy = _deal_clusters(spread, seats * together)
         tail = cycles - busy / min(slots, total)
         waves = -(-total // slots)
-        made = _spread(config, total, slots, {n: float(lengths[n]) for n in durations})
+        made = _interpolate_over_grid(config, total, slots, {n: float(lengths[n]) for n in durations})
         weight = sum(made.values()) / lengths[max(results, key=lambda number: lengths[number])]
 
-    def of_all(amount: Callable[[Block], float]) -> float:
+    def sum_over_grid(amount: Callable[[BlockTrace], float]) -> float:
         """Return an amount of the whole grid, extrapolated from the recorded clusters."""
         if is_dynamic or longest == shortest:
             return sum(map(amount, first)) * weight
         each = {number: float(sum(map(amount, cluster))) for number, cluster in recorded.items()}
-        return sum(_spread(config, total, slots, each).values())
+        return sum(_interpolate_over_grid(config, total, slots, each).values())
 
     if not seen.skips_numbers:
         notes.append("what runs depends on the numbers: they are computed, for inputs of zeros")
     return Simulation(
         launch=config, costs=costs, instructions=seen.instructions, first=result, shares=shares, cycles=cycles,
         blocks=total * size, active=active, together=together, waves=total / slots, tail=tail,
-        loaded=of_all(lambda block: block.loaded / block.part), stored=of_all(lambda block: block.stored),
-        flops=of_all(lambda block: _flops(block, seen.instructions)),
+        loaded=sum_over_grid(lambda block: block.loaded / block.part), stored=sum_over_grid(lambda block: block.stored),
+        flops=sum_over_grid(lambda block: _count_flops(block, seen.instructions)),
         block=first[0], weight=weight, lengths=(shortest // size, longest // size),
         follows_numbers=not seen.skips_numbers, notes=notes,
     )  # fmt: skip
 
 
-def _has(target: Target, limit: str) -> bool:
+def _has_limit(target: Target, limit: str) -> bool:
     return any(known.name == limit for known in target.limits)
 
 
-def _recorded(
-    config: Launch, costs: Costs, whole: Sequence[int], wave: Sequence[int], *, all_begin: bool = False
-) -> Recorder:
-    made: list[Recorder] = []
+def _record_clusters(
+    config: Launch, costs: InstructionCosts, whole: Sequence[int], wave: Sequence[int], *, all_begin: bool = False
+) -> BlockRecorder:
+    made: list[BlockRecorder] = []
     numbers = sorted({*whole, *wave})
 
-    def observe(program: Program) -> Listener:
-        made.append(Recorder(program, costs, whole, numbers, _WATCHED_BYTES))
+    def create_recorder(program: Program) -> Listener:
+        made.append(BlockRecorder(program, costs, whole, numbers, _WATCHED_BYTES))
         return made[0]
 
     launch(
         config.ptx, config.entry, config.grid, config.block, config.args, cluster=config.cluster,
-        dynamic_smem=config.dynamic_smem, races=False, observe=observe, only=numbers, step_limit=1 << 40,
+        dynamic_smem=config.dynamic_smem, races=False, observe=create_recorder, only=numbers, step_limit=1 << 40,
         all_begin=all_begin,
     )  # fmt: skip
     return made[0]
 
 
-def _missing(clusters: Sequence[Sequence[Block]]) -> float:
+def _find_dram_fraction(clusters: Sequence[Sequence[BlockTrace]]) -> float:
     """Return the fraction of the watched loads of a wave that miss L2: the first load of each piece. Later loads find
     it there."""
     blocks = [block for cluster in clusters for block in cluster]
@@ -227,7 +233,7 @@ def _missing(clusters: Sequence[Sequence[Block]]) -> float:
     return min(1.0, sum(pieces.values()) / watched) if watched else 1.0
 
 
-def _flops(block: Block, instructions: Sequence[Instruction]) -> int:
+def _count_flops(block: BlockTrace, instructions: Sequence[Instruction]) -> int:
     total = 0
     for pc, count in block.counts.items():
         flops = instructions[pc].flops
@@ -237,7 +243,7 @@ def _flops(block: Block, instructions: Sequence[Instruction]) -> int:
     return total
 
 
-def _steady(block: Block, loops: frozenset[int]) -> tuple[int, int, int, float] | None:
+def _find_steady_loop(block: BlockTrace, loops: frozenset[int]) -> tuple[int, int, int, float] | None:
     """Return the loop by which a partly recorded block is extrapolated: (warp, back branch, passes to replay, all
     passes). It is the outermost loop with enough recorded passes; None if there is none."""
     written: dict[tuple[int, int], int] = {}
@@ -245,7 +251,7 @@ def _steady(block: Block, loops: frozenset[int]) -> tuple[int, int, int, float] 
         for step, _ in entries:
             if step in loops:
                 written[number, step] = written.get((number, step), 0) + 1
-    enough = [key for key, passes in written.items() if passes >= _ENOUGH]
+    enough = [key for key, passes in written.items() if passes >= _ENOUGH_PASSES]
     if not enough:
         return None
     busiest = max(sum(n for (w, _), n in block.passes.items() if w == warp) for warp, _ in enough)
@@ -259,17 +265,17 @@ def _steady(block: Block, loops: frozenset[int]) -> tuple[int, int, int, float] 
 # ---- blocks that differ ----------------------------------------------------------------------------------------------
 
 
-def _axes(config: Launch, total: int) -> list[int]:
+def _count_axis_clusters(config: Launch, total: int) -> list[int]:
     """Return the number of clusters along each axis, x first."""
     extents = [extent // size for extent, size in zip(config.grid, config.cluster, strict=True)]
     return extents if math.prod(extents) == total else [total, 1, 1]
 
 
-def _stops(extent: int) -> list[int]:
+def _list_axis_samples(extent: int) -> list[int]:
     return sorted({0, extent // 2, extent - 1})
 
 
-def _sampled(config: Launch, total: int) -> list[int]:
+def _choose_samples(config: Launch, total: int) -> list[int]:
     """Return the clusters to record: the first, and those with the least, medium and most work; if work is unknown, the
     middle and last of each axis."""
     if len(config.work) >= total:
@@ -277,18 +283,20 @@ def _sampled(config: Launch, total: int) -> list[int]:
         middling = (config.work[by_work[0]] + config.work[by_work[-1]]) / 2
         near = min(by_work, key=lambda number: (abs(config.work[number] - middling), number))
         return sorted({0, by_work[0], near, by_work[-1]})
-    x, y, z = _axes(config, total)
+    x, y, z = _count_axis_clusters(config, total)
     steps = (1, x, x * y)
-    return sorted({stop * step for extent, step in zip((x, y, z), steps, strict=True) for stop in _stops(extent)})
+    return sorted(
+        {stop * step for extent, step in zip((x, y, z), steps, strict=True) for stop in _list_axis_samples(extent)}
+    )
 
 
-def _between(config: Launch, total: int, values: dict[int, float]) -> dict[int, float]:
+def _interpolate_by_axis(config: Launch, total: int, values: dict[int, float]) -> dict[int, float]:
     """Return a value for each cluster: the first cluster's, plus what each axis adds, linear between samples."""
-    x, y, z = _axes(config, total)
+    x, y, z = _count_axis_clusters(config, total)
     base = values[0]
     added: list[list[float]] = []
     for extent, step in zip((x, y, z), (1, x, x * y), strict=True):
-        stops = _stops(extent)
+        stops = _list_axis_samples(extent)
         axis_values = []
         for at in range(extent):
             low = max(stop for stop in stops if stop <= at)
@@ -300,23 +308,23 @@ def _between(config: Launch, total: int, values: dict[int, float]) -> dict[int, 
     return {number: max(base + added[0][i] + added[1][j] + added[2][k], 1.0) for number, (k, j, i) in enumerate(places)}
 
 
-def _spread(config: Launch, total: int, slots: int, values: dict[int, float]) -> dict[int, float]:
+def _interpolate_over_grid(config: Launch, total: int, slots: int, values: dict[int, float]) -> dict[int, float]:
     """Extend values of recorded clusters to all: by their work if known, else by position; where all clusters start at
     once, only the first and the last count."""
     if len(config.work) >= total:
         known = sorted((config.work[number], value) for number, value in values.items())
         work_at, values_at = [work for work, _ in known], [value for _, value in known]
         return dict(enumerate(np.interp(config.work[:total], work_at, values_at).tolist()))
-    return _line(values, total) if total <= slots else _between(config, total, values)
+    return _interpolate_linearly(values, total) if total <= slots else _interpolate_by_axis(config, total, values)
 
 
-def _line(values: dict[int, float], total: int) -> dict[int, float]:
+def _interpolate_linearly(values: dict[int, float], total: int) -> dict[int, float]:
     """Return values interpolated linearly between the first and the last cluster."""
     first, last = values[0], values[total - 1]
     return {number: first + (last - first) * number / max(1, total - 1) for number in range(total)}
 
 
-def _dealt(durations: dict[int, float], slots: int) -> tuple[float, float]:
+def _deal_clusters(durations: dict[int, float], slots: int) -> tuple[float, float]:
     """Return when the last cluster ends, each starting in order as an earlier one ends, and the sum of all
     durations."""
     free = [0.0] * slots

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from tilec.emu.decode import Program
-from tilec.emu.functions import Place
+from tilec.emu.functions import RegisterIndex
 from tilec.emu.steps import Step
-from tilec.emu.tcgen05_descriptors import K
+from tilec.emu.tcgen05_descriptors import PRODUCT_K
 from tilec.ptx.module import Imm, Vector
-from tilec.simulate.costs import Costs, Pipe
+from tilec.simulate.costs import InstructionCosts, PipeCost
 from tilec.support.records import dataclass
 from tilec.target.kinds import InstructionKind
 
@@ -23,8 +23,8 @@ Deed = Literal[
     "tcgen05.wait",
 ]  # fmt: skip
 
-_MUFU = ("ex2", "lg2", "rcp", "sqrt", "rsqrt", "sin", "cos", "tanh")
-_FREE = ("mov", "ld.param", "cvta", "prefetch", "pragma", "griddepcontrol", "tensormap", "nop")
+_MUFU_OPCODES = ("ex2", "lg2", "rcp", "sqrt", "rsqrt", "sin", "cos", "tanh")
+_FREE_OPCODES = ("mov", "ld.param", "cvta", "prefetch", "pragma", "griddepcontrol", "tensormap", "nop")
 """Opcodes that the assembler removes: register copies, and parameters, which instructions read as operands."""
 _FLOATS = ("f32", "f16", "f16x2", "bf16", "bf16x2", "f64", "f32x2")
 
@@ -45,7 +45,7 @@ class Instruction:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     issue: float = 1.0
-    pipe: Pipe | None = None
+    pipe: PipeCost | None = None
     move: InstructionKind | None = None
     number: int = 0
     flops: int = 0
@@ -58,23 +58,23 @@ class Instruction:
         return f"line {self.line}" if self.line else f"PTX line {self.ptx_line}"
 
 
-def instructions_of(program: Program, costs: Costs) -> tuple[Instruction, ...]:
+def build_instructions(program: Program, costs: InstructionCosts) -> tuple[Instruction, ...]:
     """Return the instructions of a kernel, one for each step."""
-    numbers: dict[Place, int] = {}
-    invariant = _invariant(program.steps)
+    numbers: dict[RegisterIndex, int] = {}
+    invariant = _find_loop_invariants(program.steps)
     made = []
     for pc, step in enumerate(program.steps):
         reads = tuple(numbers.setdefault(place, len(numbers)) for place in sorted(step.registers - step.written))
         writes = tuple(numbers.setdefault(place, len(numbers)) for place in sorted(step.written))
-        made.append(_instruction(pc, step, reads, writes, costs, is_hoisted=pc in invariant))
+        made.append(_build_instruction(pc, step, reads, writes, costs, is_hoisted=pc in invariant))
     return tuple(made)
 
 
-def _instruction(
-    pc: int, step: Step, reads: tuple[int, ...], writes: tuple[int, ...], costs: Costs, *, is_hoisted: bool
+def _build_instruction(
+    pc: int, step: Step, reads: tuple[int, ...], writes: tuple[int, ...], costs: InstructionCosts, *, is_hoisted: bool
 ) -> Instruction:
     location = step.location
-    deed, issue, pipe, move, number, flag = _deed(step, costs)
+    deed, issue, pipe, move, number, flag = _classify_step(step, costs)
     if is_hoisted and deed == "plain":
         deed, issue, pipe = "free", 0.0, None
     if deed == "wgmma" or deed == "wgmma.wait":
@@ -92,87 +92,89 @@ def _instruction(
         pipe=pipe,
         move=move,
         number=number,
-        flops=_flops(step),
+        flops=_count_flops(step),
         flag=flag,
     )
 
 
-_Known = tuple[Deed, float, Pipe | None, InstructionKind | None, int, bool]
+_Classification = tuple[Deed, float, PipeCost | None, InstructionKind | None, int, bool]
 
 
-def _deed(step: Step, costs: Costs) -> _Known:
+def _classify_step(step: Step, costs: InstructionCosts) -> _Classification:
     stem, opcode = step.stem, step.instruction.opcode
     words = opcode.split(".")
     operands = step.instruction.operands
     integer = costs.pipe("integer")
 
-    def last_number() -> int:
+    def read_first_number() -> int:
         return operands[0].value if operands and isinstance(operands[0], Imm) else 0
 
-    def named(deed: Deed, number: int = 0, flag: bool = False, move: InstructionKind | None = None) -> _Known:
+    def classify_as(
+        deed: Deed, number: int = 0, flag: bool = False, move: InstructionKind | None = None
+    ) -> _Classification:
         return deed, 1.0, None, move, number, flag
 
-    if opcode.startswith(_FREE) and not opcode.startswith("movmatrix"):
+    if opcode.startswith(_FREE_OPCODES) and not opcode.startswith("movmatrix"):
         return "free", 0.0, None, None, 0, False
     if stem.startswith("wgmma.mma_async"):
         match = re.search(r"m64n(\d+)k", opcode)
         # Operands are D, A, B, …; A is a vector if it comes from registers instead of a descriptor.
-        return named("wgmma", int(match[1]) if match else 0, isinstance(operands[1], Vector))
+        return classify_as("wgmma", int(match[1]) if match else 0, isinstance(operands[1], Vector))
     if stem == "wgmma.commit_group":
-        return named("wgmma.commit")
+        return classify_as("wgmma.commit")
     if stem == "wgmma.wait_group":
-        return named("wgmma.wait", last_number())
+        return classify_as("wgmma.wait", read_first_number())
     if stem.startswith("mma.sync") or stem == "mma":
-        return "plain", 1.0, costs.pipe("mma.sync", _mma_steps(opcode)), None, 0, False
+        return "plain", 1.0, costs.pipe("mma.sync", _count_mma_units(opcode)), None, 0, False
     if stem == "cp.async":
-        return named("copy", move="cp.async")
+        return classify_as("copy", move="cp.async")
     if stem == "cp.async.commit_group":
-        return named("copy.commit")
+        return classify_as("copy.commit")
     if stem in ("cp.async.wait_group", "cp.async.wait_all"):
-        return named("copy.wait", last_number())
+        return classify_as("copy.wait", read_first_number())
     if stem == "cp.async.mbarrier.arrive":
-        return named("copy.arrive", flag="noinc" in words)
+        return classify_as("copy.arrive", flag="noinc" in words)
     if stem == "cp.async.bulk.commit_group":
-        return named("bulk.commit")
+        return classify_as("bulk.commit")
     if stem.startswith("cp.async.bulk.wait_group"):
-        return named("bulk.wait", last_number(), "read" in words)
+        return classify_as("bulk.wait", read_first_number(), "read" in words)
     if stem.startswith(("cp.async.bulk.tensor", "cp.async.bulk.shared", "cp.async.bulk.global", "cp.reduce")):
         if stem.endswith(".global") or stem.startswith(("cp.reduce", "cp.async.bulk.global")):
-            return named("bulk.store", move="tma.store")
-        return named("bulk.load", move="tma.load")
+            return classify_as("bulk.store", move="tma.store")
+        return classify_as("bulk.load", move="tma.load")
     if stem.startswith("clusterlaunchcontrol.try_cancel"):
-        return named("bulk.load", move="ld.global")
+        return classify_as("bulk.load", move="ld.global")
     if stem == "mbarrier.init":
-        return named("mbarrier.init")
+        return classify_as("mbarrier.init")
     if stem.startswith("mbarrier.arrive"):
-        return named("mbarrier.arrive", flag="expect_tx" in words)
+        return classify_as("mbarrier.arrive", flag="expect_tx" in words)
     if stem in ("mbarrier.expect_tx", "mbarrier.complete_tx"):
-        return named("mbarrier.expect", -1 if stem == "mbarrier.complete_tx" else 1)
+        return classify_as("mbarrier.expect", -1 if stem == "mbarrier.complete_tx" else 1)
     if stem in ("mbarrier.try_wait", "mbarrier.test_wait"):
-        return named("mbarrier.wait", flag="parity" in words)
+        return classify_as("mbarrier.wait", flag="parity" in words)
     if words[0] in ("bar", "barrier") and "cluster" in words:
-        return named("cluster.wait" if "wait" in words else "cluster.arrive")
+        return classify_as("cluster.wait" if "wait" in words else "cluster.arrive")
     if words[0] in ("bar", "barrier") and "warp" not in words:
-        return named("barrier", flag="arrive" not in words)
+        return classify_as("barrier", flag="arrive" not in words)
     if stem.startswith("tcgen05.mma"):
-        return named("tcgen05.mma", 2 if "cta_group::2" in words else 1)
+        return classify_as("tcgen05.mma", 2 if "cta_group::2" in words else 1)
     if stem == "tcgen05.commit":
-        return named("tcgen05.commit")
+        return classify_as("tcgen05.commit")
     if stem == "tcgen05.ld":
-        return named("load", move="tcgen05.ld")
+        return classify_as("load", move="tcgen05.ld")
     if stem == "tcgen05.st":
-        return named("store", move="tcgen05.st")
+        return classify_as("store", move="tcgen05.st")
     if stem.startswith("tcgen05.wait"):
-        return named("tcgen05.wait")
+        return classify_as("tcgen05.wait")
     if stem in ("ldmatrix.sync", "stmatrix.sync", "ld", "ldu", "st", "red", "atom") or words[0] in ("ld", "st"):
-        return _memory(words, stem)
+        return _classify_memory(words, stem)
     if words[0] in ("shfl", "movmatrix"):
-        return named("load", move="ld.shared")
+        return classify_as("load", move="ld.shared")
     if words[0] in ("bra", "ret", "exit", "brx", "call", "membar", "fence", "setmaxnreg", "nanosleep"):
-        return named("plain")
+        return classify_as("plain")
     if stem.startswith(("tcgen05", "wgmma", "mbarrier")):
-        return named("plain")
-    if words[0] in _MUFU:
+        return classify_as("plain")
+    if words[0] in _MUFU_OPCODES:
         return "plain", 1.0, costs.pipe("mufu"), None, 0, False
     is_float = any(word in _FLOATS for word in words[1:])
     if words[0] in ("add", "sub", "mul", "fma", "mad", "neg", "abs") and is_float:
@@ -184,7 +186,7 @@ def _deed(step: Step, costs: Costs) -> _Known:
     return "plain", 2.0 if is_wide else 1.0, costs.pipe("integer", 2) if is_wide else integer, None, 0, False
 
 
-def _memory(words: Sequence[str], stem: str) -> _Known:
+def _classify_memory(words: Sequence[str], stem: str) -> _Classification:
     is_store = words[0] in ("st", "red", "stmatrix")
     spaces = {word.partition("::")[0] for word in words}
     if stem == "ldmatrix.sync":
@@ -195,11 +197,11 @@ def _memory(words: Sequence[str], stem: str) -> _Known:
     return ("store" if is_store else "load"), 1.0, None, ("st.global" if is_store else "ld.global"), 0, False
 
 
-def _flops(step: Step) -> int:
+def _count_flops(step: Step) -> int:
     opcode = step.instruction.opcode
     if step.stem.startswith("tcgen05.mma"):
         kind = re.search(r"kind::(\w+)", opcode)
-        return 2 * K.get(kind[1] if kind else "", 16)
+        return 2 * PRODUCT_K.get(kind[1] if kind else "", 16)
     shape = re.search(r"\.m(\d+)n(\d+)k(\d+)", opcode)
     if shape is None or "mma" not in step.stem:
         return 0
@@ -207,32 +209,32 @@ def _flops(step: Step) -> int:
     return flops // 4 if step.stem.startswith("wgmma") else flops
 
 
-def _mma_steps(opcode: str) -> int:
+def _count_mma_units(opcode: str) -> int:
     """Return the number of products of 16 × 8 with 32 bytes of k, the unit that the row prices."""
     shape = re.search(r"\.m(\d+)n(\d+)k(\d+)", opcode)
     kinds = opcode.split(".")
-    bits = next((_BITS[kind] for kind in reversed(kinds[:-1]) if kind in _BITS), 16)
+    bits = next((_TYPE_BITS[kind] for kind in reversed(kinds[:-1]) if kind in _TYPE_BITS), 16)
     if shape is None:
         return 1
     m, n, k = (int(part) for part in shape.groups())
     return max(1, -(-(m * n * k * bits) // (16 * 8 * 16 * 16)))
 
 
-_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1, "e4m3": 8,
+_TYPE_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1, "e4m3": 8,
          "e5m2": 8, "e2m1": 4, "e3m2": 8, "e2m3": 8}  # fmt: skip
 
 
-def loops_of(program: Program) -> frozenset[int]:
-    return frozenset(end for start, end in _loops(program.steps) if end - start > 2)
+def find_back_branches(program: Program) -> frozenset[int]:
+    return frozenset(end for start, end in _find_loops(program.steps) if end - start > 2)
 
 
-def _invariant(steps: Sequence[Step]) -> set[int]:
+def _find_loop_invariants(steps: Sequence[Step]) -> set[int]:
     """Return the arithmetic that an optimising assembler hoists out of loops: unpredicated steps that are the only
     writers of their registers in the loop and read nothing that the loop changes."""
     found: set[int] = set()
-    for start, end in _loops(steps):
+    for start, end in _find_loops(steps):
         body = range(start, end + 1)
-        writers: dict[Place, list[int]] = {}
+        writers: dict[RegisterIndex, list[int]] = {}
         for pc in body:
             for place in steps[pc].written:
                 writers.setdefault(place, []).append(pc)
@@ -263,12 +265,12 @@ def _is_arithmetic(step: Step) -> bool:
     )  # fmt: skip
 
 
-def _loops(steps: Sequence[Step]) -> list[tuple[int, int]]:
+def _find_loops(steps: Sequence[Step]) -> list[tuple[int, int]]:
     """Return the first and last step of each loop: the target of a back branch, and the branch."""
     return [(step.target, pc) for pc, step in enumerate(steps) if step.target is not None and step.target <= pc]
 
 
-def access_bytes(text: str) -> int:
+def count_access_bytes(text: str) -> int:
     """Return the bytes that one lane loads or stores, by the opcode."""
     if "matrix" in text:
         return 16
@@ -280,6 +282,6 @@ def access_bytes(text: str) -> int:
     return bits // 8 * count
 
 
-def matrices(text: str) -> int:
+def count_matrices(text: str) -> int:
     """Return the number of 8 × 8 matrices that an ldmatrix or stmatrix moves."""
     return next((int(word[1:]) for word in text.split(".") if word in ("x1", "x2", "x4")), 1)

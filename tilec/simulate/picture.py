@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from tilec.simulate.grid import Simulation
-from tilec.simulate.state import Slice
-from tilec.simulate.text import BUSY, roles
+from tilec.simulate.state import TimelineSlice
+from tilec.simulate.text import UNIT_NAMES, group_warps_by_work
 from tilec.support.records import dataclass
 
 _WIDTH = 960
 _LEFT = 150
 _ROW = 18
 _TOP = 46
-_MOST_PASSES = 24
+_MAX_PASSES = 24
 """Passes of a loop up to which the whole replay is drawn; of a longer loop, only a few passes."""
 _SHOWN_PASSES = 4
 _WARPS_PER_GROUP = 4
-_SHORT = 0.05
+_SHORT_LIFE = 0.05
 """Fraction of the longest life of a warp; warps with shorter lives have no row."""
 _TICKS = 6
 
@@ -44,7 +44,7 @@ text { fill: #e4e8ed; } .dim { fill: #a0a9b3; } .mark { stroke: #343a42; }
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PictureRow:
     """A line of the picture: its title, the class of its background, and pieces (start, end, CSS class)."""
 
     title: str
@@ -53,7 +53,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class CycleWindow:
     """The cycles that are drawn, and the passes of the innermost loop that begin in them."""
 
     start: float
@@ -65,38 +65,42 @@ class Window:
         return self.end - self.start
 
 
-def window(found: Simulation) -> Window:
+def choose_window(found: Simulation) -> CycleWindow:
     """Return the whole first block of a short replay, else a few passes in the middle of the most frequent loop."""
     marks = max(found.first.marks.values(), key=len, default=[])
-    if len(marks) <= _MOST_PASSES:
-        return Window(0.0, found.first.ends[0], tuple(marks))
+    if len(marks) <= _MAX_PASSES:
+        return CycleWindow(0.0, found.first.ends[0], tuple(marks))
     middle = len(marks) // 2
     passes = tuple(marks[middle : middle + _SHOWN_PASSES + 1])
-    return Window(passes[0], passes[-1], passes)
+    return CycleWindow(passes[0], passes[-1], passes)
 
 
-def rows(found: Simulation, shown: Window) -> list[Row]:
+def build_rows(found: Simulation, shown: CycleWindow) -> list[PictureRow]:
     """Return the rows of the first multiprocessor: units first, then warps."""
-    by_track: dict[str, list[Slice]] = {}
+    by_track: dict[str, list[TimelineSlice]] = {}
     for each in found.first.slices:
         if each.sm == 0 and each.end > shown.start and each.start < shown.end:
             by_track.setdefault(each.track, []).append(each)
     narrowest = shown.cycles / (_WIDTH - _LEFT) / 2
     made = [
-        Row(BUSY.get(track, track), "", _merged([(s.start, s.end, "unit") for s in slices], shown, narrowest))
+        PictureRow(
+            UNIT_NAMES.get(track, track),
+            "",
+            _merge_pieces([(s.start, s.end, "unit") for s in slices], shown, narrowest),
+        )
         for track, slices in sorted(by_track.items())
         if not track.startswith("warp ")
     ]
     longest = max(found.first.lifetime.values(), default=0.0)
-    for _, warps in roles(found):
-        lasting = [warp for warp in warps if found.first.lifetime.get(warp, 0.0) >= _SHORT * longest]
+    for _, warps in group_warps_by_work(found):
+        lasting = [warp for warp in warps if found.first.lifetime.get(warp, 0.0) >= _SHORT_LIFE * longest]
         for warp in lasting[::_WARPS_PER_GROUP]:
-            waits = [(s.start, s.end, _kind(s.name)) for s in by_track.get(f"warp {warp}", ())]
-            made.append(Row(f"warp {warp}", "issue", _merged(waits, shown, narrowest)))
+            waits = [(s.start, s.end, _classify_cause(s.name)) for s in by_track.get(f"warp {warp}", ())]
+            made.append(PictureRow(f"warp {warp}", "issue", _merge_pieces(waits, shown, narrowest)))
     return made
 
 
-def _kind(cause: str) -> str:
+def _classify_cause(cause: str) -> str:
     beginning = next((each for each in _KINDS if cause.startswith(each)), None)
     if beginning is not None:
         return _KINDS[beginning][0]
@@ -104,8 +108,8 @@ def _kind(cause: str) -> str:
     return "memory" if is_memory else "other"
 
 
-def _merged(
-    pieces: Iterable[tuple[float, float, str]], shown: Window, narrowest: float
+def _merge_pieces(
+    pieces: Iterable[tuple[float, float, str]], shown: CycleWindow, narrowest: float
 ) -> tuple[tuple[float, float, str], ...]:
     """Return the pieces inside the window, in order, merging those of one class with no visible gap between them."""
     made: list[tuple[float, float, str]] = []
@@ -118,10 +122,10 @@ def _merged(
     return tuple(made)
 
 
-def picture(found: Simulation, name: str) -> str:
+def draw_picture(found: Simulation, name: str) -> str:
     """Return a self-contained SVG. Cycles run from left to right; thin lines mark passes of the innermost loop."""
-    shown = window(found)
-    lines = rows(found, shown)
+    shown = choose_window(found)
+    lines = build_rows(found, shown)
     height = _TOP + len(lines) * _ROW + 56
     label = f"{name}: cycles {shown.start:,.0f} to {shown.end:,.0f} of the replay of one multiprocessor"
     parts = [
@@ -131,33 +135,33 @@ def picture(found: Simulation, name: str) -> str:
         f'<text x="0" y="14" font-weight="600">{escape(label)}</text>',
     ]
     bottom = _TOP + len(lines) * _ROW
-    parts += (f'<path class="mark" d="M{_x(at, shown):.1f} {_TOP - 4}V{bottom}"/>' for at in shown.passes)
+    parts += (f'<path class="mark" d="M{_map_to_x(at, shown):.1f} {_TOP - 4}V{bottom}"/>' for at in shown.passes)
     for number in range(_TICKS + 1):
         at = shown.start + shown.cycles * number / _TICKS
         anchor = "end" if number == _TICKS else "middle" if number else "start"
-        x = _x(at, shown)
+        x = _map_to_x(at, shown)
         parts.append(f'<text class="dim" x="{x:.1f}" y="{_TOP - 10}" text-anchor="{anchor}">{at:,.0f}</text>')
     for number, row in enumerate(lines):
-        parts += _drawn(row, _TOP + number * _ROW, shown)
-    parts += _legend(lines, bottom + 24)
+        parts += _draw_row(row, _TOP + number * _ROW, shown)
+    parts += _draw_legend(lines, bottom + 24)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _x(at: float, shown: Window) -> float:
+def _map_to_x(at: float, shown: CycleWindow) -> float:
     return _LEFT + (at - shown.start) / max(shown.cycles, 1.0) * (_WIDTH - _LEFT)
 
 
-def _drawn(row: Row, y: int, shown: Window) -> Iterator[str]:
+def _draw_row(row: PictureRow, y: int, shown: CycleWindow) -> Iterator[str]:
     yield f'<text x="0" y="{y + 12}">{escape(row.title)}</text>'
     height = _ROW - 4
     if row.background:
         yield f'<rect class="{row.background}" x="{_LEFT}" y="{y + 2}" width="{_WIDTH - _LEFT}" height="{height}"/>'
     for start, end, kind in row.pieces:
-        x, width = _x(start, shown), (end - start) / max(shown.cycles, 1.0) * (_WIDTH - _LEFT)
+        x, width = _map_to_x(start, shown), (end - start) / max(shown.cycles, 1.0) * (_WIDTH - _LEFT)
         yield f'<rect class="{kind}" x="{x:.1f}" y="{y + 2}" width="{max(width, 0.3):.1f}" height="{height}"/>'
 
 
-def _legend(lines: Sequence[Row], y: int) -> Iterator[str]:
+def _draw_legend(lines: Sequence[PictureRow], y: int) -> Iterator[str]:
     kinds = {kind for row in lines for *_, kind in row.pieces}
     keys = [("unit", "a unit is held"), ("issue", "a warp runs")]
     keys += [(kind, words) for kind, words in _KINDS.values() if kind in kinds]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tilec.support.records import dataclass
 
-_SCALES = {
+_TIME_SCALES = {
     "nsecond": 1.0, "ns": 1.0, "usecond": 1e3, "us": 1e3, "msecond": 1e6, "ms": 1e6, "second": 1e9, "s": 1e9,
 }  # fmt: skip
 """Time units in nanoseconds."""
@@ -26,27 +26,27 @@ class ProfileError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class ProfiledLaunch:
     """One launch of a kernel: its metrics by name, times in nanoseconds, amounts without a prefix."""
 
     kernel: str
     metrics: Mapping[str, float]
 
 
-def read(text: str) -> tuple[Launch, ...]:
+def read_profile(text: str) -> tuple[ProfiledLaunch, ...]:
     """Return the launches of a profile, in order. Raise `ProfileError`."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("==")]
     begin = next((at for at, line in enumerate(lines) if "Kernel Name" in line), None)
     if begin is None:
         raise ProfileError("it has no row with the column names, of which one is Kernel Name")
     header, *rows = csv.reader(lines[begin:])
-    made = tuple(_by_metric(header, rows) if "Metric Name" in header else _by_launch(header, rows))
+    made = tuple(_read_metric_rows(header, rows) if "Metric Name" in header else _read_launch_rows(header, rows))
     if not any(launch.metrics for launch in made):
         raise ProfileError("it has no metric with a number")
     return made
 
 
-def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Launch]:
+def _read_metric_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[ProfiledLaunch]:
     for column in ("Metric Unit", "Metric Value"):
         if column not in header:
             raise ProfileError(f"it has no column {column}")
@@ -56,12 +56,12 @@ def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator
             continue  # a message among the rows
         cells = dict(zip(header, row, strict=True))
         metrics = found.setdefault((cells.get("ID", ""), cells["Kernel Name"]), {})
-        _add(metrics, cells["Metric Name"], cells["Metric Value"], cells["Metric Unit"])
+        _add_metric(metrics, cells["Metric Name"], cells["Metric Value"], cells["Metric Unit"])
     for (_, kernel), metrics in found.items():
-        yield Launch(kernel, metrics)
+        yield ProfiledLaunch(kernel, metrics)
 
 
-def _by_launch(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Launch]:
+def _read_launch_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[ProfiledLaunch]:
     rows = [row for row in rows if len(row) == len(header)]
     at = header.index("Kernel Name")
     units = rows.pop(0) if rows and not rows[0][at] else [""] * len(header)
@@ -69,17 +69,17 @@ def _by_launch(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator
         metrics: dict[str, float] = {}
         for name, value, unit in zip(header, row, units, strict=True):
             if "__" in name:
-                _add(metrics, name, value, unit)
-        yield Launch(row[at], metrics)
+                _add_metric(metrics, name, value, unit)
+        yield ProfiledLaunch(row[at], metrics)
 
 
-def _add(metrics: dict[str, float], name: str, value: str, unit: str) -> None:
-    number = _number(value)
+def _add_metric(metrics: dict[str, float], name: str, value: str, unit: str) -> None:
+    number = _parse_number(value)
     if number is not None:
-        metrics[name] = number * _scale(unit)
+        metrics[name] = number * _find_unit_scale(unit)
 
 
-def _number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     """Return the number of a text in any locale: 1234.5, 1,234.5 and 1234,5 are equal. None if it is no number."""
     text = text.strip().replace("\u202f", "").replace("\xa0", "").replace(" ", "")
     if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?", text):
@@ -94,8 +94,8 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _scale(unit: str) -> float:
-    if unit in _SCALES:
-        return _SCALES[unit]
+def _find_unit_scale(unit: str) -> float:
+    if unit in _TIME_SCALES:
+        return _TIME_SCALES[unit]
     is_counted = unit[1:].startswith(_COUNTED)
     return _PREFIXES.get(unit[:1], 1.0) if is_counted else 1.0

@@ -12,15 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilec.emu.bulk import map_at
-from tilec.emu.mbarrier import shared_address
+from tilec.emu.bulk import read_tensor_map
+from tilec.emu.mbarrier import to_shared_address
 from tilec.emu.memory import SHARED_RANK_SHIFT
-from tilec.emu.recorder import Enough
+from tilec.emu.recorder import StopCluster
 from tilec.ptx.module import Address, Imm, Operand, TensorAddress
 from tilec.simulate.control_slice import skip_numbers
-from tilec.simulate.costs import Costs
-from tilec.simulate.instructions import Instruction, access_bytes, instructions_of, loops_of, matrices
-from tilec.support.identity import Same
+from tilec.simulate.costs import InstructionCosts
+from tilec.simulate.instructions import (
+    Instruction,
+    build_instructions,
+    count_access_bytes,
+    count_matrices,
+    find_back_branches,
+)
+from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
@@ -28,22 +34,22 @@ if TYPE_CHECKING:
     from tilec.emu.machine import Cta, Group, Threads
     from tilec.emu.numbers import Array
 
-SECTOR = 32
-LINE = 128
+SECTOR_BYTES = 32
+TRANSACTION_BYTES = 128
 """Bytes of one shared-memory transaction."""
-MOST_ENTRIES = 240_000
+MAX_ENTRIES = 240_000
 """Entries recorded of a block; further instructions are only counted."""
-OFF = -1
+INACTIVE = -1
 """The detail of an entry with no active lane."""
 
 Detail = Any
 Entry = tuple[int, Detail]
-Look = Callable[["Cta", "Group", "Threads"], list[Detail]]
+DetailReader = Callable[["Cta", "Group", "Threads"], list[Detail]]
 """Reads, for a step and its threads, the detail of each warp of the group."""
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class BlockTrace:
     """The trace of one block."""
 
     position: tuple[int, int, int]
@@ -72,27 +78,32 @@ class Block:
         return sum(self.seen.values()) / max(1, sum(self.counts.values()))
 
 
-class Recorder:
+class BlockRecorder:
     """Records the clusters numbered in `whole`; any other cluster is followed until a block has loaded `most_bytes`.
     `numbers` are all clusters that run, in order."""
 
     def __init__(
-        self, program: Program, costs: Costs, whole: Collection[int], numbers: Sequence[int] = (0,), most_bytes: int = 0
+        self,
+        program: Program,
+        costs: InstructionCosts,
+        whole: Collection[int],
+        numbers: Sequence[int] = (0,),
+        most_bytes: int = 0,
     ) -> None:
         self.program = program
         self.numbers = numbers
         self.whole = frozenset(whole)
         self.most_bytes = most_bytes
         self._is_whole = True
-        self.instructions = instructions_of(program, costs)
+        self.instructions = build_instructions(program, costs)
         self.skips_numbers = skip_numbers(program)
-        self.loops = loops_of(program)
+        self.loops = find_back_branches(program)
         self.looks = [self._look(instruction) for instruction in self.instructions]
-        self.clusters: dict[int, list[Block]] = {}
-        self._blocks: dict[int, Block] = {}
+        self.clusters: dict[int, list[BlockTrace]] = {}
+        self._blocks: dict[int, BlockTrace] = {}
         self._last: dict[int, list[int]] = {}
         self._current: object = None
-        self._warps: dict[Same[Array], list[int]] = {}
+        self._warps: dict[IdentityKey[Array], list[int]] = {}
         self._controls = [step.control is not None and step.stem != "bra" for step in program.steps]
         self._is_store = [instruction.move in ("st.global", "tma.store") for instruction in self.instructions]
         self._is_free = [instruction.deed == "free" for instruction in self.instructions]
@@ -118,35 +129,35 @@ class Recorder:
         if pc in self.loops:
             for warp in warps:
                 block.passes[warp, pc] = block.passes.get((warp, pc), 0) + 1
-        if block.length > MOST_ENTRIES:
+        if block.length > MAX_ENTRIES:
             look = self.looks[pc]
             if self._is_store[pc] and threads is not None and look is not None:
                 look(cta, group, threads)  # counts the bytes of stores, which often come at the very end
             return
         self._write(cta, group, pc, threads, block, warps)
         if block.loaded >= self.most_bytes and not self._is_whole:
-            raise Enough
+            raise StopCluster
 
     def _write(
-        self, cta: Cta, group: Group, pc: int, threads: Threads | None, block: Block, warps: Sequence[int]
+        self, cta: Cta, group: Group, pc: int, threads: Threads | None, block: BlockTrace, warps: Sequence[int]
     ) -> None:
         look = self.looks[pc]
         if threads is not None:
             block.seen[pc] = block.seen.get(pc, 0) + len(warps)
         if threads is None or look is None:
-            entry = (pc, OFF if threads is None else None)
+            entry = (pc, INACTIVE if threads is None else None)
             for warp in warps:
                 block.warps[warp].append(entry)
             return
         for warp, detail in zip(warps, look(cta, group, threads), strict=True):
             block.warps[warp].append((pc, detail))
-            if detail != OFF:
+            if detail != INACTIVE:
                 block.details[pc] = detail
 
     def _begin(self, cta: Cta) -> None:
         self._current = cta.cluster
         count = -(-cta.thread_count // 32)
-        made = [Block(each.position, [[] for _ in range(count)]) for each in cta.cluster.ctas]
+        made = [BlockTrace(each.position, [[] for _ in range(count)]) for each in cta.cluster.ctas]
         number = self.numbers[cta.cluster.number]
         self.clusters[number] = made
         self._is_whole = number in self.whole
@@ -155,12 +166,14 @@ class Recorder:
         self._warps = {}
 
     def _warps_of(self, group: Group) -> list[int]:
-        known = self._warps.get(Same(group.indices))
+        known = self._warps.get(IdentityKey(group.indices))
         if known is None:
-            known = self._warps[Same(group.indices)] = np.unique(group.indices >> 5).tolist()
+            known = self._warps[IdentityKey(group.indices)] = np.unique(group.indices >> 5).tolist()
         return known
 
-    def _by_warp(self, cta: Cta, group: Group, threads: Threads, read_warp: Callable[[Array], Detail]) -> list[Detail]:
+    def _read_by_warp(
+        self, cta: Cta, group: Group, threads: Threads, read_warp: Callable[[Array], Detail]
+    ) -> list[Detail]:
         """Return a detail for each warp of the group, read from the positions of its lanes among the active threads."""
         members = cta.thread_ids[threads] >> 5
         warps = self._warps_of(group)
@@ -169,13 +182,13 @@ class Recorder:
         found = []
         for warp in warps:
             places = np.flatnonzero(members == warp)
-            found.append(read_warp(places) if len(places) else OFF)
+            found.append(read_warp(places) if len(places) else INACTIVE)
         return found
 
     # -- what to look at -----------------------------------------------------------------------------------------------
 
-    def _look(self, instruction: Instruction) -> Look | None:
-        deed, form = instruction.deed, self.program.form(instruction.pc)
+    def _look(self, instruction: Instruction) -> DetailReader | None:
+        deed, form = instruction.deed, self.program.build_form(instruction.pc)
         operands = form.operands
         if deed in ("load", "store") and instruction.move is not None and instruction.move.startswith("tcgen05"):
             size = 4 * 32 * max(1, len(getattr(operands[0 if deed == "load" else -1], "items", ())))
@@ -183,40 +196,40 @@ class Recorder:
         if deed in ("load", "store"):
             address = next((operand for operand in operands if isinstance(operand, Address)), None)
             if address is None:  # a shuffle
-                return lambda cta, group, threads: [LINE] * len(self._warps_of(group))
-            pointer, width = form.address(address), access_bytes(instruction.text)
+                return lambda cta, group, threads: [TRANSACTION_BYTES] * len(self._warps_of(group))
+            pointer, width = form.build_address(address), count_access_bytes(instruction.text)
             is_matrix = "matrix" in instruction.text
-            rows = 8 * matrices(instruction.text) if is_matrix else 32
+            rows = 8 * count_matrices(instruction.text) if is_matrix else 32
             if instruction.move in ("ld.shared", "st.shared", "ldmatrix"):
-                return self._shared(pointer, width, rows)
-            return self._global(pointer, width, is_load=deed == "load")
+                return self._build_shared_reader(pointer, width, rows)
+            return self._build_global_reader(pointer, width, is_load=deed == "load")
         if deed == "copy":
-            pointer = form.address(operands[1])
+            pointer = form.build_address(operands[1])
             assert isinstance(operands[2], Imm)
-            return self._global(pointer, operands[2].value, is_load=True)
+            return self._build_global_reader(pointer, operands[2].value, is_load=True)
         if deed == "bulk.load" and instruction.text.startswith("cp.async.bulk.tensor"):
-            return self._tensor(form, operands, is_load=True)
+            return self._build_tensor_reader(form, operands, is_load=True)
         if deed == "bulk.load":
-            return self._range(form, operands)
+            return self._build_range_reader(form, operands)
         if deed == "bulk.store" and isinstance(operands[0], TensorAddress):
-            return self._tensor(form, operands, is_load=False)
+            return self._build_tensor_reader(form, operands, is_load=False)
         if deed == "bulk.store":
             return self._bulk_store(form, operands)
         if deed == "copy.arrive":
-            return self._arrival(form.address(operands[0]), -1, form)
+            return self._build_arrival_reader(form.build_address(operands[0]), -1, form)
         if deed == "mbarrier.init":
-            return self._arrival(form.address(operands[0]), form.read(operands[1], "u32"), form)
+            return self._build_arrival_reader(form.build_address(operands[0]), form.read(operands[1], "u32"), form)
         if deed == "mbarrier.arrive":
             amount = form.read(operands[2], "u32") if len(operands) > 2 else -1
-            return self._arrival(form.address(operands[1]), amount, form)
+            return self._build_arrival_reader(form.build_address(operands[1]), amount, form)
         if deed == "mbarrier.expect":
-            return self._arrival(form.address(operands[0]), form.read(operands[1], "u32"), form)
+            return self._build_arrival_reader(form.build_address(operands[0]), form.read(operands[1], "u32"), form)
         if deed == "mbarrier.wait":
             wanted = form.read(operands[2], "u32" if instruction.flag else "u64")
-            return self._arrival(form.address(operands[1]), wanted, form, is_wait=True)
+            return self._build_arrival_reader(form.build_address(operands[1]), wanted, form, is_wait=True)
         if deed == "tcgen05.commit":
             mask = form.read(operands[1], "u16") if len(operands) > 1 else -1
-            return self._arrival(form.address(operands[0]), mask, form)
+            return self._build_arrival_reader(form.build_address(operands[0]), mask, form)
         if deed == "barrier":
             number = form.read(operands[0], "u32")
             count = form.read(operands[1], "u32") if len(operands) > 1 else -1
@@ -225,70 +238,77 @@ class Recorder:
             return self._product(form.read(operands[3], "b32"), instruction.number, isinstance(operands[1], Address))
         return None
 
-    def _shared(self, pointer: Callable[[Cta, Threads], Any], width: int, rows: int) -> Look:
+    def _build_shared_reader(self, pointer: Callable[[Cta, Threads], Any], width: int, rows: int) -> DetailReader:
         """Return a reader of the bytes of whole 128-byte transactions: as many as the fullest bank needs."""
 
-        def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+        def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             addresses = pointer(cta, threads)
-            return self._by_warp(
-                cta, group, threads, lambda places: LINE * self._conflicts(addresses[places][:rows], width)
+            return self._read_by_warp(
+                cta,
+                group,
+                threads,
+                lambda places: TRANSACTION_BYTES * self._find_transactions(addresses[places][:rows], width),
             )
 
-        return look
+        return read_details
 
-    def _conflicts(self, addresses: Array, width: int) -> int:
-        relative = addresses - (int(addresses.min()) & ~(LINE - 1))
+    def _find_transactions(self, addresses: Array, width: int) -> int:
+        relative = addresses - (int(addresses.min()) & ~(TRANSACTION_BYTES - 1))
         key = width.to_bytes(1, "little") + relative.astype(np.int32).tobytes()
         known = self._transactions.get(key)
         if known is None:
-            known = self._transactions[key] = transactions(relative, width)
+            known = self._transactions[key] = count_transactions(relative, width)
         return known
 
-    def _global(self, pointer: Callable[[Cta, Threads], Any], width: int, *, is_load: bool) -> Look:
-        def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+    def _build_global_reader(
+        self, pointer: Callable[[Cta, Threads], Any], width: int, *, is_load: bool
+    ) -> DetailReader:
+        def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             addresses = pointer(cta, threads)
             block = self._blocks[cta.rank]
 
-            def of(places: Array) -> Detail:
+            def read_warp(places: Array) -> Detail:
                 warp_addresses = addresses[places]
-                first = warp_addresses // SECTOR
-                sectors = np.unique(np.concatenate((first, (warp_addresses + width - 1) // SECTOR)))
-                size = len(sectors) * SECTOR
+                first = warp_addresses // SECTOR_BYTES
+                sectors = np.unique(np.concatenate((first, (warp_addresses + width - 1) // SECTOR_BYTES)))
+                size = len(sectors) * SECTOR_BYTES
                 if is_load:
                     block.loaded += size
                     if block.loaded <= self.most_bytes:
                         block.watched += size
                         for sector in sectors.tolist():
-                            block.pieces[(sector,)] = SECTOR
+                            block.pieces[(sector,)] = SECTOR_BYTES
                 else:
                     block.stored += size
                 return size
 
-            return self._by_warp(cta, group, threads, of)
+            return self._read_by_warp(cta, group, threads, read_warp)
 
-        return look
+        return read_details
 
-    def _tensor(self, form: Any, operands: Sequence[Operand], *, is_load: bool) -> Look:
+    def _build_tensor_reader(self, form: Any, operands: Sequence[Operand], *, is_load: bool) -> DetailReader:
         at = 1 if is_load else 0
         tensor = operands[at]
         assert isinstance(tensor, TensorAddress)
-        pointer = form.pointer(tensor.map)
+        pointer = form.build_pointer(tensor.map)
         slots = [form.read(coordinate, "s32") for coordinate in tensor.coordinates]
-        destination = form.address(operands[0]) if is_load else None
-        barrier = form.address(operands[2]) if is_load else None
+        destination = form.build_address(operands[0]) if is_load else None
+        barrier = form.build_address(operands[2]) if is_load else None
         mask = form.read(operands[-1], "u16") if is_load and form.has("multicast::cluster") else -1
         is_gather = form.has("tile::gather4", "tile::scatter4")
         is_paired = form.has("cta_group::2")
 
-        def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+        def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             maps = pointer(cta, threads)
             members = cta.thread_ids[threads]
             block = self._blocks[cta.rank]
 
-            def of(places: Array) -> Detail:
+            def read_warp(places: Array) -> Detail:
                 copies: list[tuple[int, tuple[tuple[int, int, int], ...]]] = []
                 for place in places.tolist():
-                    size = map_at(cta, int(members[place]), int(maps[place])).box_bytes * (4 if is_gather else 1)
+                    size = read_tensor_map(cta, int(members[place]), int(maps[place])).box_bytes * (
+                        4 if is_gather else 1
+                    )
                     if destination is None or barrier is None:
                         block.stored += size
                         copies.append((size, ()))
@@ -298,8 +318,8 @@ class Recorder:
                     if block.loaded <= self.most_bytes:
                         block.watched += size
                         block.pieces[key] = size
-                    owner, _ = _home(cta, int(destination(cta, threads)[place]))
-                    bar_rank, bar = _home(cta, int(barrier(cta, threads)[place]))
+                    owner, _ = _locate_shared(cta, int(destination(cta, threads)[place]))
+                    bar_rank, bar = _locate_shared(cta, int(barrier(cta, threads)[place]))
                     ranks = [owner]
                     if mask >= 0:
                         bits = int(cta.views[mask][threads][place])
@@ -308,27 +328,27 @@ class Recorder:
                     copies.append((size, tuple(zip(ranks, holders, [bar] * len(ranks), strict=True))))
                 return tuple(copies)
 
-            return self._by_warp(cta, group, threads, of)
+            return self._read_by_warp(cta, group, threads, read_warp)
 
-        return look
+        return read_details
 
-    def _range(self, form: Any, operands: Sequence[Operand]) -> Look:
+    def _build_range_reader(self, form: Any, operands: Sequence[Operand]) -> DetailReader:
         """Return a reader for a bulk copy of a range, or for the 16-byte answer of a cluster cancellation."""
         is_copy = len(operands) >= 4
-        barrier = form.address(operands[3 if is_copy else 1])
+        barrier = form.build_address(operands[3 if is_copy else 1])
         size_slot = form.read(operands[2], "u32") if is_copy else -1
         mask = form.read(operands[-1], "u16") if is_copy and form.has("multicast::cluster") else -1
         to_all = form.has("multicast::cluster::all")
 
-        def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+        def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             bars = barrier(cta, threads)
             block = self._blocks[cta.rank]
 
-            def of(places: Array) -> Detail:
+            def read_warp(places: Array) -> Detail:
                 copies = []
                 for place in places.tolist():
                     size = int(cta.views[size_slot][threads][place]) if size_slot >= 0 else 16
-                    rank, bar = _home(cta, int(bars[place]))
+                    rank, bar = _locate_shared(cta, int(bars[place]))
                     block.loaded += size
                     ranks: Iterable[int] = range(len(cta.cluster.ctas)) if to_all else [rank]
                     if mask >= 0:
@@ -337,76 +357,78 @@ class Recorder:
                     copies.append((size, tuple((other, other, bar) for other in ranks)))
                 return tuple(copies)
 
-            return self._by_warp(cta, group, threads, of)
+            return self._read_by_warp(cta, group, threads, read_warp)
 
-        return look
+        return read_details
 
-    def _bulk_store(self, form: Any, operands: Sequence[Operand]) -> Look:
+    def _bulk_store(self, form: Any, operands: Sequence[Operand]) -> DetailReader:
         size_slot = form.read(operands[2], "u32")
 
-        def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+        def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             sizes = cta.views[size_slot][threads]
             block = self._blocks[cta.rank]
 
-            def of(places: Array) -> Detail:
+            def read_warp(places: Array) -> Detail:
                 block.stored += int(sizes[places].sum())
                 return tuple((int(size), ()) for size in sizes[places])
 
-            return self._by_warp(cta, group, threads, of)
+            return self._read_by_warp(cta, group, threads, read_warp)
 
-        return look
+        return read_details
 
-    def _arrival(self, pointer: Callable[[Cta, Threads], Any], slot: int, form: Any, *, is_wait: bool = False) -> Look:
+    def _build_arrival_reader(
+        self, pointer: Callable[[Cta, Threads], Any], slot: int, form: Any, *, is_wait: bool = False
+    ) -> DetailReader:
         """Return a reader of, for each mbarrier that lanes name: (rank, address, lanes, sum of the lanes' operands).
         For a wait the last is the operand itself."""
 
-        def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+        def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             addresses = pointer(cta, threads)
             numbers = cta.views[slot][threads].astype(np.int64) if slot >= 0 else None
 
-            def of(places: Array) -> Detail:
+            def read_warp(places: Array) -> Detail:
                 if is_wait or (addresses[places] == addresses[places[0]]).all():
                     total = 0 if numbers is None else int(numbers[places[0]] if is_wait else numbers[places].sum())
-                    return ((*_home(cta, int(addresses[places[0]])), len(places), total),)
+                    return ((*_locate_shared(cta, int(addresses[places[0]])), len(places), total),)
                 found = []
                 for place in places.tolist():
                     total = 0 if numbers is None else int(numbers[place])
-                    found.append((*_home(cta, int(addresses[place])), 1, total))
+                    found.append((*_locate_shared(cta, int(addresses[place])), 1, total))
                 return tuple(found)
 
-            return self._by_warp(cta, group, threads, of)
+            return self._read_by_warp(cta, group, threads, read_warp)
 
-        return look
+        return read_details
 
-    def _barrier(self, number: int, count: int) -> Look:
-        def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+    def _barrier(self, number: int, count: int) -> DetailReader:
+        def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             numbers = cta.views[number][threads]
             counts = cta.views[count][threads] if count >= 0 else None
 
-            def of(places: Array) -> Detail:
+            def read_warp(places: Array) -> Detail:
                 return int(numbers[places[0]]), int(counts[places[0]]) if counts is not None else 0
 
-            return self._by_warp(cta, group, threads, of)
+            return self._read_by_warp(cta, group, threads, read_warp)
 
-        return look
+        return read_details
 
-    def _product(self, descriptor: int, group_size: int, from_tensor_memory: bool) -> Look:
-        def look(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+    def _product(self, descriptor: int, group_size: int, from_tensor_memory: bool) -> DetailReader:
+        def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             bits = cta.views[descriptor][threads]
 
-            def of(places: Array) -> Detail:
+            def read_warp(places: Array) -> Detail:
                 word = int(bits[places[0]])
                 return (word >> 24 & 0x1F) << 4, (word >> 17 & 0x3F) << 3, group_size == 2, from_tensor_memory
 
-            return self._by_warp(cta, group, threads, of)
+            return self._read_by_warp(cta, group, threads, read_warp)
 
-        return look
+        return read_details
 
 
-def transactions(addresses: Array, width: int) -> int:
+def count_transactions(addresses: Array, width: int) -> int:
     """Return how many times the 32 four-byte banks are accessed for the lanes of a warp, in turns of 128 bytes. Lanes
     that access the same word share it."""
-    lanes = max(1, LINE // max(width, 4)) if width > 4 else 32
+    lanes = max(1, TRANSACTION_BYTES // max(width, 4)) if width > 4 else 32
     total = 0
     for start in range(0, len(addresses), lanes):
         part = addresses[start : start + lanes]
@@ -415,8 +437,8 @@ def transactions(addresses: Array, width: int) -> int:
     return max(total, 1)
 
 
-def _home(cta: Cta, address: int) -> tuple[int, int]:
+def _locate_shared(cta: Cta, address: int) -> tuple[int, int]:
     """Return the rank of the block and the local address that a shared-memory address denotes."""
-    address = shared_address(address)
+    address = to_shared_address(address)
     rank = address >> SHARED_RANK_SHIFT
     return (rank - 1 if rank else cta.rank), address & ((1 << SHARED_RANK_SHIFT) - 1)

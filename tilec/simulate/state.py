@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from tilec.simulate.record import Block, Entry
+from tilec.simulate.record import BlockTrace, Entry
 from tilec.support.records import dataclass
 
 SCHEDULERS = 4
@@ -14,7 +14,7 @@ Cause = str
 
 
 @dataclass(slots=True)
-class Shares:
+class MemoryShares:
     """One multiprocessor's share of common resources: bytes per cycle of L2 and DRAM, and the fractions of loaded
     (`missing`) and stored (`written`) bytes that DRAM moves."""
 
@@ -51,7 +51,7 @@ class Mbarrier:
 
 
 @dataclass(slots=True, eq=False)
-class Gathering:
+class WarpGathering:
     """Warps that wait for each other: at a named barrier, or those of a warpgroup before a product."""
 
     arrived: int = 0
@@ -60,11 +60,11 @@ class Gathering:
 
 
 @dataclass(slots=True, eq=False)
-class Running:
+class ResidentBlock:
     """A resident block and its multiprocessor."""
 
     sm: Sm
-    block: Block
+    block: BlockTrace
     cluster: ClusterRun
     rank: int
     alive: int
@@ -72,8 +72,8 @@ class Running:
     last: float = 0.0
     """When its last transfer ends."""
     mbarriers: dict[int, Mbarrier] = field(default_factory=dict)
-    barriers: dict[int, Gathering] = field(default_factory=dict)
-    warpgroups: dict[int, Gathering] = field(default_factory=dict)
+    barriers: dict[int, WarpGathering] = field(default_factory=dict)
+    warpgroups: dict[int, WarpGathering] = field(default_factory=dict)
     products: float = 0.0
     """When its last tcgen05 product ends."""
 
@@ -82,8 +82,8 @@ class Running:
 class ClusterRun:
     """The resident blocks of one cluster, and their common barrier."""
 
-    blocks: list[Running] = field(default_factory=list)
-    barrier: Gathering = field(default_factory=Gathering)
+    blocks: list[ResidentBlock] = field(default_factory=list)
+    barrier: WarpGathering = field(default_factory=WarpGathering)
     generation: int = 0
     warps: int = 0
     number: int = 0
@@ -94,7 +94,7 @@ class ClusterRun:
 class Warp:
     """One warp: its position in its trace, and what it has in flight."""
 
-    home: Running
+    home: ResidentBlock
     number: int
     age: int
     quarter: int
@@ -117,7 +117,7 @@ class Warp:
 
 
 @dataclass(slots=True, eq=False)
-class Slice:
+class TimelineSlice:
     """An activity of a warp or a unit between two cycles, for the timeline."""
 
     sm: int
@@ -129,7 +129,7 @@ class Slice:
 
 
 @dataclass(slots=True, eq=False)
-class Result:
+class ReplayResult:
     """The result of a replay, in cycles. `stalls` are the cycles lost by (warp number in its block, step, cause),
     `issued` the cycles each warp issued, `lifetime` its whole life; all summed over the blocks. `held` is the busy time
     of each unit of a multiprocessor, `ends` the end of each cluster, `marks` the times at which a warp of the first
@@ -142,10 +142,10 @@ class Result:
     held: dict[str, float] = field(default_factory=dict)
     ends: list[float] = field(default_factory=list)
     marks: dict[tuple[int, int], list[float]] = field(default_factory=dict)
-    slices: list[Slice] = field(default_factory=list)
+    slices: list[TimelineSlice] = field(default_factory=list)
     instructions: int = 0
 
-    def stretch(self, cycles: float) -> None:
+    def stretch_to(self, cycles: float) -> None:
         """Extend the replay to `cycles`, as if it went on in the same way."""
         factor = cycles / self.cycles
         self.stalls = {key: lost * factor for key, lost in self.stalls.items()}

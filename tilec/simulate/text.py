@@ -9,7 +9,7 @@ from tilec.simulate.instructions import Instruction
 from tilec.support.records import dataclass
 from tilec.support.shares import show_share
 
-BUSY = {
+UNIT_NAMES = {
     "tensor": "tensor cores",
     "l2": "share of L2",
     "dram": "share of DRAM",
@@ -26,13 +26,13 @@ BUSY = {
     "dual_alu": "integer arithmetic",
     "issue": "schedulers",
 }
-_MOST_CAUSES = 6
-_FEW = 4
+_MAX_CAUSES = 6
+_FEW_PASSES = 4
 """Passes up to which a loop has no steady state."""
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class LoopInterval:
     """Cycles from one pass of a loop to the next, in the steady state of a role."""
 
     role: str
@@ -42,15 +42,15 @@ class Interval:
     cycles: float
 
 
-def busy(found: Simulation) -> list[tuple[str, float]]:
+def measure_busy_units(found: Simulation) -> list[tuple[str, float]]:
     """Return the fraction of the time that each unit of a multiprocessor is held, the busiest first."""
     issued = sum(found.first.issued.values()) / 4
     held = {**found.first.held, "issue": issued}
-    shown = [(BUSY.get(name, name), cycles / found.first.cycles) for name, cycles in held.items()]
+    shown = [(UNIT_NAMES.get(name, name), cycles / found.first.cycles) for name, cycles in held.items()]
     return sorted(shown, key=lambda item: (-item[1], item[0]))
 
 
-def roles(found: Simulation) -> list[tuple[str, list[int]]]:
+def group_warps_by_work(found: Simulation) -> list[tuple[str, list[int]]]:
     """Group the warps that run the same instructions; each group is named by its first and last warp numbers."""
     by_work: dict[frozenset[int], list[int]] = {}
     for number, warp in enumerate(found.block.warps):
@@ -58,21 +58,22 @@ def roles(found: Simulation) -> list[tuple[str, list[int]]]:
     merged: list[list[int]] = []
     for steps, warps in by_work.items():
         similar = next(
-            (each for each in merged if _alike(steps, frozenset(pc for pc, _ in found.block.warps[each[0]]))), None
+            (each for each in merged if _is_same_work(steps, frozenset(pc for pc, _ in found.block.warps[each[0]]))),
+            None,
         )
         if similar is None:
             merged.append(list(warps))
         else:
             similar.extend(warps)
-    return [(_named(sorted(warps)), sorted(warps)) for warps in sorted(merged, key=min)]
+    return [(_format_warps(sorted(warps)), sorted(warps)) for warps in sorted(merged, key=min)]
 
 
-def _alike(one: frozenset[int], other: frozenset[int]) -> bool:
+def _is_same_work(one: frozenset[int], other: frozenset[int]) -> bool:
     """Return whether two warps run the same steps, but for those of a single elected warp."""
     return len(one & other) >= 0.8 * max(len(one), len(other))
 
 
-def _named(warps: Sequence[int]) -> str:
+def _format_warps(warps: Sequence[int]) -> str:
     if len(warps) == 1:
         return f"warp {warps[0]}"
     runs: list[list[int]] = []
@@ -84,7 +85,7 @@ def _named(warps: Sequence[int]) -> str:
     return "warps " + ", ".join(f"{a}-{b}" if a != b else str(a) for a, b in runs)
 
 
-def causes(found: Simulation, warps: Sequence[int]) -> list[tuple[str, str, float]]:
+def rank_stall_causes(found: Simulation, warps: Sequence[int]) -> list[tuple[str, str, float]]:
     """Return (cause, place, fraction of the time) of these warps' waits, the longest first."""
     total = sum(found.first.lifetime.get(warp, 0.0) for warp in warps)
     total = total or found.first.cycles * len(warps)
@@ -97,11 +98,11 @@ def causes(found: Simulation, warps: Sequence[int]) -> list[tuple[str, str, floa
     return sorted(shown, key=lambda item: (-item[2], item))
 
 
-def intervals(found: Simulation) -> list[Interval]:
+def measure_intervals(found: Simulation) -> list[LoopInterval]:
     """Return the interval of the innermost loop of each role, measured on its first warp that has one."""
     shown = []
-    for name, warps in roles(found):
-        loops = {key: times for key, times in found.first.marks.items() if key[0] in warps and len(times) > _FEW}
+    for name, warps in group_warps_by_work(found):
+        loops = {key: times for key, times in found.first.marks.items() if key[0] in warps and len(times) > _FEW_PASSES}
         if not loops:
             continue
         key = max(loops, key=lambda key: (len(loops[key]), -key[0]))
@@ -109,34 +110,34 @@ def intervals(found: Simulation) -> list[Interval]:
         first = len(times) // 4
         instruction: Instruction = found.instructions[key[1]]
         cycles = (times[-1] - times[first]) / (len(times) - 1 - first)
-        shown.append(Interval(name, instruction.place, instruction.line, len(times), cycles))
+        shown.append(LoopInterval(name, instruction.place, instruction.line, len(times), cycles))
     return shown
 
 
-def issuing(found: Simulation, warps: Sequence[int]) -> float:
+def measure_issuing_fraction(found: Simulation, warps: Sequence[int]) -> float:
     lifetime = sum(found.first.lifetime.get(warp, 0.0) for warp in warps) or found.first.cycles * len(warps)
     return sum(found.first.issued.get(warp, 0.0) for warp in warps) / lifetime
 
 
-def lines(
+def format_simulation(
     found: Simulation, name: str, target: str, scheduled: Sequence[int] = (), predicted: float | None = None
 ) -> Iterator[str]:
     """Yield the whole report. `scheduled` are the solved initiation intervals of the loops, `predicted` the
     microseconds that the cost model predicts."""
-    yield from summary(found, name, target, predicted)
+    yield from format_summary(found, name, target, predicted)
     yield "busy, of the time of one multiprocessor:"
-    for unit, part in busy(found):
+    for unit, part in measure_busy_units(found):
         if part >= 0.02:
             yield f"  {show_share(part):>4}  {unit}"
-    for role, warps in roles(found):
-        yield f"{role}: {show_share(issuing(found, warps))} issuing; waiting for"
-        for cause, place, part in causes(found, warps)[:_MOST_CAUSES]:
+    for role, warps in group_warps_by_work(found):
+        yield f"{role}: {show_share(measure_issuing_fraction(found, warps))} issuing; waiting for"
+        for cause, place, part in rank_stall_causes(found, warps)[:_MAX_CAUSES]:
             if part >= 0.01:
                 yield f"  {show_share(part):>4}  {cause}, at {place}"
-    yield from reached(found, scheduled)
+    yield from format_intervals(found, scheduled)
 
 
-def summary(found: Simulation, name: str, target: str, predicted: float | None = None) -> Iterator[str]:
+def format_summary(found: Simulation, name: str, target: str, predicted: float | None = None) -> Iterator[str]:
     """Yield the time of the whole grid, and the rates of products and transfers."""
     clock = found.costs.clock_mhz
     micro = found.seconds * 1e6
@@ -156,7 +157,7 @@ def summary(found: Simulation, name: str, target: str, predicted: float | None =
     yield f"  {block_count}{resident}, {found.waves:.2f} waves{tail}"
     if found.flops:
         rate = found.flops / found.seconds / 1e12
-        peak = _peak(found)
+        peak = _compute_peak_tflops(found)
         used = show_share(rate / peak)
         yield f"  {rate:,.0f} TFLOP/s in products, {used} of the {peak:,.0f} that the tensor cores could do"
     l2 = found.loaded / found.seconds / 1e9
@@ -169,21 +170,22 @@ def summary(found: Simulation, name: str, target: str, predicted: float | None =
         yield f"  note: {note}"
 
 
-def reached(found: Simulation, scheduled: Sequence[int]) -> Iterator[str]:
+def format_intervals(found: Simulation, scheduled: Sequence[int]) -> Iterator[str]:
     """Yield the interval of each role's innermost loop, and the comparison with the solved one."""
-    found_intervals = intervals(found)
+    found_intervals = measure_intervals(found)
     for interval in found_intervals:
         shared = f", for each of {found.together} resident blocks" if found.together > 1 else ""
         yield f"interval of {interval.role} at {interval.place}: {interval.cycles:,.0f} cycles{shared}"
     if scheduled and found_intervals:
-        yield _compared(found, found_intervals, scheduled)
+        yield _compare_with_schedule(found, found_intervals, scheduled)
 
 
 def _explain_gap(found: Simulation, micro: float, predicted: float) -> Iterator[str]:
     """Yield the reason why simulation and the cost model of `tilec report` differ, if they do."""
     ratio = micro / max(predicted, 1e-9)
     if ratio > 1.05:
-        yield f"  {show_share(ratio - 1)} more than predicted: the replay runs every instruction, and {_pace(found)}"
+        more = show_share(ratio - 1)
+        yield f"  {more} more than predicted: the replay runs every instruction, and {_explain_pace(found)}"
     elif ratio < 0.95 and found.waves > 1:
         less = show_share(1 - ratio)
         yield f"  {less} less than predicted: the replay starts a block when there is room, the model in waves"
@@ -191,7 +193,7 @@ def _explain_gap(found: Simulation, micro: float, predicted: float) -> Iterator[
         yield f"  {show_share(1 - ratio)} less than predicted: in the replay more work runs at the same time"
 
 
-def _compared(found: Simulation, seen: Sequence[Interval], scheduled: Sequence[int]) -> str:
+def _compare_with_schedule(found: Simulation, seen: Sequence[LoopInterval], scheduled: Sequence[int]) -> str:
     """Return the solved interval, the reached one, and the cause of the difference. A schedule ignores other blocks: if
     several are resident, an iteration gets its share of their common interval."""
     reached = max(seen, key=lambda each: each.passes).cycles / found.together
@@ -199,21 +201,23 @@ def _compared(found: Simulation, seen: Sequence[Interval], scheduled: Sequence[i
     both_intervals = f"an iteration: {solved:,} cycles solved, {reached:,.0f} reached"
     if reached <= 1.05 * solved:
         return f"{both_intervals}, as solved"
-    return f"{both_intervals}: {show_share(reached / solved - 1)} longer, because {_pace(found)}"
+    return f"{both_intervals}: {show_share(reached / solved - 1)} longer, because {_explain_pace(found)}"
 
 
-def _pace(found: Simulation) -> str:
+def _explain_pace(found: Simulation) -> str:
     """Return the unit that sets the pace, or else the longest wait of the warps that issue most."""
-    unit, part = busy(found)[0]
+    unit, part = measure_busy_units(found)[0]
     if part >= 0.85:
         return f"the {unit} set{'' if unit.endswith('s') else 's'} the pace (busy {show_share(part)} of the time)"
-    longest = max(roles(found), key=lambda role: sum(found.first.issued.get(warp, 0.0) for warp in role[1]))
-    cause, place, part = next(iter(causes(found, longest[1])), ("", "", 0.0))
+    longest = max(
+        group_warps_by_work(found), key=lambda role: sum(found.first.issued.get(warp, 0.0) for warp in role[1])
+    )
+    cause, place, part = next(iter(rank_stall_causes(found, longest[1])), ("", "", 0.0))
     wait = "wait" if len(longest[1]) > 1 else "waits"
     return f"{longest[0]} {wait} most for {cause}, at {place} ({show_share(part)} of the time)"
 
 
-def _peak(found: Simulation) -> float:
+def _compute_peak_tflops(found: Simulation) -> float:
     """Return the TFLOP/s if the tensor cores ran the kernel's best product without pause."""
     best = 0.0
     for instruction in found.instructions:

@@ -8,15 +8,15 @@ from typing import Any
 
 from tilec.simulate.grid import Simulation
 
-_MOST = 60_000
+_MAX_SLICES = 60_000
 """Slices that are drawn, the earliest ones."""
 
 
-def chrome_trace(found: Simulation, scheduled: Sequence[Mapping[str, Any]] = ()) -> str:
+def build_chrome_trace(found: Simulation, scheduled: Sequence[Mapping[str, Any]] = ()) -> str:
     """Return a trace with a process for each multiprocessor of the first cluster, and a track for each warp (its waits)
     and unit (its activity). The events of a schedule's own trace are added as further processes."""
-    slices = sorted(found.first.slices, key=lambda each: (each.start, each.track))[:_MOST]
-    tracks = {track: number for number, track in enumerate(sorted({each.track for each in slices}, key=_order))}
+    slices = sorted(found.first.slices, key=lambda each: (each.start, each.track))[:_MAX_SLICES]
+    tracks = {track: number for number, track in enumerate(sorted({each.track for each in slices}, key=_order_track))}
     drawn: list[dict[str, Any]] = []
     for sm in sorted({each.sm for each in slices}):
         name = f"simulated: multiprocessor {sm}"
@@ -39,7 +39,7 @@ def chrome_trace(found: Simulation, scheduled: Sequence[Mapping[str, Any]] = ())
     return json.dumps({"traceEvents": drawn, "displayTimeUnit": "ns"}, separators=(",", ":")) + "\n"
 
 
-def _order(track: str) -> tuple[bool, int, str]:
+def _order_track(track: str) -> tuple[bool, int, str]:
     """Return a sort key: units first, then warps by number."""
     is_warp = track.startswith("warp ")
     return is_warp, int(track[5:]) if is_warp else 0, track

@@ -29,7 +29,7 @@ class Fix:
     right: str
 
 
-def instead(wrong: str, right: str | None) -> Fix | None:
+def suggest_replacement(wrong: str, right: str | None) -> Fix | None:
     """Return the fix that writes `right`; None where no replacement is known."""
     return None if right is None else Fix(wrong, right)
 
@@ -52,7 +52,7 @@ Warn = Callable[[Diagnostic], None]
 """Receives the warnings of a pass."""
 
 
-def unheard(_: Diagnostic) -> None:
+def ignore_warning(_: Diagnostic) -> None:
     """Ignore a warning."""
 
 
@@ -83,48 +83,48 @@ class CompileError(Exception):
         return next((d.primary.span for d in self.diagnostics if d.primary is not None), None)
 
     def __str__(self) -> str:
-        return self.shown or "; ".join(dict.fromkeys(map(_in_one_line, self.diagnostics)))
+        return self.shown or "; ".join(dict.fromkeys(map(_format_in_one_line, self.diagnostics)))
 
     def called_from(self, span: Span) -> CompileError:
         """Return the error with the place of the call added, unless a call from the same file is there already."""
-        return CompileError(*(_called(d, Label(span, "called here")) for d in self.diagnostics))
+        return CompileError(*(_add_call(d, Label(span, "called here")) for d in self.diagnostics))
 
     def in_file(self, path: str) -> CompileError:
         """Return the error with its places in an imported file."""
-        return CompileError(*(_moved(d, path) for d in self.diagnostics))
+        return CompileError(*(_move_to_file(d, path) for d in self.diagnostics))
 
-    def located_in(self, path: str) -> CompileError:
+    def with_main_path(self, path: str) -> CompileError:
         """Return the error with this path for places in the compiled file, which are unnamed."""
-        return CompileError(*(_moved(d, path, only_unnamed=True) for d in self.diagnostics))
+        return CompileError(*(_move_to_file(d, path, only_unnamed=True) for d in self.diagnostics))
 
 
 CompileError.__module__ = "tilec"  # the name that programs import, and that tracebacks show
 
 
-def _in_one_line(diagnostic: Diagnostic) -> str:
+def _format_in_one_line(diagnostic: Diagnostic) -> str:
     """Return code, title and place on one line, for readers without the source."""
     line = "" if diagnostic.primary is None else f" (line {diagnostic.primary.span.line})"
     return f"[{diagnostic.code}] {diagnostic.title}{line}"
 
 
-def _called(diagnostic: Diagnostic, call: Label) -> Diagnostic:
+def _add_call(diagnostic: Diagnostic, call: Label) -> Diagnostic:
     primary, calls = diagnostic.primary, [label.span.file for label in diagnostic.secondary if label.text == call.text]
     if primary is None or (calls and call.span.file in (primary.span.file, *calls)):
         return diagnostic
     return replace(diagnostic, secondary=(*diagnostic.secondary, call))
 
 
-def _moved(diagnostic: Diagnostic, path: str, only_unnamed: bool = False) -> Diagnostic:
-    def moved(label: Label) -> Label:
+def _move_to_file(diagnostic: Diagnostic, path: str, only_unnamed: bool = False) -> Diagnostic:
+    def move_label(label: Label) -> Label:
         if only_unnamed and label.span.file:
             return label
         return Label(replace(label.span, file=path), label.text)
 
-    primary = None if diagnostic.primary is None else moved(diagnostic.primary)
-    return replace(diagnostic, primary=primary, secondary=tuple(map(moved, diagnostic.secondary)))
+    primary = None if diagnostic.primary is None else move_label(diagnostic.primary)
+    return replace(diagnostic, primary=primary, secondary=tuple(map(move_label, diagnostic.secondary)))
 
 
-class Mistakes:
+class ErrorCollector:
     """The errors found in a file so far: reading continues after an error, so that one run shows several."""
 
     MOST = 20
@@ -152,7 +152,7 @@ class Mistakes:
         """Return whether an error with one of these codes has been added."""
         return any(code in codes for code, _ in self.found)
 
-    def join(self, others: Mistakes) -> None:
+    def join(self, others: ErrorCollector) -> None:
         if others.met:
             self.add(CompileError(*others.found.values()))
 
@@ -160,25 +160,25 @@ class Mistakes:
         """Raise a `CompileError` with all errors in the order of the text, if there are any."""
         if not self.met:
             return
-        diagnostics = sorted(self.found.values(), key=_place)
+        diagnostics = sorted(self.found.values(), key=_sort_key)
         if (more := len(diagnostics) - self.MOST) > 0:
             last = diagnostics[self.MOST - 1]
             diagnostics[self.MOST - 1 :] = [replace(last, notes=(*last.notes, f"{more} mistakes more are not shown"))]
         raise CompileError(*diagnostics)
 
 
-class _AtOnce(Mistakes):
+class _RaiseFirst(ErrorCollector):
     """Raises the first error instead of collecting it."""
 
     def add(self, error: CompileError) -> None:
         raise error
 
 
-AT_ONCE: Mistakes = _AtOnce()
+RAISE_FIRST: ErrorCollector = _RaiseFirst()
 """The collector for callers that need a result or an error: it raises the first error."""
 
 
-def _place(diagnostic: Diagnostic) -> tuple[str, int, int]:
+def _sort_key(diagnostic: Diagnostic) -> tuple[str, int, int]:
     span = diagnostic.primary.span if diagnostic.primary else None
     return ("", 0, 0) if span is None else (span.file, span.line, span.column)
 
@@ -187,7 +187,7 @@ class InternalError(Exception):
     """tilec itself is wrong. The command exits with 3 and asks for a report."""
 
 
-def fail(
+def raise_error(
     code: str,
     title: str,
     span: Span | None = None,
@@ -203,7 +203,7 @@ def fail(
     raise CompileError(Diagnostic(code, title, primary, secondary, notes, help, fix=fix))
 
 
-def warning(
+def make_warning(
     code: str,
     title: str,
     span: Span,

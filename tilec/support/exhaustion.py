@@ -28,13 +28,13 @@ _BY_WORDS = {
 }
 
 
-def exhausted(error: BaseException) -> str | None:
+def find_exhausted_resource(error: BaseException) -> str | None:
     """Return the exhausted resource that caused an error, directly or through the errors it was raised from; else
     None."""
-    return next((what for one in _chain(error) if (what := _said_by(one)) is not None), None)
+    return next((what for one in _exception_chain(error) if (what := _resource_of_error(one)) is not None), None)
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _exception_chain(error: BaseException | None) -> Iterator[BaseException]:
     seen: list[BaseException] = []
     while error is not None and not any(error is one for one in seen):
         seen.append(error)
@@ -42,7 +42,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _said_by(error: BaseException) -> str | None:
+def _resource_of_error(error: BaseException) -> str | None:
     if isinstance(error, MemoryError):
         return "memory"
     # A full pipe raises BlockingIOError too, with the number of characters written.

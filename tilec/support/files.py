@@ -15,12 +15,12 @@ from pathlib import Path
 from stat import S_ISFIFO, S_ISREG
 from typing import NoReturn
 
-from tilec.support.diagnostics import fail
-from tilec.support.exhaustion import exhausted
+from tilec.support.diagnostics import raise_error
+from tilec.support.exhaustion import find_exhausted_resource
 from tilec.support.processes import ENDING_SIGNALS
-from tilec.support.recognise import check_no_binary
+from tilec.support.recognise import refuse_binary
 from tilec.support.source import SourceFile
-from tilec.support.staging import Staging, staging
+from tilec.support.staging import Staging, open_staging
 
 LARGEST_SOURCE = 1 << 20
 LARGEST_TEXT = 1 << 26
@@ -33,51 +33,55 @@ _MOST_LINKS = 40  # as Linux follows
 def read_source(path: str) -> SourceFile:
     """Return the kernel file at `path`; a missing file, a directory or text that is not UTF-8 is the user's error."""
     data = read_bytes(path, LARGEST_SOURCE)
-    check_no_binary(path, data)
-    return SourceFile(path, text_of(path, data))
+    refuse_binary(path, data)
+    return SourceFile(path, decode_text(path, data))
 
 
 def read_text(path: str, largest: int = LARGEST_TEXT) -> str:
-    return text_of(path, read_bytes(path, largest))
+    return decode_text(path, read_bytes(path, largest))
 
 
-def text_of(path: str, data: bytes) -> str:
+def decode_text(path: str, data: bytes) -> str:
     """Return `data`, read from `path`, decoded as UTF-8 without a byte order mark."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        fail("not-utf8", f"{path} is not UTF-8 text: byte 0x{data[error.start]:02x} on line {line} cannot be read")
+        raise_error(
+            "not-utf8", f"{path} is not UTF-8 text: byte 0x{data[error.start]:02x} on line {line} cannot be read"
+        )
 
 
 def read_bytes(path: str, largest: int = LARGEST) -> bytes:
-    note(path)
+    record_read(path)
     try:
-        with FileIO(path, opener=_open_at_once) as file:
+        with FileIO(path, opener=_open_without_blocking) as file:
             # /dev/fd/63, as shells name a pipe, leads to no name in a folder.
             if S_ISFIFO(os.fstat(file.fileno()).st_mode) and Path(path).resolve().exists():
-                fail("not-a-file", f"{path} is a pipe, not a file", help=f"write - instead, and < {path} at the end")
+                raise_error(
+                    "not-a-file", f"{path} is a pipe, not a file", help=f"write - instead, and < {path} at the end"
+                )
             os.set_blocking(file.fileno(), True)
-            data = _at_most(largest + 1, file)
+            data = _read_at_most(largest + 1, file)
     except FileNotFoundError:
-        fail("no-such-file", f"{path} does not exist")
+        raise_error("no-such-file", f"{path} does not exist")
     except IsADirectoryError:
-        fail("not-a-file", f"{path} is a directory, not a file")
+        raise_error("not-a-file", f"{path} is a directory, not a file")
     except (OSError, ValueError) as error:
-        if exhausted(error):
+        if find_exhausted_resource(error):
             raise
-        fail("unreadable-file", f"cannot read {path}: {_reason(error)}")
+        raise_error("unreadable-file", f"cannot read {path}: {_error_text(error)}")
     if len(data) > largest:
-        fail("file-too-large", f"{path} has more than {largest:,} bytes")
+        raise_error("file-too-large", f"{path} has more than {largest:,} bytes")
     return data
 
 
-def _open_at_once(path: str, flags: int) -> int:
+def _open_without_blocking(path: str, flags: int) -> int:
     """Open without blocking: a pipe may have no writer."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def _at_most(largest: int, file: FileIO) -> bytes:
+def _read_at_most(largest: int, file: FileIO) -> bytes:
     """Read in pieces: Python allocates as much memory as is asked for, however short the file is."""
     pieces = bytearray()
     while piece := file.read(min(_PIECE, largest - len(pieces))):
@@ -87,13 +91,13 @@ def _at_most(largest: int, file: FileIO) -> bytes:
 
 # ---- record of reads -------------------------------------------------------------------------------------------------
 
-State = tuple[int, int, int] | None
+FileState = tuple[int, int, int] | None
 """Identifies a version of a file: time of its last change in nanoseconds, size in bytes, inode."""
 
-_noted: ContextVar[dict[str, State] | None] = ContextVar("_noted", default=None)
+_recorded_reads: ContextVar[dict[str, FileState] | None] = ContextVar("_noted", default=None)
 
 
-def state(path: str) -> State:
+def file_state(path: str) -> FileState:
     """Return the version of a file; None where there is no such file."""
     try:
         found = Path(path).stat()
@@ -102,21 +106,21 @@ def state(path: str) -> State:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def note(path: str) -> None:
+def record_read(path: str) -> None:
     """Record that the file is about to be read, whether it exists or not."""
-    if (noted := _noted.get()) is not None and path not in noted:
-        noted[path] = state(path)
+    if (noted := _recorded_reads.get()) is not None and path not in noted:
+        noted[path] = file_state(path)
 
 
 @contextmanager
-def noted() -> Iterator[dict[str, State]]:
+def record_reads() -> Iterator[dict[str, FileState]]:
     """Record the files that are read in the block, with their versions before that."""
-    found: dict[str, State] = {}
-    token = _noted.set(found)
+    found: dict[str, FileState] = {}
+    token = _recorded_reads.set(found)
     try:
         yield found
     finally:
-        _noted.reset(token)
+        _recorded_reads.reset(token)
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
@@ -124,14 +128,14 @@ def noted() -> Iterator[dict[str, State]]:
 
 def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
     """Refuse, before any work is done, an output that cannot be written or that would replace an input or another."""
-    taken = {_identity(path): f"it is the input {path}" for path in inputs if Path(path).is_file()}
+    taken = {_file_identity(path): f"it is the input {path}" for path in inputs if Path(path).is_file()}
     for path in outputs:
         check_writable(path)
         if _is_special(Path(path)):
             continue
-        identity = _identity(path)
+        identity = _file_identity(path)
         if identity in taken:
-            fail("unwritable-output", f"cannot write {path}: {taken[identity]}")
+            raise_error("unwritable-output", f"cannot write {path}: {taken[identity]}")
         taken[identity] = "another output goes there"
 
 
@@ -139,21 +143,21 @@ def check_writable(path: str) -> None:
     """Refuse an output that cannot be written, before any work is done for it."""
     file = Path(path)
     try:
-        _behind_links(file)
+        _resolve_links(file)
         file.stat()
     except (FileNotFoundError, NotADirectoryError):
         pass  # a new file, or a parent that is no folder
     except OSError as error:
-        fail("unwritable-output", f"cannot write {path}: {_reason(error)}")
+        raise_error("unwritable-output", f"cannot write {path}: {_error_text(error)}")
     if not path or path.endswith("/") or file.is_dir():
-        fail("not-a-file", f"cannot write {path or 'to an empty name'}: it is not the name of a file")
+        raise_error("not-a-file", f"cannot write {path or 'to an empty name'}: it is not the name of a file")
     parent = file.parent
     while not parent.exists() and parent != parent.parent:
         parent = parent.parent  # the folders below it are made when the file is written
     if not parent.is_dir():
-        fail("unwritable-output", f"cannot write {path}: {parent} is not a directory")
+        raise_error("unwritable-output", f"cannot write {path}: {parent} is not a directory")
     if not os.access(file if _is_special(file) else parent, os.W_OK):
-        fail("unwritable-output", f"cannot write {path}: permission denied")
+        raise_error("unwritable-output", f"cannot write {path}: permission denied")
 
 
 class _Renames:
@@ -170,14 +174,14 @@ _renames = _Renames()
 _is_over = False
 
 
-def write_no_more() -> None:
+def forbid_writing() -> None:
     """Make `write_all` raise KeyboardInterrupt from now on. A signal's own exception may be raised where Python ignores
     it, so that callers cannot rely on it."""
     global _is_over
     _is_over = True
 
 
-def interrupt(reason: KeyboardInterrupt) -> None:
+def raise_interrupt(reason: KeyboardInterrupt) -> None:
     """Raise the exception of a signal handler: now, or after the renames that this thread is at."""
     if _renames.thread == threading.get_ident():
         _renames.kept = reason
@@ -202,7 +206,7 @@ def write_all(contents: Mapping[str, bytes]) -> None:
             for path, data in contents.items():
                 destination = Path(path)
                 # Through a symbolic link, so that the link stays and its file is replaced.
-                real = _behind_links(destination)
+                real = _resolve_links(destination)
                 if _is_special(destination):
                     _overwrite_file(destination, data)
                     continue
@@ -210,9 +214,9 @@ def write_all(contents: Mapping[str, bytes]) -> None:
                 folder = destination.parent
                 if folder not in folders:
                     folder.mkdir(parents=True, exist_ok=True)
-                    folders[folder] = stack.enter_context(staging(folder))
+                    folders[folder] = stack.enter_context(open_staging(folder))
                 pending.append((folders[folder], folders[folder].write(data, destination.name), destination))
-            with _uninterrupted():
+            with _block_ending_signals():
                 if _is_over:
                     raise KeyboardInterrupt
                 for staged, _, destination in pending:
@@ -222,9 +226,9 @@ def write_all(contents: Mapping[str, bytes]) -> None:
     except BrokenPipeError:
         raise  # the reader of a pipe has closed it, which is no error
     except OSError as error:
-        if exhausted(error):
+        if find_exhausted_resource(error):
             raise OSError(error.errno, error.strerror, str(destination)) from error
-        fail("unwritable-output", f"cannot write {destination}: {_reason(error)}")
+        raise_error("unwritable-output", f"cannot write {destination}: {_error_text(error)}")
 
 
 def _overwrite_file(destination: Path, data: bytes) -> None:
@@ -235,7 +239,7 @@ def _overwrite_file(destination: Path, data: bytes) -> None:
         file.write(data)
 
 
-def _behind_links(path: Path) -> Path:
+def _resolve_links(path: Path) -> Path:
     """Return the file that a link leads to. Others may plant links in folders that they can write: only links of this
     user, of the folder's owner and of root are followed."""
     for _ in range(_MOST_LINKS):
@@ -252,7 +256,7 @@ def _link_owner(path: Path) -> int:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def _block_ending_signals() -> Iterator[None]:
     """Block the signals that end the command, so that all outputs are replaced, or none."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
     try:
@@ -273,12 +277,12 @@ def make_folder(path: str) -> None:
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        if exhausted(error):
+        if find_exhausted_resource(error):
             raise
-        fail("unwritable-output", f"cannot make the folder {path}: {_reason(error)}")
+        raise_error("unwritable-output", f"cannot make the folder {path}: {_error_text(error)}")
 
 
-def _identity(path: str) -> tuple[int, int] | Path:
+def _file_identity(path: str) -> tuple[int, int] | Path:
     """Return a value that is equal for two names of one file, through links and for files yet to be made."""
     try:
         found = Path(path).stat()
@@ -292,5 +296,5 @@ def _is_special(file: Path) -> bool:
     return file.exists() and not file.is_file()
 
 
-def _reason(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error)).lower()

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Same(Generic[T_co]):
+class IdentityKey(Generic[T_co]):
     """Equals another key if both are `of` the very same object; for dictionaries and sets."""
 
     __slots__ = ("of",)
@@ -20,7 +20,7 @@ class Same(Generic[T_co]):
         self.of = of
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.of is other.of
+        return isinstance(other, IdentityKey) and self.of is other.of
 
     def __hash__(self) -> int:
         return id(self.of)

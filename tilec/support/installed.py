@@ -8,7 +8,7 @@ from functools import cache
 
 
 @cache
-def installed() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
     """Return the versions of all packages by name, read from the names of their folders: importing `importlib.metadata`
     takes longer than the rest of `tilec --version`. The first folder that has a package counts."""
     found: dict[str, str] = {}

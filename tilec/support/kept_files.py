@@ -12,14 +12,14 @@ from pathlib import Path
 from stat import S_ISREG
 
 from tilec import __version__
-from tilec.support.staging import staging
+from tilec.support.staging import open_staging
 
 LARGEST_ENTRY = 1 << 26
 """The largest size of an entry in bytes; tilec's own have some hundred thousand."""
 _SEAL = 65  # a hash in hexadecimal digits, and a line feed
 
 
-def kept(path: Path, key: str) -> bytes:
+def read_entry(path: Path, key: str) -> bytes:
     """Return the data that `write_entry` wrote for this key. Raises `ValueError` for anything else, without reading
     files that are not regular or too large."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -29,26 +29,26 @@ def kept(path: Path, key: str) -> bytes:
             raise ValueError("it is no entry of a cache")
         whole = file.read(LARGEST_ENTRY + 1)
     data = whole[_SEAL:]
-    if whole[:_SEAL] != _seal(data, key):
+    if whole[:_SEAL] != _make_seal(data, key):
         raise ValueError("it is not what was written")
     return data
 
 
-def sealed(data: bytes, key: str) -> bytes:
+def add_seal(data: bytes, key: str) -> bytes:
     """Return the data after a seal: a hash of it, the key, and the version of tilec."""
-    return _seal(data, key) + data
+    return _make_seal(data, key) + data
 
 
-def _seal(data: bytes, key: str) -> bytes:
+def _make_seal(data: bytes, key: str) -> bytes:
     return sha256(repr((__version__, key)).encode() + b"\n" + data).hexdigest().encode() + b"\n"
 
 
-def keep(path: Path, key: str, data: bytes) -> None:
+def write_entry(path: Path, key: str, data: bytes) -> None:
     """Write an entry, which other processes may be reading or writing. Errors are ignored: a cache that cannot be
     written only costs time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with staging(path.parent) as staged:
-            staged.place(staged.write(sealed(data, key), path.name), path.name)
+        with open_staging(path.parent) as staged:
+            staged.place(staged.write(add_seal(data, key), path.name), path.name)
     except OSError:
         return

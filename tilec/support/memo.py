@@ -14,15 +14,15 @@ Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
 
-def by_identity(most: int) -> Callable[[Callable[Arguments, Answer]], Callable[Arguments, Answer]]:
+def cache_by_identity(most: int) -> Callable[[Callable[Arguments, Answer]], Callable[Arguments, Answer]]:
     """Cache the last `most` results of a function of frozen values, given by position, together with the arguments."""
 
-    def decorated(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+    def decorate_function(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
         # In order of insertion. The arguments are kept alive, so that no other object gets their identity.
         kept: dict[tuple[int, ...], tuple[object, Answer]] = {}
 
         @wraps(function)
-        def asked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
+        def call_cached(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
             if kwargs:
                 return function(*args, **kwargs)
             key = tuple(map(id, args))
@@ -36,6 +36,6 @@ def by_identity(most: int) -> Callable[[Callable[Arguments, Answer]], Callable[A
             kept[key] = args, answer
             return answer
 
-        return asked
+        return call_cached
 
-    return decorated
+    return decorate_function

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from tilec.support.diagnostics import Diagnostic, fail
+from tilec.support.diagnostics import Diagnostic, raise_error
 from tilec.support.records import dataclass
 
 AUTO = "auto"
@@ -56,7 +56,7 @@ class Option:
     is_code: bool = True
 
     @property
-    def off(self) -> str:
+    def negated_switch(self) -> str:
         """The switch that turns it off."""
         return f"--no-{self.switch.removeprefix('--')}"
 
@@ -71,22 +71,22 @@ class Option:
         return self.switch.removeprefix("--")
 
 
-def option(default: Any, switch: str, help: str, **more: Any) -> Any:
+def option_field(default: Any, switch: str, help: str, **more: Any) -> Any:
     """Return a field of `CompileOptions` with a default and the metadata of an `Option`."""
     return dataclasses.field(default=default, metadata={_META: Option(switch, help, **more)})
 
 
-def choices(*words: str) -> dict[str, str]:
+def word_choices(*words: str) -> dict[str, str]:
     """Return words that stand for themselves."""
     return {word: word for word in words}
 
 
-def options_of(record: type[Any]) -> dict[str, Option]:
+def collect_options(record: type[Any]) -> dict[str, Option]:
     """Return the options of a class by field, in their order."""
     return {f.name: f.metadata[_META] for f in dataclasses.fields(record) if _META in f.metadata}
 
 
-def value_of(option: Option, default: object, given: object) -> Any:
+def parse_value(option: Option, default: object, given: object) -> Any:
     """Return the field's value for a user's word, number or boolean. Raises `CompileError`, or `ValueError` with a
     message that continues the option's name ("is one of …")."""
     if isinstance(default, bool):
@@ -98,11 +98,11 @@ def value_of(option: Option, default: object, given: object) -> Any:
     if option.is_closed:
         raise ValueError(f"is one of {', '.join(option.words)}")
     if option.bounds is not None:
-        return _number(option, given)
+        return _check_number(option, given)
     return given if option.read is None else option.read(str(given))
 
 
-def _number(option: Option, given: object) -> int:
+def _check_number(option: Option, given: object) -> int:
     assert option.bounds is not None
     least, most = option.bounds
     if isinstance(given, bool) or not isinstance(given, int) or given < least or (most is not None and given > most):
@@ -118,29 +118,29 @@ def check_value(name: str, option: Option, default: object, value: object) -> No
         raise ValueError(f"{name} is {' or '.join(map(repr, values))}, not {value!r}")
     if option.bounds is not None and value is not None:
         try:
-            _number(option, value)
+            _check_number(option, value)
         except ValueError as reason:
             raise ValueError(f"{name} {reason}, not {value!r}") from None
 
 
-def deprecated(old: str, new: str) -> Diagnostic:
+def deprecation_warning(old: str, new: str) -> Diagnostic:
     """Return the warning for an older spelling."""
     return Diagnostic("deprecated-spelling", f"{old} is an older spelling", help=f"write {new}", severity="warning")
 
 
-def said(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as traces write it."""
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
 
 
-def without(option: Option) -> str:
+def spell_undecided(option: Option) -> str:
     """Return the spelling by which the compiler decides nothing for an option."""
     if option.undecided is False:
-        return option.off
-    return f"{option.switch} {word_for(option, option.undecided)}"
+        return option.negated_switch
+    return f"{option.switch} {find_word(option, option.undecided)}"
 
 
-def word_for(option: Option, value: object) -> str | None:
+def find_word(option: Option, value: object) -> str | None:
     """Return the word that stands for a value."""
     return next((word for word, of in option.words.items() if of == value), None)
 
@@ -152,7 +152,7 @@ def parse_cluster(text: str) -> tuple[int, int, int]:
     """Return the extents written as `XxY` or `XxYxZ`, as in 2x1, or with commas."""
     parts = text.lower().replace(",", "x").split("x")
     if not 1 <= len(parts) <= 3 or not all(part.isdecimal() and int(part) for part in parts):
-        fail("bad-cluster", f"--cluster {text} is no number of blocks", help="write --cluster 2x1")
+        raise_error("bad-cluster", f"--cluster {text} is no number of blocks", help="write --cluster 2x1")
     x, y, z = (*map(int, parts), 1, 1)[:3]
     return x, y, z
 
@@ -160,7 +160,7 @@ def parse_cluster(text: str) -> tuple[int, int, int]:
 def parse_rasterisation(text: str) -> int:
     """Return the rows of a panel."""
     if not (text.isdecimal() and int(text)):
-        fail(
+        raise_error(
             "bad-rasterisation",
             f"--rasterisation {text} is no order of blocks",
             help="write auto, none, or the rows of a panel, as in --rasterisation 8",
@@ -171,5 +171,5 @@ def parse_rasterisation(text: str) -> int:
 def parse_subtile(text: str) -> int:
     """Return a number of parts."""
     if not (text.isdecimal() and int(text)):
-        fail("bad-subtile", f"--subtile {text} is no number of parts", help="write auto, none, or --subtile 2")
+        raise_error("bad-subtile", f"--subtile {text} is no number of parts", help="write auto, none, or --subtile 2")
     return int(text)

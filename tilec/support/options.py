@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from tilec.support import files, readers
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.option_fields import (
     AUTO,
     check_value,
-    choices,
-    option,
-    options_of,
+    collect_options,
+    format_value,
+    option_field,
     parse_cluster,
     parse_rasterisation,
     parse_subtile,
-    said,
+    word_choices,
 )
 from tilec.support.records import dataclass
 
@@ -53,7 +53,7 @@ LAST_STAGE: dict[int, Stage] = {0: "tile", 1: "alias"}
 Lint = Literal["warn", "error", "off"]
 LINTS: tuple[Lint, ...] = get_args(Lint)
 
-MAY_DECIDE = 3
+DECIDING_LEVEL = 3
 """The optimisation level from which the compiler decides what options with `decides` leave open."""
 
 LARGEST_BITS = 4096
@@ -68,18 +68,20 @@ def parse_define(text: str) -> tuple[str, Value]:
     optional)."""
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
-        fail("bad-define", f"-D {text} does not define anything", help="write -D NAME=VALUE, as in -D M=4096")
+        raise_error("bad-define", f"-D {text} does not define anything", help="write -D NAME=VALUE, as in -D M=4096")
     try:
-        literal = ast.literal_eval(readers.python_expression(value.strip(" \t")))
+        literal = ast.literal_eval(readers.parse_python_expression(value.strip(" \t")))
     except (ValueError, TypeError):
         return name, value
     if isinstance(literal, int) and literal.bit_length() > LARGEST_BITS:
-        fail("bad-define", f"-D {name}: the number is too large", help=f"a number has at most {LARGEST_BITS} bits")
+        raise_error(
+            "bad-define", f"-D {name}: the number is too large", help=f"a number has at most {LARGEST_BITS} bits"
+        )
     return name, literal if isinstance(literal, int | float | bool | str) else value
 
 
 @dataclass(frozen=True, slots=True)
-class Switches:
+class EnvironmentSwitches:
     """The settings from the environment, under the names that tileiras has for them.
 
     unlimited_smem        lift the shared-memory limit, to see what a tile that does not fit would have become
@@ -94,7 +96,7 @@ class Switches:
     delay_tma_store_wait: bool = True
 
 
-NO_SWITCHES = Switches()
+NO_SWITCHES = EnvironmentSwitches()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +107,20 @@ class CompileOptions:
     The constructor checks nothing: `check_fields` checks values from Python, and the command line those of users.
     """
 
-    target: str = option("sm_90a", "--target", "Machine to compile for.", metavar="NAME,…", is_code=False)
+    target: str = option_field("sm_90a", "--target", "Machine to compile for.", metavar="NAME,…", is_code=False)
     """The name of a machine that `tilec targets` lists, or the path of a target file, whose name ends in .toml. The
     command makes one set of options for each target given."""
 
-    calibration: str = option(
+    calibration: str = option_field(
         "silicon",
         "--calibration",
         "Cycles to schedule with: as measured, or the normalised ones of the tileiras book.",
-        words=choices(*CALIBRATIONS),
+        words=word_choices(*CALIBRATIONS),
         is_code=False,
     )
     """The set of instruction and latency cycles in the target's file."""
 
-    gpu: str | None = option(
+    gpu: str | None = option_field(
         None,
         "--gpu",
         "Which GPU of the target the model is about, and code is tuned to: its multiprocessors, clock and memory.",
@@ -128,7 +130,7 @@ class CompileOptions:
     )
     """The name of a GPU that `tilec targets NAME` lists (None: the limits at the head of the target's file)."""
 
-    opt_level: int = option(
+    opt_level: int = option_field(
         3,
         "--opt-level",
         "0: verify only, and write tile IR (.tile), which reads back identically. 1: one step further, tile IR with "
@@ -139,29 +141,29 @@ class CompileOptions:
     )
     """`LAST_STAGE` has the last stages of 0 and 1; 3 makes the decisions of `DECISION_OPTIONS`."""
 
-    defines: tuple[tuple[str, Value], ...] = option(
+    defines: tuple[tuple[str, Value], ...] = option_field(
         (), "--define", "Override a constant of the kernel.",
         short=("-D",), read=parse_define, many=True, metavar="NAME=VALUE", is_code=False,
     )  # fmt: skip
     """Overridden constants of the kernel file, by name, with their values; the last of two for one name counts."""
 
-    entry: str | None = option(
+    entry: str | None = option_field(
         None, "--entry", "Which kernel, where the file has several.",
         default_text="all, in one cubin", metavar="NAME", is_code=False,
     )  # fmt: skip
     """The name of a kernel of the file. None: its only one, or all."""
 
-    pipeline_strategy: Strategy = option(
+    pipeline_strategy: Strategy = option_field(
         "auto",
         "--pipeline-strategy",
         "How pipelined loops run. auto: as pays best. none: serially. unspecialize: all warps alike. "
         "warp-specialize: loads in a warp of their own.",
-        words=choices(*STRATEGIES),
+        words=word_choices(*STRATEGIES),
         tuned=True,
     )
     """For all pipelined loops without a strategy of their own."""
 
-    auto_pipeline: bool = option(
+    auto_pipeline: bool = option_field(
         True,
         "--auto-pipeline",
         "Whether loops may be pipelined that load tiles for products and are not said to be.",
@@ -172,7 +174,7 @@ class CompileOptions:
     )
     """For `T.serial` loops; `T.Pipelined` ones are pipelined in any case."""
 
-    stages_by_occupancy: bool = option(
+    stages_by_occupancy: bool = option_field(
         True,
         "--stages-by-occupancy",
         "Whether loops may have fewer stages than a block alone would use, where more blocks then share a "
@@ -184,7 +186,7 @@ class CompileOptions:
     )
     """Stages are given up where the model says that the occupancy gained is worth more."""
 
-    register_stages: int | None = option(
+    register_stages: int | None = option_field(
         None,
         "--register-stages",
         "Whether products by mma.sync load fragments for the next iteration of their loop. 1: no. 2: where they can. "
@@ -197,7 +199,7 @@ class CompileOptions:
     """The versions of fragments that products by mma.sync load from shared tiles (1: no prefetch into registers; None:
     chosen by the model)."""
 
-    split_loops: bool = option(
+    split_loops: bool = option_field(
         True,
         "--split-loops",
         "Whether iterations of a pipelined loop in which a mask changes nothing may go without it.",
@@ -207,16 +209,16 @@ class CompileOptions:
     )
     """The loop is split where its masks start or stop having an effect."""
 
-    scheduler: Scheduler = option(
+    scheduler: Scheduler = option_field(
         "exact",
         "--scheduler",
         "Who schedules the pipelines. exact: a solver, with a proof. heuristic: list schedulers, faster.",
-        words=choices(*SCHEDULERS),
+        words=word_choices(*SCHEDULERS),
         tuned=True,
     )
     """The solver of a loop's modulo scheduling problem."""
 
-    search_budget: int = option(
+    search_budget: int = option_field(
         3000,
         "--search-budget",
         "How much a kernel's schedules may be searched for, all of its candidates together, in units of one to five "
@@ -228,7 +230,7 @@ class CompileOptions:
     """The limit for all of the solver's runs for a kernel together, in thousandths of CP-SAT's deterministic time (0:
     no search)."""
 
-    assembler_level: int | None = option(
+    assembler_level: int | None = option_field(
         None,
         "--assembler-level",
         "How far the assembler optimises. auto: as --opt-level says, and at 1 where it would take minutes, which a "
@@ -237,7 +239,7 @@ class CompileOptions:
     )
     """The assembler's own -O (None: `opt_level`, unless `ptx.assembler_level` says that this takes too long)."""
 
-    ping_pong: bool = option(
+    ping_pong: bool = option_field(
         True,
         "--ping-pong",
         "Whether warpgroups may run apart in a loop and take turns at the tensor cores.",
@@ -246,7 +248,7 @@ class CompileOptions:
     )
     """For the consumers' warpgroups of a warp-specialised loop."""
 
-    overlap: bool = option(
+    overlap: bool = option_field(
         True,
         "--overlap",
         "Whether a warp may compute in an iteration before it is done with the last one.",
@@ -255,7 +257,7 @@ class CompileOptions:
     )
     """For each role of a warp-specialised loop; without it, operations of two iterations do not mix."""
 
-    persistent: bool = option(
+    persistent: bool = option_field(
         True,
         "--persistent",
         "Whether a block may run several blocks of a grid with more than there are multiprocessors, one after the "
@@ -265,17 +267,17 @@ class CompileOptions:
     )
     """`tile_scheduler` decides how a block gets its next tile."""
 
-    tile_scheduler: TileScheduler = option(
+    tile_scheduler: TileScheduler = option_field(
         "auto",
         "--tile-scheduler",
         "How a block of such a grid goes on. static: by a fixed stride. launch-control: it asks for one that has not "
         "begun. Who says either wants such a grid. auto: launch-control, where the target has it.",
-        words=choices(*TILE_SCHEDULERS),
+        words=word_choices(*TILE_SCHEDULERS),
         tuned=True,
     )
     """For persistent grids."""
 
-    consumer_warpgroups: int | None = option(
+    consumer_warpgroups: int | None = option_field(
         None,
         "--consumer-warpgroups",
         "Warpgroups that compute, as if the kernel said threads=128*N.",
@@ -288,7 +290,7 @@ class CompileOptions:
     )
     """The warpgroups of 128 threads that a block computes with, overriding the kernel (None: as it says)."""
 
-    cluster: tuple[int, int, int] | None = option(
+    cluster: tuple[int, int, int] | None = option_field(
         None,
         "--cluster",
         "Blocks of a cluster, for kernels that do not say: XxY, as in 2x1. none: no clusters, unless the kernel does "
@@ -305,7 +307,7 @@ class CompileOptions:
     """The blocks of a cluster along x, y and z, for kernels that do not set it (None: chosen by the model). (1, 1, 1)
     also overrides a kernel that does, where nothing else changes by that."""
 
-    rasterisation: int | None = option(
+    rasterisation: int | None = option_field(
         None,
         "--rasterisation",
         "In which order blocks go over the grid, for kernels that do not say. auto: as ends soonest or touches least "
@@ -320,7 +322,7 @@ class CompileOptions:
     """The height or width, in blocks, of the panels in which blocks cover the grid, for kernels that do not set it (0:
     x fastest; None: chosen by the model)."""
 
-    subtile: int | None = option(
+    subtile: int | None = option_field(
         None,
         "--subtile",
         "In how many parts tiles are whose products are computed with, so that one part computes while another "
@@ -335,7 +337,7 @@ class CompileOptions:
     """The number of parts of the tiles of a loop whose products are computed with, for kernels that do not set it (1:
     no split; None: chosen by the model)."""
 
-    multicast: bool = option(
+    multicast: bool = option_field(
         True,
         "--multicast",
         "Whether blocks of a cluster may load together what they have in common.",
@@ -344,7 +346,7 @@ class CompileOptions:
     )
     """By TMA loads with a mask of the blocks of the cluster."""
 
-    cta_pairs: bool = option(
+    cta_pairs: bool = option_field(
         True,
         "--cta-pairs",
         "Whether the tensor cores of a cluster of two blocks may multiply together (tcgen05, .cta_group::2).",
@@ -353,7 +355,7 @@ class CompileOptions:
     )
     """Otherwise each block multiplies alone, with .cta_group::1."""
 
-    epilogue_warp: bool = option(
+    epilogue_warp: bool = option_field(
         True,
         "--epilogue-warp",
         "Whether a thread of its own may begin copies to global memory, and wait for them.",
@@ -363,7 +365,7 @@ class CompileOptions:
     )
     """A role of a warp-specialised kernel beside producer and consumers."""
 
-    stmatrix: bool = option(
+    stmatrix: bool = option_field(
         True,
         "--stmatrix",
         "Whether accumulators may go to shared memory by stmatrix.",
@@ -372,7 +374,7 @@ class CompileOptions:
     )
     """On targets with stmatrix (PTX ISA: sm_90 and above)."""
 
-    tma_loads: bool = option(
+    tma_loads: bool = option_field(
         True,
         "--tma-loads",
         "Whether loops without a producer warp may load by TMA.",
@@ -381,16 +383,16 @@ class CompileOptions:
     )
     """Without, such loops load by cp.async."""
 
-    arrivals: Arrivals = option(
+    arrivals: Arrivals = option_field(
         "warp",
         "--arrivals",
         "Who arrives at a barrier when warps are done with a tile: one thread of each warp, or every thread.",
-        words=choices(*ARRIVALS),
+        words=word_choices(*ARRIVALS),
         tuned=True,
     )
     """At the barriers of rings; in rings shared by blocks one thread of each warp arrives in any case."""
 
-    pdl: bool = option(
+    pdl: bool = option_field(
         True,
         "--pdl",
         "Whether a kernel may begin while the one before it in the stream ends, and let the next one do so.",
@@ -402,7 +404,7 @@ class CompileOptions:
     )
     """By griddepcontrol, for kernels without a wait for other grids of their own."""
 
-    max_scheduled_ii: int | None = option(
+    max_scheduled_ii: int | None = option_field(
         None,
         "--max-scheduled-ii",
         "Warp-specialised loops whose II must be larger get boundaries and barriers only, with roles by rule (0: all "
@@ -414,36 +416,38 @@ class CompileOptions:
     """A warp-specialised loop with a larger minimal initiation interval (cycles) is divided into roles but not
     scheduled (None: every loop is)."""
 
-    fma: bool = option(True, "--fma", "Whether a product that is added to something is one operation with the sum.")
+    fma: bool = option_field(
+        True, "--fma", "Whether a product that is added to something is one operation with the sum."
+    )
     """A product and a sum in one expression become one fma, which rounds once, as in other compilers for GPUs."""
 
-    fast_math: bool = option(
+    fast_math: bool = option_field(
         False, "--fast-math", "Approximate functions and division; products fused with sums across statements.",
     )  # fmt: skip
     """Functions by their .approx instructions, and products and sums such that the assembler may fuse them too."""
 
-    schedule: str | None = option(
+    schedule: str | None = option_field(
         None, "--schedule", "Take the schedule from this trace, after verifying it.",
         read=files.read_text, metavar="FILE", is_code=False,
     )  # fmt: skip
     """The text of a trace, whose schedule replaces the solver's."""
 
-    lint: Lint = option(
-        "warn", "--lint", "What lints do: warn, fail the build, or nothing.", words=choices(*LINTS), is_code=False
+    lint: Lint = option_field(
+        "warn", "--lint", "What lints do: warn, fail the build, or nothing.", words=word_choices(*LINTS), is_code=False
     )
     """With "error" a lint ends the compilation."""
 
-    solve_afresh: bool = option(
+    solve_afresh: bool = option_field(
         False, "--no-cache", "Solve and assemble again, even where the result is cached.", is_code=False
     )
     """Results are written to the cache all the same; parser tables are still read from it."""
 
-    refuse_inline_ptx: bool = option(
+    refuse_inline_ptx: bool = option_field(
         False, "--no-inline-ptx", "Refuse T.ptx, for kernels of people that you do not trust.", is_code=False
     )
     """T.ptx is checked in any case; with this, all machine code is generated by tilec alone."""
 
-    verify: bool = option(
+    verify: bool = option_field(
         False,
         "--verify",
         "Verify thoroughly what every pass makes, also where that takes longer than the pass.",
@@ -454,7 +458,7 @@ class CompileOptions:
     cache_dir: str | None = None
     """The folder of cached parser tables, schedules and machine code (None: no cache)."""
 
-    switches: Switches = NO_SWITCHES
+    switches: EnvironmentSwitches = NO_SWITCHES
     """The settings from the environment."""
 
     silenced: tuple[str, ...] = ()
@@ -470,10 +474,10 @@ class CompileOptions:
     """The digest of the only kernel text that the other options are meant for (None: any)."""
 
 
-OPTIONS = options_of(CompileOptions)
+OPTIONS = collect_options(CompileOptions)
 """The options that users can give, by field."""
 
-DECIDED = {field: stated for field, stated in OPTIONS.items() if stated.decides}
+DECISION_OPTIONS = {field: stated for field, stated in OPTIONS.items() if stated.decides}
 """The options that -O3 adds to -O2. With `spell_undecided` of all of these both levels have the same schedules and
 grid."""
 
@@ -500,16 +504,20 @@ def check_fields(given: Mapping[str, object]) -> None:
             check_value(name, OPTIONS[name], getattr(default_text, name), value)
 
 
-def changed(options: CompileOptions) -> dict[str, str]:
+def describe_changes(options: CompileOptions) -> dict[str, str]:
     """Return the options, apart from target and constants, that differ from the defaults."""
-    different = _different(options, CompileOptions())
-    about_code = {name: said(value) for name, value in different.items() if name in OPTIONS and OPTIONS[name].is_code}
-    environment = {name: said(value) for name, value in _different(options.switches, NO_SWITCHES).items()}
+    different = _changed_fields(options, CompileOptions())
+    about_code = {
+        name: format_value(value) for name, value in different.items() if name in OPTIONS and OPTIONS[name].is_code
+    }
+    environment = {name: format_value(value) for name, value in _changed_fields(options.switches, NO_SWITCHES).items()}
     given = {} if options.schedule is None else {"schedule": "given"}
     return {name.replace("_", "-"): value for name, value in (about_code | environment | given).items()}
 
 
-def _different(record: CompileOptions | Switches, default_text: CompileOptions | Switches) -> dict[str, object]:
+def _changed_fields(
+    record: CompileOptions | EnvironmentSwitches, default_text: CompileOptions | EnvironmentSwitches
+) -> dict[str, object]:
     names = type(record).__match_args__
     return {name: getattr(record, name) for name in names if getattr(record, name) != getattr(default_text, name)}
 
@@ -522,7 +530,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> str:
     return str(Path(base) / "tilec")
 
 
-def verification(environment: Mapping[str, str] = os.environ) -> str:
+def requested_verification(environment: Mapping[str, str] = os.environ) -> str:
     """Return the verification that every compilation performs after each pass, from $TILEC_VERIFY: "all" for
     everything; "1" for all but incomplete warp programs, which take as long as a build; "" for complete values only."""
     return environment.get("TILEC_VERIFY", "")
@@ -548,7 +556,7 @@ def check_documentation_url(environment: Mapping[str, str] = os.environ) -> None
     """Refuse a $TILEC_DOCS_URL that is no address."""
     given = environment.get("TILEC_DOCS_URL", "")
     if given and not _is_address(given):
-        fail(
+        raise_error(
             "bad-environment",
             f"TILEC_DOCS_URL is '{given}', not an address",
             help="write all of it, as in https://docs.example.com/tilec, or unset it",
@@ -562,18 +570,18 @@ def _is_address(text: str) -> bool:
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,20}")
 
 
-def switches(environment: Mapping[str, str] = os.environ) -> Switches:
+def read_switches(environment: Mapping[str, str] = os.environ) -> EnvironmentSwitches:
     """Return the settings of the environment. TILE_AS_DEBUG_UNLIMITED_SMEM counts if it is exactly 1,
     TILEIR_PREFER_TMA_FOR_LOAD_STORE if it is exactly true, TILEIR_ALWAYS_SWIZZLE if it is set,
     TILEIR_DELAY_TMA_STORE_WAIT as a decimal number: 0 switches the delay off."""
     delay = environment.get("TILEIR_DELAY_TMA_STORE_WAIT", "1")
     if not _DECIMAL.fullmatch(delay.strip()):
-        fail(
+        raise_error(
             "bad-environment",
             f"TILEIR_DELAY_TMA_STORE_WAIT is '{delay}', not a decimal number",
             help="set it to 1 or 0, or unset it",
         )
-    return Switches(
+    return EnvironmentSwitches(
         unlimited_smem=environment.get("TILE_AS_DEBUG_UNLIMITED_SMEM") == "1",
         prefer_tma=environment.get("TILEIR_PREFER_TMA_FOR_LOAD_STORE") == "true",
         always_swizzle="TILEIR_ALWAYS_SWIZZLE" in environment,

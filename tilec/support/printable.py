@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def printable(text: str, keep: str = "\n\t") -> str:
+def make_printable(text: str, keep: str = "\n\t") -> str:
     """Return the text with a mark in place of each character that is not printable, except those to keep."""
     return "".join(c if c.isprintable() or c in keep else "\N{REPLACEMENT CHARACTER}" for c in text)

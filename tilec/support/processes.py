@@ -23,7 +23,7 @@ class Interrupted(KeyboardInterrupt):
         self.number = number
 
 
-def interrupted_code(reason: KeyboardInterrupt) -> int:
+def interrupt_exit_code(reason: KeyboardInterrupt) -> int:
     """Return the exit code of a command that a signal has ended, as a shell reports it."""
     return 128 + (reason.number if isinstance(reason, Interrupted) else signal.SIGINT)
 
@@ -41,7 +41,7 @@ def end_with_parent(parent: int) -> None:
 
 
 @contextmanager
-def deaf_processes() -> Iterator[None]:
+def block_terminal_signals() -> Iterator[None]:
     """Start processes in the block with Ctrl-C and other terminal signals blocked: one that is still starting would end
     with a traceback that nothing can prevent. SIGTERM still ends them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*ENDING_SIGNALS} - {signal.SIGTERM})

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 _listeners: tuple[int, ...] = ()
 """Pipes, inherited by forked processes."""
 
-_doing = ""
+_activity = ""
 """The last reported activity."""
 
 _LONGEST = 400
@@ -17,7 +17,7 @@ _LONGEST = 400
 
 
 @contextmanager
-def listening(pipe: int, *, only: bool = False) -> Iterator[None]:
+def report_to(pipe: int, *, only: bool = False) -> Iterator[None]:
     """Report activities of this process and its forks to `pipe` in the block; with `only`, to no other listener."""
     global _listeners
     before = _listeners
@@ -28,30 +28,30 @@ def listening(pipe: int, *, only: bool = False) -> Iterator[None]:
         _listeners = before
 
 
-def say(what: str) -> None:
+def report_activity(what: str) -> None:
     """Report the current activity; an empty text for none."""
-    global _doing
-    _doing = what
-    _write(what)
+    global _activity
+    _activity = what
+    _send_message(what)
 
 
 @contextmanager
-def doing(what: str) -> Iterator[None]:
+def report_during(what: str) -> Iterator[None]:
     """Report an activity for the duration of the block."""
-    say(what)
+    report_activity(what)
     try:
         yield
     finally:
-        say("")
+        report_activity("")
 
 
-def refine(what: str) -> None:
+def report_detail(what: str) -> None:
     """Report a detail of the current activity: a candidate of a choice, an interval of a loop."""
-    if _listeners and _doing:
-        _write(f"{_doing}, {what}")
+    if _listeners and _activity:
+        _send_message(f"{_activity}, {what}")
 
 
-def _write(what: str) -> None:
+def _send_message(what: str) -> None:
     if not _listeners:
         return
     text = b"%d %b" % (os.getpid(), what.replace("\n", " ").encode(errors="replace"))
@@ -60,7 +60,7 @@ def _write(what: str) -> None:
             os.write(pipe, text[:_LONGEST] + b"\n")
 
 
-def heard(text: bytes, activities: dict[int, str]) -> None:
+def parse_messages(text: bytes, activities: dict[int, str]) -> None:
     """Update the last activity of each process from whole lines of a pipe."""
     for line in text.decode(errors="replace").splitlines():
         process, _, what = line.partition(" ")

@@ -22,10 +22,10 @@ _LONG_KEY = re.compile(
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def json_value(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """Return the value of a JSON text. Infinities, NaN and lone surrogates are refused."""
     try:
-        value = json.loads(text, parse_constant=_no_number)
+        value = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         _refuse_depth()
     _check_depth(value)
@@ -38,7 +38,7 @@ def json_value(text: str) -> Any:
     return value
 
 
-def toml_table(text: str) -> dict[str, Any]:
+def parse_toml(text: str) -> dict[str, Any]:
     """Return the table of a TOML text."""
     import tomllib
 
@@ -52,7 +52,7 @@ def toml_table(text: str) -> dict[str, Any]:
     return table
 
 
-def python_expression(text: str) -> ast.expr:
+def parse_python_expression(text: str) -> ast.expr:
     """Return the syntax tree of a Python expression. Nothing is evaluated."""
     try:
         with warnings.catch_warnings():  # hints of Python's about probable mistakes
@@ -85,5 +85,5 @@ def _refuse_depth() -> NoReturn:
     raise ValueError(f"it is nested more than {DEEPEST} deep") from None
 
 
-def _no_number(text: str) -> NoReturn:
+def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number of JSON")

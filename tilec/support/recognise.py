@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 
 _BINARY = (
     (b"\x7fELF", "machine code", "tilec inspect shows how a cubin is launched"),
@@ -17,19 +17,23 @@ _PTX = re.compile(r"\s*(?:(?://[^\n]*|/\*.*?\*/)\s*)*\.version\s", re.DOTALL)
 _C = re.compile(r"\s*(?://|/\*|#\s*(?:include\s*[<\"]|pragma\s+once\b|ifndef\s+\w+\s*\n))")
 
 
-def check_no_binary(path: str, data: bytes) -> None:
+def refuse_binary(path: str, data: bytes) -> None:
     """Raise `CompileError` (`not-a-kernel`) where the first bytes are those of machine code or another binary
     format."""
     for first, what, help_text in _BINARY:
         if data.startswith(first):
-            fail("not-a-kernel", f"{path} is {what}, not text", help=help_text)
+            raise_error("not-a-kernel", f"{path} is {what}, not text", help=help_text)
 
 
-def check_kernel(path: str, text: str) -> None:
+def refuse_other_languages(path: str, text: str) -> None:
     """Raise `CompileError` (`not-a-kernel`) where the text is in another language."""
     if _PTX.match(text):
-        fail("not-a-kernel", f"{path} is PTX, not a kernel file", help="tilec emulate FILE.ptx runs it")
+        raise_error("not-a-kernel", f"{path} is PTX, not a kernel file", help="tilec emulate FILE.ptx runs it")
     if _C.match(text):
-        fail("not-a-kernel", f"{path} is C, C++ or CUDA, not a kernel file", help="tilec new NAME makes a kernel file")
+        raise_error(
+            "not-a-kernel", f"{path} is C, C++ or CUDA, not a kernel file", help="tilec new NAME makes a kernel file"
+        )
     if text.lstrip().startswith("{"):
-        fail("not-a-kernel", f"{path} is JSON, not a kernel file", help="a schedule trace goes behind --schedule")
+        raise_error(
+            "not-a-kernel", f"{path} is JSON, not a kernel file", help="a schedule trace goes behind --schedule"
+        )

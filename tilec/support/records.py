@@ -25,11 +25,11 @@ else:
         """Only the slotted kind, and none that is frozen and compared by identity."""
         assert slots and (eq or not frozen), "use dataclasses.dataclass"
         if cls is None:
-            return lambda decorated: _make(decorated, frozen, eq, kw_only)
-        return _make(cls, frozen, eq, kw_only)
+            return lambda decorated: _make_class(decorated, frozen, eq, kw_only)
+        return _make_class(cls, frozen, eq, kw_only)
 
 
-def _make(cls: Any, is_frozen: bool, is_compared: bool, kw_only: bool) -> Any:
+def _make_class(cls: Any, is_frozen: bool, is_compared: bool, kw_only: bool) -> Any:
     own = _own_fields(cls, kw_only)
     inherited = [base.__dataclass_fields__ for base in cls.__mro__[-1:0:-1] if "__dataclass_fields__" in vars(base)]
     fields: dict[str, Field[Any]] = {name: f for above in inherited for name, f in above.items()} | own
@@ -43,8 +43,8 @@ def _make(cls: Any, is_frozen: bool, is_compared: bool, kw_only: bool) -> Any:
     compared = [name for name, f in fields.items() if f.compare]
     methods = dict(_SHARED)
     if is_compared:
-        namespace["_compared"] = attrgetter(*compared) if compared else staticmethod(_nothing)
-        methods |= {"__eq__": _eq, "__hash__": _hash if is_frozen else None}
+        namespace["_compared"] = attrgetter(*compared) if compared else staticmethod(_empty_tuple)
+        methods |= {"__eq__": _compare_fields, "__hash__": _cached_hash if is_frozen else None}
     for name, method in (methods | _FROZEN if is_frozen else methods).items():
         namespace.setdefault(name, method)
     # A second class, as with the standard `slots=True`: `super()` without arguments still refers to the first one.
@@ -66,7 +66,7 @@ def _own_fields(cls: type, kw_only: bool) -> dict[str, Field[Any]]:
     return found
 
 
-def _nothing(_: object) -> tuple[()]:
+def _empty_tuple(_: object) -> tuple[()]:
     return ()
 
 
@@ -81,7 +81,7 @@ class _LazyInit:
 
 def _compile_init(cls: Any) -> Callable[..., None]:
     fields: dict[str, Field[Any]] = cls.__dataclass_fields__
-    is_frozen = cls.__setattr__ is _setattr
+    is_frozen = cls.__setattr__ is _refuse_setattr
     given: dict[str, Any] = {"_set": object.__setattr__, "_absent": _ABSENT}
     ordered: list[str] = []
     keyword: list[str] = []
@@ -124,7 +124,7 @@ class _Absent:
 _ABSENT = _Absent()
 
 
-def _eq(self: Any, other: Any) -> Any:
+def _compare_fields(self: Any, other: Any) -> Any:
     if self is other:
         return True
     if type(self) is not type(other):
@@ -136,7 +136,7 @@ _HASH = "_known_hash"
 """The slot of the cached hash: expressions, with all their parts, are looked up again and again."""
 
 
-def _hash(self: Any) -> int:
+def _cached_hash(self: Any) -> int:
     try:
         known: int = self._known_hash
     except AttributeError:
@@ -145,32 +145,32 @@ def _hash(self: Any) -> int:
     return known
 
 
-def _repr(self: Any) -> str:
+def _represent_fields(self: Any) -> str:
     shown = [f"{name}={getattr(self, name)!r}" for name, f in self.__dataclass_fields__.items() if f.repr]
     return f"{type(self).__qualname__}({', '.join(shown)})"
 
 
-def _setattr(self: object, name: str, value: object) -> None:
+def _refuse_setattr(self: object, name: str, value: object) -> None:
     raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
 
-def _delattr(self: object, name: str) -> None:
+def _refuse_delattr(self: object, name: str) -> None:
     raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-def _getstate(self: Any) -> list[Any]:
+def _get_state(self: Any) -> list[Any]:
     return [getattr(self, name) for name in self.__dataclass_fields__]
 
 
-def _setstate(self: Any, state: list[Any]) -> None:
+def _set_state(self: Any, state: list[Any]) -> None:
     for name, value in zip(self.__dataclass_fields__, state, strict=True):
         object.__setattr__(self, name, value)
 
 
 _SHARED: dict[str, Any] = {
     "__init__": _LazyInit(),
-    "__repr__": _repr,
-    "__getstate__": _getstate,
-    "__setstate__": _setstate,
+    "__repr__": _represent_fields,
+    "__getstate__": _get_state,
+    "__setstate__": _set_state,
 }
-_FROZEN: dict[str, Any] = {"__setattr__": _setattr, "__delattr__": _delattr}
+_FROZEN: dict[str, Any] = {"__setattr__": _refuse_setattr, "__delattr__": _refuse_delattr}

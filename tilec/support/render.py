@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from tilec.support.diagnostics import Diagnostic, Label, Severity
-from tilec.support.printable import printable
+from tilec.support.printable import make_printable
 from tilec.support.source import SourceFile, Span
 
 _COLOUR: dict[Severity, str] = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
@@ -22,14 +22,14 @@ _WIDEST = 160
 _BEFORE = 60
 
 
-def render(diagnostic: Diagnostic, source: SourceFile | None = None) -> Text:
+def render_diagnostic(diagnostic: Diagnostic, source: SourceFile | None = None) -> Text:
     """Return the diagnostic as styled text; source lines need `source` and a place in it. Each file is headed by its
     name, the primary label's first."""
     colour = _COLOUR[diagnostic.severity]
     out = Text()
     out.append(f"{diagnostic.severity}[{diagnostic.code}]", colour)
-    out.append(f": {_printable(diagnostic.title)}", "bold")
-    labels = _shown(diagnostic, source)
+    out.append(f": {_make_printable(diagnostic.title)}", "bold")
+    labels = _visible_labels(diagnostic, source)
     width = max((len(str(label.span.line)) for label, _ in labels), default=0)
     for name in dict.fromkeys(label.span.file for label, _ in labels):
         here = [(label, is_primary) for label, is_primary in labels if label.span.file == name]
@@ -39,11 +39,11 @@ def render(diagnostic: Diagnostic, source: SourceFile | None = None) -> Text:
         if text is not None:
             out.append(f"\n{' ' * width} = ", _FRAME)
             out.append(f"{kind}: ", "bold")
-            out.append(_printable(text))
+            out.append(_make_printable(text))
     return out
 
 
-def _shown(diagnostic: Diagnostic, source: SourceFile | None) -> list[tuple[Label, bool]]:
+def _visible_labels(diagnostic: Diagnostic, source: SourceFile | None) -> list[tuple[Label, bool]]:
     """Return the labels that point into the file, each once, with whether it is the primary one."""
     if source is None:
         return []
@@ -56,7 +56,7 @@ def _draw_file(out: Text, file: SourceFile, labels: list[tuple[Label, bool]], wi
     """Draw a file's name with the place of its first label, and the lines with labels."""
     first = labels[0][0].span
     out.append(f"\n{' ' * width}--> ", _FRAME)
-    out.append(f"{_printable(file.path)}:{first.line}:{first.column}")
+    out.append(f"{_make_printable(file.path)}:{first.line}:{first.column}")
     out.append(f"\n{' ' * width} |", _FRAME)
     for line in sorted({label.span.line for label, _ in labels}):
         here = [(label, is_primary) for label, is_primary in labels if label.span.line == line]
@@ -65,36 +65,36 @@ def _draw_file(out: Text, file: SourceFile, labels: list[tuple[Label, bool]], wi
 
 def _draw_line(out: Text, line: str, number: int, labels: list[tuple[Label, bool]], width: int, colour: str) -> None:
     line = line.rstrip("\r")
-    left = _cut(line, labels[0][0].span)
+    left = _omitted_characters(line, labels[0][0].span)
     out.append(f"\n{number:>{width}} | ", _FRAME)
-    out.append(_crop(_printable(line), _cells(line, left)))
+    out.append(_crop_line(_make_printable(line), _cell_offset(line, left)))
     # From left to right, in the order of the text; the primary label comes last in a tie.
     for label, is_primary in sorted(labels, key=lambda item: (item[0].span.column, item[1])):
         span = label.span
         end = span.end_column if span.end_line == span.line else len(line) + 1
-        start = _cells(line, span.column - 1)
-        length = max(_cells(line, end - 1) - start, 1)
-        indent = max(start - _cells(line, left), 0)
+        start = _cell_offset(line, span.column - 1)
+        length = max(_cell_offset(line, end - 1) - start, 1)
+        indent = max(start - _cell_offset(line, left), 0)
         style = colour if is_primary else _SECONDARY
         out.append(f"\n{' ' * width} | ", _FRAME)
         out.append(" " * indent + ("^" if is_primary else "-") * min(length, _WIDEST), style)
         if label.text:
-            out.append(f" {_printable(label.text)}", style)
+            out.append(f" {_make_printable(label.text)}", style)
 
 
-def _cut(line: str, span: Span) -> int:
+def _omitted_characters(line: str, span: Span) -> int:
     """Return the number of characters omitted at the start of a line."""
     return max(span.column - 1 - _BEFORE, 0) if len(line) > _WIDEST else 0
 
 
-def _crop(text: str, cells: int) -> str:
+def _crop_line(text: str, cells: int) -> str:
     return text[cells : cells + _WIDEST].rstrip()
 
 
-def _cells(line: str, characters: int) -> int:
+def _cell_offset(line: str, characters: int) -> int:
     """Return the terminal column after so many characters."""
-    return cell_len(_printable(line[: max(characters, 0)]))
+    return cell_len(_make_printable(line[: max(characters, 0)]))
 
 
-def _printable(text: str) -> str:
-    return printable(text.replace("\t", _TAB), keep="")
+def _make_printable(text: str) -> str:
+    return make_printable(text.replace("\t", _TAB), keep="")

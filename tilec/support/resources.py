@@ -9,16 +9,16 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 @cache
-def _folder(name: str) -> Path:
+def _data_folder(name: str) -> Path:
     # A wheel carries the folders inside the package (see pyproject.toml); in a checkout they lie beside it.
     installed = _PACKAGE / "_data" / name
     return installed if installed.is_dir() else _PACKAGE.parent / name
 
 
 @cache
-def grammar(name: str) -> str:
+def grammar_text(name: str) -> str:
     """Return the text of a grammar, named with its suffix: `tile.lark`."""
-    return (_folder("grammar") / name).read_text(encoding="utf-8")
+    return (_data_folder("grammar") / name).read_text(encoding="utf-8")
 
 
 def tables_folder() -> Path:
@@ -28,7 +28,7 @@ def tables_folder() -> Path:
 
 def target_file(name: str) -> Path:
     """Return the path of a target file: one of `target_names`, or a user's own, whose name ends in .toml."""
-    return Path(name) if is_own_target(name) else _folder("targets") / f"{name}.toml"
+    return Path(name) if is_own_target(name) else _data_folder("targets") / f"{name}.toml"
 
 
 def is_own_target(name: str) -> bool:
@@ -47,9 +47,9 @@ def target_text(name: str) -> str:
 
 def target_names() -> tuple[str, ...]:
     """Return the names of the targets that ship."""
-    return tuple(sorted(path.stem for path in _folder("targets").glob("*.toml")))
+    return tuple(sorted(path.stem for path in _data_folder("targets").glob("*.toml")))
 
 
 def cmake_folder() -> Path:
     """Return the folder of `FindTilec.cmake`."""
-    return _folder("cmake")
+    return _data_folder("cmake")

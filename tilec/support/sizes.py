@@ -37,7 +37,7 @@ class UnknownSize(SizeError):
         self.name = name
 
 
-def evaluate(size: Size, scalars: Mapping[str, int]) -> int:
+def evaluate_size(size: Size, scalars: Mapping[str, int]) -> int:
     """Return the value of a size from those of its scalars. Raises `UnknownSize` for a scalar without a value."""
     if isinstance(size, int):
         return size
@@ -46,57 +46,57 @@ def evaluate(size: Size, scalars: Mapping[str, int]) -> int:
             raise UnknownSize(size)
         return int(scalars[size])
     name, a, b = size
-    divisor = evaluate(b, scalars)
+    divisor = evaluate_size(b, scalars)
     if name in ("floordiv", "floormod") and divisor == 0:
-        raise SizeError(f"{show(size)} divides by 0")
-    return OPERATIONS[name][0](evaluate(a, scalars), divisor)
+        raise SizeError(f"{format_size(size)} divides by 0")
+    return OPERATIONS[name][0](evaluate_size(a, scalars), divisor)
 
 
-def shape_of(shape: Shape, scalars: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(evaluate(size, scalars) for size in shape)
+def evaluate_shape(shape: Shape, scalars: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(evaluate_size(size, scalars) for size in shape)
 
 
-def names(size: Size) -> Iterator[str]:
+def scalar_names(size: Size) -> Iterator[str]:
     """Yield the scalars in a size."""
     if isinstance(size, str):
         yield size
     elif isinstance(size, tuple):
-        yield from names(size[1])
-        yield from names(size[2])
+        yield from scalar_names(size[1])
+        yield from scalar_names(size[2])
 
 
-def parts(size: Size) -> Iterator[Size]:
+def nested_sizes(size: Size) -> Iterator[Size]:
     """Yield a size and the sizes that it is made of."""
     yield size
     if isinstance(size, tuple):
-        yield from parts(size[1])
-        yield from parts(size[2])
+        yield from nested_sizes(size[1])
+        yield from nested_sizes(size[2])
 
 
-def show(size: Size) -> str:
+def format_size(size: Size) -> str:
     """Return a size in Python's notation: `(m + 127) // 128`."""
     if not isinstance(size, tuple):
         return str(size)
     name, a, b = size
     symbol = OPERATIONS[name][1]
     if symbol == name:
-        return f"{name}({show(a)}, {show(b)})"
-    left, right = (f"({show(s)})" if isinstance(s, tuple) else show(s) for s in (a, b))
+        return f"{name}({format_size(a)}, {format_size(b)})"
+    left, right = (f"({format_size(s)})" if isinstance(s, tuple) else format_size(s) for s in (a, b))
     return f"{left} {symbol} {right}"
 
 
-def read(record: object) -> Size:
+def read_size(record: object) -> Size:
     """Return a size from JSON. Raises `ValueError` for anything else."""
     if type(record) is str or (type(record) is int and abs(record) < _LARGEST):
         return record
     if isinstance(record, list | tuple) and len(record) == 3:
         name, a, b = record
         if type(name) is str and name in OPERATIONS:
-            return name, read(a), read(b)
+            return name, read_size(a), read_size(b)
     raise ValueError(f"expected a number, a name, or [operation, size, size], found {record!r:.60}")
 
 
-def found(shapes: Mapping[str, Shape], arrays: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+def solve_scalars(shapes: Mapping[str, Shape], arrays: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """Return the scalars that the arrays' shapes determine. Raises `SizeError`, naming both places, where two
     disagree."""
     values: dict[str, int] = {}
@@ -106,7 +106,7 @@ def found(shapes: Mapping[str, Shape], arrays: Mapping[str, tuple[int, ...]]) ->
         if len(extents) != len(shape):
             continue  # reported where the shapes are compared
         for axis, (size, extent) in enumerate(zip(shape, extents, strict=True)):
-            solved = _solved(size, extent)
+            solved = _solve_scalar(size, extent)
             if solved is None:
                 continue
             name, value = solved
@@ -117,16 +117,16 @@ def found(shapes: Mapping[str, Shape], arrays: Mapping[str, tuple[int, ...]]) ->
     return values
 
 
-def _solved(size: Size, value: int) -> tuple[str, int] | None:
+def _solve_scalar(size: Size, value: int) -> tuple[str, int] | None:
     """Return the only scalar of a size and its value, where sums and products with numbers can be inverted."""
     match size:
         case str():
             return size, value
         case ("add", a, int(b)):
-            return _solved(a, value - b)
+            return _solve_scalar(a, value - b)
         case ("sub", a, int(b)):
-            return _solved(a, value + b)
+            return _solve_scalar(a, value + b)
         case ("mul", a, int(b)) if b != 0 and value % b == 0:
-            return _solved(a, value // b)
+            return _solve_scalar(a, value // b)
         case _:
             return None

@@ -8,26 +8,28 @@ _MOST = 3
 """The largest number of typing errors in a word."""
 
 
-def nearest(name: str, candidates: Iterable[str]) -> str | None:
+def nearest_word(name: str, candidates: Iterable[str]) -> str | None:
     """Return the candidate within one typing error for every three letters of `name`, ignoring case; or one that `name`
     abbreviates."""
     lowered = {candidate.lower(): candidate for candidate in candidates}
     word = name.lower()
     most = min(max(len(word) // 3, 1 if len(word) > 2 else 0), _MOST)
-    slips = {candidate: distance(word, candidate) for candidate in lowered if abs(len(candidate) - len(word)) <= most}
+    slips = {
+        candidate: edit_distance(word, candidate) for candidate in lowered if abs(len(candidate) - len(word)) <= most
+    }
     found = min(slips, key=lambda candidate: slips[candidate], default=None)
     if found is not None and slips[found] <= most:
         return lowered[found]
-    return next((lowered[candidate] for candidate in lowered if _abbreviates(word, candidate)), None)
+    return next((lowered[candidate] for candidate in lowered if _is_abbreviation(word, candidate)), None)
 
 
-def _abbreviates(word: str, candidate: str) -> bool:
+def _is_abbreviation(word: str, candidate: str) -> bool:
     """Return whether each part of the word begins the candidate's part, as trans_b does transpose_b."""
     short, whole = word.split("_"), candidate.split("_")
     return len(short) == len(whole) > 1 and all(a and b.startswith(a) for a, b in zip(short, whole, strict=True))
 
 
-def distance(left: str, right: str) -> int:
+def edit_distance(left: str, right: str) -> int:
     """Return the least number of letters to insert, delete, replace or swap with their neighbours."""
     before: list[int] = []
     row = list(range(len(right) + 1))

@@ -67,7 +67,7 @@ class Staging:
 
 
 @contextmanager
-def staging(folder: Path) -> Iterator[Staging]:
+def open_staging(folder: Path) -> Iterator[Staging]:
     """Make a private folder in `folder`; it is removed at the end, with the files that were not placed."""
     parent = os.open(folder, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -94,13 +94,13 @@ def _make_private(parent: int) -> tuple[str, int]:
             private = os.open(name, _FOLDER, dir_fd=parent)
         except (FileExistsError, FileNotFoundError):
             continue  # the name is taken, or the folder was removed as a stray before it could be locked
-        if _lock(private) and _is_private(private) and _is_still(name, parent, private):
+        if _try_lock(private) and _is_private(private) and _is_same_folder(name, parent, private):
             return name, private
         os.close(private)
     raise FileExistsError(errno.EEXIST, "no name is free for a temporary folder")
 
 
-def _lock(private: int) -> bool:
+def _try_lock(private: int) -> bool:
     """Lock a private folder; return False where another process has locked it. Without file locks nobody has."""
     try:
         fcntl.flock(private, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -116,7 +116,7 @@ def _is_private(private: int) -> bool:
     return found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
-def _is_still(name: str, parent: int, private: int) -> bool:
+def _is_same_folder(name: str, parent: int, private: int) -> bool:
     """Return whether the name still belongs to the open folder."""
     try:
         return os.path.samestat(os.stat(name, dir_fd=parent, follow_symlinks=False), os.fstat(private))

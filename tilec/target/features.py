@@ -26,5 +26,5 @@ Feature = Literal[
     "wgmma",
 ]
 
-EVERYWHERE: tuple[Feature, ...] = ("bf16", "ldmatrix", "mbarrier", "mma.sync")
+UNIVERSAL_FEATURES: tuple[Feature, ...] = ("bf16", "ldmatrix", "mbarrier", "mma.sync")
 """Features of every supported machine: compute capability 8.0 and above (PTX ISA, the notes on each instruction)."""

@@ -17,11 +17,11 @@ from typing import Annotated, Literal, NoReturn
 
 from tilec.sched.problem import Count, Cycles, Pool, Slot
 from tilec.support import files, readers, resources, schema
-from tilec.support.diagnostics import InternalError, fail
+from tilec.support.diagnostics import InternalError, raise_error
 from tilec.support.options import CALIBRATIONS
 from tilec.support.records import dataclass
-from tilec.support.spelling import nearest
-from tilec.target.features import EVERYWHERE, Feature
+from tilec.support.spelling import nearest_word
+from tilec.target.features import UNIVERSAL_FEATURES, Feature
 from tilec.target.kinds import InstructionKind
 
 SourceKind = Literal["vendor", "measured", "derived", "guess"]
@@ -55,7 +55,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class LayoutWeights:
     """Weights of the costs of a layout in its score, for one unit of each."""
 
     smem_transactions: float
@@ -88,7 +88,7 @@ class Gpu:
     families: tuple[Limit, ...] = ()
 
 
-def _with(numbers: tuple[Limit, ...], differing: tuple[Limit, ...]) -> tuple[Limit, ...]:
+def _override_limits(numbers: tuple[Limit, ...], differing: tuple[Limit, ...]) -> tuple[Limit, ...]:
     """Return the numbers of the file, replaced by those of the product where it differs."""
     by_name = {number.name: number for number in differing}
     return tuple(by_name.get(number.name, number) for number in numbers)
@@ -111,7 +111,7 @@ class Target:
     calibration: str
     families: tuple[Limit, ...]
     ceilings: tuple[Limit, ...]
-    weights: Weights
+    weights: LayoutWeights
     gpus: tuple[Gpu, ...] = ()
     gpu: str = ""
 
@@ -129,7 +129,7 @@ class Target:
 
     def of(self, gpu: Gpu) -> Target:
         """Return the machine with the limits and cycles of this product."""
-        limits, families = _with(self.limits, gpu.limits), _with(self.families, gpu.families)
+        limits, families = _override_limits(self.limits, gpu.limits), _override_limits(self.families, gpu.families)
         kinds = tuple(replace(kind, families=families) for kind in self.kinds)
         return replace(self, limits=limits, families=families, kinds=kinds, gpu=gpu.name)
 
@@ -162,19 +162,23 @@ class Target:
         if set(parameters) != set(found.parameters):
             wanted, given = ", ".join(found.parameters), ", ".join(parameters)
             raise InternalError(f"'{kind}' on {self.name} is priced by ({wanted}), not by ({given})")
-        return _price(found, tuple(parameters[name] for name in found.parameters))
+        return _evaluate_price(found, tuple(parameters[name] for name in found.parameters))
 
 
 @lru_cache(maxsize=4096)
-def _price(kind: Kind, arguments: tuple[int, ...]) -> Timing:
+def _evaluate_price(kind: Kind, arguments: tuple[int, ...]) -> Timing:
     values: dict[str, float] = {family.name: family.value for family in kind.families}
     values |= zip(kind.parameters, arguments, strict=True)
     uses = tuple(
-        (slot, whole_cycles(evaluate(cycles, values)), whole_cycles(evaluate(offset, values)))
+        (slot, round_up_cycles(evaluate_formula(cycles, values)), round_up_cycles(evaluate_formula(offset, values)))
         for slot, cycles, offset in kind.uses
     )
     values["occupancy"] = max((offset + cycles for _, cycles, offset in uses), default=0)
-    return Timing(uses, whole_cycles(evaluate(kind.issue, values)), whole_cycles(evaluate(kind.latency, values)))
+    return Timing(
+        uses,
+        round_up_cycles(evaluate_formula(kind.issue, values)),
+        round_up_cycles(evaluate_formula(kind.latency, values)),
+    )
 
 
 # --- closed forms ---
@@ -184,30 +188,30 @@ class FormulaError(ValueError):
     """A string that is no closed form, or that uses an unknown name."""
 
 
-_BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
+_BINARY_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
 }
-_FUNCTIONS: dict[str, Callable[..., float]] = {"max": max, "min": min, "ceil": math.ceil}
+_FORMULA_FUNCTIONS: dict[str, Callable[..., float]] = {"max": max, "min": min, "ceil": math.ceil}
 
 
 @lru_cache(maxsize=1024)
-def _parse(formula: str) -> ast.expr:
+def _parse_formula(formula: str) -> ast.expr:
     try:
-        return readers.python_expression(formula)
+        return readers.parse_python_expression(formula)
     except ValueError as error:
         raise FormulaError(f"'{formula}' is not a formula: {error}") from error
 
 
-def evaluate(formula: str, values: Mapping[str, float]) -> float:
+def evaluate_formula(formula: str, values: Mapping[str, float]) -> float:
     """Evaluate a closed form of numbers, names, + - * / ( ), max, min and ceil. Nothing else is allowed, so that a
     target file stays data."""
-    return _evaluate(_parse(formula), values)
+    return _evaluate_node(_parse_formula(formula), values)
 
 
-def _evaluate(node: ast.expr, values: Mapping[str, float]) -> float:
+def _evaluate_node(node: ast.expr, values: Mapping[str, float]) -> float:
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
             return number
@@ -215,26 +219,26 @@ def _evaluate(node: ast.expr, values: Mapping[str, float]) -> float:
             if name not in values:
                 raise FormulaError(f"unknown name '{name}', expected one of: {', '.join(values)}")
             return values[name]
-        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _BINARY:
-            return _BINARY[type(sign)](_evaluate(left, values), _evaluate(right, values))
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _BINARY_OPERATORS:
+            return _BINARY_OPERATORS[type(sign)](_evaluate_node(left, values), _evaluate_node(right, values))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_evaluate(operand, values)
-        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS and arguments:
-            numbers = [_evaluate(argument, values) for argument in arguments]
+            return -_evaluate_node(operand, values)
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FORMULA_FUNCTIONS and arguments:
+            numbers = [_evaluate_node(argument, values) for argument in arguments]
             # max and min of a single argument would expect a sequence.
-            return numbers[0] if len(numbers) == 1 and name != "ceil" else _FUNCTIONS[name](*numbers)
+            return numbers[0] if len(numbers) == 1 and name != "ceil" else _FORMULA_FUNCTIONS[name](*numbers)
     raise FormulaError(f"'{ast.unparse(node)}' is not allowed in a formula")
 
 
-def whole_cycles(value: float) -> int:
+def round_up_cycles(value: float) -> int:
     # Rounding errors of decimals must not cost a cycle: 0.1 * 30 is 3.0000000000000004.
     return math.ceil(value - 1e-9)
 
 
 # --- what a target file holds ---
 
-_Formula = Annotated[str, schema.Made(int | float | str, str)]
-_Price = Annotated[float, schema.Where(lambda weight: 0 <= weight <= 1_000_000, "a number from 0 to 1000000")]
+_Formula = Annotated[str, schema.Conversion(int | float | str, str)]
+_Price = Annotated[float, schema.Constraint(lambda weight: 0 <= weight <= 1_000_000, "a number from 0 to 1000000")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +316,7 @@ class _Use:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _CostRow:
     """The cost of an instruction kind under one calibration."""
 
     uses: tuple[_Use, ...]
@@ -326,12 +330,12 @@ class _Timing:
     """The price of an instruction kind, a row for each of `CALIBRATIONS`."""
 
     parameters: tuple[str, ...]
-    silicon: _Row
-    book: _Row
+    silicon: _CostRow
+    book: _CostRow
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _TargetFile:
     name: str
     ptx: _Ptx
     features: tuple[Feature, ...]
@@ -348,7 +352,7 @@ class _File:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _RequiredNames:
     """Names that a target file must define, and the parameters of each kind."""
 
     limits: tuple[str, ...] = ()
@@ -356,46 +360,46 @@ class _Asked:
     kinds: Mapping[InstructionKind, tuple[str, ...]] = field(default_factory=dict)
 
 
-_BYTES, _MOVED, _COMPUTED, _MULTIPLIED = (
+_BYTES, _TRANSFER, _COMPUTE, _PRODUCT = (
     ("bytes",),
     ("bytes", "threads"),
     ("ops", "elements", "threads"),
     ("m", "n", "count"),
 )
-_ASKED: Mapping[Feature | Literal[""], _Asked] = {
-    "": _Asked(
+_REQUIRED_NAMES: Mapping[Feature | Literal[""], _RequiredNames] = {
+    "": _RequiredNames(
         ("clock_mhz", "ctas_per_cluster", "ctas_per_sm", "dram_bytes_per_cycle", "l2_bytes", "l2_bytes_per_cycle",
          "mbarriers", "named_barriers", "named_barriers_carried", "registers_allocation_per_warp", "registers_per_sm",
          "registers_per_thread", "smem_allocation_bytes", "smem_bytes_per_cta", "smem_bytes_per_sm",
          "smem_reserved_bytes_per_cta", "sms", "tensor_clock_mhz", "threads_per_cta", "threads_per_sm"),
         ("mbarriers", "named_barriers", "named_barriers_carried", "registers", "registers_per_thread", "smem"),
         {
-            "cp.async": _MOVED, "ld.global": _MOVED, "st.global": _MOVED, "ld.shared": _MOVED,
-            "st.shared": _MOVED, "elementwise": _COMPUTED, "integer": _COMPUTED, "ldmatrix": _BYTES,
+            "cp.async": _TRANSFER, "ld.global": _TRANSFER, "st.global": _TRANSFER, "ld.shared": _TRANSFER,
+            "st.shared": _TRANSFER, "elementwise": _COMPUTE, "integer": _COMPUTE, "ldmatrix": _BYTES,
             "mma.sync": ("count", "warps"), "mufu": ("elements",), "reduce": ("elements", "threads"),
             "barrier": (), "mbarrier": (),
         },
     ),
-    "cluster": _Asked(("sms_in_large_clusters",)),
-    "tma": _Asked(("tma_box_elements",), (), {"tma.load": _BYTES, "tma.store": _BYTES}),
-    "wgmma": _Asked((), (), {"wgmma.ss": ("n", "count", "k_bytes"), "wgmma.rs": ("n", "count")}),
-    "tcgen05": _Asked(
+    "cluster": _RequiredNames(("sms_in_large_clusters",)),
+    "tma": _RequiredNames(("tma_box_elements",), (), {"tma.load": _BYTES, "tma.store": _BYTES}),
+    "wgmma": _RequiredNames((), (), {"wgmma.ss": ("n", "count", "k_bytes"), "wgmma.rs": ("n", "count")}),
+    "tcgen05": _RequiredNames(
         ("tmem_allocation_columns", "tmem_bank_pressure", "tmem_columns"),
         ("tmem", "tmem_banks"),
         {
-            "tcgen05.mma.ss": _MULTIPLIED, "tcgen05.mma.ts": _MULTIPLIED, "tcgen05.mma.ss.pair": _MULTIPLIED,
-            "tcgen05.mma.ts.pair": _MULTIPLIED, "tcgen05.cp": _BYTES, "tcgen05.ld": _BYTES, "tcgen05.st": _BYTES,
+            "tcgen05.mma.ss": _PRODUCT, "tcgen05.mma.ts": _PRODUCT, "tcgen05.mma.ss.pair": _PRODUCT,
+            "tcgen05.mma.ts.pair": _PRODUCT, "tcgen05.cp": _BYTES, "tcgen05.ld": _BYTES, "tcgen05.st": _BYTES,
         },
     ),
 }  # fmt: skip
 """Required names by the feature that requires them; "" is every machine."""
 
 
-def _absent(target: Target) -> Iterator[str]:
-    for feature in EVERYWHERE:
+def _find_absent_names(target: Target) -> Iterator[str]:
+    for feature in UNIVERSAL_FEATURES:
         if not target.has(feature):
             yield f"features: '{feature}' is missing, which every machine that tilec makes code for has"
-    for feature_name, required in _ASKED.items():
+    for feature_name, required in _REQUIRED_NAMES.items():
         if feature_name and not target.has(feature_name):
             continue
         why = f", which machines with {feature_name} have" if feature_name else ""
@@ -416,27 +420,27 @@ def _absent(target: Target) -> Iterator[str]:
 
 
 @cache
-def load(name: str, calibration: str = CALIBRATIONS[0], gpu: str | None = None) -> Target:
+def load_target(name: str, calibration: str = CALIBRATIONS[0], gpu: str | None = None) -> Target:
     """Return the target of this name, or of a user's file, for a calibration and the limits of a GPU (None: those of
     the file). Raise `CompileError` with the nearest name if there is none."""
     if gpu is not None:
-        target = load(name, calibration)
+        target = load_target(name, calibration)
         found = next((one for one in target.gpus if one.name == gpu), None)
         if found is None:
             _refuse_gpu(target, gpu)
         return target.of(found)
     if resources.is_own_target(name):
-        return _complete(parse(files.read_text(name), name, calibration), name)
+        return _check_complete(parse_target(files.read_text(name), name, calibration), name)
     if name not in resources.target_names():
         refuse_target(name)
-    files.note(str(resources.target_file(name)))
-    return _complete(parse(resources.target_text(name), f"{name}.toml", calibration), f"{name}.toml")
+    files.record_read(str(resources.target_file(name)))
+    return _check_complete(parse_target(resources.target_text(name), f"{name}.toml", calibration), f"{name}.toml")
 
 
-def _complete(target: Target, path: str) -> Target:
+def _check_complete(target: Target, path: str) -> Target:
     """Return the target if it has all names that the compiler needs; raise `CompileError` otherwise."""
-    for absent in _absent(target):
-        fail("bad-target-file", f"{path}: {absent}")
+    for absent in _find_absent_names(target):
+        raise_error("bad-target-file", f"{path}: {absent}")
     return target
 
 
@@ -455,7 +459,7 @@ a6000: sm_86
 """
 """Common names of machines that no target file lists, with their targets; the first target is the most common."""
 
-_BY_GENERATION = {
+_GENERATION_TARGETS = {
     name: targets.split()
     for names, _, targets in (row.partition(": ") for row in _GENERATIONS.strip().split("\n"))
     for name in names.split()
@@ -465,66 +469,68 @@ _BY_GENERATION = {
 def refuse_target(name: str) -> NoReturn:
     """Report an unknown target, and suggest the target of the GPU, generation or number that was named."""
     known = resources.target_names()
-    help_text = _target_with_gpu(name) or _target_of_generation(name) or _target_of_number(name, known)
-    if help_text is None and (near := nearest(name, known)):
+    help_text = _suggest_target_with_gpu(name) or _suggest_by_generation(name) or _suggest_by_number(name, known)
+    if help_text is None and (near := nearest_word(name, known)):
         help_text = f"did you mean '{near}'?"
-    fail("unknown-target", f"unknown target '{name}'", notes=(f"known targets: {', '.join(known)}",), help=help_text)
+    raise_error(
+        "unknown-target", f"unknown target '{name}'", notes=(f"known targets: {', '.join(known)}",), help=help_text
+    )
 
 
 def _refuse_gpu(target: Target, gpu: str) -> NoReturn:
     """Report a GPU that the target does not have, and suggest one of this or another target."""
     known = [one.name for one in target.gpus]
-    same = [name for name in known if _is_called(name, gpu)]
-    near = nearest(gpu, known)
+    same = [name for name in known if _is_gpu_called(name, gpu)]
+    near = nearest_word(gpu, known)
     help_text: str | None
     if same:
         help_text = f"choose {' or '.join(same)}" if len(same) > 1 else f"write {same[0]}"
-    elif (other := _target_with_gpu(gpu)) is not None:
+    elif (other := _suggest_target_with_gpu(gpu)) is not None:
         help_text = other
     else:
         # Another number is another product: H200 is not a misspelt H100.
-        is_slip = near is not None and _digits(near) == _digits(gpu)
+        is_slip = near is not None and _keep_digits(near) == _keep_digits(gpu)
         help_text = f"did you mean '{near}'?" if is_slip else None
     note = f"known GPUs: {', '.join(known)}"
-    fail("unknown-gpu", f"target {target.name} has no GPU '{gpu}'", notes=(note,), help=help_text)
+    raise_error("unknown-gpu", f"target {target.name} has no GPU '{gpu}'", notes=(note,), help=help_text)
 
 
-def _target_with_gpu(name: str) -> str | None:
+def _suggest_target_with_gpu(name: str) -> str | None:
     """Return a hint with the target that has GPUs of this name, and their full names; None if there is none."""
     for target in resources.target_names():
-        same = [gpu.name for gpu in load(target).gpus if _is_called(gpu.name, name)]
+        same = [gpu.name for gpu in load_target(target).gpus if _is_gpu_called(gpu.name, name)]
         if same:
             return f"write --target {target}, and for its own limits --gpu {' or '.join(same)}"
     return None
 
 
-def _is_called(gpu: str, name: str) -> bool:
+def _is_gpu_called(gpu: str, name: str) -> bool:
     """Return whether `name` abbreviates the GPU: its first words and whole numbers, as "h100" and "4090"."""
-    whole, short = _words(gpu), _words(name)
+    whole, short = _split_words(gpu), _split_words(name)
     starts = (whole, whole[1:]) if whole[0] == "rtx" else (whole,)
-    return _digits(name) != "" and any(start[: len(short)] == short for start in starts)
+    return _keep_digits(name) != "" and any(start[: len(short)] == short for start in starts)
 
 
-def _words(name: str) -> list[str]:
+def _split_words(name: str) -> list[str]:
     """Return the words and numbers of a name, in lower case."""
     return re.findall(r"[a-z]+|\d+", name.lower())
 
 
-def _digits(name: str) -> str:
+def _keep_digits(name: str) -> str:
     return re.sub(r"\D", "", name)
 
 
-def _target_of_generation(name: str) -> str | None:
+def _suggest_by_generation(name: str) -> str | None:
     """Return a hint with the target of a generation of GPUs, or of a product that no target file lists; None if
     unknown."""
-    targets = _BY_GENERATION.get("".join(_words(name)))
+    targets = _GENERATION_TARGETS.get("".join(_split_words(name)))
     if targets is None:
         return None
     others = f"; others of its generation have {', '.join(targets[1:])}: `tilec targets`" if targets[1:] else ""
     return f"write --target {targets[0]}{others}"
 
 
-def _target_of_number(name: str, known: Collection[str]) -> str | None:
+def _suggest_by_number(name: str, known: Collection[str]) -> str | None:
     """Return a hint with the target whose cubins run on the GPU of this compute capability; None if `name` is no
     number. Cubins run on later GPUs of their generation; those of targets with `a` run only on their own (`sm_90a`)."""
     found = re.fullmatch(r"(?:(?:sm|compute)_?)?(\d{1,2})\.?(\d)[af]?", name.lower())
@@ -542,46 +548,48 @@ def _target_of_number(name: str, known: Collection[str]) -> str | None:
     return f"no target makes code that runs on sm_{generation}{number}"
 
 
-def parse(text: str, file: str, calibration: str = CALIBRATIONS[0]) -> Target:
+def parse_target(text: str, file: str, calibration: str = CALIBRATIONS[0]) -> Target:
     """Parse the text of a target file; `file` names it in messages. Raise `CompileError` for any fault, in every
     calibration, because people write target files."""
     try:
-        table = readers.toml_table(text)
+        table = readers.parse_toml(text)
     except ValueError as error:
-        fail("bad-target-file", f"{file} is not TOML: {error}")
+        raise_error("bad-target-file", f"{file} is not TOML: {error}")
     try:
-        given = schema.record(_File, table, "")
-        return {name: _target(given, name) for name in CALIBRATIONS}[calibration]
+        given = schema.read_record(_TargetFile, table, "")
+        return {name: _build_target(given, name) for name in CALIBRATIONS}[calibration]
     except schema.SchemaError as error:
-        fail("bad-target-file", f"{file}: {error}")
+        raise_error("bad-target-file", f"{file}: {error}")
 
 
-def _target(given: _File, calibration: str) -> Target:
+def _build_target(given: _TargetFile, calibration: str) -> Target:
     chosen: _Calibration = getattr(given.calibrations, calibration)
-    families = _named(chosen.families)
+    families = _build_limits(chosen.families)
     weights = (given.layout.smem_transactions, given.layout.tmem_cycles, given.layout.live_registers)
     return Target(
         name=given.name,
         ptx_target=given.ptx.target,
         ptx_version=given.ptx.version,
         features=given.features,
-        limits=_named(given.limits),
+        limits=_build_limits(given.limits),
         slots=tuple(Slot(name, slot.width) for name, slot in given.slots.items()),
-        pools=tuple(_pool(name, pool.limit, given.limits) for name, pool in given.pools.items()),
-        kinds=tuple(_kind(name, timing, calibration, families, given.slots) for name, timing in given.timing.items()),
+        pools=tuple(_build_pool(name, pool.limit, given.limits) for name, pool in given.pools.items()),
+        kinds=tuple(
+            _build_kind(name, timing, calibration, families, given.slots) for name, timing in given.timing.items()
+        ),
         calibration=calibration,
         families=families,
-        ceilings=_named(chosen.ceilings),
-        weights=Weights(*(weight.value for weight in weights)),
-        gpus=tuple(_gpu(name, gpu, given, calibration) for name, gpu in given.gpus.items()),
+        ceilings=_build_limits(chosen.ceilings),
+        weights=LayoutWeights(*(weight.value for weight in weights)),
+        gpus=tuple(_build_gpu(name, gpu, given, calibration) for name, gpu in given.gpus.items()),
     )
 
 
-def _named(numbers: Mapping[str, _Limit] | Mapping[str, _Cycles]) -> tuple[Limit, ...]:
+def _build_limits(numbers: Mapping[str, _Limit] | Mapping[str, _Cycles]) -> tuple[Limit, ...]:
     return tuple(Limit(name, number.value, number.source) for name, number in numbers.items())
 
 
-def _gpu(name: str, gpu: _Gpu, given: _File, calibration: str) -> Gpu:
+def _build_gpu(name: str, gpu: _Gpu, given: _TargetFile, calibration: str) -> Gpu:
     # A pool is as large as its limit in the file: every product of an architecture has the same room for a block.
     absent = next((limit for limit in gpu.limits if limit not in given.limits), None)
     if absent is not None:
@@ -595,16 +603,18 @@ def _gpu(name: str, gpu: _Gpu, given: _File, calibration: str) -> Gpu:
     absent = next((family for family in gpu.families if family not in known), None)
     if absent is not None:
         raise schema.SchemaError(f"gpus.{name}.families: the silicon calibration has no family '{absent}'")
-    return Gpu(name, gpu.what, _named(gpu.limits), _named(gpu.families) if calibration == "silicon" else ())
+    return Gpu(
+        name, gpu.what, _build_limits(gpu.limits), _build_limits(gpu.families) if calibration == "silicon" else ()
+    )
 
 
-def _pool(name: str, limit: str, limits: Mapping[str, _Limit]) -> Pool:
+def _build_pool(name: str, limit: str, limits: Mapping[str, _Limit]) -> Pool:
     if limit not in limits:
         raise schema.SchemaError(f"pools.{name}: there is no limit '{limit}'")
     return Pool(name, limits[limit].value)
 
 
-def _kind(
+def _build_kind(
     name: str, timing: _Timing, calibration: str, families: tuple[Limit, ...], slots: Mapping[str, _Slot]
 ) -> Kind:
     place, row = f"timing.{name}.{calibration}", getattr(timing, calibration)
@@ -615,9 +625,9 @@ def _kind(
     kind = Kind(name, timing.parameters, families, uses, row.issue, row.latency, row.source)
     # A trial price finds every unknown name and malformed formula before a kernel needs them.
     try:
-        made = _price(kind, (64,) * len(timing.parameters))
+        made = _evaluate_price(kind, (64,) * len(timing.parameters))
     except (FormulaError, ArithmeticError) as error:
         raise schema.SchemaError(f"{place}: {error}") from error
     for cycles in (made.issue, made.latency, *(n for use in made.uses for n in use[1:])):
-        schema.read(Cycles, cycles, f"{place}, where parameters are 64")
+        schema.read_value(Cycles, cycles, f"{place}, where parameters are 64")
     return kind

@@ -11,18 +11,18 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from tilec.frontend.syntax import ast
-from tilec.tune.space import Space, Value, space
+from tilec.tune.space import Space, Value, build_space
 
-Role = Literal["tile", "stages", "threads"]
+ConstantRole = Literal["tile", "stages", "threads"]
 
-STAGES = (2, 3, 4, 6)
-THREADS = (128, 256)
-LEAST_EDGE, MOST_EDGE = 16, 256
+STAGE_COUNTS = (2, 3, 4, 6)
+THREAD_COUNTS = (128, 256)
+MIN_TILE_EDGE, MAX_TILE_EDGE = 16, 256
 """Edges of tiles: a tensor-core instruction has 16 elements along K, and at most 256 along N."""
-_TENSORS = ("Tensor", "StridedTensor", "Buffer", "empty", "const")
+_TENSOR_CALLS = ("Tensor", "StridedTensor", "Buffer", "empty", "const")
 
 
-def constants(module: ast.Module) -> dict[str, Value | None]:
+def find_constants(module: ast.Module) -> dict[str, Value | None]:
     """Return the constants that `-D` can set, in the order of the file: assigned at its top level, or parameters of
     functions. The value is None if none is written as a literal."""
     found: dict[str, Value | None] = {}
@@ -30,63 +30,63 @@ def constants(module: ast.Module) -> dict[str, Value | None]:
         match statement:
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
-                    found |= _assigned(target, value)
+                    found |= _read_assignment(target, value)
             case ast.AnnotatedAssign(target=target, value=value) if value is not None:
-                found |= _assigned(target, value)
+                found |= _read_assignment(target, value)
             case ast.Function(params=params):
-                found |= {p.name: None if p.default is None else _literal(p.default) for p in params if p.name}
+                found |= {p.name: None if p.default is None else _read_literal(p.default) for p in params if p.name}
     return found
 
 
-def roles(module: ast.Module) -> dict[str, Role]:
+def find_tunable_roles(module: ast.Module) -> dict[str, ConstantRole]:
     """Return the role of each tunable whole number, in the order of the file."""
-    used: dict[str, Role] = {}
-    for node in ast.walk(module):
+    used: dict[str, ConstantRole] = {}
+    for node in ast.walk_nodes(module):
         if isinstance(node, ast.Call):
-            for name, role in _roles_in(node):
+            for name, role in _find_roles_in_call(node):
                 used.setdefault(name, role)
-    problem = _of_the_problem(module)
-    whole = [name for name, value in constants(module).items() if type(value) is int and value > 0]
+    problem = _find_problem_names(module)
+    whole = [name for name, value in find_constants(module).items() if type(value) is int and value > 0]
     return {name: used[name] for name in whole if name in used and name not in problem}
 
 
-def auto(module: ast.Module) -> Space:
+def build_auto_space(module: ast.Module) -> Space:
     """Return the space of half and twice every tile edge, and a few numbers of stages and threads."""
-    written = constants(module)
-    return space([(name, _values(role, written[name])) for name, role in roles(module).items()])
+    written = find_constants(module)
+    return build_space([(name, _list_values(role, written[name])) for name, role in find_tunable_roles(module).items()])
 
 
-def literal_stages(module: ast.Module) -> list[tuple[int, int]]:
+def find_literal_stages(module: ast.Module) -> list[tuple[int, int]]:
     """Return (line, number) of each literal `num_stages=4`, which no constant makes tunable."""
     return [
         (keyword.value.span.line, keyword.value.value)
-        for node in ast.walk(module)
+        for node in ast.walk_nodes(module)
         if isinstance(node, ast.Call)
         for keyword in node.keywords
         if keyword.name == "num_stages" and isinstance(keyword.value, ast.Number) and type(keyword.value.value) is int
     ]
 
 
-def _values(role: Role, written: Value | None) -> Sequence[int]:
+def _list_values(role: ConstantRole, written: Value | None) -> Sequence[int]:
     assert isinstance(written, int), "only whole numbers have roles"
     match role:
         case "stages":
-            return sorted({*STAGES, written})
+            return sorted({*STAGE_COUNTS, written})
         case "threads":
-            return sorted({*THREADS, written})
+            return sorted({*THREAD_COUNTS, written})
         case "tile":
             tried = (written // 2, written, written * 2)
-            return [edge for edge in tried if edge == written or LEAST_EDGE <= edge <= MOST_EDGE]
+            return [edge for edge in tried if edge == written or MIN_TILE_EDGE <= edge <= MAX_TILE_EDGE]
 
 
-def _roles_in(call: ast.Call) -> Iterator[tuple[str, Role]]:
+def _find_roles_in_call(call: ast.Call) -> Iterator[tuple[str, ConstantRole]]:
     for keyword in call.keywords:
         if isinstance(keyword.value, ast.Name):
             if keyword.name in ("num_stages", "stage"):
                 yield keyword.value.id, "stages"
             elif keyword.name == "threads":
                 yield keyword.value.id, "threads"
-    callee = _last(call.function)
+    callee = _get_callee_name(call.function)
     if callee == "annotate_pipeline":
         for argument in call.args:
             for _, value in argument.items if isinstance(argument, ast.Dict) else ():
@@ -98,36 +98,41 @@ def _roles_in(call: ast.Call) -> Iterator[tuple[str, Role]]:
                 yield item.id, "tile"
 
 
-def _of_the_problem(module: ast.Module) -> set[str]:
+def _find_problem_names(module: ast.Module) -> set[str]:
     """Return the names that shapes of tensors depend on."""
     depends: dict[str, set[str]] = {}
-    for node in ast.walk(module):
+    for node in ast.walk_nodes(module):
         if isinstance(node, ast.Assign):
             for target in node.targets:
-                for name in _names(target):
-                    depends.setdefault(name, set()).update(_names(node.value))
+                for name in _collect_names(target):
+                    depends.setdefault(name, set()).update(_collect_names(node.value))
     found: set[str] = set()
-    new = {name for node in ast.walk(module) if isinstance(node, ast.Call | ast.Subscript) for name in _shape(node)}
+    new = {
+        name
+        for node in ast.walk_nodes(module)
+        if isinstance(node, ast.Call | ast.Subscript)
+        for name in _find_shape_names(node)
+    }
     while new:
         found |= new
         new = {other for name in new for other in depends.get(name, ())} - found
     return found
 
 
-def _shape(node: ast.Call | ast.Subscript) -> set[str]:
+def _find_shape_names(node: ast.Call | ast.Subscript) -> set[str]:
     """Return the names in the shape of a tensor: `T.Tensor((M, N), dtype)` or `T.Tensor[[M, N], dtype]`."""
     callee = node.function if isinstance(node, ast.Call) else node.value
-    if _last(callee) not in _TENSORS:
+    if _get_callee_name(callee) not in _TENSOR_CALLS:
         return set()
     arguments: Sequence[ast.Node] = node.args if isinstance(node, ast.Call) else node.indices
-    return {name for part in arguments for name in _names(part)}
+    return {name for part in arguments for name in _collect_names(part)}
 
 
-def _names(node: ast.Node) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+def _collect_names(node: ast.Node) -> set[str]:
+    return {part.id for part in ast.walk_nodes(node) if isinstance(part, ast.Name)}
 
 
-def _last(callee: ast.Expr) -> str:
+def _get_callee_name(callee: ast.Expr) -> str:
     match callee:
         case ast.Attribute(name=name) | ast.Name(id=name):
             return name
@@ -135,18 +140,20 @@ def _last(callee: ast.Expr) -> str:
             return ""
 
 
-def _assigned(target: ast.Expr, value: ast.Expr) -> dict[str, Value | None]:
+def _read_assignment(target: ast.Expr, value: ast.Expr) -> dict[str, Value | None]:
     match target, value:
         case ast.Name(id=name), _:
-            return {name: _literal(value)}
+            return {name: _read_literal(value)}
         case (ast.Tuple(items=targets), ast.Tuple(items=values)) if len(targets) == len(values):
             pairs = zip(targets, values, strict=True)
-            return {n.id: _literal(v) for n, v in pairs if isinstance(n, ast.Name) and not isinstance(v, ast.Starred)}
+            return {
+                n.id: _read_literal(v) for n, v in pairs if isinstance(n, ast.Name) and not isinstance(v, ast.Starred)
+            }
         case _:
-            return dict.fromkeys(sorted(_names(target)))
+            return dict.fromkeys(sorted(_collect_names(target)))
 
 
-def _literal(value: ast.Expr) -> Value | None:
+def _read_literal(value: ast.Expr) -> Value | None:
     match value:
         case ast.Number(value=number) | ast.String(value=number):
             return number

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tilec.support.diagnostics import CompileError, fail
-from tilec.tune.engines import Lost, Result, Task, check_version
+from tilec.support.diagnostics import CompileError, raise_error
+from tilec.tune.engines import LostTask, Result, Task, check_tilec_version
 
 PATIENCE_SECONDS = 10
 """Time limit for the scheduler to answer, and for its first worker."""
 
 
-class Dask:
+class DaskEngine:
     """The workers of the scheduler at `address`, as in tcp://host:8786. Fails with `no-scheduler` if it cannot be
     reached or has no workers, and with `wrong-worker` if a worker has another version of tilec."""
 
@@ -23,12 +23,14 @@ class Dask:
         try:
             import distributed
         except ImportError:
-            fail("no-scheduler", "dask is not installed here", help="pip install '.[dask]', here and on every worker")
+            raise_error(
+                "no-scheduler", "dask is not installed here", help="pip install '.[dask]', here and on every worker"
+            )
         try:
             self._client: Any = distributed.Client(address, timeout=PATIENCE_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            fail(
+            raise_error(
                 "no-scheduler",
                 f"no dask scheduler answers at {address}",
                 notes=(reason,),
@@ -38,14 +40,16 @@ class Dask:
             self._client.wait_for_workers(1, timeout=PATIENCE_SECONDS)
         except TimeoutError:
             self.close()
-            fail("no-scheduler", f"the scheduler at {address} has no workers", help=f"start `dask worker {address}`")
+            raise_error(
+                "no-scheduler", f"the scheduler at {address} has no workers", help=f"start `dask worker {address}`"
+            )
         self._check_workers()
 
     def _check_workers(self) -> None:
-        found: dict[str, Any] = self._client.run(_version, on_error="return")
+        found: dict[str, Any] = self._client.run(_get_tilec_version, on_error="return")
         try:
             for worker, version in sorted(found.items()):
-                check_version(f"worker at {worker}", None if isinstance(version, Exception) else version)
+                check_tilec_version(f"worker at {worker}", None if isinstance(version, Exception) else version)
         except CompileError:
             self.close()
             raise
@@ -60,7 +64,7 @@ class Dask:
         answers: dict[str, Result] = self._client.run(function)
         return [answers[worker] for worker in sorted(answers)]
 
-    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | Lost]]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | LostTask]]:
         from distributed import as_completed
         from distributed.scheduler import KilledWorker
 
@@ -71,7 +75,7 @@ class Dask:
                 try:
                     yield numbers[future], future.result()
                 except KilledWorker as lost:
-                    yield numbers[future], Lost(f"its workers ended: {str(lost).splitlines()[0]}")
+                    yield numbers[future], LostTask(f"its workers ended: {str(lost).splitlines()[0]}")
         finally:
             self._client.cancel(list(numbers))
 
@@ -79,7 +83,7 @@ class Dask:
         self._client.close()
 
 
-def _version() -> str:
+def _get_tilec_version() -> str:
     """Return the version of tilec in the process that runs this."""
     import tilec
 

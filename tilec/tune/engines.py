@@ -11,14 +11,14 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Protocol, TypeVar
 
 from tilec import __version__
-from tilec.support.diagnostics import fail
-from tilec.support.processes import deaf_processes, end_with_parent
+from tilec.support.diagnostics import raise_error
+from tilec.support.processes import block_terminal_signals, end_with_parent
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-class Lost(Exception):
+class LostTask(Exception):
     """The process or worker of a task has died, possibly because of the task: it was retried alone."""
 
 
@@ -29,26 +29,26 @@ class Engine(Protocol):
     def processes(self) -> int:
         """Return how many tasks run at a time."""
 
-    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | Lost]]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | LostTask]]:
         """Yield (task number, result) in the order of completion."""
 
     def close(self) -> None: ...
 
 
-def check_version(machine: str, found: str | None) -> None:
+def check_tilec_version(machine: str, found: str | None) -> None:
     """Fail with `wrong-worker` if `machine`, such as "node at 10.0.0.2", has another version of tilec (`found`; None:
     none)."""
     if found == __version__:
         return
     kind = machine.partition(" ")[0]
-    fail(
+    raise_error(
         "wrong-worker",
         f"the {machine} has {'no tilec' if found is None else f'tilec {found}'}, here it is {__version__}",
         help=f"install the same version on every {kind}",
     )
 
 
-class Local:
+class LocalEngine:
     """Runs tasks in processes of this machine."""
 
     def __init__(self, processes: int) -> None:
@@ -58,14 +58,14 @@ class Local:
     def _made(self) -> ProcessPoolExecutor:
         # Not forked: the searching process may have threads, for example that of a progress bar.
         context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self.processes, context, _begin, (os.getpid(),))
+        return ProcessPoolExecutor(self.processes, context, _start_worker, (os.getpid(),))
 
-    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | Lost]]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | LostTask]]:
         """Yield the results. A dying process breaks the pool and all running tasks: each is retried alone, so that only
         the task at fault is lost."""
         unfinished = dict(enumerate(tasks))
         try:
-            with deaf_processes():
+            with block_terminal_signals():
                 futures: dict[Future[Result], int] = {self._pool.submit(function, t): n for n, t in unfinished.items()}
             try:
                 for future in as_completed(futures):
@@ -74,22 +74,22 @@ class Local:
             except BrokenProcessPool:
                 pass
             for number, task in unfinished.items():
-                yield number, self._alone(function, task)
+                yield number, self._retry_alone(function, task)
         except (GeneratorExit, KeyboardInterrupt):
-            self._abandon()
+            self._abandon_tasks()
             raise
 
-    def _alone(self, function: Callable[[Task], Result], task: Task) -> Result | Lost:
+    def _retry_alone(self, function: Callable[[Task], Result], task: Task) -> Result | LostTask:
         for _ in range(2):  # the pool may be the one that has just broken
             try:
-                with deaf_processes():
+                with block_terminal_signals():
                     submitted = self._pool.submit(function, task)
                 return submitted.result()
             except BrokenProcessPool:
                 self._pool = self._made()
-        return Lost("its process ended")
+        return LostTask("its process ended")
 
-    def _abandon(self) -> None:
+    def _abandon_tasks(self) -> None:
         """Kill the running tasks, whose results nobody needs, and start a new pool."""
         for process in list((self._pool._processes or {}).values()):
             process.terminate()
@@ -100,7 +100,7 @@ class Local:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin(parent: int) -> None:
+def _start_worker(parent: int) -> None:
     """Ignore Ctrl-C, which reaches every process of a terminal: the parent ends its workers. End with a parent that was
     killed."""
     end_with_parent(parent)

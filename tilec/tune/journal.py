@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tilec.support import readers, schema
-from tilec.support.diagnostics import fail
-from tilec.support.exhaustion import exhausted
-from tilec.tune.outcome import Outcome, from_json, to_json
+from tilec.support.diagnostics import raise_error
+from tilec.support.exhaustion import find_exhausted_resource
+from tilec.tune.outcome import Outcome, outcome_from_json, outcome_to_json
 from tilec.tune.space import Point
 
 FORMAT = "1"
@@ -56,7 +56,7 @@ class Journal:
         wanted = {"format": FORMAT, **about}
         if known:
             self._check(known, wanted)
-        with self._written() as cursor:
+        with self._write_transaction() as cursor:
             cursor.executemany("INSERT OR IGNORE INTO about VALUES (?, ?)", wanted.items())
 
     def close(self) -> None:
@@ -64,43 +64,45 @@ class Journal:
 
     # ---- predictions -------------------------------------------------------------------------------------------------
 
-    def predictions(self) -> dict[Point, int | str]:
+    def read_predictions(self) -> dict[Point, int | str]:
         """Return for each point its cycles, or the reason why it cannot be built."""
         with self._readable():
             rows = self._rows("point, found FROM predictions", tuple[str, str])
-            return {_point(point): _prediction(found) for point, found in rows}
+            return {_decode_point(point): _decode_prediction(found) for point, found in rows}
 
     def predict(self, found: Iterable[tuple[Point, int | str]]) -> None:
-        with self._written() as cursor:
-            rows = [(_key(point), json.dumps(prediction)) for point, prediction in found]
+        with self._write_transaction() as cursor:
+            rows = [(_encode_point(point), json.dumps(prediction)) for point, prediction in found]
             cursor.executemany("INSERT OR REPLACE INTO predictions VALUES (?, ?)", rows)
 
     # ---- trials ------------------------------------------------------------------------------------------------------
 
     def propose(self, points: Iterable[Point]) -> None:
         """Number these points before their trials; points that have a number keep it."""
-        with self._written() as cursor:
-            cursor.executemany("INSERT OR IGNORE INTO trials (point) VALUES (?)", [(_key(p),) for p in points])
+        with self._write_transaction() as cursor:
+            cursor.executemany("INSERT OR IGNORE INTO trials (point) VALUES (?)", [(_encode_point(p),) for p in points])
 
     def note(self, point: Point, outcome: Outcome) -> None:
-        with self._written() as cursor:
-            cursor.execute("UPDATE trials SET outcome = ? WHERE point = ?", (to_json(outcome), _key(point)))
+        with self._write_transaction() as cursor:
+            cursor.execute(
+                "UPDATE trials SET outcome = ? WHERE point = ?", (outcome_to_json(outcome), _encode_point(point))
+            )
 
     def outcomes(self) -> dict[Point, Outcome]:
         """Return the outcomes of completed trials, in the order of their numbers."""
         with self._readable():
             rows = self._rows("point, outcome FROM trials WHERE outcome IS NOT NULL ORDER BY number", tuple[str, str])
-            return {_point(point): from_json(outcome) for point, outcome in rows}
+            return {_decode_point(point): outcome_from_json(outcome) for point, outcome in rows}
 
-    def proposed(self) -> list[Point]:
+    def read_proposed(self) -> list[Point]:
         """Return the points of all trials, completed or not, in the order of their numbers."""
         with self._readable():
-            return [_point(point) for (point,) in self._rows("point FROM trials ORDER BY number", tuple[str])]
+            return [_decode_point(point) for (point,) in self._rows("point FROM trials ORDER BY number", tuple[str])]
 
     def _rows(self, selected: str, wanted: Any) -> Iterator[Any]:
         """Yield checked rows: SQLite stores any type in any column."""
         for row in self._base.execute(f"SELECT {selected}"):
-            yield schema.read(wanted, row, "a row")
+            yield schema.read_value(wanted, row, "a row")
 
     # ---- the file ----------------------------------------------------------------------------------------------------
 
@@ -110,7 +112,7 @@ class Journal:
                 continue
             shown = "" if len(value) > 40 else f": it has {known.get(name, 'none')}, this is {value}"
             self.close()
-            fail(
+            raise_error(
                 "bad-journal",
                 f"{self.path} is the journal of another {name}{shown}",
                 help="name a new one with --journal; this one stays as it is",
@@ -121,15 +123,17 @@ class Journal:
         try:
             yield
         except sqlite3.OperationalError as error:  # the file is locked or cannot be opened, but may be intact
-            if exhausted(error):
+            if find_exhausted_resource(error):
                 raise
-            fail("bad-journal", f"cannot read {self.path}: {str(error).lower()}", help="name another with --journal")
+            raise_error(
+                "bad-journal", f"cannot read {self.path}: {str(error).lower()}", help="name another with --journal"
+            )
         except (sqlite3.Error, ValueError) as error:
             why = str(error).lower() if isinstance(error, sqlite3.Error) else error
-            fail("bad-journal", f"{self.path} is no journal: {why}", help="name another with --journal")
+            raise_error("bad-journal", f"{self.path} is no journal: {why}", help="name another with --journal")
 
     @contextmanager
-    def _written(self) -> Iterator[sqlite3.Cursor]:
+    def _write_transaction(self) -> Iterator[sqlite3.Cursor]:
         """Run a transaction, committed as a whole or rolled back."""
         try:
             cursor = self._base.cursor()
@@ -142,21 +146,23 @@ class Journal:
                     cursor.execute("ROLLBACK")
                 raise
         except sqlite3.Error as error:
-            if exhausted(error):
+            if find_exhausted_resource(error):
                 raise
-            fail("bad-journal", f"cannot write {self.path}: {str(error).lower()}", help="name another with --journal")
+            raise_error(
+                "bad-journal", f"cannot write {self.path}: {str(error).lower()}", help="name another with --journal"
+            )
 
 
-def _key(point: Point) -> str:
+def _encode_point(point: Point) -> str:
     """Return a text that is the same for the same values, whatever the order of axes."""
     return json.dumps(sorted(point))
 
 
-def _prediction(text: str) -> int | str:
-    found: int | str = schema.read(int | str, readers.json_value(text), "prediction")
+def _decode_prediction(text: str) -> int | str:
+    found: int | str = schema.read_value(int | str, readers.parse_json(text), "prediction")
     return found
 
 
-def _point(key: str) -> Point:
-    found: Point = schema.read(Point, readers.json_value(key), "point")
+def _decode_point(key: str) -> Point:
+    found: Point = schema.read_value(Point, readers.parse_json(key), "point")
     return found

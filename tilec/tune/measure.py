@@ -24,14 +24,14 @@ from tilec.target.table import Target
 REPEATS = 30
 WARM_UPS = 3
 L2_BYTES = 64 << 20
-MOST_COPIES = 64
+MAX_COPIES = 64
 PATIENCE_SECONDS = 120
 
 
-def measured(cubin: bytes) -> tuple[float, str]:
+def measure_cubin(cubin: bytes) -> tuple[float, str]:
     """Return the milliseconds and the name of the GPU. Raise `RuntimeError` with the process's message if it fails."""
     command = [sys.executable, "-m", "tilec.tune.measure"]
-    with one_at_a_time(Path(tempfile.gettempdir()) / "tilec-measures.lock"):
+    with hold_machine_lock(Path(tempfile.gettempdir()) / "tilec-measures.lock"):
         try:
             # Through a pipe, so that no file is left however this process ends.
             child = subprocess.run(command, input=cubin, capture_output=True, timeout=PATIENCE_SECONDS, check=False)
@@ -46,7 +46,7 @@ def measured(cubin: bytes) -> tuple[float, str]:
 
 
 @contextmanager
-def one_at_a_time(path: Path) -> Iterator[None]:
+def hold_machine_lock(path: Path) -> Iterator[None]:
     """Hold a lock that all users of this machine share. Its file is never written, and symbolic links are not
     followed."""
     try:
@@ -60,14 +60,14 @@ def one_at_a_time(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def gpu_for(target: Target) -> str:
+def find_gpu_for(target: Target) -> str:
     """Return the name of this machine's GPU if it runs code for the target, else ""."""
-    from tilec.calibrate.measure import runs_code
+    from tilec.calibrate.measure import can_run_code
     from tilec.host import runtime
 
-    if not runtime.has_gpu() or not runs_code(runtime.compute_capability(), target):
+    if not runtime.has_gpu() or not can_run_code(runtime.compute_capability(), target):
         return ""
-    return runtime.description().name
+    return runtime.describe_gpu().name
 
 
 # ---- the process -----------------------------------------------------------------------------------------------------
@@ -78,31 +78,31 @@ def main(cubin: bytes) -> None:
 
     from tilec.host import runtime
 
-    with runtime.context(), closing(runtime.Kernel(cubin)) as kernel:
-        launches = _launches(kernel)
-        taken = [runtime.milliseconds(launches[launch % len(launches)]) for launch in range(WARM_UPS + REPEATS)]
-        print(json.dumps([statistics.median(taken[WARM_UPS:]), runtime.description().name]))
+    with runtime.hold_primary_context(), closing(runtime.Kernel(cubin)) as kernel:
+        launches = _build_launches(kernel)
+        taken = [runtime.time_launch(launches[launch % len(launches)]) for launch in range(WARM_UPS + REPEATS)]
+        print(json.dumps([statistics.median(taken[WARM_UPS:]), runtime.describe_gpu().name]))
 
 
-def _launches(kernel: Any) -> list[Any]:
+def _build_launches(kernel: Any) -> list[Any]:
     """Return equal launches on enough sets of tensors to exceed the L2 cache."""
-    from tilec.host.runtime import on_gpu
-    from tilec.support.sizes import shape_of
+    from tilec.host.runtime import copy_to_gpu
+    from tilec.support.sizes import evaluate_shape
 
     sizes = kernel.manifest.sizes({}, {})  # fails if a size is known only at launch
     scalars = {scalar.name: 1 for scalar in kernel.manifest.scalars} | sizes
-    contents = {t.name: _contents(t.dtype, shape_of(t.shape, sizes)) for t in kernel.manifest.tensors}
+    contents = {t.name: _make_contents(t.dtype, evaluate_shape(t.shape, sizes)) for t in kernel.manifest.tensors}
     total = sum(data.nbytes for data in contents.values())
-    copies = min(max(2, -(-2 * L2_BYTES // max(total, 1))), MOST_COPIES)
-    made = ({name: on_gpu(data) for name, data in contents.items()} for _ in range(copies))
+    copies = min(max(2, -(-2 * L2_BYTES // max(total, 1))), MAX_COPIES)
+    made = ({name: copy_to_gpu(data) for name, data in contents.items()} for _ in range(copies))
     return [kernel.bound(addresses, scalars) for addresses in made]
 
 
-def _contents(dtype: str, shape: tuple[int, ...]) -> Any:
+def _make_contents(dtype: str, shape: tuple[int, ...]) -> Any:
     """Return random floats, because zeros cost less power; zeros for other types, because they are valid indices."""
     import numpy as np
 
-    from tilec.ir.types import BY_NAME
+    from tilec.ir.types import TYPES_BY_NAME
 
     count = int(np.prod(shape, dtype=np.int64))
     if dtype in ("float16", "float32", "float64"):
@@ -110,7 +110,7 @@ def _contents(dtype: str, shape: tuple[int, ...]) -> Any:
     if dtype == "bfloat16":
         floats = np.random.default_rng(0).standard_normal(count).astype(np.float32)
         return (floats.view(np.uint32) >> 16).astype(np.uint16)
-    return np.zeros(-(-count * BY_NAME[dtype].bits // 8), np.uint8)
+    return np.zeros(-(-count * TYPES_BY_NAME[dtype].bits // 8), np.uint8)
 
 
 if __name__ == "__main__":

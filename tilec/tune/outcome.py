@@ -46,10 +46,10 @@ class Outcome:
         return bool(self.refusal) or not gpu or (self.gpu == gpu and self.milliseconds is not None)
 
 
-def to_json(outcome: Outcome) -> str:
-    return json.dumps(schema.plain(outcome))
+def outcome_to_json(outcome: Outcome) -> str:
+    return json.dumps(schema.to_plain(outcome))
 
 
-def from_json(text: str) -> Outcome:
+def outcome_from_json(text: str) -> Outcome:
     """Return the outcome of a JSON text. Raise `ValueError` for another form."""
-    return schema.record(Outcome, readers.json_value(text), "outcome")
+    return schema.read_record(Outcome, readers.parse_json(text), "outcome")

@@ -34,7 +34,7 @@ class Ranking:
     rejected: tuple[Rejection, ...]
 
 
-def rank(predictions: Iterable[tuple[Point, int | str]], stages: Collection[str] = ()) -> Ranking:
+def rank_predictions(predictions: Iterable[tuple[Point, int | str]], stages: Collection[str] = ()) -> Ranking:
     """Rank points by their cycles; a text is the reason why a point cannot be built. Ties keep their order. Of
     candidates that differ only in the knobs `stages`, all but the first are marked `again`."""
     candidates: list[Candidate] = []

@@ -10,17 +10,17 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tilec.support.diagnostics import CompileError, fail
-from tilec.tune.engines import Lost, Result, Task, check_version
+from tilec.support.diagnostics import CompileError, raise_error
+from tilec.tune.engines import LostTask, Result, Task, check_tilec_version
 
 PATIENCE_SECONDS = 10
 """Time limit for the head node to answer."""
 
-TRIES = 4
+MAX_TRIES = 4
 """Tries of one trial, if its workers die."""
 
 
-class Ray:
+class RayEngine:
     """The nodes of the cluster whose head is at `address`, as in host:6379; `auto` is this machine's cluster. Fails
     with `no-scheduler` if it cannot be reached or has no processors, and with `wrong-worker` if a node has another
     version of tilec, Ray or Python."""
@@ -29,19 +29,23 @@ class Ray:
         try:
             import ray
         except ImportError:
-            fail("no-scheduler", "Ray is not installed here", help="pip install '.[ray]', here and on every node")
+            raise_error(
+                "no-scheduler", "Ray is not installed here", help="pip install '.[ray]', here and on every node"
+            )
         self._ray: Any = ray
-        _reach(address)
+        _check_reachable(address)
         try:
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, configure_logging=False)
         except (ConnectionError, OSError, ValueError) as error:
-            _no_head(address, error)
+            _fail_without_head(address, error)
         except RuntimeError as error:
             help = "install the same Python and Ray here and on every node"
-            fail("wrong-worker", f"the cluster at {address} is another one's", notes=(_line(error),), help=help)
+            raise_error(
+                "wrong-worker", f"the cluster at {address} is another one's", notes=(_get_first_line(error),), help=help
+            )
         if not self._nodes:
             self.close()
-            fail("no-scheduler", f"no node of {address} has processors", help=f"ray start --address={address}")
+            raise_error("no-scheduler", f"no node of {address} has processors", help=f"ray start --address={address}")
         # Ray hides the GPUs from a trial that does not request one.
         self._gpus = int(all(node["Resources"].get("GPU", 0) >= 1 for node in self._nodes))
         self._check_nodes()
@@ -53,7 +57,7 @@ class Ray:
         return sorted(found, key=lambda node: (node["NodeManagerAddress"], node["NodeManagerPort"]))
 
     def _check_nodes(self) -> None:
-        def version() -> str | None:  # must not refer to tilec, which a node may lack
+        def get_version() -> str | None:  # must not refer to tilec, which a node may lack
             try:
                 import tilec
             except ImportError:
@@ -61,8 +65,8 @@ class Ray:
             return tilec.__version__
 
         try:
-            for node, found in zip(self._nodes, self.everywhere(version), strict=True):
-                check_version(f"node at {node['NodeManagerAddress']}", found)
+            for node, found in zip(self._nodes, self.everywhere(get_version), strict=True):
+                check_tilec_version(f"node at {node['NodeManagerAddress']}", found)
         except CompileError:
             self.close()
             raise
@@ -72,13 +76,13 @@ class Ray:
         resources: dict[str, float] = self._ray.cluster_resources()
         return max(int(resources.get("GPU" if self._gpus else "CPU", 1)), 1)
 
-    def _remote(self, function: Callable[..., Result], **options: Any) -> Any:
+    def _make_remote(self, function: Callable[..., Result], **options: Any) -> Any:
         """Return the function as a task for one processor, and one GPU if every node has some."""
 
-        def task(*arguments: Any) -> Result:
+        def run_task(*arguments: Any) -> Result:
             return function(*arguments)
 
-        return self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=TRIES - 1, **options)(task)
+        return self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=MAX_TRIES - 1, **options)(run_task)
 
     def everywhere(self, function: Callable[[], Result]) -> list[Result]:
         """Return the function's result on each node."""
@@ -86,14 +90,14 @@ class Ray:
 
         places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in self._nodes]
         answers: list[Result] = self._ray.get(
-            [self._remote(function, scheduling_strategy=place).remote() for place in places]
+            [self._make_remote(function, scheduling_strategy=place).remote() for place in places]
         )
         return answers
 
-    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | Lost]]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | LostTask]]:
         from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
 
-        task = self._remote(function)
+        task = self._make_remote(function)
         numbers = {task.remote(argument): number for number, argument in enumerate(tasks)}
         try:
             while numbers:
@@ -102,7 +106,7 @@ class Ray:
                 try:
                     yield number, self._ray.get(done)
                 except (WorkerCrashedError, NodeDiedError, OutOfMemoryError) as lost:
-                    yield number, Lost(f"its workers ended: {_line(lost)}")
+                    yield number, LostTask(f"its workers ended: {_get_first_line(lost)}")
         finally:
             for left in numbers:
                 self._ray.cancel(left, force=True)
@@ -111,7 +115,7 @@ class Ray:
         self._ray.shutdown()
 
 
-def _reach(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Fail if nothing answers at the address; Ray itself would try for a minute."""
     host, _, port = address.rpartition(":")
     if address == "auto":
@@ -119,17 +123,17 @@ def _reach(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), PATIENCE_SECONDS).close()
     except (OSError, ValueError, OverflowError) as error:
-        _no_head(address, error)
+        _fail_without_head(address, error)
 
 
-def _no_head(address: str, error: Exception) -> None:
-    fail(
+def _fail_without_head(address: str, error: Exception) -> None:
+    raise_error(
         "no-scheduler",
         f"no Ray cluster answers at {address}",
-        notes=(_line(error),),
+        notes=(_get_first_line(error),),
         help="start one with `ray start --head` and give --scheduler the address that it prints",
     )
 
 
-def _line(error: Exception) -> str:
+def _get_first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

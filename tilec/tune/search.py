@@ -13,22 +13,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from tilec.support.records import dataclass
-from tilec.tune.engines import Engine, Lost
+from tilec.tune.engines import Engine, LostTask
 from tilec.tune.journal import Journal
 from tilec.tune.outcome import Outcome
-from tilec.tune.rank import Candidate, Ranking, rank
+from tilec.tune.rank import Candidate, Ranking, rank_predictions
 from tilec.tune.space import Point, Space
 
-BATCH = 8
+BATCH_SIZE = 8
 """Trials proposed together."""
-_PREDICTED_TOGETHER = 64
+_PREDICTION_BATCH_SIZE = 64
 """Points whose predictions are written together."""
 
-Propose = Callable[[Sequence[Candidate], Mapping[Point, float]], Sequence[Point]]
+Proposer = Callable[[Sequence[Candidate], Mapping[Point, float]], Sequence[Point]]
 """Reorders the remaining candidates, given best first by the model, with the costs known so far."""
 
 
-class Watcher(Protocol):
+class SearchObserver(Protocol):
     """Shows the progress of a search."""
 
     def predicting(self, done: int, total: int) -> None: ...
@@ -39,7 +39,7 @@ class Watcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TrialWork:
     """The functions that an engine runs for a point. `predict` returns cycles or the reason why not, `carry_out` the
     outcome. Both run in other processes, on the task that `task` makes of a point. `gpu` is where trials are measured,
     if at all; `lost` is appended to the message of a lost trial."""
@@ -50,12 +50,12 @@ class Work:
     gpu: str = ""
     lost: str = ""
 
-    def reason(self, lost: Lost) -> str:
+    def reason(self, lost: LostTask) -> str:
         return f"{lost}{self.lost}"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The ranking by the model alone, and the trials in the order proposed, the `baseline` first."""
 
     ranking: Ranking
@@ -67,84 +67,86 @@ class Found:
         return sorted((t for t in self.trials if not t[1].refusal), key=lambda trial: trial[1].rank(gpu))
 
 
-def by_model(_: Ranking) -> Propose:
+def propose_by_model(_: Ranking) -> Proposer:
     """Propose candidates in the order of the analytical model."""
     return lambda candidates, known: [candidate.point for candidate in candidates]
 
 
-def by_surrogate(ranking: Ranking) -> Propose:
+def propose_by_surrogate(ranking: Ranking) -> Proposer:
     """Propose candidates by the analytical model, corrected by earlier trials. Needs scikit-learn."""
     from tilec.tune.surrogate import Surrogate
 
     return Surrogate(ranking.best).propose
 
 
-def search(
+def search_space(
     space: Space,
     trials: int,
-    work: Work,
+    work: TrialWork,
     engine: Engine,
     journal: Journal,
-    watcher: Watcher,
-    proposer: Callable[[Ranking], Propose] = by_model,
+    watcher: SearchObserver,
+    proposer: Callable[[Ranking], Proposer] = propose_by_model,
     stages: Collection[str] = (),
     baseline: Point = (),
-) -> Found:
+) -> SearchResult:
     """Try at most `trials` points, the `baseline` first: a point of the space, or the empty point, which changes
     nothing. Of points that differ only in the knobs `stages` and are equal by the model, one is tried and the others
     come after all other points."""
     baseline = tuple(sorted(baseline))
-    tried = dict(_tried([baseline], 0, trials, work, engine, journal, watcher))
-    ranking = _ranked(space, work, engine, journal, watcher, stages)
+    tried = dict(_try_batch([baseline], 0, trials, work, engine, journal, watcher))
+    ranking = _rank_points(space, work, engine, journal, watcher, stages)
     propose, ranked = proposer(ranking), {candidate.point for candidate in ranking.best}
     remaining = [candidate for candidate in ranking.best if candidate.point not in tried]
     total = min(trials, len(remaining) + 1)
     while len(tried) < total:
         costs = {point: outcome.cost(work.gpu) for point, outcome in tried.items() if point in ranked}
         known = {point: cost for point, cost in costs.items() if cost is not None}
-        batch = next_batch(remaining, known, propose)[: total - len(tried)]
-        for point, outcome in _tried(batch, len(tried), total, work, engine, journal, watcher):
+        batch = choose_next_batch(remaining, known, propose)[: total - len(tried)]
+        for point, outcome in _try_batch(batch, len(tried), total, work, engine, journal, watcher):
             tried[point] = outcome
         remaining = [candidate for candidate in remaining if candidate.point not in tried]
-    return Found(ranking, tuple(tried.items()), baseline)
+    return SearchResult(ranking, tuple(tried.items()), baseline)
 
 
-def next_batch(remaining: Sequence[Candidate], known: Mapping[Point, float], propose: Propose) -> Sequence[Point]:
+def choose_next_batch(
+    remaining: Sequence[Candidate], known: Mapping[Point, float], propose: Proposer
+) -> Sequence[Point]:
     """Return the points to try next, of the remaining candidates, given best first by the model."""
     different = [candidate for candidate in remaining if not candidate.again]
-    return propose(different or remaining, known)[:BATCH]
+    return propose(different or remaining, known)[:BATCH_SIZE]
 
 
-def _ranked(
-    space: Space, work: Work, engine: Engine, journal: Journal, watcher: Watcher, stages: Collection[str]
+def _rank_points(
+    space: Space, work: TrialWork, engine: Engine, journal: Journal, watcher: SearchObserver, stages: Collection[str]
 ) -> Ranking:
     """Rank all points of the space; predictions that the journal lacks are computed and recorded."""
     points = [tuple(sorted(point)) for point in space.points()]
-    known = journal.predictions()
+    known = journal.read_predictions()
     new = [point for point in points if point not in known]
-    for first in range(0, len(new), _PREDICTED_TOGETHER):
-        together = new[first : first + _PREDICTED_TOGETHER]
+    for first in range(0, len(new), _PREDICTION_BATCH_SIZE):
+        together = new[first : first + _PREDICTION_BATCH_SIZE]
         answers: dict[Point, int | str] = {}
         kept: dict[Point, int | str] = {}
         for number, answer in engine.run(work.predict, [work.task(point) for point in together]):
-            if isinstance(answer, Lost):
+            if isinstance(answer, LostTask):
                 answers[together[number]] = work.reason(answer)
             else:
                 answers[together[number]] = kept[together[number]] = answer
             watcher.predicting(len(points) - len(new) + first + len(answers), len(points))
         journal.predict(kept.items())
         known |= answers
-    return rank(((point, known[point]) for point in points), stages)
+    return rank_predictions(((point, known[point]) for point in points), stages)
 
 
-def _tried(
+def _try_batch(
     batch: Sequence[Point],
     before: int,
     total: int,
-    work: Work,
+    work: TrialWork,
     engine: Engine,
     journal: Journal,
-    watcher: Watcher,
+    watcher: SearchObserver,
 ) -> list[tuple[Point, Outcome]]:
     """Return the outcomes of a batch, in its order; those that the journal lacks are recorded as they arrive."""
     journal.propose(batch)
@@ -154,7 +156,7 @@ def _tried(
         watcher.trying(done, total)
     new = [point for point in batch if point not in known]
     for number, answer in engine.run(work.carry_out, [work.task(point) for point in new]):
-        if isinstance(answer, Lost):
+        if isinstance(answer, LostTask):
             outcome = Outcome(refusal=work.reason(answer))
         else:
             outcome = answer

@@ -46,7 +46,7 @@ class Space:
         yield from self.others
 
 
-MOST_POINTS = 100_000
+MAX_POINTS = 100_000
 """Largest space that is searched: predicting a point takes milliseconds."""
 
 
@@ -54,7 +54,7 @@ class SpaceError(ValueError):
     """An axis without values, or given twice."""
 
 
-def space(axes: Sequence[tuple[str, Sequence[Value]]]) -> Space:
+def build_space(axes: Sequence[tuple[str, Sequence[Value]]]) -> Space:
     """Build a space from names and lists of values; equal values count once."""
     made: list[Axis] = []
     for name, values in axes:
@@ -68,6 +68,6 @@ def space(axes: Sequence[tuple[str, Sequence[Value]]]) -> Space:
     return Space(tuple(made))
 
 
-def show(point: Point) -> str:
+def format_point(point: Point) -> str:
     """Format a point for people: `block_M=128 --cluster=2x1`."""
     return " ".join(f"{name}={value}" for name, value in point)

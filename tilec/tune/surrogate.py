@@ -14,9 +14,9 @@ from typing import Any
 from tilec.tune.rank import Candidate
 from tilec.tune.space import Point, Value
 
-LEAST = 6
+MIN_KNOWN_COSTS = 6
 """Known costs below which the model alone proposes."""
-UNTOUCHED = -1.0
+UNCHANGED_OPTION = -1.0
 """The feature of an option that a point does not set."""
 TREES, DEPTH, RATE = 60, 3, 0.1
 
@@ -37,7 +37,7 @@ class Surrogate:
     def propose(self, remaining: Sequence[Candidate], known: Mapping[Point, float]) -> list[Point]:
         """Return the remaining candidates, the most promising first; ties in the order of the model."""
         points = [candidate.point for candidate in remaining]
-        if len(known) < LEAST or not points:
+        if len(known) < MIN_KNOWN_COSTS or not points:
             return points
         from sklearn.ensemble import GradientBoostingRegressor
 
@@ -53,17 +53,17 @@ class Surrogate:
     def features(self, point: Point) -> list[float]:
         """Return the features of a point: numbers by their logarithm, words by their index, and the model's cycles."""
         given = dict(point)
-        return [*(self._feature(name, given.get(name)) for name in self.names), math.log(self.cycles[point])]
+        return [*(self._encode_value(name, given.get(name)) for name in self.names), math.log(self.cycles[point])]
 
-    def _feature(self, name: str, value: Value | None) -> float:
+    def _encode_value(self, name: str, value: Value | None) -> float:
         if value is None:
-            return UNTOUCHED
-        return _number(value) if _is_number(value) else self.codes[name, str(value)]
+            return UNCHANGED_OPTION
+        return _scale_number(value) if _is_number(value) else self.codes[name, str(value)]
 
 
 def _is_number(value: Value) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _number(value: Value) -> float:
+def _scale_number(value: Value) -> float:
     return math.copysign(math.log2(1 + abs(float(value))), float(value))

@@ -33,30 +33,30 @@ class Variant:
         return SourceFile(self.path, self.text)
 
 
-def predicted(variant: Variant) -> int | str:
+def predict_variant(variant: Variant) -> int | str:
     """Return the cycles by the analytical model, before anything is solved, or the compiler's first error."""
     from tilec.passes.cost.estimate import estimate
 
     try:
-        with _limited(variant.seconds):
+        with _limit_seconds(variant.seconds):
             return estimate(*driver.assignment(variant.source(), variant.options))
     except CompileError as error:
-        return said(error)
+        return format_first_error(error)
     except Exception as bug:  # in one variant of many: the search goes on without it
         return f"internal error: {type(bug).__name__}: {bug}"
 
 
-def carried_out(variant: Variant) -> Outcome:
+def try_variant(variant: Variant) -> Outcome:
     """Return the outcome of compiling, and perhaps measuring, the variant."""
     try:
-        with _limited(variant.seconds):
-            return _compiled(variant)
+        with _limit_seconds(variant.seconds):
+            return _compile_and_measure(variant)
     except Exception as bug:  # in one variant of many: the search goes on without it
         return Outcome(refusal=f"internal error: {type(bug).__name__}: {bug}")
 
 
 @contextmanager
-def _limited(seconds: float | None) -> Iterator[None]:
+def _limit_seconds(seconds: float | None) -> Iterator[None]:
     """End the process if the block takes longer; only that ends code that hangs outside of Python. The engine then
     reports the trial as lost."""
     if seconds is None:
@@ -70,17 +70,17 @@ def _limited(seconds: float | None) -> Iterator[None]:
             faulthandler.cancel_dump_traceback_later()
 
 
-def _compiled(variant: Variant) -> Outcome:
+def _compile_and_measure(variant: Variant) -> Outcome:
     made = batch.carry_out(batch.Job(variant.source(), variant.options, keep=("cubin",), report=True))
     if made.failed:
-        return Outcome(refusal=said(CompileError(*made.diagnostics)))
+        return Outcome(refusal=format_first_error(CompileError(*made.diagnostics)))
     (report,), (entry,) = made.reports, made.entries
     milliseconds, gpu = None, ""
     if variant.is_measured:
-        from tilec.tune.measure import measured
+        from tilec.tune.measure import measure_cubin
 
         try:
-            milliseconds, gpu = measured(made.texts["cubin"])
+            milliseconds, gpu = measure_cubin(made.texts["cubin"])
         except RuntimeError as fault:
             return Outcome(refusal=f"on the GPU: {fault}")
     return Outcome(
@@ -94,7 +94,7 @@ def _compiled(variant: Variant) -> Outcome:
     )
 
 
-def said(error: CompileError) -> str:
+def format_first_error(error: CompileError) -> str:
     first = error.diagnostics[0]
     place = "" if first.primary is None else f"{first.primary.span.place}: "
     return f"{place}{first.title} [{first.code}]"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilec.support import readers, schema
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.options import CompileOptions
 from tilec.support.records import dataclass
 from tilec.tune import knobs
@@ -18,7 +18,7 @@ from tilec.tune.space import Point, Value
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
+class TunedVariant:
     """The content of a tuned file. `kernel` is the digest of the tuned text (`SourceFile.digest`), `said` a summary of
     the variant for readers, `schedule` a trace."""
 
@@ -41,39 +41,45 @@ class _File:
     schedule: Mapping[str, Any]
 
 
-def write(tuned: Tuned) -> str:
-    constants = {name: value for name, value in tuned.point if not name.startswith(knobs.DASHES)}
-    options = {n.removeprefix(knobs.DASHES): value for n, value in tuned.point if n.startswith(knobs.DASHES)}
+def write_tuned(tuned: TunedVariant) -> str:
+    constants = {name: value for name, value in tuned.point if not name.startswith(knobs.OPTION_PREFIX)}
+    options = {
+        n.removeprefix(knobs.OPTION_PREFIX): value for n, value in tuned.point if n.startswith(knobs.OPTION_PREFIX)
+    }
     schedule = json.loads(tuned.schedule)
     record = _File(tuned.said, tuned.kernel, tuned.target, tuned.entry, constants, options, schedule)
-    return json.dumps(schema.plain(record), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(schema.to_plain(record), indent=1, ensure_ascii=False) + "\n"
 
 
-def read(text: str, path: str) -> Tuned:
+def read_tuned(text: str, path: str) -> TunedVariant:
     try:
-        found = schema.record(_File, readers.json_value(text), "")
+        found = schema.read_record(_File, readers.parse_json(text), "")
     except ValueError as error:
-        fail("bad-tuned-file", f"{path} is not what tilec tune writes: {error}", help="write it again with tilec tune")
-    chosen = {knobs.current(name): value for name, value in found.options.items()}
+        raise_error(
+            "bad-tuned-file", f"{path} is not what tilec tune writes: {error}", help="write it again with tilec tune"
+        )
+    chosen = {knobs.find_current_name(name): value for name, value in found.options.items()}
     for name, value in chosen.items():
-        knobs.check(name, [value], path)
-    options = ((f"{knobs.DASHES}{name}", value) for name, value in chosen.items())
+        knobs.check_knob(name, [value], path)
+    options = ((f"{knobs.OPTION_PREFIX}{name}", value) for name, value in chosen.items())
     schedule = json.dumps(found.schedule, ensure_ascii=False)
-    return Tuned(found.kernel, found.target, found.entry, (*found.constants.items(), *options), found.tuned, schedule)
+    return TunedVariant(
+        found.kernel, found.target, found.entry, (*found.constants.items(), *options), found.tuned, schedule
+    )
 
 
-def applied(tuned: Tuned, base: CompileOptions, path: str) -> CompileOptions:
+def apply_tuned(tuned: TunedVariant, base: CompileOptions, path: str) -> CompileOptions:
     """Return the options to compile with: `-D` of the command line overrides the file's constants, the file's options
     override those of the command line."""
     from dataclasses import replace
 
     if base.target != tuned.target:
-        fail(
+        raise_error(
             "tuned-for-another",
             f"{path} was tuned for {tuned.target}, not for {base.target}",
             help=f"compile with --target {tuned.target}, or tune for {base.target}",
         )
-    chosen = knobs.applied(tuned.point, replace(base, defines=()))
+    chosen = knobs.apply_point(tuned.point, replace(base, defines=()))
     return replace(
         chosen,
         defines=(*chosen.defines, *base.defines),

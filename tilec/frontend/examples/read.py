@@ -16,11 +16,11 @@ FOLDER = Path(__file__).parent
 HEAD = "import tilelang.language as T\n\n\n"
 """The first lines of each example."""
 _TITLE = re.compile(r"^# ---- (.*?) ----\n", re.MULTILINE | re.DOTALL)
-_NAME = re.compile(r"(?:T|tilelang)\.\w+")
+_LANGUAGE_NAME = re.compile(r"(?:T|tilelang)\.\w+")
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class ExampleKernel:
     """An example of `names`, for `target` or for the default one."""
 
     names: tuple[str, ...]
@@ -29,40 +29,40 @@ class Kernel:
 
 
 @cache
-def kernels(page: str) -> tuple[Kernel, ...]:
+def read_kernels(page: str) -> tuple[ExampleKernel, ...]:
     """Return the example kernels of a page of the reference. A page without a file has none."""
     path = FOLDER / f"{page}.tl"
     if not path.is_file():
         return ()
     _, *parts = _TITLE.split(path.read_text(encoding="utf-8"))
-    return tuple(_kernel(title, text.strip() + "\n") for title, text in zip(parts[::2], parts[1::2], strict=True))
+    return tuple(_parse_kernel(title, text.strip() + "\n") for title, text in zip(parts[::2], parts[1::2], strict=True))
 
 
-def _kernel(title: str, text: str) -> Kernel:
+def _parse_kernel(title: str, text: str) -> ExampleKernel:
     target = re.match(r"# tilec --target (\w+)\n", text)
-    return Kernel(tuple(re.split(r", |,\n# ", title)), text, target[1] if target else None)
+    return ExampleKernel(tuple(re.split(r", |,\n# ", title)), text, target[1] if target else None)
 
 
 @cache
-def values() -> dict[str, str]:
+def read_values() -> dict[str, str]:
     """Return the lines of `values.txt` by name: for each name the first line that uses it."""
     found: dict[str, str] = {}
     for line in (FOLDER / "values.txt").read_text(encoding="utf-8").splitlines():
-        for name in _NAME.findall(line):
+        for name in _LANGUAGE_NAME.findall(line):
             found.setdefault(name, line)
     return found
 
 
-def pages() -> tuple[str, ...]:
+def list_pages() -> tuple[str, ...]:
     """Return the names of the pages that have kernels."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.tl")))
 
 
 @cache
-def _by_name() -> dict[str, str]:
-    return {name: kernel.text for page in pages() for kernel in kernels(page) for name in kernel.names}
+def _index_by_name() -> dict[str, str]:
+    return {name: kernel.text for page in list_pages() for kernel in read_kernels(page) for name in kernel.names}
 
 
-def example(*names: str) -> str | None:
+def find_example(*names: str) -> str | None:
     """Return the example of an entry of the reference that has these names."""
-    return next((found for name in names if (found := _by_name().get(name) or values().get(name))), None)
+    return next((found for name in names if (found := _index_by_name().get(name) or read_values().get(name))), None)

@@ -6,13 +6,13 @@ from functools import cache
 from pathlib import Path
 
 from tilec.frontend.syntax import ast
-from tilec.frontend.syntax.parse import parse
+from tilec.frontend.syntax.parse import parse_file
 from tilec.ops.signature import Parameter, Signature
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile
 
-FILES: dict[str, tuple[str, ...]] = {
+NAMES_BY_FILE: dict[str, tuple[str, ...]] = {
     "integers": (
         "T.floordiv", "T.floormod", "T.truncdiv", "T.truncmod", "T.align_up", "T.bitwise_and",
         "T.bitwise_or", "T.bitwise_xor", "T.bitwise_not", "T.shift_left", "T.shift_right",
@@ -21,7 +21,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "indices": ("T.index_to_coordinates", "T.linear_index"),
 }  # fmt: skip
 """The names by the file that defines them. In the files they have no `T.`."""
-NAMES: dict[str, str] = {name: file for file, names in FILES.items() for name in names}
+FILE_BY_NAME: dict[str, str] = {name: file for file, names in NAMES_BY_FILE.items() for name in names}
 """The files by name."""
 
 
@@ -35,20 +35,20 @@ class Definition:
     body: tuple[ast.Stmt, ...]
 
 
-def definition(name: str) -> Definition:
+def find_definition(name: str) -> Definition:
     """Return the definition of one of `FILE_BY_NAME`."""
-    return _definitions(NAMES[name])[name]
+    return _read_definitions(FILE_BY_NAME[name])[name]
 
 
 @cache
-def _definitions(file: str) -> dict[str, Definition]:
+def _read_definitions(file: str) -> dict[str, Definition]:
     path = Path(__file__).with_name(f"{file}.tl")
-    module = parse(SourceFile(path.name, path.read_text(encoding="utf-8")))
+    module = parse_file(SourceFile(path.name, path.read_text(encoding="utf-8")))
     functions = {node.name: node for node in module.body if isinstance(node, ast.Function)}
-    return {name: _of_function(name, functions[name.removeprefix("T.")]) for name in FILES[file]}
+    return {name: _make_definition(name, functions[name.removeprefix("T.")]) for name in NAMES_BY_FILE[file]}
 
 
-def _of_function(name: str, function: ast.Function) -> Definition:
+def _make_definition(name: str, function: ast.Function) -> Definition:
     parameters = tuple(p.name for p in function.params)
     is_variadic = [p.kind for p in function.params] == ["*"]
     signature = Signature(name, () if is_variadic else tuple(Parameter(p) for p in parameters), is_variadic)

@@ -17,36 +17,46 @@ from itertools import zip_longest
 from tilec.ir import tile
 from tilec.ops.barriers import CpAsyncArrive
 from tilec.ops.rendezvous import Rendezvous
-from tilec.ops.sync import BlockBarrier, CommitCopies, WaitCopies, everything, is_explicit
+from tilec.ops.sync import BlockBarrier, CommitCopies, WaitCopies, is_ordering_statement, make_buffer_region
 from tilec.passes.analysis.ordering import is_asynchronous_copy
-from tilec.passes.analysis.usage import expressions, reads, writes
-from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, Warn, fail, unheard, warning
+from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.support.diagnostics import (
+    RAISE_FIRST,
+    ErrorCollector,
+    Label,
+    Warn,
+    ignore_warning,
+    make_warning,
+    raise_error,
+)
 from tilec.support.source import Span
 
-Groups = list[dict[tile.Buffer, Span]]
+CopyGroups = list[dict[tile.Buffer, Span]]
 """For each group of copies that may be pending, the newest last: its tiles, each with the place of the copy."""
 
 
-def with_awaited(kernel: tile.Kernel, warn: Warn = unheard, mistakes: Mistakes = AT_ONCE) -> tile.Kernel:
+def resolve_awaited_tiles(
+    kernel: tile.Kernel, warn: Warn = ignore_warning, mistakes: ErrorCollector = RAISE_FIRST
+) -> tile.Kernel:
     """Give each explicit wait and barrier of the kernel the tiles that it waits for, as regions."""
-    explicit = [s for s in tile.walk(kernel.body) if is_explicit(s)]
-    if not explicit and not any(is_asynchronous_copy(s) for s in tile.walk(kernel.body)):
+    explicit = [s for s in tile.walk_statements(kernel.body) if is_ordering_statement(s)]
+    if not explicit and not any(is_asynchronous_copy(s) for s in tile.walk_statements(kernel.body)):
         return kernel
     for op in explicit:
         if isinstance(op, BlockBarrier):
             with mistakes.caught():
-                _check_count(kernel, op)
+                _check_thread_count(kernel, op)
     counts = [op.pending for op in explicit if isinstance(op, WaitCopies) and op.pending is not None]
-    walker = _Walker(warn, max(counts, default=0) + 1)
+    walker = _CopyGroupWalker(warn, max(counts, default=0) + 1)
     return replace(kernel, body=walker.body(kernel.body, []))
 
 
-def _check_count(kernel: tile.Kernel, op: BlockBarrier) -> None:
+def _check_thread_count(kernel: tile.Kernel, op: BlockBarrier) -> None:
     threads = op.threads
     if op.id is not None:
         return  # threads of several roles (`sema.explicit_roles`)
     if threads not in (None, kernel.threads):
-        fail(
+        raise_error(
             "divergent-barrier",
             "T.sync_threads is for all threads of the block",
             op.span,
@@ -55,29 +65,29 @@ def _check_count(kernel: tile.Kernel, op: BlockBarrier) -> None:
         )
 
 
-class _Walker:
+class _CopyGroupWalker:
     """Walks the text with the groups that may be pending. Beyond `most` groups, the oldest are merged."""
 
     def __init__(self, warn: Warn, most: int) -> None:
         self.warn, self.most = warn, most
         self.warned: set[Span] = set()
 
-    def body(self, stmts: tuple[tile.Stmt, ...], groups: Groups) -> tuple[tile.Stmt, ...]:
+    def body(self, stmts: tuple[tile.Stmt, ...], groups: CopyGroups) -> tuple[tile.Stmt, ...]:
         """Resolve the waits of a list of statements, and update `groups`, those pending before it."""
         above: dict[tile.Buffer, None] = {}  # the shared tiles touched in this list since a barrier
         new: list[tile.Stmt] = []
         for stmt in stmts:
             if isinstance(stmt, BlockBarrier | Rendezvous):
                 pending = {buffer for group in groups for buffer in group}
-                new.append(_waiting(stmt, [buffer for buffer in above if buffer not in pending]))
+                new.append(_with_awaited_tiles(stmt, [buffer for buffer in above if buffer not in pending]))
                 above.clear()
                 continue
             new.append(self.statement(stmt, groups))
             if not isinstance(stmt, tile.For | tile.While | tile.If):
-                above |= dict.fromkeys(b for b in (*reads(stmt), *writes(stmt)) if b.scope == "shared")
+                above |= dict.fromkeys(b for b in (*find_reads(stmt), *find_writes(stmt)) if b.scope == "shared")
         return tuple(new)
 
-    def statement(self, stmt: tile.Stmt, groups: Groups) -> tile.Stmt:
+    def statement(self, stmt: tile.Stmt, groups: CopyGroups) -> tile.Stmt:
         match stmt:
             case WaitCopies():
                 pending = stmt.pending
@@ -86,7 +96,9 @@ class _Walker:
                 refilled = {buffer for group in newest for buffer in group}
                 older = groups[: len(groups) - len(newest)]
                 groups[:] = newest
-                return _waiting(stmt, list(dict.fromkeys(t for group in older for t in group if t not in refilled)))
+                return _with_awaited_tiles(
+                    stmt, list(dict.fromkeys(t for group in older for t in group if t not in refilled))
+                )
             case CpAsyncArrive():
                 groups.clear()  # any access of the tiles waits for the barrier
             case CommitCopies():
@@ -94,44 +106,44 @@ class _Walker:
             case tile.TileOp() if is_asynchronous_copy(stmt):
                 self.begin(groups, {stmt.regions[1].buffer: stmt.span})
             case tile.For() | tile.While():
-                self.touched(stmt, _control_reads(stmt), groups)
+                self.touched(stmt, _find_control_reads(stmt), groups)
                 return self.loop(stmt, groups)
             case tile.If():
-                self.touched(stmt, _control_reads(stmt), groups)
+                self.touched(stmt, _find_control_reads(stmt), groups)
                 other = [dict(group) for group in groups]
                 then, orelse = self.body(stmt.then, groups), self.body(stmt.orelse, other)
-                groups[:] = _joined(groups, other)
+                groups[:] = _merge_groups(groups, other)
                 return replace(stmt, then=then, orelse=orelse)
             case _:
-                self.touched(stmt, (*reads(stmt), *writes(stmt)), groups)
+                self.touched(stmt, (*find_reads(stmt), *find_writes(stmt)), groups)
         return stmt
 
-    def loop(self, loop: tile.For | tile.While, groups: Groups) -> tile.For | tile.While:
+    def loop(self, loop: tile.For | tile.While, groups: CopyGroups) -> tile.For | tile.While:
         """Resolve the waits of a loop: walk iterations until no further one adds a group or a tile."""
         while True:
             before = [dict(group) for group in groups]
             body = self.body(loop.body, groups)
-            groups[:] = _joined(before, groups)
+            groups[:] = _merge_groups(before, groups)
             if [set(group) for group in groups] == [set(group) for group in before]:
                 return replace(loop, body=body)
 
-    def begin(self, groups: Groups, group: dict[tile.Buffer, Span]) -> None:
+    def begin(self, groups: CopyGroups, group: dict[tile.Buffer, Span]) -> None:
         groups.append(group)
         while len(groups) > self.most:
             groups[:2] = [groups[0] | groups[1]]
 
-    def touched(self, stmt: tile.Stmt, buffers: tuple[tile.Buffer, ...], groups: Groups) -> None:
+    def touched(self, stmt: tile.Stmt, buffers: tuple[tile.Buffer, ...], groups: CopyGroups) -> None:
         """Note that a statement waits for the tiles that it touches."""
         for group in groups:
             for buffer in [buffer for buffer in group if buffer in buffers]:
-                self.warn_of(group.pop(buffer), buffer, stmt)
+                self.warn_of_unwaited_copy(group.pop(buffer), buffer, stmt)
 
-    def warn_of(self, copy: Span, buffer: tile.Buffer, stmt: tile.Stmt) -> None:
+    def warn_of_unwaited_copy(self, copy: Span, buffer: tile.Buffer, stmt: tile.Stmt) -> None:
         if copy in self.warned:
             return
         self.warned.add(copy)
         self.warn(
-            warning(
+            make_warning(
                 "unwaited-copy",
                 f"no T.ptx_wait_group stands between this copy and what touches {buffer.name}",
                 copy,
@@ -142,16 +154,16 @@ class _Walker:
         )
 
 
-def _waiting(op: BlockBarrier | Rendezvous | WaitCopies, tiles: list[tile.Buffer]) -> tile.TileOp:
-    return replace(op, awaited=tuple(everything(buffer, op.span) for buffer in tiles))
+def _with_awaited_tiles(op: BlockBarrier | Rendezvous | WaitCopies, tiles: list[tile.Buffer]) -> tile.TileOp:
+    return replace(op, awaited=tuple(make_buffer_region(buffer, op.span) for buffer in tiles))
 
 
-def _control_reads(stmt: tile.For | tile.While | tile.If) -> tuple[tile.Buffer, ...]:
+def _find_control_reads(stmt: tile.For | tile.While | tile.If) -> tuple[tile.Buffer, ...]:
     """Return the buffers that the statement itself reads, without its body."""
-    return tuple(e.buffer for expr in expressions(stmt) for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
+    return tuple(e.buffer for expr in list_expressions(stmt) for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
 
 
-def _joined(one: Groups, other: Groups) -> Groups:
+def _merge_groups(one: CopyGroups, other: CopyGroups) -> CopyGroups:
     """Merge the groups of two paths, the newest with the newest."""
     nothing: dict[tile.Buffer, Span] = {}
     return [a | b for a, b in zip_longest(reversed(one), reversed(other), fillvalue=nothing)][::-1]

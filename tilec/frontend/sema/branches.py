@@ -18,7 +18,7 @@ from tilec.support.source import Span
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class BranchSides:
     """The two sides of a condition: functions that elaborate their statements. `where` is the place of the condition,
     `span` that of the whole."""
 
@@ -28,23 +28,25 @@ class Sides:
     orelse: Callable[[], None] | None = None
 
 
-def decide(context: Context, node: ast.If) -> None:
-    condition = arithmetic.condition(evaluate.operand(context, node.condition))
+def elaborate_if(context: Context, node: ast.If) -> None:
+    condition = arithmetic.as_condition(evaluate.evaluate_operand(context, node.condition))
     if isinstance(condition, bool):
         context.block(node.then if condition else node.orelse)
         return
     assert isinstance(condition, EXPR_TYPES), "a condition is a bool or an expression"
     orelse = partial(context.block, node.orelse) if node.orelse else None
-    branch(context, Sides(node.condition.span, node.span, partial(context.block, node.then), orelse), condition)
+    elaborate_branch(
+        context, BranchSides(node.condition.span, node.span, partial(context.block, node.then), orelse), condition
+    )
 
 
-def branch(context: Context, sides: Sides, condition: tile.Expr) -> None:
+def elaborate_branch(context: Context, sides: BranchSides, condition: tile.Expr) -> None:
     if not context.is_parallel and per_thread.is_varying(context, condition):
-        if not _divided(context, sides, condition):
-            _masked(context, sides, condition)
+        if not _divide_by_warpgroup(context, sides, condition):
+            _mask_by_thread(context, sides, condition)
         return
     where = sides.where
-    with context.guarded(), context.ledger.parting(where) as paths:
+    with context.guarded(), context.ledger.split_paths(where) as paths:
         with paths.path("holds", where), context.region("the branch", is_loop=False) as then:
             sides.then()
         with paths.path("does not hold", where), context.region("the branch", is_loop=False) as orelse:
@@ -54,11 +56,11 @@ def branch(context: Context, sides: Sides, condition: tile.Expr) -> None:
         context.out.append(tile.If(condition, tuple(then), tuple(orelse), sides.span))
 
 
-def behind(context: Context, sides: Sides, condition: tile.Expr) -> None:
+def elaborate_guarded_rest(context: Context, sides: BranchSides, condition: tile.Expr) -> None:
     """Elaborate the rest of a body after an `if` that may end the iteration. Where `condition` holds the iteration goes
     on; the other side ends it. No other path gets here."""
     if not context.is_parallel and per_thread.is_varying(context, condition):
-        _masked(context, sides, condition)
+        _mask_by_thread(context, sides, condition)
         return
     with context.guarded(), context.region("the branch", is_loop=False) as then:
         sides.then()
@@ -69,42 +71,44 @@ def behind(context: Context, sides: Sides, condition: tile.Expr) -> None:
         context.out.append(tile.If(condition, tuple(then), tuple(orelse), sides.span))
 
 
-def _masked(context: Context, sides: Sides, condition: tile.Expr) -> None:
+def _mask_by_thread(context: Context, sides: BranchSides, condition: tile.Expr) -> None:
     """Elaborate an `if` whose condition differs from thread to thread: its statements are guarded one by one."""
-    begin = reading.now(context)
-    holds = per_thread.frozen(context, condition, sides.where)
+    begin = reading.mark_moment(context)
+    holds = per_thread.freeze_value(context, condition, sides.where)
     for mask, work in ((holds, sides.then), (tile.Unary("not", holds, BOOL), sides.orelse)):
-        with context.region("the branch", is_loop=False) as out, per_thread.masked(context, mask):
+        with context.region("the branch", is_loop=False) as out, per_thread.mask_threads(context, mask):
             if work is not None:
                 work()
         context.out += out
-    context.converted_ifs.append((sides.span, tuple(reading.since(context, begin))))
+    context.converted_ifs.append((sides.span, tuple(reading.list_statements_since(context, begin))))
 
 
-def _divided(context: Context, sides: Sides, holds: tile.Expr) -> bool:
+def _divide_by_warpgroup(context: Context, sides: BranchSides, holds: tile.Expr) -> bool:
     """Divide an `if` on the thread by warpgroup, where each warpgroup has one condition: in kernels with explicit
     roles, each side becomes the work of a role. A condition that still depends on the block stays the `if` of its
     warpgroups. Return whether that was possible."""
-    if not context.has_explicit_roles or context.masks or not len(warpgroups := roles.whole(context)):
+    if not context.has_explicit_roles or context.masks or not len(warpgroups := roles.find_active_warpgroups(context)):
         return False
-    conditions = [{_asked_of(thread, holds) for thread in roles.threads_of(group)} for group in warpgroups]
+    conditions = [
+        {_fold_for_thread(thread, holds) for thread in roles.get_warpgroup_threads(group)} for group in warpgroups
+    ]
     if any(len(each) > 1 or any(per_thread.is_varying(context, c) for c in each) for each in conditions):
         return False
-    for condition in sorted(dict.fromkeys(next(iter(each)) for each in conditions), key=_is_no):
+    for condition in sorted(dict.fromkeys(next(iter(each)) for each in conditions), key=_is_constant_false):
         groups = [group for group, each in zip(warpgroups, conditions, strict=True) if each == {condition}]
         work: Callable[[], None] | None
         if not isinstance(condition, tile.Const):
-            work = partial(branch, context, sides, condition)
+            work = partial(elaborate_branch, context, sides, condition)
         else:
             work = sides.then if condition.value else sides.orelse
         if work is not None:
-            roles.run(context, roles.neighbours(groups, sides.where), work, sides.span)
+            roles.elaborate_role(context, roles.check_neighbours(groups, sides.where), work, sides.span)
     return True
 
 
-def _asked_of(thread: int, holds: tile.Expr) -> tile.Expr:
-    return fold_expr(tile.substitute(holds, {tile.THREAD: tile.integer(thread)}))
+def _fold_for_thread(thread: int, holds: tile.Expr) -> tile.Expr:
+    return fold_expr(tile.substitute_variables(holds, {tile.THREAD: tile.int32_const(thread)}))
 
 
-def _is_no(condition: tile.Expr) -> bool:
+def _is_constant_false(condition: tile.Expr) -> bool:
     return isinstance(condition, tile.Const) and not condition.value

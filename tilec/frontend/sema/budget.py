@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import field
 from typing import NoReturn
 
-from tilec.ir.tile import Expr, children
-from tilec.ops.arithmetic import LONGEST
+from tilec.ir.tile import Expr, direct_operands
+from tilec.ops.arithmetic import MAX_LENGTH
 from tilec.ops.values import EXPR_TYPES, Dictionary, Value
-from tilec.support.diagnostics import fail
-from tilec.support.identity import Same
+from tilec.support.diagnostics import raise_error
+from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -27,7 +27,7 @@ MAX_EXPRESSIONS = 1_000_000
 MAX_STATEMENTS = 10_000
 """The most statements of a kernel. Those of macros and of loops over values count each time: about a second."""
 
-_PER_COMPREHENSION = 10
+_STEPS_PER_COMPREHENSION = 10
 """The steps that each comprehension takes by itself."""
 
 _PARTS_PER_STEP = 16
@@ -53,7 +53,7 @@ class Budget:
     statements: int = 0
     calls: int = 0
     is_spent: bool = False
-    sizes: dict[Same[Expr], tuple[int, int]] = field(default_factory=dict)
+    sizes: dict[IdentityKey[Expr], tuple[int, int]] = field(default_factory=dict)
     """By identity of an expression: the number and the depth of its operations."""
 
     def step(self, span: Span, count: int = 1) -> None:
@@ -61,8 +61,8 @@ class Budget:
         if self.steps > MAX_STEPS:
             self._end("the evaluation does not end", span, f"{MAX_STEPS} steps had been made when it got here")
 
-    def comprehension(self, span: Span) -> None:
-        self.step(span, _PER_COMPREHENSION)
+    def count_comprehension(self, span: Span) -> None:
+        self.step(span, _STEPS_PER_COMPREHENSION)
 
     def expression(self, span: Span) -> None:
         self.expressions += 1
@@ -80,28 +80,28 @@ class Budget:
     def look(self, value: Value, span: Span) -> None:
         """Count all parts of a value that a function looks at."""
         if isinstance(value, str | tuple | range | Dictionary):
-            self.step(span, _parts(value, span) // _PARTS_PER_STEP)
+            self.step(span, _count_parts(value, span) // _PARTS_PER_STEP)
 
-    def grow(self, value: Value, span: Span) -> None:
+    def check_expression_size(self, value: Value, span: Span) -> None:
         """Check the size of a new value that is known at run time only."""
         if isinstance(value, EXPR_TYPES):
-            count, depth = self._size(value)
+            count, depth = self._measure_expression(value)
             if count > MAX_OPERATIONS or depth > MAX_DEPTH:
                 limits = f"{MAX_OPERATIONS} operations, {MAX_DEPTH} of them inside each other, are the most"
                 self._end("the expression becomes too large", span, limits)
 
-    def _size(self, expr: Expr) -> tuple[int, int]:
-        if (cached := self.sizes.get(Same(expr))) is not None:
+    def _measure_expression(self, expr: Expr) -> tuple[int, int]:
+        if (cached := self.sizes.get(IdentityKey(expr))) is not None:
             return cached
-        inner = [self._size(part) for part in children(expr)]
+        inner = [self._measure_expression(part) for part in direct_operands(expr)]
         size = 1 + sum(i[0] for i in inner), 1 + max((i[1] for i in inner), default=0)
-        self.sizes[Same(expr)] = size
+        self.sizes[IdentityKey(expr)] = size
         return size
 
     def _end(self, title: str, span: Span, note: str) -> NoReturn:
         self.is_spent = True
         help_text = "what runs many times belongs into a loop of the kernel, T.serial or T.Parallel"
-        fail("evaluation-too-long", title, span.first_line(), note, help=help_text)
+        raise_error("evaluation-too-long", title, span.first_line(), note, help=help_text)
 
     @contextmanager
     def call(self, span: Span) -> Iterator[None]:
@@ -110,19 +110,21 @@ class Budget:
         try:
             if self.calls > MAX_CALLS:
                 self.is_spent = True
-                fail("evaluation-too-long", "too many calls inside each other", span, f"{MAX_CALLS} are the most")
+                raise_error(
+                    "evaluation-too-long", "too many calls inside each other", span, f"{MAX_CALLS} are the most"
+                )
             yield
         finally:
             self.calls -= 1
 
 
-def _parts(value: Value, span: Span) -> int:
+def _count_parts(value: Value, span: Span) -> int:
     """Count the parts of a value at any depth, each occurrence for itself. Errors: more than `MAX_LENGTH`."""
     count, pending = 0, [(value, 0)]
     while pending:
         part, depth = pending.pop()
         if depth > MAX_NESTING:
-            fail("evaluation-too-long", "tuples too deep inside each other", span, f"{MAX_NESTING} are the most")
+            raise_error("evaluation-too-long", "tuples too deep inside each other", span, f"{MAX_NESTING} are the most")
         match part:
             case tuple():
                 count += len(part)
@@ -133,9 +135,9 @@ def _parts(value: Value, span: Span) -> int:
                 count += len(entries)
                 pending += [(item, depth + 1) for e in entries for item in (e.key, e.value)]
             case range():
-                count += len(part[: LONGEST + 1])
+                count += len(part[: MAX_LENGTH + 1])
             case _:
                 pass
-        if count > LONGEST:
-            fail("evaluation-too-long", "the result is too large", span, f"{LONGEST} items are the most")
+        if count > MAX_LENGTH:
+            raise_error("evaluation-too-long", "the result is too large", span, f"{MAX_LENGTH} items are the most")
     return count

@@ -16,9 +16,9 @@ from tilec.frontend.sema.budget import Budget
 from tilec.frontend.sema.hints import Hints
 from tilec.frontend.sema.if_conversion import ConvertedIf
 from tilec.frontend.sema.linear_resources import Ledger
-from tilec.frontend.sema.listed_statements import Named
-from tilec.frontend.sema.pipeline_records import Pipelines
-from tilec.frontend.sema.recover import poison
+from tilec.frontend.sema.listed_statements import ElidedBind
+from tilec.frontend.sema.pipeline_records import PipelineRecords
+from tilec.frontend.sema.recover import poison_names
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
@@ -29,15 +29,15 @@ from tilec.ops.reducer import Reducer
 from tilec.ops.values import Value
 from tilec.passes.analysis.unique_names import UniqueNames
 from tilec.support import records
-from tilec.support.diagnostics import CompileError, Mistakes, Warn, unheard
+from tilec.support.diagnostics import CompileError, ErrorCollector, Warn, ignore_warning
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
-ReadsExpression = Callable[["Context", Any], Value]
-ReadsStatement = Callable[["Context", Any], None]
-ReadsValue = Callable[["Context", str, ast.Call], Value]
+ExpressionEvaluator = Callable[["Context", Any], Value]
+StatementElaborator = Callable[["Context", Any], None]
+CallEvaluator = Callable[["Context", str, ast.Call], Value]
 """Evaluates a call; takes the dotted name of its function, too."""
-ReadsAction = Callable[["Context", str, ast.Call], object]
+CallElaborator = Callable[["Context", str, ast.Call], object]
 
 
 @records.dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class Dispatch:
     names. Without `statements` all is evaluated at compile time. `elaborate_jumping_statement` takes a statement and
     the rest of its body: it elaborates both if the statement may end the iteration, and returns whether it did."""
 
-    expressions: Mapping[type[ast.Expr], ReadsExpression]
-    values: Mapping[str, ReadsValue]
-    otherwise: ReadsValue
-    statements: Mapping[type[ast.Stmt], ReadsStatement]
-    jumps: Callable[[Context, ast.Stmt, tuple[ast.Stmt, ...]], bool]
-    actions: Mapping[str, ReadsAction]
+    expressions: Mapping[type[ast.Expr], ExpressionEvaluator]
+    values: Mapping[str, CallEvaluator]
+    default_call: CallEvaluator
+    statements: Mapping[type[ast.Stmt], StatementElaborator]
+    elaborate_jumping_statement: Callable[[Context, ast.Stmt, tuple[ast.Stmt, ...]], bool]
+    actions: Mapping[str, CallElaborator]
 
 
 @records.dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Generator:
     spare: tile.Buffer
 
     def word(self, number: int) -> tile.Expr:
-        return tile.Load(self.words, (tile.integer(number),))
+        return tile.Load(self.words, (tile.int32_const(number),))
 
 
 @dataclass(slots=True)
@@ -75,10 +75,10 @@ class Context:
     scope: Scope
     """The names that the current statement sees."""
     dispatch: Dispatch
-    warn: Warn = unheard
-    mistakes: Mistakes = field(default_factory=Mistakes)
+    warn: Warn = ignore_warning
+    mistakes: ErrorCollector = field(default_factory=ErrorCollector)
     """The mistakes found so far."""
-    schedule_mistakes: Mistakes = field(default_factory=Mistakes)
+    schedule_mistakes: ErrorCollector = field(default_factory=ErrorCollector)
     """Mistakes in how loops are to be scheduled. The kernel is whole without these requests."""
     budget: Budget = field(default_factory=Budget)
     imports: Callable[[Context, ast.Import], None] | None = None
@@ -107,7 +107,7 @@ class Context:
     has_threads: bool = False
     blocks: tuple[tuple[tile.Var, tile.Extent], ...] = ()
     """The block indices, each with its extent of the grid."""
-    cluster: tile.Cluster = tile.ALONE
+    cluster: tile.Cluster = tile.NO_CLUSTER
 
     # ---- what is made ------------------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class Context:
     buffers: list[tile.Buffer] = field(default_factory=list)
     out: list[tile.Stmt] = field(default_factory=list)
     """The list to which the next statement is appended."""
-    names: list[Named] = field(default_factory=list)
+    names: list[ElidedBind] = field(default_factory=list)
     """Names that got a value without a statement."""
     converted_ifs: list[ConvertedIf] = field(default_factory=list)
     """The `if`s whose condition differs from thread to thread."""
@@ -128,11 +128,11 @@ class Context:
     """Bounds on variables whose values differ from thread to thread."""
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The smallest and largest values of variables, by name."""
-    mutable: set[str] = field(default_factory=set)
+    variable_names: set[str] = field(default_factory=set)
     """The names of the buffers of T.alloc_var: of one element, of which each thread has a copy."""
-    differing: set[Span] = field(default_factory=set)
+    per_thread_spans: set[Span] = field(default_factory=set)
     """The places of the variables of T.alloc_var that threads set differently."""
-    varying: set[tile.Var] = field(default_factory=set)
+    varying_variables: set[tile.Var] = field(default_factory=set)
     """The variables whose values differ from thread to thread."""
     definitions: dict[tile.Var, tile.Expr] = field(default_factory=dict)
     """The definitions of variables that read no element, so that nothing changes them."""
@@ -147,7 +147,7 @@ class Context:
     reducers: dict[str, Reducer] = field(default_factory=dict)
     """The reducers, which combine contributions of the threads, by name."""
     generator: Generator | None = None
-    pipelines: Pipelines = field(default_factory=Pipelines)
+    pipelines: PipelineRecords = field(default_factory=PipelineRecords)
     ledger: Ledger = field(init=False)
     """The resources that must be released exactly once: the stages of `pipelines`."""
 
@@ -161,13 +161,13 @@ class Context:
     """The conditions of the enclosing flattened branches, in a nest: each implies the one before it."""
     spread: set[tile.Expr] = field(default_factory=set)
     """Variables bound outside flattened branches, and the conditions of these branches."""
-    withs: int = 0
+    with_depth: int = 0
     """The number of enclosing `with`s, within the innermost loop."""
     is_parallel: bool = False
     """The current statement is inside T.Parallel or T.vectorized, where fragments may be indexed."""
     guards: int = 0
     """The number of enclosing conditions that need not hold. Under one, an index out of range proves nothing."""
-    selections: int = 0
+    selection_depth: int = 0
     """The number of enclosing operands that run only where they are selected, and change nothing."""
     regions: list[tuple[list[tile.Stmt], bool]] = field(default_factory=list)
     """The statement lists of the open regions, each with whether it runs more than once."""
@@ -192,12 +192,12 @@ class Context:
         return -(-math.prod(self.thread_extents) // WARP_THREADS) * WARP_THREADS
 
     @property
-    def is_counted(self) -> tile.Expr | None:
+    def participation_condition(self) -> tile.Expr | None:
         """The condition that a thread is one of those that T.Kernel asked for, or None where there are no others."""
         requested = math.prod(self.thread_extents)
         if self.role is not None or requested == self.threads:
             return None
-        return tile.Binary("lt", tile.THREAD, tile.integer(requested), BOOL)
+        return tile.Binary("lt", tile.THREAD, tile.int32_const(requested), BOOL)
 
     @property
     def nest_name(self) -> str:
@@ -218,14 +218,14 @@ class Context:
                 return
             try:
                 self.budget.statement(statement.span)
-                if self.dispatch.jumps(self, statement, statements[place + 1 :]):
+                if self.dispatch.elaborate_jumping_statement(self, statement, statements[place + 1 :]):
                     return
                 self.dispatch.statements[type(statement)](self, statement)
             except CompileError as error:
                 for call in reversed(self.calls):
                     error = error.called_from(call)
                 self.mistakes.add(error)
-                poison(self.scope, statement)
+                poison_names(self.scope, statement)
 
     # ---- regions -----------------------------------------------------------------------------------------------------
 
@@ -261,7 +261,7 @@ class Context:
             self.regions.pop()
 
     @contextmanager
-    def reading_in(self, scope: Scope) -> Iterator[None]:
+    def enter_scope(self, scope: Scope) -> Iterator[None]:
         """Look names up in another scope inside."""
         outer, self.scope = self.scope, scope
         try:

@@ -14,62 +14,77 @@ from tilec.frontend.sema import (
     vectors,
     views,
 )
-from tilec.frontend.sema.block_scales import TRANSPOSE, transposed
-from tilec.frontend.sema.calls import bound
+from tilec.frontend.sema.block_scales import TRANSPOSE_SIGNATURE, transpose_scales
+from tilec.frontend.sema.calls import bind_signature
 from tilec.frontend.sema.context import Dispatch
-from tilec.frontend.sema.expressions import EXPRESSIONS
+from tilec.frontend.sema.expressions import EXPRESSION_EVALUATORS
 from tilec.frontend.sema.hints import HINTS
 from tilec.frontend.sema.loops import LOOP_BREAK
-from tilec.frontend.sema.printing import PRINT, print_
+from tilec.frontend.sema.printing import PRINT_SIGNATURE, elaborate_print
 from tilec.ops.dp4a import DP4A
 from tilec.ops.inline_ptx import PTX
 from tilec.ops.reducer import UPDATE
-from tilec.ops.threads import PLACES
-from tilec.ops.vectors import LDG, WIDE
+from tilec.ops.threads import LAUNCH_VALUES
+from tilec.ops.vectors import LDG, WIDE_ACCESSES
 from tilec.ops.views import AT_DATA, VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 
-COMPILE_TIME = Dispatch(
-    expressions=EXPRESSIONS,
-    values=calls.AT_COMPILE_TIME,
-    otherwise=calls.unknown,
+COMPILE_TIME_DISPATCH = Dispatch(
+    expressions=EXPRESSION_EVALUATORS,
+    values=calls.COMPILE_TIME_CALLS,
+    default_call=calls.refuse_unknown_call,
     statements={},
-    jumps=lambda context, statement, rest: False,
+    elaborate_jumping_statement=lambda context, statement, rest: False,
     actions={},
 )
 """The top of a file: constants and functions."""
 
-KERNEL = Dispatch(
-    expressions=EXPRESSIONS,
+KERNEL_DISPATCH = Dispatch(
+    expressions=EXPRESSION_EVALUATORS,
     values={
-        **calls.AT_COMPILE_TIME,
+        **calls.COMPILE_TIME_CALLS,
         **{
-            name: bound(f.signature, thread_values.with_others, takes_values=True) for name, f in WARP_FUNCTIONS.items()
+            name: bind_signature(f.signature, thread_values.evaluate_warp_function, takes_values=True)
+            for name, f in WARP_FUNCTIONS.items()
         },
-        **{name: bound(place.signature, thread_values.place, takes_values=True) for name, place in PLACES.items()},
-        **{name: bound(wide.signature, vectors.wide_load) for name, wide in WIDE.items() if not wide.stores},
-        LDG.name: bound(LDG, vectors.read_only),
-        PTX.name: bound(PTX, inline_ptx.value, takes_values=True),
-        **{name: bound(signature, rng.draw) for name, signature in rng.DRAWS.items()},
-        **{name: bound(s, pointers.make_tensor, takes_values=True) for name, s in pointers.MAKE_TENSOR.items()},
-        **dict.fromkeys((*VIEWS, *AT_DATA), views.seen),
+        **{
+            name: bind_signature(place.signature, thread_values.evaluate_thread_value, takes_values=True)
+            for name, place in LAUNCH_VALUES.items()
+        },
+        **{
+            name: bind_signature(wide.signature, vectors.evaluate_wide_load)
+            for name, wide in WIDE_ACCESSES.items()
+            if not wide.stores
+        },
+        LDG.name: bind_signature(LDG, vectors.evaluate_ldg),
+        PTX.name: bind_signature(PTX, inline_ptx.evaluate_ptx, takes_values=True),
+        **{name: bind_signature(signature, rng.draw_number) for name, signature in rng.DRAW_SIGNATURES.items()},
+        **{
+            name: bind_signature(s, pointers.make_tensor, takes_values=True)
+            for name, s in pointers.MAKE_TENSOR_SIGNATURES.items()
+        },
+        **dict.fromkeys((*VIEWS, *AT_DATA), views.evaluate_view),
     },
-    otherwise=operations.element_value,
-    statements=statements.STATEMENTS,
-    jumps=jumps.carry_out,
+    default_call=operations.evaluate_element_operation,
+    statements=statements.STATEMENT_ELABORATORS,
+    elaborate_jumping_statement=jumps.elaborate_jumping_statement,
     actions={
-        statements.EVALUATE.name: statements.evaluated,
-        LOOP_BREAK.name: statements.loop_break,
-        **dict.fromkeys(HINTS, statements.hint),
-        PRINT.name: bound(PRINT, print_),
-        PTX.name: inline_ptx.statement,
-        TRANSPOSE.name: bound(TRANSPOSE, transposed),
-        DP4A.name: bound(DP4A, operations.dot),
-        UPDATE.name: bound(UPDATE, operations.contribute),
-        rng.INIT.name: bound(rng.INIT, rng.initialise, takes_values=True),
+        statements.EVALUATE_SIGNATURE.name: statements.elaborate_evaluate_call,
+        LOOP_BREAK.name: statements.elaborate_loop_break,
+        **dict.fromkeys(HINTS, statements.record_hint),
+        PRINT_SIGNATURE.name: bind_signature(PRINT_SIGNATURE, elaborate_print),
+        PTX.name: inline_ptx.elaborate_ptx,
+        TRANSPOSE_SIGNATURE.name: bind_signature(TRANSPOSE_SIGNATURE, transpose_scales),
+        DP4A.name: bind_signature(DP4A, operations.elaborate_dp4a),
+        UPDATE.name: bind_signature(UPDATE, operations.elaborate_reducer_update),
+        rng.INIT_SIGNATURE.name: bind_signature(rng.INIT_SIGNATURE, rng.initialise_generator, takes_values=True),
         # A random number that is not used still advances the sequence.
-        **{name: bound(signature, rng.draw) for name, signature in rng.DRAWS.items()},
-        **{name: bound(wide.signature, vectors.wide_store) for name, wide in WIDE.items() if wide.stores},
+        **{name: bind_signature(signature, rng.draw_number) for name, signature in rng.DRAW_SIGNATURES.items()},
+        **{
+            name: bind_signature(wide.signature, vectors.elaborate_wide_store)
+            for name, wide in WIDE_ACCESSES.items()
+            if wide.stores
+        },
     },
 )
 """The statements of a kernel. The operations of `ops.registry` have their own table there."""

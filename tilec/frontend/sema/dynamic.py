@@ -8,19 +8,19 @@ from dataclasses import replace
 from tilec.frontend.sema.scope import Scope
 from tilec.ir import tile
 from tilec.ops.values import EXPR_TYPES, Value
-from tilec.passes.analysis.usage import expressions
-from tilec.support.diagnostics import fail
-from tilec.support.identity import Same
+from tilec.passes.analysis.usage import list_expressions
+from tilec.support.diagnostics import raise_error
+from tilec.support.identity import IdentityKey
 
 
-def names(scope: Scope) -> Iterator[str]:
+def list_size_names(scope: Scope) -> Iterator[str]:
     """Yield the names of the visible sizes, which no variable of the kernel may take."""
-    for name in scope.visible():
+    for name in scope.list_visible_names():
         binding = scope.find(name)
-        yield from (v.name for v in _variables(binding.value if binding else None))
+        yield from (v.name for v in _find_variables(binding.value if binding else None))
 
 
-def _variables(value: Value) -> Iterator[tile.Var]:
+def _find_variables(value: Value) -> Iterator[tile.Var]:
     level = [value]
     while level:
         for node in level:
@@ -28,21 +28,21 @@ def _variables(value: Value) -> Iterator[tile.Var]:
                 yield from (part for part in tile.walk_expr(node) if isinstance(part, tile.Var))
         # An object that occurs many times is looked at once.
         inner = (item for node in level if isinstance(node, tuple) for item in node)
-        level = list({Same(item): item for item in inner if isinstance(item, (tuple, *EXPR_TYPES))}.values())
+        level = list({IdentityKey(item): item for item in inner if isinstance(item, (tuple, *EXPR_TYPES))}.values())
 
 
-def with_sizes(kernel: tile.Kernel) -> tile.Kernel:
+def add_size_parameters(kernel: tile.Kernel) -> tile.Kernel:
     """Add a parameter for every size that the kernel uses without declaring it."""
     declared = {p for p in (*kernel.params, *kernel.block_vars, tile.THREAD, tile.WARPGROUP) if isinstance(p, tile.Var)}
-    for stmt in tile.walk(kernel.body):
-        declared |= set(tile.declared(stmt))
-    sizes = tuple(v for v in dict.fromkeys(_used(kernel)) if v not in declared)
+    for stmt in tile.walk_statements(kernel.body):
+        declared |= set(tile.declared_variables(stmt))
+    sizes = tuple(v for v in dict.fromkeys(_find_used_variables(kernel)) if v not in declared)
     if not sizes:
         return kernel
     taken = {p.name: p for p in kernel.params}
     for size in sizes:
         if size.name in taken:
-            fail(
+            raise_error(
                 "duplicate-definition",
                 f"a parameter and a size are both called {size.name}",
                 getattr(taken[size.name], "span", kernel.span),
@@ -51,9 +51,9 @@ def with_sizes(kernel: tile.Kernel) -> tile.Kernel:
     return replace(kernel, params=(*kernel.params, *sizes))
 
 
-def _used(kernel: tile.Kernel) -> Iterator[tile.Var]:
+def _find_used_variables(kernel: tile.Kernel) -> Iterator[tile.Var]:
     extents = (e for p in kernel.params if isinstance(p, tile.Buffer) for e in (*p.extents, *(p.strides or ())))
     exprs: list[tile.Expr] = [e for e in (*extents, *kernel.grid) if not isinstance(e, int)]
-    for stmt in tile.walk(kernel.body):
-        exprs += expressions(stmt)
+    for stmt in tile.walk_statements(kernel.body):
+        exprs += list_expressions(stmt)
     yield from (part for expr in exprs for part in tile.walk_expr(expr) if isinstance(part, tile.Var))

@@ -11,28 +11,28 @@ from typing import NoReturn
 
 from tilec.frontend.sema import assignments, evaluate
 from tilec.frontend.sema.constants import Defines
-from tilec.frontend.sema.context import Context, ReadsStatement
-from tilec.frontend.sema.functions import named
-from tilec.frontend.sema.launch import Param, folded, parameter
-from tilec.frontend.sema.recover import bound_names
+from tilec.frontend.sema.context import Context, StatementElaborator
+from tilec.frontend.sema.functions import list_parameters
+from tilec.frontend.sema.launch import Param, bind_parameter, fold_extent
+from tilec.frontend.sema.recover import find_bound_names
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.sema.statements import refuse_early_return
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Buffer
-from tilec.ops.signature import Parameter, Signature, as_element, as_extents, bind
-from tilec.ops.values import Member, Value, describe
-from tilec.support.diagnostics import CompileError, Label, fail
+from tilec.ops.signature import Parameter, Signature, as_element_type, as_extents, bind_arguments
+from tilec.ops.values import Member, Value, describe_value
+from tilec.support.diagnostics import CompileError, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
-CONST = Signature("T.const", (Parameter("name"), Parameter("dtype", "int32")))
-EMPTY = Signature("T.empty", (Parameter("shape"), Parameter("dtype", "float32")))
+CONST_SIGNATURE = Signature("T.const", (Parameter("name"), Parameter("dtype", "int32")))
+EMPTY_SIGNATURE = Signature("T.empty", (Parameter("shape"), Parameter("dtype", "float32")))
 
 _AT_COMPILE_TIME = ("int", "float", "bool", "str", "tuple", "list", "dict", "T.dtype")
 
 
 @dataclass(slots=True)
-class Eager:
+class EagerKernel:
     """The declarations of a kernel in the eager style. `inputs` are its parameters by name, None until declared;
     `results` the tensors of T.empty, `returned_names` those that it returns."""
 
@@ -41,7 +41,7 @@ class Eager:
     inputs: dict[str, Param | None] = field(default_factory=dict)
     spans: dict[str, Span] = field(default_factory=dict)
     results: list[Buffer] = field(default_factory=list)
-    returned: tuple[str, ...] | None = None
+    returned_names: tuple[str, ...] | None = None
     last: frozenset[Span] = frozenset()
     """The places of the `return`s that end the function."""
     scope: Scope = field(init=False)
@@ -50,12 +50,12 @@ class Eager:
         """Add the statements and names of the eager style to the dispatch."""
         self.scope = self.context.scope
         common = self.context.dispatch
-        statements: dict[type[ast.Stmt], ReadsStatement] = {
-            ast.AnnotatedAssign: self._annotated,
-            ast.Assign: self._assign,
-            ast.Return: self._return,
+        statements: dict[type[ast.Stmt], StatementElaborator] = {
+            ast.AnnotatedAssign: self._elaborate_annotated_assign,
+            ast.Assign: self._elaborate_assign,
+            ast.Return: self._elaborate_return,
         }
-        values = {CONST.name: self._const, EMPTY.name: self._unnamed}
+        values = {CONST_SIGNATURE.name: self._evaluate_const, EMPTY_SIGNATURE.name: self._refuse_unnamed_empty}
         self.context.dispatch = replace(
             common, statements={**common.statements, **statements}, values={**common.values, **values}
         )
@@ -66,30 +66,32 @@ class Eager:
 
     # ---- the header --------------------------------------------------------------------------------------------------
 
-    def header(self, function: ast.Function) -> None:
+    def read_header(self, function: ast.Function) -> None:
         """Bind the parameters: tensors and scalars where the header or the body says so, else values known at compile
         time."""
-        self.last = frozenset(_last_returns(function.body))
+        self.last = frozenset(_find_last_returns(function.body))
         declared = {
             s.target.id
             for s in function.body
             if isinstance(s, ast.AnnotatedAssign) and s.value is None and isinstance(s.target, ast.Name)
         }
-        self._sizes(function)
-        for node in named(function):
+        self._bind_sizes(function)
+        for node in list_parameters(function):
             try:
-                self._parameter(function, node, node.name in declared)
+                self._bind_parameter(function, node, node.name in declared)
             except CompileError as error:
                 self.context.mistakes.add(error)
                 self.context.scope.poison(node.name, node.span)
 
-    def _sizes(self, function: ast.Function) -> None:
+    def _bind_sizes(self, function: ast.Function) -> None:
         """Bind names in the types of parameters that the file does not define: -D does, as callers would. Errors:
         `missing-define`."""
-        types = [p.annotation for p in named(function) if p.annotation is not None]
+        types = [p.annotation for p in list_parameters(function) if p.annotation is not None]
         types += [s.annotation for s in function.body if isinstance(s, ast.AnnotatedAssign) and s.value is None]
-        defined = {p.name for p in named(function)} | {n for s in function.body for n, _ in bound_names(s)}
-        for node in (n for annotation in types for n in ast.walk(annotation)):
+        defined = {p.name for p in list_parameters(function)} | {
+            n for s in function.body for n, _ in find_bound_names(s)
+        }
+        for node in (n for annotation in types for n in ast.walk_nodes(annotation)):
             if not isinstance(node, ast.Name) or node.id in defined or self.context.scope.find(node.id) is not None:
                 continue
             self.defines.known[node.id] = None
@@ -99,27 +101,27 @@ class Eager:
             defined.add(node.id)
             self.context.scope.poison(node.id, node.span)
             with self.context.mistakes.caught():
-                fail(
+                raise_error(
                     "missing-define",
                     f"nothing gives {node.id} a value",
                     node.span,
                     help=f"compile with -D {node.id}=…, or define it in the file",
                 )
 
-    def _parameter(self, function: ast.Function, node: ast.Parameter, is_declared: bool) -> None:
+    def _bind_parameter(self, function: ast.Function, node: ast.Parameter, is_declared: bool) -> None:
         name = node.name
         if name in self.inputs or name in self.context.scope.names:
-            fail("duplicate-definition", f"parameter `{name}` appears twice", node.span)
+            raise_error("duplicate-definition", f"parameter `{name}` appears twice", node.span)
         if is_declared:
             self.inputs[name] = None
             self.spans[name] = node.span
             return
         if node.annotation is not None and self._is_type(node.annotation):
-            self.inputs[name] = parameter(self.context, name, node.annotation, node.span)
+            self.inputs[name] = bind_parameter(self.context, name, node.annotation, node.span)
             return
         if node.annotation is None and node.default is None and name not in self.defines:
             self.defines.known[name] = None
-            fail(
+            raise_error(
                 "missing-define",
                 f"{function.name} needs a type or a value for `{name}`",
                 node.span,
@@ -133,7 +135,7 @@ class Eager:
             case ast.Call(function=inner) | ast.Subscript(value=inner):
                 return self._is_type(inner)
             case ast.Attribute(value=ast.Name() as owner, name=name):
-                value = self.context.value(annotation) if self._is_language(owner) else None
+                value = self.context.value(annotation) if self._is_language_name(owner) else None
                 return name != "dtype" and value is not None
             case ast.Name(id=name):
                 binding = self.context.scope.find(name)
@@ -142,51 +144,51 @@ class Eager:
             case _:
                 return False
 
-    def _is_language(self, owner: ast.Name) -> bool:
+    def _is_language_name(self, owner: ast.Name) -> bool:
         binding = self.context.scope.find(owner.id)
         return binding is not None and binding.value == Member("T")
 
     # ---- declarations in the body ------------------------------------------------------------------------------------
 
-    def _annotated(self, context: Context, node: ast.AnnotatedAssign) -> None:
+    def _elaborate_annotated_assign(self, context: Context, node: ast.AnnotatedAssign) -> None:
         match node:
             case ast.AnnotatedAssign(target=ast.Name(id=name), value=None) if name in self.inputs:
                 self._declare(name, node)
             case _:
-                assignments.annotated(context, node)
+                assignments.elaborate_annotated_assign(context, node)
 
     def _declare(self, name: str, node: ast.AnnotatedAssign) -> None:
         if self.inputs[name] is not None:
             first = Label(self.spans[name], "first here")
-            fail("duplicate-definition", f"`{name}` is declared twice", node.span, secondary=(first,))
+            raise_error("duplicate-definition", f"`{name}` is declared twice", node.span, secondary=(first,))
         self.spans[name] = node.span
-        self.inputs[name] = parameter(self.context, name, node.annotation, node.span)
+        self.inputs[name] = bind_parameter(self.context, name, node.annotation, node.span)
 
-    def _assign(self, context: Context, node: ast.Assign) -> None:
+    def _elaborate_assign(self, context: Context, node: ast.Assign) -> None:
         match node:
             case ast.Assign(targets=(ast.Name(id=name) as target,), value=ast.Call() as call) if (
-                evaluate.callee(context, call) == EMPTY.name
+                evaluate.find_callee(context, call) == EMPTY_SIGNATURE.name
             ):
-                context.scope.bind(name, self._empty(name, call), target.span)
+                context.scope.bind(name, self._declare_empty(name, call), target.span)
             case _:
-                assignments.assign(context, node)
+                assignments.elaborate_assign(context, node)
 
-    def _empty(self, name: str, node: ast.Call) -> Buffer:
-        call = bind(EMPTY, *evaluate.arguments(self.context, node), node.span)
-        shape = tuple(map(folded, as_extents(call["shape"], f"the shape of {name}")))
-        dtype, lanes = as_element(call["dtype"])
+    def _declare_empty(self, name: str, node: ast.Call) -> Buffer:
+        call = bind_arguments(EMPTY_SIGNATURE, *evaluate.evaluate_arguments(self.context, node), node.span)
+        shape = tuple(map(fold_extent, as_extents(call["shape"], f"the shape of {name}")))
+        dtype, lanes = as_element_type(call["dtype"])
         extents = (*shape, lanes) if lanes > 1 else shape
         result = Buffer(self.context.unique.take(name), extents, dtype, "global", node.span, lanes)
         self.results.append(result)
         return result
 
-    def _unnamed(self, context: Context, path: str, node: ast.Call) -> NoReturn:
-        fail("not-a-value", f"{path} needs a name", node.span, help="write `C = T.empty(shape, dtype)`")
+    def _refuse_unnamed_empty(self, context: Context, path: str, node: ast.Call) -> NoReturn:
+        raise_error("not-a-value", f"{path} needs a name", node.span, help="write `C = T.empty(shape, dtype)`")
 
-    def _const(self, context: Context, path: str, node: ast.Call) -> Value:
+    def _evaluate_const(self, context: Context, path: str, node: ast.Call) -> Value:
         """Evaluate `T.const("M, N")` to the numbers that -D gives these names. Errors: `missing-define`,
         `bad-define`."""
-        call = bind(CONST, *evaluate.arguments(context, node), node.span)
+        call = bind_arguments(CONST_SIGNATURE, *evaluate.evaluate_arguments(context, node), node.span)
         text = call["name"].value
         names = text.replace(",", " ").split() if isinstance(text, str) else []
         if not names or not all(name.isidentifier() for name in names):
@@ -198,7 +200,7 @@ class Eager:
             value = self.defines.given.get(name)
             if value is None:
                 absent = [n for n in names if n not in self.defines]
-                fail(
+                raise_error(
                     "missing-define",
                     f"nothing gives {', '.join(absent)} a value",
                     node.span,
@@ -206,13 +208,13 @@ class Eager:
                     help=f"compile with {' '.join(f'-D {n}=…' for n in absent)}",
                 )
             if not isinstance(value, int) or isinstance(value, bool):
-                fail("bad-define", f"-D {name}={value} is no size", node.span, "sizes are integers")
+                raise_error("bad-define", f"-D {name}={value} is no size", node.span, "sizes are integers")
             values.append(value)
         return values[0] if len(values) == 1 else tuple(values)
 
     # ---- what it returns ---------------------------------------------------------------------------------------------
 
-    def _return(self, context: Context, node: ast.Return) -> None:
+    def _elaborate_return(self, context: Context, node: ast.Return) -> None:
         # Outside T.Kernel the branch is chosen at compile time, and nothing after the `return` is elaborated.
         if context.is_launched and (node.span not in self.last or context.scope is not self.scope):
             refuse_early_return(node)
@@ -220,21 +222,21 @@ class Eager:
         listed = given if isinstance(given, tuple) else (given,)
         for result in listed:
             if not isinstance(result, Buffer) or result not in self.results:
-                fail(
+                raise_error(
                     "bad-return",
                     "a kernel returns tensors that T.empty made",
                     node.span,
-                    f"this is {describe(result)}",
+                    f"this is {describe_value(result)}",
                     help="what a parameter holds need not be returned: the caller has it",
                 )
-        self.returned = tuple(r.name for r in listed if isinstance(r, Buffer))
+        self.returned_names = tuple(r.name for r in listed if isinstance(r, Buffer))
 
     def check_returned(self, function: ast.Function) -> None:
         """Check that every tensor of T.empty is returned, and every parameter declared."""
         for result in self.results:
-            if result.name not in (self.returned or ()):
+            if result.name not in (self.returned_names or ()):
                 names = ", ".join(r.name for r in self.results)
-                fail(
+                raise_error(
                     "bad-return",
                     f"{result.name} is not returned",
                     result.span,
@@ -243,18 +245,18 @@ class Eager:
                 )
         undeclared = next((n for n, p in self.inputs.items() if p is None), None)
         if undeclared is not None:
-            fail("missing-type", f"parameter `{undeclared}` has no type", self.spans[undeclared])
+            raise_error("missing-type", f"parameter `{undeclared}` has no type", self.spans[undeclared])
 
 
-def _last_returns(body: Sequence[ast.Stmt]) -> Iterator[Span]:
+def _find_last_returns(body: Sequence[ast.Stmt]) -> Iterator[Span]:
     """Yield the places of the `return`s that end a list of statements, or its last statement."""
     match body[-1] if body else None:
         case ast.Return(span=span):
             yield span
         case ast.With(body=inner):
-            yield from _last_returns(inner)
+            yield from _find_last_returns(inner)
         case ast.If(then=then, orelse=orelse):
-            yield from _last_returns(then)
-            yield from _last_returns(orelse)
+            yield from _find_last_returns(then)
+            yield from _find_last_returns(orelse)
         case _:
             pass

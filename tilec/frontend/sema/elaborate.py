@@ -8,31 +8,39 @@ from functools import partial
 from typing import Literal, TypedDict
 
 from tilec.frontend.sema import configs
-from tilec.frontend.sema.constants import Constants, Define, Defines
+from tilec.frontend.sema.constants import Define, Defines, FileEvaluator
 from tilec.frontend.sema.context import Context
-from tilec.frontend.sema.dispatch import KERNEL
-from tilec.frontend.sema.eager import Eager
-from tilec.frontend.sema.functions import is_eager, kind, named, run_function
-from tilec.frontend.sema.launch import Incomplete, header, kernel
-from tilec.frontend.sema.per_thread import settled
-from tilec.frontend.sema.scope import Bound, Scope
+from tilec.frontend.sema.dispatch import KERNEL_DISPATCH
+from tilec.frontend.sema.eager import EagerKernel
+from tilec.frontend.sema.functions import find_function_kind, is_eager, list_parameters, run_function
+from tilec.frontend.sema.launch import IncompleteKernel, elaborate_kernel, elaborate_parameters
+from tilec.frontend.sema.per_thread import repeat_until_stable
+from tilec.frontend.sema.scope import BindingListener, Scope
 from tilec.frontend.syntax import ast
-from tilec.ir.tile import Ask, Kernel
-from tilec.ops.signature import Argument, nearest
-from tilec.ops.values import Function, describe
-from tilec.passes.analysis.usage import writes
+from tilec.ir.tile import Kernel, KernelOption
+from tilec.ops.signature import Argument, find_nearest_name
+from tilec.ops.values import Function, describe_value
+from tilec.passes.analysis.usage import find_writes
 from tilec.ptx.names import is_reserved
-from tilec.support.diagnostics import CompileError, Label, Mistakes, Warn, fail, unheard, warning
+from tilec.support.diagnostics import (
+    CompileError,
+    ErrorCollector,
+    Label,
+    Warn,
+    ignore_warning,
+    make_warning,
+    raise_error,
+)
 from tilec.support.source import SourceFile, Span
 
-Style = Literal["bare", "factory", "eager"]
+KernelStyle = Literal["bare", "factory", "eager"]
 """A kernel itself, a function that returns one, or a function under @tilelang.jit that is one."""
 
 
-class _Anew(TypedDict):
+class _CommonFields(TypedDict):
     """The fields that the contexts of a file and of its kernels have in common."""
 
-    mistakes: Mistakes
+    mistakes: ErrorCollector
     multiprocessors: Callable[[], int]
     default_cluster: tuple[int, int, int]
     capability: Callable[[], tuple[int, int]]
@@ -42,17 +50,17 @@ class _Anew(TypedDict):
 _NO_FILES: Mapping[str, ast.Module] = {}
 
 
-def entries(module: ast.Module) -> tuple[str, ...]:
+def list_kernel_names(module: ast.Module) -> tuple[str, ...]:
     """Return the names of the kernels in a file, in order."""
-    return tuple(f.name for f in _kernels(module))
+    return tuple(f.name for f in _find_kernels(module))
 
 
-def elaborate(
+def elaborate_entry(
     module: ast.Module,
     source: SourceFile,
     defines: Mapping[str, Define] | None = None,
     entry: str | None = None,
-    warn: Warn = unheard,
+    warn: Warn = ignore_warning,
     files: Mapping[str, ast.Module] = _NO_FILES,
     multiprocessors: Callable[[], int] = lambda: 1,
     default_cluster: tuple[int, int, int] = (1, 1, 1),
@@ -63,18 +71,18 @@ def elaborate(
     `defines` replace constants of the file, `warn` receives its warnings, `files` are those that it may import. The GPU
     has so many `multiprocessors`, and this compute `capability`. A kernel that names no cluster gets `default_cluster`.
     """
-    function, number = _choose(module, source, entry)
+    function, number = _choose_kernel(module, source, entry)
     machine = multiprocessors, default_cluster, capability
-    kernels = _elaborated(module, (function,), defines, warn, files, *machine, is_whole=False)
+    kernels = _elaborate_functions(module, (function,), defines, warn, files, *machine, is_whole=False)
     if number is None and len(kernels) > 1:
-        fail(
+        raise_error(
             "ambiguous-entry",
             f"{function.name} launches {len(kernels)} kernels",
             function.name_span,
             "one after the other",
             help=f"choose with --entry {function.name}_1, or {function.name}_2",
         )
-    return _launched(kernels, number)
+    return _select_launch(kernels, number)
 
 
 def elaborate_all(
@@ -82,51 +90,58 @@ def elaborate_all(
     source: SourceFile,
     defines: Mapping[str, Define] | None = None,
     entry: str | None = None,
-    warn: Warn = unheard,
+    warn: Warn = ignore_warning,
     files: Mapping[str, ast.Module] = _NO_FILES,
     multiprocessors: Callable[[], int] = lambda: 1,
     default_cluster: tuple[int, int, int] = (1, 1, 1),
     capability: Callable[[], tuple[int, int]] = lambda: (9, 0),
-    mistakes: Mistakes | None = None,
-    bound: Bound | None = None,
+    mistakes: ErrorCollector | None = None,
+    bound: BindingListener | None = None,
 ) -> tuple[Kernel, ...]:
     """Elaborate every kernel of the file, or that called `entry`. Given `mistakes`, errors are added there, and a
     kernel is what they leave of it. `bound` is called with each value that a name gets."""
     machine = multiprocessors, default_cluster, capability
-    if entry is None and (functions := _kernels(module)):
-        return _elaborated(module, functions, defines, warn, files, *machine, mistakes, bound)
-    function, number = _choose(module, source, entry)
+    if entry is None and (functions := _find_kernels(module)):
+        return _elaborate_functions(module, functions, defines, warn, files, *machine, mistakes, bound)
+    function, number = _choose_kernel(module, source, entry)
     is_whole = number is None
-    kernels = _elaborated(module, (function,), defines, warn, files, *machine, mistakes, bound, is_whole=is_whole)
-    return kernels if is_whole or not kernels else (_launched(kernels, number),)
+    kernels = _elaborate_functions(
+        module, (function,), defines, warn, files, *machine, mistakes, bound, is_whole=is_whole
+    )
+    return kernels if is_whole or not kernels else (_select_launch(kernels, number),)
 
 
 # ---- which kernel ----------------------------------------------------------------------------------------------------
 
 
-def _style(function: ast.Function) -> Style | None:
-    if kind(function) == "kernel":
+def _find_style(function: ast.Function) -> KernelStyle | None:
+    if find_function_kind(function) == "kernel":
         return "bare"
-    if any(isinstance(n, ast.Function) and kind(n) == "kernel" for n in ast.walk(function)):
+    if any(isinstance(n, ast.Function) and find_function_kind(n) == "kernel" for n in ast.walk_nodes(function)):
         return "factory"
     return "eager" if is_eager(function) else None
 
 
-def _kernels(module: ast.Module) -> list[ast.Function]:
-    return [s for s in module.body if isinstance(s, ast.Function) and _style(s) is not None]
+def _find_kernels(module: ast.Module) -> list[ast.Function]:
+    return [s for s in module.body if isinstance(s, ast.Function) and _find_style(s) is not None]
 
 
-def _others(module: ast.Module, function: ast.Function) -> set[str]:
+def _collect_other_names(module: ast.Module, function: ast.Function) -> set[str]:
     """Return the names of the other kernels of the file. A kernel whose name is among them is renamed after its
     function."""
-    others = (f for f in _kernels(module) if f is not function)
-    return {n.name for f in others for n in ast.walk(f) if isinstance(n, ast.Function) and kind(n) == "kernel"}
+    others = (f for f in _find_kernels(module) if f is not function)
+    return {
+        n.name
+        for f in others
+        for n in ast.walk_nodes(f)
+        if isinstance(n, ast.Function) and find_function_kind(n) == "kernel"
+    }
 
 
-def _launched(kernels: tuple[Kernel, ...], number: int | None) -> Kernel:
+def _select_launch(kernels: tuple[Kernel, ...], number: int | None) -> Kernel:
     if number is None or number < len(kernels):
         return kernels[number or 0]
-    return fail("unknown-entry", f"there is no launch {number + 1}", help=f"the last is {kernels[-1].name}")
+    return raise_error("unknown-entry", f"there is no launch {number + 1}", help=f"the last is {kernels[-1].name}")
 
 
 _FROM_TRITON = (
@@ -142,7 +157,7 @@ def _refuse_triton(module: ast.Module, source: SourceFile) -> None:
         if isinstance(node, ast.Import):
             names = [node.module] if node.module else [name.name for name in node.names]
             if any(name.split(".")[0] == "triton" for name in names):
-                fail(
+                raise_error(
                     "no-kernel",
                     f"{source.path} is written in Triton, which tilec does not compile",
                     node.span,
@@ -152,23 +167,23 @@ def _refuse_triton(module: ast.Module, source: SourceFile) -> None:
                 )
 
 
-def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[ast.Function, int | None]:
+def _choose_kernel(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[ast.Function, int | None]:
     """Return the function that `entry` names, or the only one with a kernel, and the number of the launch in a name
     such as `main_2`."""
-    kernels = {f.name: f for f in _kernels(module)}
+    kernels = {f.name: f for f in _find_kernels(module)}
     if entry is not None:
         name, _, number = entry.rpartition("_")
         if entry not in kernels and name in kernels and number.isdecimal() and int(number) > 0:
             return kernels[name], int(number) - 1
         if entry not in kernels:
-            near = nearest(entry, kernels)
+            near = find_nearest_name(entry, kernels)
             help_text = f"did you mean {near}?" if near else f"the file has {', '.join(kernels) or 'none'}"
-            fail("unknown-entry", f"{source.path} has no kernel {entry}", help=help_text)
+            raise_error("unknown-entry", f"{source.path} has no kernel {entry}", help=help_text)
         return kernels[entry], None
     if not kernels:
         function = next((s for s in module.body if isinstance(s, ast.Function)), None)
         _refuse_triton(module, source)
-        fail(
+        raise_error(
             "no-kernel",
             f"{source.path} has no kernel",
             function.name_span if function else None,
@@ -177,7 +192,7 @@ def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[
         )
     if len(kernels) > 1:
         first, *others = kernels.values()
-        fail(
+        raise_error(
             "ambiguous-entry",
             f"{source.path} has {len(kernels)} kernels",
             first.name_span,
@@ -192,7 +207,7 @@ def _choose(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[
 # ---- the kernels -----------------------------------------------------------------------------------------------------
 
 
-def _elaborated(
+def _elaborate_functions(
     module: ast.Module,
     functions: Sequence[ast.Function],
     define_values: Mapping[str, Define] | None,
@@ -201,16 +216,16 @@ def _elaborated(
     multiprocessors: Callable[[], int],
     default_cluster: tuple[int, int, int],
     capability: Callable[[], tuple[int, int]],
-    collected: Mistakes | None = None,
-    bound: Bound | None = None,
+    collected: ErrorCollector | None = None,
+    bound: BindingListener | None = None,
     is_whole: bool = True,
 ) -> tuple[Kernel, ...]:
     """Elaborate the kernels of these functions, or report all mistakes in them and at the top of the file. `is_whole`:
     no single launch of several is chosen."""
-    mistakes = collected or Mistakes()
-    arguments = {p.name for f in functions if _style(f) != "bare" for p in named(f)}
+    mistakes = collected or ErrorCollector()
+    arguments = {p.name for f in functions if _find_style(f) != "bare" for p in list_parameters(f)}
     defines = Defines(define_values or {}, parameters=arguments)
-    constants = Constants(defines, files, mistakes=mistakes, bound=bound)
+    constants = FileEvaluator(defines, files, mistakes=mistakes, bound=bound)
     constants.context.multiprocessors = multiprocessors
     constants.context.default_cluster = default_cluster
     constants.context.capability = capability
@@ -219,16 +234,16 @@ def _elaborated(
     for function in functions:
         with mistakes.caught():
             try:
-                built = _made(function, constants, warn)
-            except Incomplete as error:
+                built = _elaborate_function(function, constants, warn)
+            except IncompleteKernel as error:
                 mistakes.add(error)
                 built = (error.kernel,)
-            if built[0].name in _others(module, function):
+            if built[0].name in _collect_other_names(module, function):
                 built = tuple(replace(each, name=function.name) for each in built)
-            kernels += built if len(built) == 1 else _launches(built)
-            _check_name(function, kernels[-1].name)
+            kernels += built if len(built) == 1 else _name_launches(built)
+            _check_kernel_name(function, kernels[-1].name)
             if len(built) > 1 and is_whole:
-                _tell_of_launches(function, kernels[-len(built) :], warn)
+                _warn_of_several_launches(function, kernels[-len(built) :], warn)
     if collected is None:
         mistakes.end()
     if not mistakes.met:
@@ -236,10 +251,10 @@ def _elaborated(
     return tuple(kernels)
 
 
-def _check_name(function: ast.Function, name: str) -> None:
+def _check_kernel_name(function: ast.Function, name: str) -> None:
     """Refuse a kernel with a reserved name: programs load a kernel by its name in PTX."""
     if is_reserved(name):
-        fail(
+        raise_error(
             "reserved-name",
             f"a kernel cannot be called `{name}`",
             function.name_span,
@@ -248,10 +263,10 @@ def _check_name(function: ast.Function, name: str) -> None:
         )
 
 
-def _launches(built: Sequence[Kernel]) -> Iterator[Kernel]:
+def _name_launches(built: Sequence[Kernel]) -> Iterator[Kernel]:
     """Yield the kernels of one function with a number in their names. Each returns the tensors that it writes; the last
     one also those that none writes."""
-    written = [{buffer.name for stmt in each.body for buffer in writes(stmt)} for each in built]
+    written = [{buffer.name for stmt in each.body for buffer in find_writes(stmt)} for each in built]
     all_writes = set().union(*written)
     for number, (each, own_writes) in enumerate(zip(built, written, strict=True), 1):
         is_last = number == len(built)
@@ -259,53 +274,57 @@ def _launches(built: Sequence[Kernel]) -> Iterator[Kernel]:
         yield replace(each, name=f"{each.name}_{number}", outputs=outputs)
 
 
-def _tell_of_launches(function: ast.Function, kernels: Sequence[Kernel], warn: Warn) -> None:
+def _warn_of_several_launches(function: ast.Function, kernels: Sequence[Kernel], warn: Warn) -> None:
     names = ", then ".join(kernel.name for kernel in kernels)
     title = f"{function.name} launches {len(kernels)} kernels"
     note = f"{names}: a program launches them in this order, with the same arguments"
-    warn(warning("several-launches", title, function.name_span, note))
+    warn(make_warning("several-launches", title, function.name_span, note))
 
 
-def _made(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Kernel, ...]:
+def _elaborate_function(function: ast.Function, constants: FileEvaluator, warn: Warn) -> tuple[Kernel, ...]:
     """Elaborate the kernels that a function launches one after the other, most often one."""
-    match _style(function):
+    match _find_style(function):
         case "eager":
-            built = _eager(function, constants, warn)
+            built = _elaborate_eager(function, constants, warn)
         case "factory":
-            built = _from_factory(function, constants, warn)
+            built = _elaborate_factory(function, constants, warn)
         case _:
-            built = _bare(function, constants.scope, constants, warn)
+            built = _elaborate_bare(function, constants.scope, constants, warn)
     return built
 
 
-Launch = tuple[Kernel, int]
+LaunchResult = tuple[Kernel, int]
 """The kernel of a launch, and the number of launches in its function."""
 
 
-def _each_launch(attempt: Callable[[int, set[Span], Warn], Launch], warn: Warn) -> tuple[Kernel, ...]:
-    first, count = settled(partial(attempt, 0), warn)
-    return (first, *(settled(partial(attempt, number), warn)[0] for number in range(1, count)))
+def _elaborate_each_launch(attempt: Callable[[int, set[Span], Warn], LaunchResult], warn: Warn) -> tuple[Kernel, ...]:
+    first, count = repeat_until_stable(partial(attempt, 0), warn)
+    return (first, *(repeat_until_stable(partial(attempt, number), warn)[0] for number in range(1, count)))
 
 
-def _bare(function: ast.Function, scope: Scope, constants: Constants, warn: Warn) -> tuple[Kernel, ...]:
-    def attempt(number: int, per_thread_spans: set[Span], warn: Warn) -> Launch:
+def _elaborate_bare(function: ast.Function, scope: Scope, constants: FileEvaluator, warn: Warn) -> tuple[Kernel, ...]:
+    def attempt_launch(number: int, per_thread_spans: set[Span], warn: Warn) -> LaunchResult:
         context = Context(
-            Scope(scope, "the function"), KERNEL, warn=warn, differing=per_thread_spans, **_anew(constants)
+            Scope(scope, "the function"),
+            KERNEL_DISPATCH,
+            warn=warn,
+            per_thread_spans=per_thread_spans,
+            **_make_common_fields(constants),
         )
-        params = header(context, function)
-        built = kernel(function, context, lambda: params, number)
+        params = elaborate_parameters(context, function)
+        built = elaborate_kernel(function, context, lambda: params, number)
         constants.context.mistakes.join(context.schedule_mistakes)
-        options = (*_asks(function, constants, warn), *context.hints.asks)
-        return configs.following(built, options), context.launches
+        options = (*_read_decorator_options(function, constants, warn), *context.hints.asks)
+        return configs.apply_options(built, options), context.launches
 
-    return _each_launch(attempt, warn)
+    return _elaborate_each_launch(attempt_launch, warn)
 
 
-def _anew(constants: Constants) -> _Anew:
+def _make_common_fields(constants: FileEvaluator) -> _CommonFields:
     """Return the common fields for an attempt, with no mistakes yet."""
     context = constants.context
     return {
-        "mistakes": Mistakes(),
+        "mistakes": ErrorCollector(),
         "multiprocessors": context.multiprocessors,
         "default_cluster": context.default_cluster,
         "capability": context.capability,
@@ -313,53 +332,57 @@ def _anew(constants: Constants) -> _Anew:
     }
 
 
-def _eager(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Kernel, ...]:
-    def attempt(number: int, per_thread_spans: set[Span], warn: Warn) -> Launch:
+def _elaborate_eager(function: ast.Function, constants: FileEvaluator, warn: Warn) -> tuple[Kernel, ...]:
+    def attempt_launch(number: int, per_thread_spans: set[Span], warn: Warn) -> LaunchResult:
         scope = Scope(constants.scope, function.name, is_function=True)
-        context = Context(scope, KERNEL, warn=warn, differing=per_thread_spans, **_anew(constants))
-        eager = Eager(context, constants.defines)
-        eager.header(function)
-        built = kernel(function, context, eager.params, number)
+        context = Context(
+            scope, KERNEL_DISPATCH, warn=warn, per_thread_spans=per_thread_spans, **_make_common_fields(constants)
+        )
+        eager = EagerKernel(context, constants.defines)
+        eager.read_header(function)
+        built = elaborate_kernel(function, context, eager.params, number)
         constants.context.mistakes.join(context.schedule_mistakes)
         eager.check_returned(function)
-        built = replace(built, outputs=eager.returned or ())
-        options = (*_asks(function, constants, warn), *context.hints.asks)
-        return configs.following(built, options), context.launches
+        built = replace(built, outputs=eager.returned_names or ())
+        options = (*_read_decorator_options(function, constants, warn), *context.hints.asks)
+        return configs.apply_options(built, options), context.launches
 
-    if (out := _keyword(function, "out_idx", constants)) is not None:
-        fail(
+    if (out := _evaluate_decorator_keyword(function, "out_idx", constants)) is not None:
+        raise_error(
             "wrong-argument",
             "out_idx is for functions that return a kernel",
             out.span,
             help="declare outputs with T.empty, and return them",
         )
-    return _each_launch(attempt, warn)
+    return _elaborate_each_launch(attempt_launch, warn)
 
 
-def _from_factory(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Kernel, ...]:
+def _elaborate_factory(function: ast.Function, constants: FileEvaluator, warn: Warn) -> tuple[Kernel, ...]:
     """Elaborate the kernel that a function of the file returns. Arguments come from -D, or are the defaults."""
-    returned = _called(function, constants)
+    returned = _call_factory(function, constants)
     assert isinstance(returned.node, ast.Function)
-    built = _bare(returned.node, returned.scope, constants, warn)
-    options = _asks(function, constants, warn)
-    out = _keyword(function, "out_idx", constants) or _keyword(returned.node, "out_idx", constants)
+    built = _elaborate_bare(returned.node, returned.scope, constants, warn)
+    options = _read_decorator_options(function, constants, warn)
+    out = _evaluate_decorator_keyword(function, "out_idx", constants) or _evaluate_decorator_keyword(
+        returned.node, "out_idx", constants
+    )
     targets = (t for s in returned.node.body if isinstance(s, ast.Assign) for t in s.targets)
     names = {target.id for target in targets if isinstance(target, ast.Name)}
     return tuple(
-        configs.following(
-            replace(each, outputs=configs.outputs(each, out, names) if out else ()), (*each.asks, *options)
+        configs.apply_options(
+            replace(each, outputs=configs.find_outputs(each, out, names) if out else ()), (*each.asks, *options)
         )
         for each in built
     )
 
 
-def _called(factory: ast.Function, constants: Constants, enclosing: Scope | None = None) -> Function:
+def _call_factory(factory: ast.Function, constants: FileEvaluator, enclosing: Scope | None = None) -> Function:
     """Call a factory, and the factories that it returns, until one returns a kernel."""
     context, defines = constants.context, constants.defines
     scope = Scope(enclosing or constants.scope, factory.name, is_function=True)
     mistakes_before = context.mistakes.met
-    with context.reading_in(scope):
-        for p in named(factory):
+    with context.enter_scope(scope):
+        for p in list_parameters(factory):
             try:
                 scope.bind(p.name, defines.argument(context, factory.name, p), p.span)
             except CompileError as error:
@@ -367,24 +390,24 @@ def _called(factory: ast.Function, constants: Constants, enclosing: Scope | None
                 scope.poison(p.name, p.span)
         result = run_function(context, factory)
     match result:
-        case Function(node=ast.Function() as inner, scope=where, kind="function") if _style(inner) == "factory":
-            return _called(inner, constants, where)
+        case Function(node=ast.Function() as inner, scope=where, kind="function") if _find_style(inner) == "factory":
+            return _call_factory(inner, constants, where)
         case _:
             pass
     if not isinstance(result, Function) or result.kind != "kernel":
         if context.mistakes.met > mistakes_before:
             raise CompileError
-        fail(
+        raise_error(
             "returns-no-kernel",
             f"{factory.name} returns no kernel",
             factory.name_span,
-            f"it returns {describe(result)}",
+            f"it returns {describe_value(result)}",
             help="return the function under @T.prim_func",
         )
     return result
 
 
-def _keyword(function: ast.Function, name: str, constants: Constants) -> Argument | None:
+def _evaluate_decorator_keyword(function: ast.Function, name: str, constants: FileEvaluator) -> Argument | None:
     """Evaluate a keyword of a decorator, with the names at the end of the file."""
     for decorator in function.decorators:
         for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
@@ -393,6 +416,6 @@ def _keyword(function: ast.Function, name: str, constants: Constants) -> Argumen
     return None
 
 
-def _asks(function: ast.Function, constants: Constants, warn: Warn) -> tuple[Ask, ...]:
-    given = _keyword(function, "pass_configs", constants)
-    return () if given is None else tuple(configs.asked(given, warn))
+def _read_decorator_options(function: ast.Function, constants: FileEvaluator, warn: Warn) -> tuple[KernelOption, ...]:
+    given = _evaluate_decorator_keyword(function, "pass_configs", constants)
+    return () if given is None else tuple(configs.read_pass_configs(given, warn))

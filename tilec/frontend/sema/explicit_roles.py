@@ -14,34 +14,36 @@ from typing import assert_never
 
 from tilec.frontend.sema import evaluate, per_thread, thread_values
 from tilec.frontend.sema.context import Context
-from tilec.frontend.sema.linear_resources import Path
+from tilec.frontend.sema.linear_resources import PathNote
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
-from tilec.ir.groups import WARPGROUP_THREADS, condition
+from tilec.ir.groups import WARPGROUP_THREADS, warpgroup_condition
 from tilec.ir.types import BOOL, UINT64
 from tilec.ops import registry
-from tilec.ops.barriers import Arrive, CpAsyncArrive, allocation, arrivals
-from tilec.ops.signature import Argument, Signature, bind
+from tilec.ops.barriers import Arrive, CpAsyncArrive, build_allocation, read_arrival_counts
+from tilec.ops.signature import Argument, Signature, bind_arguments
 from tilec.ops.sync import BlockBarrier
 from tilec.ops.warpgroups import SetRegisters
 from tilec.passes.analysis.fold_constants import compute_expr
-from tilec.support.diagnostics import Label, Warn, fail, warning
+from tilec.support.diagnostics import Label, Warn, make_warning, raise_error
 from tilec.support.source import Span
 
-SECTION = Signature("T.ws", (), variadic=True)
-SECTIONS = ("T.ws", "T.WarpSpecialize")
+ROLE_SECTION_SIGNATURE = Signature("T.ws", (), variadic=True)
+ROLE_SECTIONS = ("T.ws", "T.WarpSpecialize")
 
 
-BARRIERS = ("T.alloc_barrier", "T.alloc_cluster_barrier")
+BARRIER_ALLOCATIONS = ("T.alloc_barrier", "T.alloc_cluster_barrier")
 
 
-def barriers(context: Context, name: str, node: ast.Call) -> tile.Buffer:
+def allocate_barriers(context: Context, name: str, node: ast.Call) -> tile.Buffer:
     """Elaborate `name = T.alloc_barrier(…)`."""
-    spelling = registry.spelling("alloc_barrier")
+    spelling = registry.find_spelling("alloc_barrier")
     assert spelling is not None
-    counts = arrivals(bind(spelling.signature, *evaluate.arguments(context, node), node.span))
+    counts = read_arrival_counts(
+        bind_arguments(spelling.signature, *evaluate.evaluate_arguments(context, node), node.span)
+    )
     if context.loops or context.masks or context.role is not None:
-        fail(
+        raise_error(
             "misplaced-statement",
             "barriers are made once, before the block divides its work",
             node.span,
@@ -49,51 +51,51 @@ def barriers(context: Context, name: str, node: ast.Call) -> tile.Buffer:
         )
     buffer = tile.Buffer(context.unique.take(name), (len(counts),), UINT64, "barrier", node.span)
     context.buffers.append(buffer)
-    context.out.append(allocation(buffer, counts))
+    context.out.append(build_allocation(buffer, counts))
     context.has_explicit_roles = True
     return buffer
 
 
-def section(context: Context, node: ast.With, call: ast.Call) -> None:
+def elaborate_role_section(context: Context, node: ast.With, call: ast.Call) -> None:
     """Elaborate `with T.ws(0, 1):`."""
     thread_values.check_launched(context, call.span)
-    numbers = bind(SECTION, *evaluate.arguments(context, call), call.span).variadic
+    numbers = bind_arguments(ROLE_SECTION_SIGNATURE, *evaluate.evaluate_arguments(context, call), call.span).variadic
     if context.masks:
-        per_thread.together(context, call.span, "T.ws")
+        per_thread.require_all_threads(context, call.span, "T.ws")
     if not numbers:
-        fail("missing-argument", "T.ws needs the number of a warpgroup", call.span, help="write `with T.ws(0):`")
-    warpgroups = whole(context)
+        raise_error("missing-argument", "T.ws needs the number of a warpgroup", call.span, help="write `with T.ws(0):`")
+    warpgroups = find_active_warpgroups(context)
     if not len(warpgroups):
-        fail(
+        raise_error(
             "bad-threads",
             "T.ws shares a block out by warpgroups",
             call.span,
             f"{context.threads} threads are not whole warpgroups of {WARPGROUP_THREADS}",
             help=f"write threads={WARPGROUP_THREADS * 2} in T.Kernel",
         )
-    groups = sorted(_number(context, argument, warpgroups) for argument in numbers)
-    run(context, neighbours(groups, call.span), lambda: context.block(node.body), call.span)
+    groups = sorted(_read_warpgroup(context, argument, warpgroups) for argument in numbers)
+    elaborate_role(context, check_neighbours(groups, call.span), lambda: context.block(node.body), call.span)
 
 
-def _number(context: Context, argument: Argument, available: range) -> int:
+def _read_warpgroup(context: Context, argument: Argument, available: range) -> int:
     value = argument.value
     if not isinstance(value, int) or isinstance(value, bool):
-        fail("wrong-argument", "T.ws takes numbers of warpgroups, known at compile time", argument.span)
+        raise_error("wrong-argument", "T.ws takes numbers of warpgroups, known at compile time", argument.span)
     if value not in available:
-        fail(
+        raise_error(
             "out-of-range",
             f"there is no warpgroup {value} here",
             argument.span,
-            f"those that come here are {_spoken(available)}",
+            f"those that come here are {_describe_warpgroups(available)}",
             help=f"a warpgroup is {WARPGROUP_THREADS} threads; T.Kernel(…, threads=n) says how many there are",
         )
     return value
 
 
-def neighbours(groups: list[int], span: Span) -> range:
+def check_neighbours(groups: list[int], span: Span) -> range:
     contiguous = range(groups[0], groups[-1] + 1)
     if list(contiguous) != groups:
-        fail(
+        raise_error(
             "noncontiguous-warpgroups",
             "warpgroups that work together must be neighbours, each named once",
             span,
@@ -103,54 +105,57 @@ def neighbours(groups: list[int], span: Span) -> range:
     return contiguous
 
 
-def _spoken(groups: range) -> str:
+def _describe_warpgroups(groups: range) -> str:
     return f"{groups.start} to {groups.stop - 1}" if len(groups) > 1 else f"{groups.start} alone"
 
 
-MOST = 8
+MAX_WARPGROUPS = 8
 """The most warpgroups that a block can have."""
 
 
-def whole(context: Context) -> range:
+def find_active_warpgroups(context: Context) -> range:
     """Return the warpgroups that run a statement here, or none where the block is not made of whole ones."""
     if context.role is not None:
         return context.role
     if not context.has_threads:
-        return range(MOST)
+        return range(MAX_WARPGROUPS)
     x, y, z = context.thread_extents
     return range(0) if x % WARPGROUP_THREADS or y * z > 1 else range(x // WARPGROUP_THREADS)
 
 
-def run(context: Context, groups: range, work: Callable[[], None], span: Span) -> None:
+def elaborate_role(context: Context, groups: range, work: Callable[[], None], span: Span) -> None:
     """Run `work`, which elaborates the statements of a role, for these warpgroups."""
-    ending = Path(span, "its role's work ends with it")
+    ending = PathNote(span, "its role's work ends with it")
     with (
-        _as_role(context, groups),
+        _enter_role(context, groups),
         context.ledger.region(ending),
         context.region("the `with T.ws` block", is_loop=False) as out,
     ):
         work()
     context.has_explicit_roles = True
     if out:
-        context.out.append(tile.If(condition(groups), tuple(out), (), span))
+        context.out.append(tile.If(warpgroup_condition(groups), tuple(out), (), span))
 
 
 @contextmanager
-def _as_role(context: Context, groups: range) -> Iterator[None]:
+def _enter_role(context: Context, groups: range) -> Iterator[None]:
     outer_role, outer_range = context.role, context.ranges[tile.THREAD.name]
     context.role = groups
-    context.ranges[tile.THREAD.name] = (threads_of(groups.start).start, threads_of(groups.stop - 1).stop - 1)
+    context.ranges[tile.THREAD.name] = (
+        get_warpgroup_threads(groups.start).start,
+        get_warpgroup_threads(groups.stop - 1).stop - 1,
+    )
     try:
         yield
     finally:
         context.role, context.ranges[tile.THREAD.name] = outer_role, outer_range
 
 
-def threads_of(group: int) -> range:
+def get_warpgroup_threads(group: int) -> range:
     return range(group * WARPGROUP_THREADS, (group + 1) * WARPGROUP_THREADS)
 
 
-def met(context: Context, op: tile.TileOp) -> tile.TileOp:
+def resolve_block_barrier(context: Context, op: tile.TileOp) -> tile.TileOp:
     """Resolve T.sync_threads to the threads that come here, or to them and those of other roles."""
     if not isinstance(op, BlockBarrier) or op.threads is None:
         return op
@@ -158,37 +163,37 @@ def met(context: Context, op: tile.TileOp) -> tile.TileOp:
     return op if is_wider else replace(op, id=None, threads=None if op.threads == context.threads else op.threads)
 
 
-def without_effect(kernel: tile.Kernel, is_explicit: bool, warn: Warn) -> None:
+def warn_of_ignored_registers(kernel: tile.Kernel, is_explicit: bool, warn: Warn) -> None:
     """Warn of T.set_max_nreg where the compiler makes the roles."""
-    for stmt in () if is_explicit else tile.walk(kernel.body):
+    for stmt in () if is_explicit else tile.walk_statements(kernel.body):
         if isinstance(stmt, SetRegisters):
             instead = "tilec shares registers out from what each role holds"
-            warn(warning("hint-not-used", "T.set_max_nreg has no effect", stmt.span, instead, help="leave it out"))
+            warn(make_warning("hint-not-used", "T.set_max_nreg has no effect", stmt.span, instead, help="leave it out"))
 
 
-def by_threads(context: Context, op: tile.TileOp) -> tile.TileOp | None:
+def assign_executing_threads(context: Context, op: tile.TileOp) -> tile.TileOp | None:
     """Return an operation of single threads with its condition or its leader, or None for one that all threads do
     together."""
     match op.done_by:
         case "each thread":
             assert isinstance(op, Arrive | CpAsyncArrive)
-            _check_block(context, op)
-            mask = _mask(context)
+            _check_cluster_block(context, op)
+            mask = _combine_masks(context)
             return op if mask is None else replace(op, condition=mask)
         case "one thread":
-            return op.with_leader(leader(context, op.span))
+            return op.with_leader(find_leader(context, op.span))
         case "all threads":
             return None
         case _:
             assert_never(op.done_by)
 
 
-def _check_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
+def _check_cluster_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
     if not isinstance(op, Arrive):
         return
     block, blocks = op.block, context.cluster.blocks
     if isinstance(block, tile.Const) and not 0 <= block.value < blocks:
-        fail(
+        raise_error(
             "bad-cluster",
             f"{block.value} is no block of the cluster",
             op.span,
@@ -198,24 +203,24 @@ def _check_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
         )
 
 
-def _mask(context: Context) -> tile.Expr | None:
+def _combine_masks(context: Context) -> tile.Expr | None:
     joined: tile.Expr | None = None
     for mask in context.masks:
         joined = mask if joined is None else tile.Binary("and", joined, mask, BOOL)
     return joined
 
 
-def leader(context: Context, span: Span) -> int:
+def find_leader(context: Context, span: Span) -> int:
     """Return the first thread of the block that runs this. Errors: `thread-dependent`."""
-    mask = _mask(context)
-    first = 0 if context.role is None else threads_of(context.role.start).start
+    mask = _combine_masks(context)
+    first = 0 if context.role is None else get_warpgroup_threads(context.role.start).start
     if mask is None:
         return first
     threads = range(first, first + context.threads)
     conditions = ((thread, compute_expr(mask, {tile.THREAD: thread})) for thread in threads)
     leader, is_here = next((entry for entry in conditions if entry[1] is not False), (first, None))
     if not is_here:
-        fail(
+        raise_error(
             "thread-dependent",
             "one thread does this, and which ones come here is known only at run time, or none does",
             span,

@@ -16,49 +16,51 @@ from tilec.ir import tile
 from tilec.ir.types import BOOL
 from tilec.ops.signature import Argument, as_expr
 from tilec.ops.values import EXPR_TYPES, Access
-from tilec.support.diagnostics import Label, warning
+from tilec.support.diagnostics import Label, make_warning
 from tilec.support.source import Span
 
 
-def is_spread(context: Context, access: Access) -> bool:
+def is_distributed_element(context: Context, access: Access) -> bool:
     """Return whether only some threads hold the element, at a place where all threads run."""
     buffer = access.buffer
     is_element = buffer.lanes == 1 and not access.has_extent
-    is_tile = buffer.scope == "fragment" and buffer.name not in context.mutable and buffer.name not in context.reducers
+    is_tile = (
+        buffer.scope == "fragment" and buffer.name not in context.variable_names and buffer.name not in context.reducers
+    )
     return is_element and is_tile and not context.is_parallel and context.role is None
 
 
-def put(context: Context, access: Access, value: Callable[[tile.Expr], Argument], span: Span) -> None:
+def store_element(context: Context, access: Access, value: Callable[[tile.Expr], Argument], span: Span) -> None:
     """Store `value` of the old element in the element."""
     if not context.guards:
         check_element(context, access.buffer, access.indices, span)
-    per_thread.together(context, span, f"setting an element of {access.buffer.name}")
-    variables, chosen = _nest(context, access, span)
+    per_thread.require_all_threads(context, span, f"setting an element of {access.buffer.name}")
+    variables, chosen = _make_element_nest(context, access, span)
     stored = as_expr(value(tile.Load(access.buffer, variables)), access.buffer.dtype)
-    per_thread.alike(context, stored, span, f"an element of {access.buffer.name}")
+    per_thread.require_uniform(context, stored, span, f"an element of {access.buffer.name}")
     body: tile.Stmt = tile.Store(access.buffer, variables, stored, span)
     if chosen is not None:
         body = tile.If(chosen, (body,), (), span)
     context.out.append(tile.Parallel(variables, access.buffer.shape, (body,), span))
 
 
-def read(context: Context, access: Access, span: Span) -> tile.Expr:
+def broadcast_element(context: Context, access: Access, span: Span) -> tile.Expr:
     """Broadcast the element through shared memory, and return a load of it."""
     buffer = access.buffer
     if buffer.extents == (1,):  # every thread has a copy
         return tile.Load(buffer, tuple(i for i in access.indices if isinstance(i, EXPR_TYPES)))
     if not context.guards:
         check_element(context, buffer, access.indices, span)
-    per_thread.together(context, span, f"reading an element of {buffer.name}")
-    variables, chosen = _nest(context, access, span)
+    per_thread.require_all_threads(context, span, f"reading an element of {buffer.name}")
+    variables, chosen = _make_element_nest(context, access, span)
     staging = tile.Buffer(context.unique.take(f"{buffer.name}_element"), (1,), buffer.dtype, "shared", span)
     context.buffers.append(staging)
-    body: tile.Stmt = tile.Store(staging, (tile.integer(0),), tile.Load(buffer, variables), span)
+    body: tile.Stmt = tile.Store(staging, (tile.int32_const(0),), tile.Load(buffer, variables), span)
     if chosen is not None:
         body = tile.If(chosen, (body,), (), span)
     context.out.append(tile.Parallel(variables, buffer.shape, (body,), span))
     context.warn(
-        warning(
+        make_warning(
             "broadcast-element",
             f"an element of {buffer.name} goes to all threads through shared memory",
             span,
@@ -67,17 +69,17 @@ def read(context: Context, access: Access, span: Span) -> tile.Expr:
             help="keep what all threads read in T.alloc_shared, or in a tensor",
         )
     )
-    return tile.Load(staging, (tile.integer(0),))
+    return tile.Load(staging, (tile.int32_const(0),))
 
 
-def _nest(context: Context, access: Access, span: Span) -> tuple[tuple[tile.Var, ...], tile.Expr | None]:
+def _make_element_nest(context: Context, access: Access, span: Span) -> tuple[tuple[tile.Var, ...], tile.Expr | None]:
     """Return the variables of a nest over the fragment, and the condition that they are at the element."""
     buffer = access.buffer
     variables = tuple(tile.Var(context.unique.take(f"{buffer.name}_place")) for _ in buffer.shape)
     conditions: list[tile.Expr] = []
     for var, index, extent in zip(variables, access.indices, buffer.shape, strict=True):
         assert isinstance(index, EXPR_TYPES)
-        per_thread.alike(context, index, span, f"the place of an element of {buffer.name}")
+        per_thread.require_uniform(context, index, span, f"the place of an element of {buffer.name}")
         if extent > 1:
             conditions.append(tile.Binary("eq", var, index, BOOL))
     if not conditions:

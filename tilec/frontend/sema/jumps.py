@@ -19,26 +19,26 @@ from functools import partial
 
 from tilec.frontend.sema import branches, evaluate, per_thread, reading
 from tilec.frontend.sema.context import Context
-from tilec.frontend.sema.linear_resources import Path
-from tilec.frontend.sema.loops import LOOP_BREAK, PERSISTENT
+from tilec.frontend.sema.linear_resources import PathNote
+from tilec.frontend.sema.loops import LOOP_BREAK, PERSISTENT_SIGNATURE
 from tilec.frontend.sema.stores import set_variable
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
-from tilec.ir.expr import constant
+from tilec.ir.expr import make_constant
 from tilec.ir.types import BOOL, INT32
 from tilec.ops import arithmetic
 from tilec.ops.signature import Argument
 from tilec.ops.values import EXPR_TYPES
-from tilec.passes.analysis.usage import expressions
-from tilec.support.diagnostics import fail
+from tilec.passes.analysis.usage import list_expressions
+from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 Body = tuple[ast.Stmt, ...]
 
-VALUES = "a loop over values"
+VALUES_LOOP = "a loop over values"
 """The kind of a loop over values known at compile time."""
-_LEAVABLE = ("while", "range", "T.serial", "T.Serial", PERSISTENT.name, VALUES)
+_BREAKABLE_LOOPS = ("while", "range", "T.serial", "T.Serial", PERSISTENT_SIGNATURE.name, VALUES_LOOP)
 
 
 # ---- flags -----------------------------------------------------------------------------------------------------------
@@ -53,52 +53,52 @@ class Flag:
     moment: reading.Moment
     variable: tile.Buffer | None = None
     held: tile.Expr | None = None
-    cleared: list[tile.Expr] = field(default_factory=list)
+    clearing_conditions: list[tile.Expr] = field(default_factory=list)
 
     def clear(self, context: Context, span: Span) -> None:
         if context.is_parallel:
-            self.cleared.append(context.path[-1])
+            self.clearing_conditions.append(context.path[-1])
             return
         if self.variable is None:
             self.variable = self._allocate(context, span)
         set_variable(context, self.variable, Argument(0, span), span)
 
     def _allocate(self, context: Context, span: Span) -> tile.Buffer:
-        scope: tile.Scope = "local" if span in context.differing else "fragment"
+        scope: tile.Scope = "local" if span in context.per_thread_spans else "fragment"
         variable = tile.Buffer(context.unique.take(self.name), (1,), INT32, scope, span)
-        context.mutable.add(variable.name)
+        context.variable_names.add(variable.name)
         context.buffers.append(variable)
-        with reading.at(context, self.moment):
+        with reading.insert_at(context, self.moment):
             set_variable(context, variable, Argument(1, span), span)
         return variable
 
     def holds(self, context: Context, span: Span) -> tile.Expr:
         if self.variable is not None:
-            return tile.Binary("ne", tile.Load(self.variable, (tile.integer(0),)), tile.integer(0), BOOL)
-        for condition in self.cleared:
+            return tile.Binary("ne", tile.Load(self.variable, (tile.int32_const(0),)), tile.int32_const(0), BOOL)
+        for condition in self.clearing_conditions:
             not_cleared = tile.Unary("not", condition, BOOL)
-            self.held = not_cleared if self.held is None else _both(self.held, not_cleared)
+            self.held = not_cleared if self.held is None else _join_conditions(self.held, not_cleared)
         assert self.held is not None, "a flag is read that nothing clears"
-        if self.cleared:
-            self.held, self.cleared = _bound(context, self.name, self.held, span), []
+        if self.clearing_conditions:
+            self.held, self.clearing_conditions = _bind_condition(context, self.name, self.held, span), []
         return self.held
 
 
-def _both(a: tile.Expr, b: tile.Expr) -> tile.Expr:
+def _join_conditions(a: tile.Expr, b: tile.Expr) -> tile.Expr:
     return tile.Binary("and", a, b, BOOL)
 
 
-def _part(context: Context, sides: branches.Sides, condition: tile.Expr) -> None:
+def _elaborate_flagged_branch(context: Context, sides: branches.BranchSides, condition: tile.Expr) -> None:
     """Elaborate both sides of a branch whose jumps clear flags. In a nest the branch is flattened: its binds stay
     visible after it, and its other statements are guarded."""
     if not context.is_parallel:
-        branches.branch(context, sides, condition)
+        branches.elaborate_branch(context, sides, condition)
         return
-    holds = _bound(context, "holds", _here(context, condition), sides.where)
+    holds = _bind_condition(context, "holds", _join_with_path(context, condition), sides.where)
     parts = [(holds, sides.then)]
     if sides.orelse is not None:
-        otherwise = _here(context, tile.Unary("not", holds, BOOL))
-        parts.append((_bound(context, "otherwise", otherwise, sides.where), sides.orelse))
+        otherwise = _join_with_path(context, tile.Unary("not", holds, BOOL))
+        parts.append((_bind_condition(context, "otherwise", otherwise, sides.where), sides.orelse))
     for side, work in parts:
         context.path.append(side)
         try:
@@ -106,52 +106,56 @@ def _part(context: Context, sides: branches.Sides, condition: tile.Expr) -> None
                 work()
         finally:
             context.path.pop()
-        context.out += _spread(context, side, out, sides.span)
+        context.out += _flatten_branch(context, side, out, sides.span)
 
 
-def _here(context: Context, condition: tile.Expr) -> tile.Expr:
+def _join_with_path(context: Context, condition: tile.Expr) -> tile.Expr:
     """Return the condition, joined with that of the enclosing branches."""
-    return _both(context.path[-1], condition) if context.path else condition
+    return _join_conditions(context.path[-1], condition) if context.path else condition
 
 
-def _bound(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Var:
+def _bind_condition(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Var:
     var = tile.Var(context.unique.take(name), BOOL)
     context.out.append(tile.Bind(var, value, span))
     context.spread.add(var)
     return var
 
 
-def _spread(context: Context, holds: tile.Var, body: list[tile.Stmt], span: Span) -> list[tile.Stmt]:
+def _flatten_branch(context: Context, holds: tile.Var, body: list[tile.Stmt], span: Span) -> list[tile.Stmt]:
     """Return the statements of a branch without the branch: binds read memory only where the condition holds, all
     others are guarded by it. Statements of inner branches keep their own guard, which implies this one."""
     flat: list[tile.Stmt] = []
     atomic_results: set[tile.Expr] = set()
-    for is_unguarded, part in itertools.groupby(body, partial(_is_spread, context)):
-        statements = [_selected(context, holds, stmt) for stmt in part]
-        used = (e for s in tile.walk(tuple(statements)) for x in expressions(s) for e in tile.walk_expr(x))
+    for is_unguarded, part in itertools.groupby(body, partial(_can_stand_unguarded, context)):
+        statements = [_mask_bind(context, holds, stmt) for stmt in part]
+        used = (
+            e for s in tile.walk_statements(tuple(statements)) for x in list_expressions(s) for e in tile.walk_expr(x)
+        )
         if not atomic_results.isdisjoint(used):
-            raise _Unseen(span)
-        atomic_results |= {s.previous for s in tile.walk(tuple(statements)) if isinstance(s, tile.Store) and s.previous}
+            raise _EscapedAtomicResult(span)
+        atomic_results |= {
+            s.previous for s in tile.walk_statements(tuple(statements)) if isinstance(s, tile.Store) and s.previous
+        }
         flat += statements if is_unguarded else [tile.If(holds, tuple(statements), (), span)]
     return flat
 
 
-def _is_spread(context: Context, stmt: tile.Stmt) -> bool:
+def _can_stand_unguarded(context: Context, stmt: tile.Stmt) -> bool:
     """Return whether the statement is a bind, or guarded already by an inner branch."""
     return isinstance(stmt, tile.Bind) or (isinstance(stmt, tile.If) and stmt.condition in context.spread)
 
 
-def _selected(context: Context, holds: tile.Var, stmt: tile.Stmt) -> tile.Stmt:
+def _mask_bind(context: Context, holds: tile.Var, stmt: tile.Stmt) -> tile.Stmt:
     if not isinstance(stmt, tile.Bind) or stmt.var in context.spread:
         return stmt
     context.spread.add(stmt.var)
     if not any(isinstance(part, tile.Load) for part in tile.walk_expr(stmt.value)):
         return stmt
-    zero = constant(0, stmt.value.dtype)
+    zero = make_constant(0, stmt.value.dtype)
     return replace(stmt, value=tile.Select(holds, stmt.value, zero, stmt.value.dtype))
 
 
-class _Unseen(Exception):
+class _EscapedAtomicResult(Exception):
     """A nest uses the result of an atomic operation outside the branch of that operation."""
 
     def __init__(self, span: Span) -> None:
@@ -174,20 +178,20 @@ class Iteration:
     guarded: int = 0
     guards: int = 0
     goes_on: Flag = field(init=False)
-    stays: Flag | None = None
+    stays_in_loop: Flag | None = None
     is_left: bool = False
-    is_copied: bool = False
+    copies_rest: bool = False
 
     def __post_init__(self) -> None:
         self.goes_on = Flag("goes_on", self.begin)
 
 
-class _Left(Exception):
+class _LoopLeft(Exception):
     """An unrolled loop is left, whatever the values at run time."""
 
 
 @contextmanager
-def _reading(context: Context, iteration: Iteration) -> Iterator[None]:
+def _enter_iteration(context: Context, iteration: Iteration) -> Iterator[None]:
     context.iterations.append(iteration)
     try:
         yield
@@ -195,14 +199,14 @@ def _reading(context: Context, iteration: Iteration) -> Iterator[None]:
         context.iterations.pop()
 
 
-def iteration(context: Context, kind: str, span: Span, body: Body) -> None:
+def elaborate_iteration(context: Context, kind: str, span: Span, body: Body) -> None:
     """Elaborate the statements of an iteration. Errors: `misplaced-statement`."""
-    current = Iteration(kind, reading.now(context))
-    with _reading(context, current):
+    current = Iteration(kind, reading.mark_moment(context))
+    with _enter_iteration(context, current):
         try:
             context.block(body)
-        except _Unseen as found:
-            fail(
+        except _EscapedAtomicResult as found:
+            raise_error(
                 "misplaced-statement",
                 "a loop that is written out in a nest is left behind an atomic operation whose value is used",
                 found.span,
@@ -210,114 +214,118 @@ def iteration(context: Context, kind: str, span: Span, body: Body) -> None:
             )
 
 
-def written_out(context: Context, kind: str, span: Span, bodies: Iterator[Callable[[], None]]) -> None:
+def elaborate_unrolled_iterations(
+    context: Context, kind: str, span: Span, bodies: Iterator[Callable[[], None]]
+) -> None:
     """Elaborate the iterations of a loop that is unrolled at compile time, one after another."""
-    loop, stays = reading.now(context), None
+    loop, stays = reading.mark_moment(context), None
     for body in bodies:
-        current = Iteration(kind, loop, loop, stays=stays)
+        current = Iteration(kind, loop, loop, stays_in_loop=stays)
 
-        def once(body: Callable[[], None] = body, current: Iteration = current) -> None:
-            current.begin = reading.now(context)
+        def elaborate_once(body: Callable[[], None] = body, current: Iteration = current) -> None:
+            current.begin = reading.mark_moment(context)
             current.goes_on = Flag("goes_on", current.begin)
             try:
-                with _reading(context, current):
+                with _enter_iteration(context, current):
                     body()
-            except _Left:
+            except _LoopLeft:
                 current.is_left = True
 
         if stays is None:
-            once()
+            elaborate_once()
         else:
-            _part(context, branches.Sides(span, span, once), stays.holds(context, span))
+            _elaborate_flagged_branch(
+                context, branches.BranchSides(span, span, elaborate_once), stays.holds(context, span)
+            )
         if current.is_left:
             break
-        stays = current.stays
+        stays = current.stays_in_loop
 
 
 @contextmanager
-def loop(context: Context, kind: str, span: Span) -> Iterator[None]:
+def enter_loop(context: Context, kind: str, span: Span) -> Iterator[None]:
     """Enter a loop of this kind, which `break` leaves: inside, its iteration is elaborated."""
     context.loops.append(kind)
-    context.pipelines.looked.clear()  # the next iteration asks about another stage
-    outer, context.withs = context.withs, 0
+    context.pipelines.try_acquire_results.clear()  # the next iteration asks about another stage
+    outer, context.with_depth = context.with_depth, 0
     try:
-        with context.ledger.loop(Path(span, "the next iteration begins with it")):
+        with context.ledger.loop(PathNote(span, "the next iteration begins with it")):
             yield
     finally:
         context.loops.pop()
-        context.pipelines.looked.clear()
-        context.withs = outer
+        context.pipelines.try_acquire_results.clear()
+        context.with_depth = outer
 
 
 # ---- statements that may jump ----------------------------------------------------------------------------------------
 
 
-def carry_out(context: Context, stmt: ast.Stmt, rest: Body) -> bool:
+def elaborate_jumping_statement(context: Context, stmt: ast.Stmt, rest: Body) -> bool:
     """Elaborate a statement that may jump, together with the rest of the body. Return whether it is one."""
     match stmt:
         case ast.If() if _may_jump(context, stmt):
-            _branch(context, stmt, rest)
+            _elaborate_jumping_if(context, stmt, rest)
             return True
-        case _ if (jump := _jump(context, stmt)) is not None:
-            leave(context, jump)
+        case _ if (jump := _find_jump(context, stmt)) is not None:
+            elaborate_jump(context, jump)
             return True
         case _:
             return False
 
 
-def _branch(context: Context, node: ast.If, rest: Body) -> None:
+def _elaborate_jumping_if(context: Context, node: ast.If, rest: Body) -> None:
     """Elaborate an `if` that may end the iteration, together with the rest of the body."""
-    condition = arithmetic.condition(evaluate.operand(context, node.condition))
+    condition = arithmetic.as_condition(evaluate.evaluate_operand(context, node.condition))
     if isinstance(condition, bool):
         context.block((*(node.then if condition else node.orelse), *rest))
         return
     assert isinstance(condition, EXPR_TYPES), "a condition is a bool or an expression"
-    then_falls, orelse_falls = _falls(context, node.then), _falls(context, node.orelse)
+    then_falls, orelse_falls = _can_fall_through(context, node.then), _can_fall_through(context, node.orelse)
     iteration = context.iterations[-1] if context.iterations else None
-    if iteration is None or iteration.is_copied or not (rest and then_falls and orelse_falls):
-        _continue_in_branches(context, iteration, node, rest, condition)
+    if iteration is None or iteration.copies_rest or not (rest and then_falls and orelse_falls):
+        _append_rest_to_branches(context, iteration, node, rest, condition)
     elif not context.is_parallel or iteration.guarded:
-        _guard(context, iteration, node, rest, condition)
+        _guard_rest(context, iteration, node, rest, condition)
     else:
-        _guard_in_nest(context, iteration, node, rest, condition)
+        _guard_rest_in_nest(context, iteration, node, rest, condition)
 
 
-def _continue_in_branches(
+def _append_rest_to_branches(
     context: Context, iteration: Iteration | None, node: ast.If, rest: Body, condition: tile.Expr
 ) -> None:
     """Elaborate the branch, with the rest appended to each side that can reach it."""
-    then = (*node.then, *rest) if _falls(context, node.then) else node.then
-    orelse = (*node.orelse, *rest) if _falls(context, node.orelse) else node.orelse
-    is_flagged = iteration is not None and (iteration.guarded or (iteration.loop and leaves(context, (node, *rest))))
-    part = _part if is_flagged else branches.branch
-    part(context, _sides(context, node, then, orelse), condition)
+    then = (*node.then, *rest) if _can_fall_through(context, node.then) else node.then
+    orelse = (*node.orelse, *rest) if _can_fall_through(context, node.orelse) else node.orelse
+    is_flagged = iteration is not None and (iteration.guarded or (iteration.loop and may_break(context, (node, *rest))))
+    part = _elaborate_flagged_branch if is_flagged else branches.elaborate_branch
+    part(context, _make_sides(context, node, then, orelse), condition)
 
 
-def _guard_in_nest(context: Context, iteration: Iteration, node: ast.If, rest: Body, condition: tile.Expr) -> None:
+def _guard_rest_in_nest(context: Context, iteration: Iteration, node: ast.If, rest: Body, condition: tile.Expr) -> None:
     """Guard the rest after the outermost jumping branch of a nest, or copy it where an atomic result escapes."""
-    begin, outer, stays = reading.now(context), iteration.goes_on, iteration.stays
+    begin, outer, stays = reading.mark_moment(context), iteration.goes_on, iteration.stays_in_loop
     if stays is not None:
-        stays = replace(stays, cleared=list(stays.cleared))
+        stays = replace(stays, clearing_conditions=list(stays.clearing_conditions))
     iteration.goes_on = Flag("goes_on", begin)
     try:
-        _guard(context, iteration, node, rest, condition)
-    except _Unseen:
+        _guard_rest(context, iteration, node, rest, condition)
+    except _EscapedAtomicResult:
         del context.out[begin.place :]
-        iteration.is_copied, iteration.stays = True, stays
+        iteration.copies_rest, iteration.stays_in_loop = True, stays
         try:
-            _continue_in_branches(context, iteration, node, rest, condition)
+            _append_rest_to_branches(context, iteration, node, rest, condition)
         finally:
-            iteration.is_copied = False
+            iteration.copies_rest = False
     finally:
         iteration.goes_on = outer
 
 
-def _guard(context: Context, iteration: Iteration, node: ast.If, rest: Body, condition: tile.Expr) -> None:
+def _guard_rest(context: Context, iteration: Iteration, node: ast.If, rest: Body, condition: tile.Expr) -> None:
     """Elaborate the branch, then the rest, guarded by the flag that the jumps of the branch clear."""
     guards_before = iteration.guards
     iteration.guarded += 1
     try:
-        _part(context, _sides(context, node, node.then, node.orelse), condition)
+        _elaborate_flagged_branch(context, _make_sides(context, node, node.then, node.orelse), condition)
     finally:
         iteration.guarded -= 1
     if iteration.guards == guards_before:  # its jumps stand in branches that are never taken
@@ -325,33 +333,37 @@ def _guard(context: Context, iteration: Iteration, node: ast.If, rest: Body, con
         return
     goes_on = iteration.goes_on.holds(context, node.span)
     if context.is_parallel:
-        _part(context, branches.Sides(node.condition.span, node.span, partial(context.block, rest)), goes_on)
+        _elaborate_flagged_branch(
+            context, branches.BranchSides(node.condition.span, node.span, partial(context.block, rest)), goes_on
+        )
         return
-    is_left = iteration.loop is None and iteration.stays is not None and not iteration.guarded
-    leave = partial(_leave_if_asked, context, iteration, node.span) if is_left else None
-    branches.behind(
-        context, branches.Sides(node.condition.span, node.span, partial(context.block, rest), leave), goes_on
+    is_left = iteration.loop is None and iteration.stays_in_loop is not None and not iteration.guarded
+    leave = partial(_break_if_flagged, context, iteration, node.span) if is_left else None
+    branches.elaborate_guarded_rest(
+        context, branches.BranchSides(node.condition.span, node.span, partial(context.block, rest), leave), goes_on
     )
 
 
-def _leave_if_asked(context: Context, iteration: Iteration, span: Span) -> None:
-    assert iteration.stays is not None
-    stays = iteration.stays.holds(context, span)
+def _break_if_flagged(context: Context, iteration: Iteration, span: Span) -> None:
+    assert iteration.stays_in_loop is not None
+    stays = iteration.stays_in_loop.holds(context, span)
     context.out.append(tile.If(tile.Unary("not", stays, BOOL), (tile.Break(span),), (), span))
 
 
-def _sides(context: Context, node: ast.If, then: Body, orelse: Body) -> branches.Sides:
-    return branches.Sides(
+def _make_sides(context: Context, node: ast.If, then: Body, orelse: Body) -> branches.BranchSides:
+    return branches.BranchSides(
         node.condition.span, node.span, partial(context.block, then), partial(context.block, orelse) if orelse else None
     )
 
 
-def _falls(context: Context, body: Body) -> bool:
+def _can_fall_through(context: Context, body: Body) -> bool:
     """Return whether control may reach the end of these statements."""
     for stmt in body:
-        if _jump(context, stmt) is not None:
+        if _find_jump(context, stmt) is not None:
             return False
-        if isinstance(stmt, ast.If) and not (_falls(context, stmt.then) or _falls(context, stmt.orelse)):
+        if isinstance(stmt, ast.If) and not (
+            _can_fall_through(context, stmt.then) or _can_fall_through(context, stmt.orelse)
+        ):
             return False
     return True
 
@@ -360,25 +372,27 @@ def _may_jump(context: Context, stmt: ast.Stmt) -> bool:
     """Return whether the statement may leave the enclosing iteration. Inner loops keep their own jumps."""
     if isinstance(stmt, ast.If):
         return any(_may_jump(context, s) for s in (*stmt.then, *stmt.orelse))
-    return _jump(context, stmt) is not None
+    return _find_jump(context, stmt) is not None
 
 
-def leaves(context: Context, body: Body) -> bool:
+def may_break(context: Context, body: Body) -> bool:
     """Return whether this body may leave its loop, by `break` or by T.loop_break()."""
     return any(
-        leaves(context, (*s.then, *s.orelse)) if isinstance(s, ast.If) else isinstance(_jump(context, s), ast.Break)
+        may_break(context, (*s.then, *s.orelse))
+        if isinstance(s, ast.If)
+        else isinstance(_find_jump(context, s), ast.Break)
         for s in body
     )
 
 
-def _jump(context: Context, stmt: ast.Stmt) -> ast.Break | ast.Continue | None:
+def _find_jump(context: Context, stmt: ast.Stmt) -> ast.Break | ast.Continue | None:
     """Return the jump that a statement is, if any. T.loop_break(), under any imported name, is a `break`."""
     match stmt:
         case ast.Break() | ast.Continue():
             return stmt
         case ast.Evaluate(value=ast.Call(args=(), keywords=(), function=function) as call):
             name = function.name if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            is_break = name == "loop_break" and evaluate.callee(context, call) == LOOP_BREAK.name
+            is_break = name == "loop_break" and evaluate.find_callee(context, call) == LOOP_BREAK.name
             return ast.Break(stmt.span) if is_break else None
         case _:
             return None
@@ -387,43 +401,43 @@ def _jump(context: Context, stmt: ast.Stmt) -> ast.Break | ast.Continue | None:
 # ---- jumps -----------------------------------------------------------------------------------------------------------
 
 
-def leave(context: Context, node: ast.Break | ast.Continue) -> None:
+def elaborate_jump(context: Context, node: ast.Break | ast.Continue) -> None:
     word = "break" if isinstance(node, ast.Break) else "continue"
     iteration = context.iterations[-1] if context.iterations else None
     if iteration is None and context.loops and context.calls:
-        fail(
+        raise_error(
             "misplaced-statement",
             f"`{word}` stands in a macro, and its loop does not",
             node.span,
             help=f"let the macro return whether to leave, and write `if …: {word}` in the loop",
         )
     if iteration is None:
-        fail("misplaced-statement", f"`{word}` stands in no loop", node.span)
-    if context.withs:
-        fail(
+        raise_error("misplaced-statement", f"`{word}` stands in no loop", node.span)
+    if context.with_depth:
+        raise_error(
             "misplaced-statement",
             f"`{word}` stands in a `with` inside the loop",
             node.span,
             help="put what it skips under an `if`, or acquire by `.acquire_stage()`, and release before it",
         )
     if isinstance(node, ast.Break):
-        _check_leavable(context, iteration, node.span)
+        _check_breakable(context, iteration, node.span)
     if iteration.loop is None:
         _end_iteration(context, iteration, node, word)
     elif isinstance(node, ast.Break):
         if context.out is iteration.begin.out:
-            raise _Left
-        _clear_stays(context, iteration, iteration.loop, node.span)
+            raise _LoopLeft
+        _clear_loop_flag(context, iteration, iteration.loop, node.span)
     if iteration.guarded:
         iteration.guards += 1
         iteration.goes_on.clear(context, node.span)
 
 
-def _check_leavable(context: Context, iteration: Iteration, span: Span) -> None:
+def _check_breakable(context: Context, iteration: Iteration, span: Span) -> None:
     if iteration.loop is None:
-        per_thread.together(context, span, "`break`")
-    if iteration.kind not in _LEAVABLE:
-        fail(
+        per_thread.require_all_threads(context, span, "`break`")
+    if iteration.kind not in _BREAKABLE_LOOPS:
+        raise_error(
             "misplaced-statement",
             f"{iteration.kind} cannot be left with `break`",
             span,
@@ -441,11 +455,11 @@ def _end_iteration(context: Context, iteration: Iteration, node: ast.Break | ast
     if not iteration.guarded:
         context.out.append(tile.Break(node.span))
         return
-    _clear_stays(context, iteration, iteration.begin, node.span)
+    _clear_loop_flag(context, iteration, iteration.begin, node.span)
 
 
-def _clear_stays(context: Context, iteration: Iteration, begin: reading.Moment, span: Span) -> None:
+def _clear_loop_flag(context: Context, iteration: Iteration, begin: reading.Moment, span: Span) -> None:
     """Note in the flag of the loop that no iteration follows."""
-    if iteration.stays is None:
-        iteration.stays = Flag("stays", begin)
-    iteration.stays.clear(context, span)
+    if iteration.stays_in_loop is None:
+        iteration.stays_in_loop = Flag("stays", begin)
+    iteration.stays_in_loop.clear(context, span)

@@ -7,44 +7,63 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 
 from tilec.frontend.sema import dynamic, evaluate
-from tilec.frontend.sema.awaits import with_awaited
+from tilec.frontend.sema.awaits import resolve_awaited_tiles
 from tilec.frontend.sema.context import Context
-from tilec.frontend.sema.explicit_roles import without_effect
+from tilec.frontend.sema.explicit_roles import warn_of_ignored_registers
 from tilec.frontend.sema.functions import is_launch
-from tilec.frontend.sema.loops import target_names
-from tilec.frontend.sema.out_of_bounds_fill import with_values
-from tilec.frontend.sema.pipeline_rules import settled
-from tilec.frontend.sema.pointers import POINTER, STRIDED, described, pointer, resolved
-from tilec.frontend.sema.recover import poison
-from tilec.frontend.sema.reducers import with_parts
-from tilec.frontend.sema.unused_parameters import warn_of_unused
-from tilec.frontend.sema.views import without_views
+from tilec.frontend.sema.loops import read_target_names
+from tilec.frontend.sema.out_of_bounds_fill import fill_out_of_bounds_reads
+from tilec.frontend.sema.pipeline_rules import finish_pipelines
+from tilec.frontend.sema.pointers import (
+    POINTER_SIGNATURE,
+    STRIDED_TENSOR_SIGNATURE,
+    build_tensor,
+    make_pointer,
+    resolve_pointers,
+)
+from tilec.frontend.sema.recover import poison_names
+from tilec.frontend.sema.reducers import replace_reducers_by_parts
+from tilec.frontend.sema.unused_parameters import warn_of_unused_parameters
+from tilec.frontend.sema.views import replace_views
 from tilec.frontend.sema.vocabulary import refuse_name
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
-from tilec.ir.expr import SMALL_FLOATS, as_size, cast
+from tilec.ir.expr import SMALL_FLOATS, cast_expr, extent_to_size
 from tilec.ir.groups import WARP_THREADS
-from tilec.ir.types import BOOL, INT32, NARROW, DType
-from tilec.ops.refused import refused
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, bind
-from tilec.ops.values import EXPR_TYPES, Member, describe
-from tilec.passes.analysis.clusters import cluster_of, rank, uses_rank, with_counter, with_masks, with_rank
+from tilec.ir.types import BOOL, INT32, NARROW_TYPES, DType
+from tilec.ops.refused import make_refused
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, bind_arguments
+from tilec.ops.values import EXPR_TYPES, Member, describe_value
+from tilec.passes.analysis.clusters import (
+    add_grid_counter,
+    bind_block_rank,
+    build_block_rank,
+    read_cluster,
+    resolve_cluster_masks,
+    uses_rank,
+)
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.loop.register_stages import with_register_stages
 from tilec.passes.loop.requested_stages import with_stages
-from tilec.support.diagnostics import CompileError, fail, warning
+from tilec.support.diagnostics import CompileError, make_warning, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 _THREADS = Parameter("threads", 128, keyword_only=True)
 _PRELUDE = Parameter("prelude", None, supported=False, keyword_only=True)
-KERNEL = Signature("T.Kernel", (_THREADS, Parameter("cluster_dims", None, keyword_only=True), _PRELUDE), variadic=True)
-CLUSTER_KERNEL = Signature(
+KERNEL_SIGNATURE = Signature(
+    "T.Kernel", (_THREADS, Parameter("cluster_dims", None, keyword_only=True), _PRELUDE), variadic=True
+)
+CLUSTER_KERNEL_SIGNATURE = Signature(
     "T.ClusterKernel", (Parameter("cluster_dims", keyword_only=True), _THREADS, _PRELUDE), variadic=True
 )
-LAUNCHES = {"T.Kernel": KERNEL, "T.ClusterKernel": CLUSTER_KERNEL}
-TENSOR = Signature("T.Tensor", (Parameter("shape"), Parameter("dtype", "float32")))
-_TENSORS = {"T.Tensor": TENSOR, "T.Buffer": TENSOR, STRIDED.name: STRIDED}
+LAUNCH_SIGNATURES = {"T.Kernel": KERNEL_SIGNATURE, "T.ClusterKernel": CLUSTER_KERNEL_SIGNATURE}
+TENSOR_SIGNATURE = Signature("T.Tensor", (Parameter("shape"), Parameter("dtype", "float32")))
+_TENSOR_SIGNATURES = {
+    "T.Tensor": TENSOR_SIGNATURE,
+    "T.Buffer": TENSOR_SIGNATURE,
+    STRIDED_TENSOR_SIGNATURE.name: STRIDED_TENSOR_SIGNATURE,
+}
 
 _MAX_THREADS = 1024
 # y and z; x may be larger than any program needs (CUDA programming guide, technical specifications).
@@ -55,7 +74,7 @@ _MAX_GRID_X = 2**31 - 1
 Param = tile.Buffer | tile.Var
 
 
-class Incomplete(CompileError):
+class IncompleteKernel(CompileError):
     """All mistakes in the statements of a kernel; `kernel` is what they leave of it."""
 
     def __init__(self, kernel: tile.Kernel, mistakes: CompileError) -> None:
@@ -63,18 +82,18 @@ class Incomplete(CompileError):
         self.kernel = kernel
 
 
-def kernel(
+def elaborate_kernel(
     function: ast.Function, context: Context, params: Callable[[], tuple[Param, ...]], number: int = 0
 ) -> tile.Kernel:
     """Elaborate launch `number` of a function. `params` is called once its statements have run. Errors: all mistakes of
     the kernel, as an `IncompleteKernel` where something is left of it."""
     launch = None
     with context.mistakes.caught():
-        launch = _launch_statement(context, function, number)
-    context.unique.taken.update(dynamic.names(context.scope))
-    between = _between_launches(context)
+        launch = _find_launch_statement(context, function, number)
+    context.unique.taken.update(dynamic.list_size_names(context.scope))
+    between = _take_intermediate_tensors(context)
     if launch is not None:
-        shape = _launched(context, launch)
+        shape = _elaborate_launch(context, launch)
     if launch is None or context.mistakes.met:
         if launch is not None:
             context.block(launch.body)
@@ -82,35 +101,37 @@ def kernel(
         context.mistakes.end()
     assert launch is not None
     context.block(launch.body)
-    built = _made(function, context, shape, lambda: (*params(), *between))
+    built = _build_kernel(function, context, shape, lambda: (*params(), *between))
     if context.mistakes.met:
         context.mistakes.join(context.schedule_mistakes)
         try:
             context.mistakes.end()
         except CompileError as error:
-            raise Incomplete(_without_layouts(built), error) from None
+            raise IncompleteKernel(_add_refused_statement(built), error) from None
     return built
 
 
-def _without_layouts(kernel: tile.Kernel) -> tile.Kernel:
+def _add_refused_statement(kernel: tile.Kernel) -> tile.Kernel:
     """Add a statement in place of the missing ones, which would have shaped the layouts of all fragments."""
     fragments = tuple(b for b in kernel.buffers if b.scope == "fragment")
-    return replace(kernel, body=(refused((), fragments, kernel.span), *kernel.body))
+    return replace(kernel, body=(make_refused((), fragments, kernel.span), *kernel.body))
 
 
-def _made(
-    function: ast.Function, context: Context, shape: _Launch, params: Callable[[], tuple[Param, ...]]
+def _build_kernel(
+    function: ast.Function, context: Context, shape: _LaunchShape, params: Callable[[], tuple[Param, ...]]
 ) -> tile.Kernel:
-    context.out[:] = settled(context.out, context.pipelines, context.cluster, context.mistakes)
-    context.out[:] = with_masks(tuple(context.out), shape.block_vars, context.cluster)
-    context.out[:] = with_counter(tuple(context.out), context.unique, context.buffers)
-    statements, copies = without_views(tuple(context.out), context.views, context.hints.tensors, context.unique)
-    statements, buffers = with_parts(statements, context.reducers, [*context.buffers, *copies])
+    context.out[:] = finish_pipelines(context.out, context.pipelines, context.cluster, context.mistakes)
+    context.out[:] = resolve_cluster_masks(tuple(context.out), shape.block_vars, context.cluster)
+    context.out[:] = add_grid_counter(tuple(context.out), context.unique, context.buffers)
+    statements, copies = replace_views(tuple(context.out), context.views, context.hints.tensors, context.unique)
+    statements, buffers = replace_reducers_by_parts(statements, context.reducers, [*context.buffers, *copies])
     if uses_rank(statements):
-        statements = with_rank(statements, rank(shape.block_vars, context.cluster), function.name_span)
+        statements = bind_block_rank(
+            statements, build_block_rank(shape.block_vars, context.cluster), function.name_span
+        )
     built = tile.Kernel(
         function.name,
-        resolved(context, params()),
+        resolve_pointers(context, params()),
         shape.grid,
         shape.block_vars,
         context.threads,
@@ -122,32 +143,32 @@ def _made(
         raster=context.hints.raster,
         subtiles=tuple(context.hints.subtiles.values()),
     )
-    built = with_values(built, context.hints.out_of_bounds_fill, context.unique.take)
-    without_effect(built, context.has_explicit_roles, context.warn)
+    built = fill_out_of_bounds_reads(built, context.hints.out_of_bounds_fill, context.unique.take)
+    warn_of_ignored_registers(built, context.has_explicit_roles, context.warn)
     if not context.mistakes.met:  # a mistake may be where they were to be used
-        warn_of_unused(context, function, built.params)
+        warn_of_unused_parameters(context, function, built.params)
     if not context.mistakes.met:  # a missing statement may have been a load
         built = with_stages(built, context.hints.stages, context.schedule_mistakes)
         built = with_register_stages(built, context.hints.stages, context.schedule_mistakes)
-    return dynamic.with_sizes(with_awaited(built, context.warn, context.schedule_mistakes))
+    return dynamic.add_size_parameters(resolve_awaited_tiles(built, context.warn, context.schedule_mistakes))
 
 
 # ---- the launch ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Launch:
+class _LaunchShape:
     """The grid of a launch, and the variables of its block indices."""
 
     grid: tuple[tile.Extent, ...]
     block_vars: tuple[tile.Var, ...]
 
 
-def _launch_statement(context: Context, function: ast.Function, number: int) -> ast.With:
+def _find_launch_statement(context: Context, function: ast.Function, number: int) -> ast.With:
     """Return the `with T.Kernel(…)` of this number. Statements before it are elaborated: they compute constants."""
     launch: ast.With | None = None
     trailing: ast.Stmt | None = None
-    for statement in _decided(context, function.body):
+    for statement in _flatten_decided_ifs(context, function.body):
         with context.mistakes.caught():
             if isinstance(statement, ast.With) and _is_launch(context, statement):
                 launch = statement if context.launches == number else launch
@@ -156,12 +177,12 @@ def _launch_statement(context: Context, function: ast.Function, number: int) -> 
             elif launch is not None and not isinstance(statement, ast.Pass | ast.Return):
                 trailing = trailing or statement
             else:
-                _before(context, statement)
+                _elaborate_before_launch(context, statement)
     if trailing is not None:
         with context.mistakes.caught():
-            fail("misplaced-statement", "nothing may follow the last T.Kernel block", trailing.span.first_line())
+            raise_error("misplaced-statement", "nothing may follow the last T.Kernel block", trailing.span.first_line())
     if launch is None:
-        fail(
+        raise_error(
             "missing-kernel",
             f"{function.name} launches nothing",
             function.name_span,
@@ -170,7 +191,7 @@ def _launch_statement(context: Context, function: ast.Function, number: int) -> 
     return launch
 
 
-def _between_launches(context: Context) -> tuple[Param, ...]:
+def _take_intermediate_tensors(context: Context) -> tuple[Param, ...]:
     """Take the tensors that T.alloc_global makes before several launches. One launch fills them for the next, so
     whoever launches the kernels provides their memory: they become the last parameters."""
     if context.launches < 2:
@@ -181,16 +202,19 @@ def _between_launches(context: Context) -> tuple[Param, ...]:
 
 
 def _is_launch(context: Context, statement: ast.With) -> bool:
-    return isinstance(statement.context, ast.Call) and evaluate.callee(context, statement.context) in LAUNCHES
+    return (
+        isinstance(statement.context, ast.Call)
+        and evaluate.find_callee(context, statement.context) in LAUNCH_SIGNATURES
+    )
 
 
-def _before(context: Context, statement: ast.Stmt) -> None:
+def _elaborate_before_launch(context: Context, statement: ast.Stmt) -> None:
     context.block((statement,))
     if context.out or any(b.scope != "global" for b in context.buffers):
         context.out.clear()
         context.buffers.clear()
-        poison(context.scope, statement)
-        fail(
+        poison_names(context.scope, statement)
+        raise_error(
             "misplaced-statement",
             "this belongs inside `with T.Kernel(…):`",
             statement.span.first_line(),
@@ -198,14 +222,14 @@ def _before(context: Context, statement: ast.Stmt) -> None:
         )
 
 
-def _decided(context: Context, statements: tuple[ast.Stmt, ...]) -> Generator[ast.Stmt, None, bool]:
+def _flatten_decided_ifs(context: Context, statements: tuple[ast.Stmt, ...]) -> Generator[ast.Stmt, None, bool]:
     """Yield the statements of a function up to its `return`, with the chosen side of each `if` that decides about a
     launch or a return. Return whether there was a `return`."""
     for statement in statements:
-        ends = (is_launch(n) or isinstance(n, ast.Return) for n in ast.walk(statement))
+        ends = (is_launch(n) or isinstance(n, ast.Return) for n in ast.walk_nodes(statement))
         if isinstance(statement, ast.If) and any(ends):
-            chosen = statement.then if evaluate.decided(context, statement.condition) else statement.orelse
-            if (yield from _decided(context, chosen)):
+            chosen = statement.then if evaluate.decide_condition(context, statement.condition) else statement.orelse
+            if (yield from _flatten_decided_ifs(context, chosen)):
                 return True
         else:
             yield statement
@@ -214,88 +238,98 @@ def _decided(context: Context, statements: tuple[ast.Stmt, ...]) -> Generator[as
     return False
 
 
-def _launched(context: Context, launch: ast.With) -> _Launch:
+def _elaborate_launch(context: Context, launch: ast.With) -> _LaunchShape:
     assert isinstance(launch.context, ast.Call)
     grid: tuple[tile.Extent, ...] = ()
     context.is_launched, context.thread_extents = True, (WARP_THREADS, 1, 1)
     block_vars: tuple[tile.Var, ...] = ()
     try:
-        signature = LAUNCHES[evaluate.callee(context, launch.context) or "T.Kernel"]
-        call = bind(signature, *evaluate.arguments(context, launch.context), launch.context.span)
+        signature = LAUNCH_SIGNATURES[evaluate.find_callee(context, launch.context) or "T.Kernel"]
+        call = bind_arguments(signature, *evaluate.evaluate_arguments(context, launch.context), launch.context.span)
         with context.mistakes.caught():
-            context.thread_extents = _threads(call)
+            context.thread_extents = _read_thread_extents(call)
             context.has_threads = True
-            _tell_of_others(context, call["threads"].span)
-        grid = _grid(call)
+            _warn_of_partial_warp(context, call["threads"].span)
+        grid = _read_grid(call)
         with context.mistakes.caught():
-            context.cluster = cluster_of(call, grid, context.default_cluster)
-        block_vars = _block_vars(context, launch, len(grid))
+            context.cluster = read_cluster(call, grid, context.default_cluster)
+        block_vars = _bind_block_variables(context, launch, len(grid))
     except CompileError as error:
         context.mistakes.add(error)
-        poison(context.scope, replace(launch, body=()))
+        poison_names(context.scope, replace(launch, body=()))
         context.scope.is_incomplete = True
     context.blocks = tuple(zip(block_vars, grid, strict=False))
     context.ranges[tile.THREAD.name] = (0, math.prod(context.thread_extents) - 1)
     for var, extent in context.blocks:
         if isinstance(extent, int):
             context.ranges[var.name] = (0, extent - 1)
-    return _Launch(grid, block_vars)
+    return _LaunchShape(grid, block_vars)
 
 
 # ---- parameters ------------------------------------------------------------------------------------------------------
 
 
-def header(context: Context, function: ast.Function) -> tuple[Param, ...]:
+def elaborate_parameters(context: Context, function: ast.Function) -> tuple[Param, ...]:
     """Bind the parameters of a function that gives each a type."""
     params: list[Param] = []
     for node in function.params:
         try:
-            params.append(_parameter(context, node))
+            params.append(_bind_typed_parameter(context, node))
         except CompileError as error:
             context.mistakes.add(error)
             context.scope.poison(node.name, node.span)
     return tuple(params)
 
 
-def _parameter(context: Context, node: ast.Parameter) -> Param:
+def _bind_typed_parameter(context: Context, node: ast.Parameter) -> Param:
     if node.name in context.scope.names:
-        fail("duplicate-definition", f"parameter `{node.name}` appears twice", node.span)
+        raise_error("duplicate-definition", f"parameter `{node.name}` appears twice", node.span)
     if node.annotation is None:
-        fail(
+        raise_error(
             "missing-type",
             f"parameter `{node.name}` has no type",
             node.span,
             help=f"write `{node.name}: T.Tensor((M, N), dtype)` or `{node.name}: T.float32`",
         )
     if node.default is not None:
-        fail("unsupported-syntax", "kernel parameters have no defaults", node.default.span)
-    return parameter(context, node.name, node.annotation, node.span)
+        raise_error("unsupported-syntax", "kernel parameters have no defaults", node.default.span)
+    return bind_parameter(context, node.name, node.annotation, node.span)
 
 
-def parameter(context: Context, name: str, annotation: ast.Expr, span: Span) -> Param:
+def bind_parameter(context: Context, name: str, annotation: ast.Expr, span: Span) -> Param:
     """Bind a parameter: a tensor, a pointer or a scalar, as its annotation says."""
-    buffer = tensor(context, annotation, name, span)
+    buffer = read_tensor_type(context, annotation, name, span)
     if buffer is not None:
         param: Param = replace(buffer, name=context.unique.take(name))
     elif _is_pointer(context, annotation):
-        param = pointer(context, name, span)
+        param = make_pointer(context, name, span)
     else:
-        param = tile.Var(context.unique.take(name), _scalar_type(context, annotation))
+        param = tile.Var(context.unique.take(name), _read_scalar_type(context, annotation))
         context.scalars.add(param)
     context.scope.bind(name, param, span)
     return param
 
 
-def tensor(context: Context, annotation: ast.Expr, name: str, span: Span) -> tile.Buffer | None:
+def read_tensor_type(context: Context, annotation: ast.Expr, name: str, span: Span) -> tile.Buffer | None:
     """Return the tensor that an annotation describes, if any: `T.Tensor((M, K), dtype)`, `T.Tensor[(M, K), dtype]` or
     the same of T.StridedTensor."""
     match annotation:
-        case ast.Call() if (signature := _TENSORS.get(evaluate.callee(context, annotation) or "")) is not None:
-            return described(bind(signature, *evaluate.arguments(context, annotation), annotation.span), name, span)
-        case ast.Subscript(value=value, indices=indices) if (signature := _tensor_type(context, value)) is not None:
+        case ast.Call() if (
+            signature := _TENSOR_SIGNATURES.get(evaluate.find_callee(context, annotation) or "")
+        ) is not None:
+            return build_tensor(
+                bind_arguments(signature, *evaluate.evaluate_arguments(context, annotation), annotation.span),
+                name,
+                span,
+            )
+        case ast.Subscript(value=value, indices=indices) if (
+            signature := _find_tensor_signature(context, value)
+        ) is not None:
             items = [i for i in indices if not isinstance(i, ast.Slice)]
-            return described(
-                bind(signature, [evaluate.argument(context, i) for i in items], {}, annotation.span), name, span
+            return build_tensor(
+                bind_arguments(signature, [evaluate.evaluate_argument(context, i) for i in items], {}, annotation.span),
+                name,
+                span,
             )
         case _:
             return None
@@ -303,67 +337,69 @@ def tensor(context: Context, annotation: ast.Expr, name: str, span: Span) -> til
 
 def _is_pointer(context: Context, annotation: ast.Expr) -> bool:
     """Return whether the annotation is T.ptr, or T.ptr(dtype)."""
-    if isinstance(annotation, ast.Call) and evaluate.callee(context, annotation) == POINTER.name:
-        bind(POINTER, *evaluate.arguments(context, annotation), annotation.span)
+    if isinstance(annotation, ast.Call) and evaluate.find_callee(context, annotation) == POINTER_SIGNATURE.name:
+        bind_arguments(POINTER_SIGNATURE, *evaluate.evaluate_arguments(context, annotation), annotation.span)
         return True
-    return isinstance(annotation, ast.Attribute | ast.Name) and context.value(annotation) == Member(POINTER.name)
+    return isinstance(annotation, ast.Attribute | ast.Name) and context.value(annotation) == Member(
+        POINTER_SIGNATURE.name
+    )
 
 
-def folded(extent: tile.Extent) -> tile.Extent:
+def fold_extent(extent: tile.Extent) -> tile.Extent:
     return extent if isinstance(extent, int) else fold_expr(extent)
 
 
-def _tensor_type(context: Context, node: ast.Expr) -> Signature | None:
+def _find_tensor_signature(context: Context, node: ast.Expr) -> Signature | None:
     value = context.value(node)
-    return _TENSORS.get(value.path) if isinstance(value, Member) else None
+    return _TENSOR_SIGNATURES.get(value.path) if isinstance(value, Member) else None
 
 
-def _scalar_type(context: Context, annotation: ast.Expr) -> DType:
-    argument = evaluate.argument(context, annotation)
+def _read_scalar_type(context: Context, annotation: ast.Expr) -> DType:
+    argument = evaluate.evaluate_argument(context, annotation)
     if isinstance(argument.value, Member) and argument.value.path.startswith("T."):
         refuse_name(argument.value.path, annotation.span)
     if not isinstance(argument.value, DType | str):
-        fail(
+        raise_error(
             "wrong-argument",
             "a parameter is a tensor or a scalar",
             annotation.span,
-            f"this is {describe(argument.value)}",
+            f"this is {describe_value(argument.value)}",
             help="write T.Tensor((M, N), dtype) or T.float32",
         )
     dtype = as_dtype(argument)
-    if dtype == BOOL or dtype in SMALL_FLOATS or dtype in NARROW:
+    if dtype == BOOL or dtype in SMALL_FLOATS or dtype in NARROW_TYPES:
         help_text = "pass T.int32" if dtype == BOOL else "pass T.float32"
-        fail("wrong-dtype", f"a scalar parameter cannot be a {dtype}", annotation.span, help=help_text)
+        raise_error("wrong-dtype", f"a scalar parameter cannot be a {dtype}", annotation.span, help=help_text)
     return dtype
 
 
-def _grid(call: Call) -> tuple[tile.Extent, ...]:
+def _read_grid(call: Call) -> tuple[tile.Extent, ...]:
     if not 1 <= len(call.variadic) <= 3:
-        fail("wrong-argument", f"a grid has one to three dimensions, not {len(call.variadic)}", call.span)
+        raise_error("wrong-argument", f"a grid has one to three dimensions, not {len(call.variadic)}", call.span)
     limits = (_MAX_GRID_X, _MAX_GRID_YZ, _MAX_GRID_YZ)
-    return tuple(_grid_extent(a, limit) for a, limit in zip(call.variadic, limits, strict=False))
+    return tuple(_read_grid_extent(a, limit) for a, limit in zip(call.variadic, limits, strict=False))
 
 
-def _grid_extent(argument: Argument, limit: int) -> tile.Extent:
+def _read_grid_extent(argument: Argument, limit: int) -> tile.Extent:
     value = argument.value
     if isinstance(value, EXPR_TYPES):
-        if as_size(value) is None:
-            fail(
+        if extent_to_size(value) is None:
+            raise_error(
                 "dynamic-grid",
                 "the grid must be known at launch",
                 argument.span,
-                f"depends on {describe(value)}",
+                f"depends on {describe_value(value)}",
                 help="make it of integers and of integer parameters, with + - * // % T.min and T.max",
             )
-        return folded(cast(value, INT32))
+        return fold_extent(cast_expr(value, INT32))
     if not isinstance(value, int) or isinstance(value, bool):
-        fail("wrong-argument", "grid extents are integers", argument.span, f"this is {describe(value)}")
+        raise_error("wrong-argument", "grid extents are integers", argument.span, f"this is {describe_value(value)}")
     if not 1 <= value <= limit:
-        fail("wrong-shape", f"a grid extent lies between 1 and {limit}", argument.span, f"this is {value}")
+        raise_error("wrong-shape", f"a grid extent lies between 1 and {limit}", argument.span, f"this is {value}")
     return value
 
 
-def _threads(call: Call) -> tuple[int, int, int]:
+def _read_thread_extents(call: Call) -> tuple[int, int, int]:
     """Read the threads of a block along x, y and z."""
     argument = call["threads"]
     dims = argument.value if isinstance(argument.value, tuple) else (argument.value,)
@@ -373,17 +409,17 @@ def _threads(call: Call) -> tuple[int, int, int]:
     threads = math.prod(extents)
     if not 1 <= threads <= _MAX_THREADS:
         title = f"a block has 1 to {_MAX_THREADS} threads"
-        fail("bad-threads", title, argument.span, f"this is {threads}")
+        raise_error("bad-threads", title, argument.span, f"this is {threads}")
     x, y, z = (*extents, 1, 1)[:3]
     return x, y, z
 
 
-def _tell_of_others(context: Context, span: Span) -> None:
+def _warn_of_partial_warp(context: Context, span: Span) -> None:
     count = math.prod(context.thread_extents)
     if context.threads > count:
         title = f"a block of {count} {'thread' if count == 1 else 'threads'} takes as long as one of {context.threads}"
         context.warn(
-            warning(
+            make_warning(
                 "partial-warp",
                 title,
                 span,
@@ -393,12 +429,12 @@ def _tell_of_others(context: Context, span: Span) -> None:
         )
 
 
-def _block_vars(context: Context, launch: ast.With, rank: int) -> tuple[tile.Var, ...]:
+def _bind_block_variables(context: Context, launch: ast.With, rank: int) -> tuple[tile.Var, ...]:
     target = launch.target
     if target is None:
         # The kernel uses no block index.
         return tuple(tile.Var(context.unique.take(name)) for name in ("bx", "by", "bz")[:rank])
-    names = target_names(target, rank, "as ({})")
+    names = read_target_names(target, rank, "as ({})")
     variables = tuple(tile.Var(context.unique.take(name.id)) for name in names)
     for name, var in zip(names, variables, strict=True):
         context.scope.bind(name.id, var, name.span)

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from dataclasses import field
 from typing import Any, NoReturn
 
-from tilec.support.diagnostics import CompileError, Diagnostic, Label, Mistakes, fail
+from tilec.support.diagnostics import CompileError, Diagnostic, ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class PathNote:
     """A labelled place on a path: where it splits from others, or where it ends."""
 
     span: Span
@@ -28,7 +28,7 @@ class Path:
 
 
 @dataclass(eq=False, slots=True)
-class Taken:
+class Resource:
     """A resource that must be released. `what` names it in messages, `role` took it inside `loops` loops, `returns`
     says that the end of a block releases it, and `owner` is the object itself. `met` mistakes were known by then."""
 
@@ -41,7 +41,7 @@ class Taken:
     owner: Any = None
 
 
-_State = dict[Taken, Span | None]
+_ReleaseState = dict[Resource, Span | None]
 """By resource taken on the path so far: the place of its release, if any."""
 
 
@@ -49,20 +49,20 @@ _State = dict[Taken, Span | None]
 class Ledger:
     """The resources of the current path. `is_left`: no path gets here, since the loop was left before."""
 
-    mistakes: Mistakes
-    state: _State = field(default_factory=dict)
+    mistakes: ErrorCollector
+    state: _ReleaseState = field(default_factory=dict)
     loops: int = 0
     is_left: bool = False
 
-    def take(self, what: str, span: Span, role: object, returns: bool = False) -> Taken:
-        resource = Taken(what, span, role, self.loops, returns, self.mistakes.met)
+    def take(self, what: str, span: Span, role: object, returns: bool = False) -> Resource:
+        resource = Resource(what, span, role, self.loops, returns, self.mistakes.met)
         self.state[resource] = None
         return resource
 
-    def use(self, resource: Taken, span: Span) -> None:
+    def use(self, resource: Resource, span: Span) -> None:
         """Check that a resource is not used after its release. Errors: `use-after-release`."""
         if (released := self.state.get(resource)) is not None:
-            fail(
+            raise_error(
                 "use-after-release",
                 f"{resource.what} is used after it is released",
                 span,
@@ -71,14 +71,14 @@ class Ledger:
                 help="use it before, or acquire the next one",
             )
 
-    def give_back(self, resource: Taken, span: Span, role: object) -> None:
+    def release(self, resource: Resource, span: Span, role: object) -> None:
         """Note a release. Errors: `double-release`, `unbalanced-release`, `divergent-release`."""
         acquired = Label(resource.span, "acquired here")
         if (first_release := self.state.get(resource)) is not None:
-            _refuse_second(resource, span, first_release)
+            _refuse_second_release(resource, span, first_release)
         if self.loops > resource.loops:
             self.state[resource] = span
-            fail(
+            raise_error(
                 "unbalanced-release",
                 f"{resource.what} is released in a loop that it was acquired before",
                 span,
@@ -88,32 +88,32 @@ class Ledger:
             )
         self.state[resource] = span
         if role != resource.role:
-            fail(
+            raise_error(
                 "divergent-release",
                 f"{resource.what} is released by another role than acquired it",
                 span,
-                f"{_spoken(role)} come here",
-                secondary=(Label(resource.span, f"{_spoken(resource.role)} acquired it"),),
+                f"{_describe_role(role)} come here",
+                secondary=(Label(resource.span, f"{_describe_role(resource.role)} acquired it"),),
                 help="release it where it was acquired: all threads of a role arrive",
             )
 
-    def held(self) -> list[Taken]:
+    def held(self) -> list[Resource]:
         """Return the resources that are not released yet, the last one taken first."""
         return [resource for resource, released in reversed(self.state.items()) if released is None]
 
     # ---- paths -------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def region(self, end: Path) -> Iterator[None]:
+    def region(self, end: PathNote) -> Iterator[None]:
         """Check that what is taken inside is released inside. Errors: `missing-release`."""
         outer = set(self.state)
         yield
         for resource in [t for t in self.state if t not in outer]:
             if self.state.pop(resource) is None and not self.is_left:
-                self._missed(resource, (end,))
+                self._report_missing_release(resource, (end,))
 
     @contextmanager
-    def loop(self, end: Path) -> Iterator[None]:
+    def loop(self, end: PathNote) -> Iterator[None]:
         """Enter an iteration of a loop, which may run any number of times."""
         self.loops += 1
         try:
@@ -127,14 +127,14 @@ class Ledger:
         """Note that the innermost loop is left here. Errors: `missing-release`."""
         for resource in self.held():
             if resource.loops == self.loops:
-                self._missed(resource, (Path(span, f"`{word}` ends the iteration with it"),))
+                self._report_missing_release(resource, (PathNote(span, f"`{word}` ends the iteration with it"),))
         self.is_left = True
 
     @contextmanager
-    def parting(self, condition: Span) -> Iterator[_Parting]:
+    def split_paths(self, condition: Span) -> Iterator[_PathSplit]:
         """Yield a `_PathSplit`, whose `path` is entered for each path. Afterwards the paths are joined. Errors:
         `missing-release`."""
-        paths = _Parting(self, dict(self.state), self.is_left)
+        paths = _PathSplit(self, dict(self.state), self.is_left)
         yield paths
         ends = [(path, state) for path, state, is_left in paths.ends if not is_left]
         self.is_left = bool(paths.ends) and not ends
@@ -147,10 +147,12 @@ class Ledger:
                 self.state[resource] = released[0]
             if released and len(released) < len(ends):
                 (missing_path, *_) = (path for path, state in ends if state[resource] is None)
-                where = Path(released[0] or condition, "released here")
-                self._missed(resource, (where, Path(condition, f"but not where this {missing_path}")))
+                where = PathNote(released[0] or condition, "released here")
+                self._report_missing_release(
+                    resource, (where, PathNote(condition, f"but not where this {missing_path}"))
+                )
 
-    def _missed(self, resource: Taken, path: tuple[Path, ...]) -> None:
+    def _report_missing_release(self, resource: Resource, path: tuple[PathNote, ...]) -> None:
         """Report a path without the release, unless there are newer mistakes: one may have been that release."""
         if resource in self.state:
             self.state[resource] = resource.span
@@ -167,27 +169,27 @@ class Ledger:
 
 
 @dataclass(slots=True)
-class _Parting:
+class _PathSplit:
     """Paths that begin with one state, and the states in which they end."""
 
     ledger: Ledger
-    begin: _State
-    was_left: bool
-    ends: list[tuple[str, _State, bool]] = field(default_factory=list)
+    begin: _ReleaseState
+    was_left_before: bool
+    ends: list[tuple[str, _ReleaseState, bool]] = field(default_factory=list)
 
     @contextmanager
     def path(self, where: str, condition: Span) -> Iterator[None]:
         """Enter one of the paths. `where` completes "the condition …", as "holds"."""
         ledger = self.ledger
-        ledger.state, ledger.is_left = dict(self.begin), self.was_left
-        with ledger.region(Path(condition, f"the branch where this {where} ends with it")):
+        ledger.state, ledger.is_left = dict(self.begin), self.was_left_before
+        with ledger.region(PathNote(condition, f"the branch where this {where} ends with it")):
             yield
         self.ends.append((where, ledger.state, ledger.is_left))
 
 
-def _refuse_second(resource: Taken, span: Span, first_release: Span) -> NoReturn:
+def _refuse_second_release(resource: Resource, span: Span, first_release: Span) -> NoReturn:
     where = "released here, and so in each iteration" if first_release == span else "released here already"
-    fail(
+    raise_error(
         "double-release",
         f"{resource.what} is released twice",
         span,
@@ -197,7 +199,7 @@ def _refuse_second(resource: Taken, span: Span, first_release: Span) -> NoReturn
     )
 
 
-def _spoken(role: object) -> str:
+def _describe_role(role: object) -> str:
     if not isinstance(role, range):
         return "all warpgroups"
     return f"warpgroup {role.start}" if len(role) == 1 else f"warpgroups {role.start} to {role.stop - 1}"

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilec.ir import tile
-from tilec.passes.analysis.scalar_definitions import replayable
-from tilec.support.identity import Same
+from tilec.passes.analysis.scalar_definitions import mark_replayable_binds
+from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ElidedBind:
     """A name that got a value at `span` without a statement, which would be number `at` of the list `out`."""
 
     out: list[tile.Stmt]
@@ -27,26 +27,26 @@ class Named:
     span: Span
 
 
-def with_names(
-    body: tuple[tile.Stmt, ...], names: Sequence[Named]
-) -> tuple[tuple[tile.Stmt, ...], frozenset[Same[tile.Stmt]]]:
+def insert_elided_binds(
+    body: tuple[tile.Stmt, ...], names: Sequence[ElidedBind]
+) -> tuple[tuple[tile.Stmt, ...], frozenset[IdentityKey[tile.Stmt]]]:
     """Insert a placeholder bind for each name. Return the body and these binds: they only count in lists, nothing uses
     them."""
     new_body: list[tile.Stmt] = []
     binds: list[tile.Stmt] = []
     for at in range(len(body) + 1):
-        placeholders = [tile.Bind(tile.Var(n.name), tile.integer(0), n.span) for n in names if n.at == at]
+        placeholders = [tile.Bind(tile.Var(n.name), tile.int32_const(0), n.span) for n in names if n.at == at]
         binds += placeholders
         new_body += placeholders + list(body[at : at + 1])
-    return tuple(new_body), frozenset(map(Same, binds))
+    return tuple(new_body), frozenset(map(IdentityKey, binds))
 
 
-class Forms:
+class ListForms:
     """The forms that a list for this body may have. `names` are the placeholder binds of the body."""
 
-    def __init__(self, body: tuple[tile.Stmt, ...], names: frozenset[Same[tile.Stmt]]) -> None:
-        self.body, self.replayed = body, replayable(body)
-        self.is_name = tuple(Same(s) in names for s in body)
+    def __init__(self, body: tuple[tile.Stmt, ...], names: frozenset[IdentityKey[tile.Stmt]]) -> None:
+        self.body, self.replayed = body, mark_replayable_binds(body)
+        self.is_name = tuple(IdentityKey(s) in names for s in body)
         self.statements = tuple(s for s, is_replayed in zip(body, self.replayed, strict=True) if not is_replayed)
         self.counted = (
             tuple(not is_replayed for is_replayed in self.replayed),
@@ -58,7 +58,7 @@ class Forms:
     def lengths(self) -> tuple[int, ...]:
         return tuple(map(sum, self.counted))
 
-    def of_statements(self, entries: tuple[int, ...]) -> tuple[int, ...]:
+    def select_statement_entries(self, entries: tuple[int, ...]) -> tuple[int, ...]:
         """Return the entries of the statements, without those of names and replayed binds."""
         counted = next(form for form, length in zip(self.counted, self.lengths, strict=True) if length == len(entries))
         remaining = iter(entries)

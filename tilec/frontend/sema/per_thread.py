@@ -14,47 +14,51 @@ from typing import NoReturn, TypeVar
 
 from tilec.frontend.sema.context import Context
 from tilec.ir import tile
-from tilec.ir.affine import Interval, interval
+from tilec.ir.affine import Interval, value_interval
 from tilec.ir.types import BOOL, DType
 from tilec.ops.device_assert import DeviceAssert
-from tilec.support.diagnostics import CompileError, Diagnostic, Warn, fail
+from tilec.support.diagnostics import CompileError, Diagnostic, Warn, raise_error
 from tilec.support.source import Span
 
 T = TypeVar("T")
 
-MOST_SUBSTITUTED = 64  # a longer expression that varies between threads is bound once
+MAX_SUBSTITUTED_OPERATORS = 64  # a longer expression that varies between threads is bound once
 
 
 def is_varying(context: Context, expr: tile.Expr) -> bool:
     """Return whether the expression may have different values in different threads."""
     if isinstance(expr, tile.Call) and expr.fn in tile.BLOCK_WIDE:
         return False
-    if expr == tile.THREAD or expr in context.varying or (isinstance(expr, tile.Call) and expr.fn in tile.WARP_WIDE):
+    if (
+        expr == tile.THREAD
+        or expr in context.varying_variables
+        or (isinstance(expr, tile.Call) and expr.fn in tile.WARP_WIDE)
+    ):
         return True
     is_local = isinstance(expr, tile.Load) and expr.buffer.scope == "local"
-    return is_local or any(is_varying(context, c) for c in tile.children(expr))
+    return is_local or any(is_varying(context, c) for c in tile.direct_operands(expr))
 
 
-def is_own(context: Context, store: tile.Store) -> bool:
+def is_per_thread_store(context: Context, store: tile.Store) -> bool:
     """Return whether the store varies between threads, or only some threads run it."""
     parts = (store.value, *store.indices)
     return store.buffer.scope == "local" or bool(context.masks) or any(is_varying(context, e) for e in parts)
 
 
-def conditions(context: Context) -> tuple[tile.Expr, ...]:
+def collect_thread_conditions(context: Context) -> tuple[tile.Expr, ...]:
     """Return the conditions under which a thread runs the current statement, outermost first."""
-    counted = context.is_counted
+    counted = context.participation_condition
     return (() if counted is None else (counted,)) + tuple(context.masks)
 
 
-def alike(context: Context, expr: tile.Expr, span: Span, what: str) -> None:
+def require_uniform(context: Context, expr: tile.Expr, span: Span, what: str) -> None:
     """Refuse a value that may vary between threads."""
     if is_varying(context, expr):
-        _differs(span, what)
+        _refuse_varying(span, what)
 
 
-def _differs(span: Span, what: str) -> NoReturn:
-    fail(
+def _refuse_varying(span: Span, what: str) -> NoReturn:
+    raise_error(
         "thread-dependent",
         f"{what} must be the same for all threads",
         span,
@@ -63,10 +67,10 @@ def _differs(span: Span, what: str) -> NoReturn:
     )
 
 
-def together(context: Context, span: Span, what: str) -> None:
+def require_all_threads(context: Context, span: Span, what: str) -> None:
     """Refuse a collective operation where only some threads of the block run."""
     if context.masks:
-        fail(
+        raise_error(
             "thread-dependent",
             f"{what} stands under a condition on the thread",
             span,
@@ -75,7 +79,7 @@ def together(context: Context, span: Span, what: str) -> None:
         )
 
 
-def each_thread(
+def emit_for_each_thread(
     context: Context,
     body: tuple[tile.Stmt, ...],
     span: Span,
@@ -83,13 +87,13 @@ def each_thread(
     extents: tuple[int, ...] = (),
 ) -> None:
     """Emit statements that each running thread executes, for all values of the variables."""
-    for mask in reversed(conditions(context)):
+    for mask in reversed(collect_thread_conditions(context)):
         body = (tile.If(mask, body, (), span),)
     context.out.append(tile.Parallel((tile.THREAD, *variables), (context.threads, *extents), body, span))
 
 
 @contextmanager
-def masked(context: Context, condition: tile.Expr) -> Iterator[None]:
+def mask_threads(context: Context, condition: tile.Expr) -> Iterator[None]:
     """Restrict the statements inside to threads for which the condition holds."""
     context.masks.append(condition)
     try:
@@ -99,59 +103,67 @@ def masked(context: Context, condition: tile.Expr) -> Iterator[None]:
         context.masks.pop()
 
 
-def kept(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Expr:
+def snapshot_in_register(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Expr:
     """Copy the current value to a register of each running thread."""
-    buffer = local(context, name, (1,), value.dtype, span)
-    each_thread(context, (tile.Store(buffer, (tile.integer(0),), value, span),), span)
-    return tile.Load(buffer, (tile.integer(0),))
+    buffer = allocate_local_array(context, name, (1,), value.dtype, span)
+    emit_for_each_thread(context, (tile.Store(buffer, (tile.int32_const(0),), value, span),), span)
+    return tile.Load(buffer, (tile.int32_const(0),))
 
 
-def local(context: Context, name: str, shape: tuple[int, ...], dtype: DType, span: Span) -> tile.Buffer:
+def allocate_local_array(context: Context, name: str, shape: tuple[int, ...], dtype: DType, span: Span) -> tile.Buffer:
     """Allocate an array of which every thread has its own copy."""
     buffer = tile.Buffer(context.unique.take(name), shape, dtype, "local", span)
     context.buffers.append(buffer)
     return buffer
 
 
-def named(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Expr:
+def bind_thread_value(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Expr:
     """Return the expression that a name stands for when it gets a value that may vary between threads.
 
     Short values without loads are substituted, the others are bound, or copied to a register under a mask."""
     loads = [e for e in tile.walk_expr(value) if isinstance(e, tile.Load)]
-    if not loads and not is_common(value) and sum(1 for _ in tile.walk_expr(value)) <= MOST_SUBSTITUTED:
+    if (
+        not loads
+        and not has_collective_call(value)
+        and sum(1 for _ in tile.walk_expr(value)) <= MAX_SUBSTITUTED_OPERATORS
+    ):
         return value
-    if (context.masks or (context.is_counted is not None and is_varying(context, value))) and any(
+    if (context.masks or (context.participation_condition is not None and is_varying(context, value))) and any(
         not e.buffer.in_registers for e in loads
     ):
-        return kept(context, name, value, span)  # in the other threads the loads may be out of bounds
+        return snapshot_in_register(context, name, value, span)  # in the other threads the loads may be out of bounds
     var = tile.Var(context.unique.take(name), value.dtype)
     if is_varying(context, value):
-        context.varying.add(var)
-        context.limits[var] = limits(context, value)
+        context.varying_variables.add(var)
+        context.limits[var] = compute_limits(context, value)
     context.out.append(tile.Bind(var, value, span))
     return var
 
 
-def limits(context: Context, value: tile.Expr) -> Interval:
+def compute_limits(context: Context, value: tile.Expr) -> Interval:
     """Return bounds on the value over all threads."""
     ranges = {tile.Var(name): (float(low), float(high)) for name, (low, high) in context.ranges.items()}
-    return interval(value, {**ranges, **context.limits})
+    return value_interval(value, {**ranges, **context.limits})
 
 
-def frozen(context: Context, value: tile.Expr, span: Span) -> tile.Expr:
+def freeze_value(context: Context, value: tile.Expr, span: Span) -> tile.Expr:
     """Return the current value of the expression, unaffected by later stores."""
-    return named(context, "now", value, span) if any(isinstance(e, tile.Load) for e in tile.walk_expr(value)) else value
+    return (
+        bind_thread_value(context, "now", value, span)
+        if any(isinstance(e, tile.Load) for e in tile.walk_expr(value))
+        else value
+    )
 
 
-def asserted(context: Context, op: DeviceAssert) -> DeviceAssert:
+def mask_assertion(context: Context, op: DeviceAssert) -> DeviceAssert:
     """Return the assertion, restricted to the threads that run it."""
     condition = op.condition
-    for mask in conditions(context) if is_varying(context, condition) else context.masks:
+    for mask in collect_thread_conditions(context) if is_varying(context, condition) else context.masks:
         condition = tile.Binary("or", tile.Unary("not", mask, BOOL), condition, BOOL)
     return replace(op, condition=condition)
 
 
-def settled(attempt: Callable[[set[Span], Warn], T], warn: Warn) -> T:
+def repeat_until_stable(attempt: Callable[[set[Span], Warn], T], warn: Warn) -> T:
     """Repeat `attempt` until it finds no further variables that vary between threads, and return its last result.
 
     `attempt` adds the variables that it finds to the given set. Only the warnings of the last attempt are passed on."""
@@ -173,7 +185,7 @@ def settled(attempt: Callable[[set[Span], Warn], T], warn: Warn) -> T:
         known = found
 
 
-def is_common(value: tile.Expr) -> bool:
+def has_collective_call(value: tile.Expr) -> bool:
     """Return whether the value has a warp-wide or block-wide call, which must run exactly once."""
     return any(
         isinstance(e, tile.Call) and (e.fn in tile.WARP_WIDE or e.fn in tile.BLOCK_WIDE) for e in tile.walk_expr(value)

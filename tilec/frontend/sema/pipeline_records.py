@@ -6,18 +6,18 @@ from dataclasses import field
 
 from tilec.ir.tile import Var
 from tilec.ops.signature import Parameter, Signature
-from tilec.ops.values import Pipeline, Side, Stage
+from tilec.ops.values import Pipeline, PipelineStage, Side
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
-PIPELINES = {
+PIPELINE_SIGNATURES = {
     name: Signature(name, (Parameter("payload"), Parameter("stages")))
     for name in ("T.InputTilePipeline", "T.OutputTilePipeline")
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Nested:
+class NestedAcquire:
     """An acquire of a stage by a role that holds a stage of another pipeline."""
 
     held: Pipeline
@@ -28,7 +28,7 @@ class Nested:
 
 
 @dataclass(slots=True)
-class Pipelines:
+class PipelineRecords:
     """The pipelines of a kernel.
 
     `tiles` maps the name of a tile to the pipeline that holds it. `acquired` has the stages in source order.
@@ -36,6 +36,6 @@ class Pipelines:
 
     made: list[Pipeline] = field(default_factory=list)
     tiles: dict[str, Pipeline] = field(default_factory=dict)
-    acquired: list[Stage] = field(default_factory=list)
-    nested: list[Nested] = field(default_factory=list)
-    looked: dict[tuple[str, Side], Var] = field(default_factory=dict)
+    acquired: list[PipelineStage] = field(default_factory=list)
+    nested: list[NestedAcquire] = field(default_factory=list)
+    try_acquire_results: dict[tuple[str, Side], Var] = field(default_factory=dict)

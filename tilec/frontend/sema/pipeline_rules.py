@@ -9,23 +9,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from tilec.frontend.sema.pipeline_records import Nested, Pipelines
-from tilec.frontend.sema.stage_arrivals import Arriving, arriving, with_arrivals
-from tilec.frontend.sema.stage_contents import check_contents
-from tilec.frontend.sema.stages import payload_bytes
+from tilec.frontend.sema.pipeline_records import NestedAcquire, PipelineRecords
+from tilec.frontend.sema.stage_arrivals import StageArrivals, expand_releases, find_arrivals
+from tilec.frontend.sema.stage_contents import check_stage_contents
+from tilec.frontend.sema.stages import compute_payload_bytes
 from tilec.ir.tile import Cluster, Stmt
-from tilec.ops.barriers import AllocBarrier, allocation, barrier_of
+from tilec.ops.barriers import AllocBarrier, build_allocation, get_barrier
 from tilec.ops.values import SIDES, Pipeline, Side
-from tilec.support.diagnostics import Label, Mistakes, fail
+from tilec.support.diagnostics import ErrorCollector, Label, raise_error
 
-_DOES: dict[Side, str] = {"producer": "fills", "consumer": "takes"}
+_SIDE_VERBS: dict[Side, str] = {"producer": "fills", "consumer": "takes"}
 
 
-def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, mistakes: Mistakes) -> list[Stmt]:
+def finish_pipelines(
+    statements: Sequence[Stmt], pipelines: PipelineRecords, cluster: Cluster, mistakes: ErrorCollector
+) -> list[Stmt]:
     """Check the pipelines, set the arrival counts of their barriers, and expand each release into its arrivals. Errors:
     `pipeline-role`, `pipeline-deadlock`, `pipeline-drain`, `stage-access`."""
     allocations: dict[str, AllocBarrier] = {}
-    releases: dict[tuple[str, range], Arriving] = {}
+    releases: dict[tuple[str, range], StageArrivals] = {}
     is_whole = not mistakes.met  # a statement with a mistake may have been an acquire
     for pipeline in pipelines.made:
         if is_whole:
@@ -33,29 +35,29 @@ def settled(statements: Sequence[Stmt], pipelines: Pipelines, cluster: Cluster, 
                 _check_roles(pipeline)
                 _check_drained(pipeline, cluster)
         for side, barriers in zip(SIDES, (pipeline.full, pipeline.empty), strict=True):
-            arrivals_by_role = {role: arriving(statements, pipeline, role) for role in pipeline.ends[side].roles}
+            arrivals_by_role = {role: find_arrivals(statements, pipeline, role) for role in pipeline.ends[side].roles}
             arrivals = sum(a.warps + a.by_tensor_cores for a in arrivals_by_role.values())
-            allocations[barriers.name] = allocation(barriers, (max(arrivals, 1),) * pipeline.stages)
+            allocations[barriers.name] = build_allocation(barriers, (max(arrivals, 1),) * pipeline.stages)
             releases |= {(barriers.name, role): a for role, a in arrivals_by_role.items()}
         # For the trace: facts about the pipeline, beside the first of its barriers.
         allocations[pipeline.full.name] = replace(
             allocations[pipeline.full.name],
             pipeline=pipeline.name,
             tiles=tuple(pipeline.tiles),
-            bytes=payload_bytes(pipeline),
+            bytes=compute_payload_bytes(pipeline),
             holds=tuple(tile.name for tile in pipeline.tiles.values()),
         )
     if is_whole:
-        check_contents(statements, pipelines, mistakes)
+        check_stage_contents(statements, pipelines, mistakes)
         with mistakes.caught():
-            _check_order(pipelines.nested)
-    return [_counted(stmt, allocations) for stmt in with_arrivals(tuple(statements), releases)]
+            _check_acquire_order(pipelines.nested)
+    return [_set_arrival_counts(stmt, allocations) for stmt in expand_releases(tuple(statements), releases)]
 
 
-def _counted(stmt: Stmt, counts: Mapping[str, AllocBarrier]) -> Stmt:
+def _set_arrival_counts(stmt: Stmt, counts: Mapping[str, AllocBarrier]) -> Stmt:
     if not isinstance(stmt, AllocBarrier):
         return stmt
-    return counts.get(barrier_of(stmt).name, stmt)
+    return counts.get(get_barrier(stmt).name, stmt)
 
 
 # ---- roles -----------------------------------------------------------------------------------------------------------
@@ -66,12 +68,12 @@ def _check_roles(pipeline: Pipeline) -> None:
     for side, other_side in (SIDES, SIDES[::-1]):
         if not pipeline.ends[side].roles:
             acquires = tuple(
-                Label(span, f"{_spoken(role)} {_DOES[other_side]} it")
+                Label(span, f"{_describe_role(role)} {_SIDE_VERBS[other_side]} it")
                 for role, span in pipeline.ends[other_side].roles.items()
             )
-            fail(
+            raise_error(
                 "pipeline-role",
-                f"nobody {_DOES[side]} what {pipeline.name} holds",
+                f"nobody {_SIDE_VERBS[side]} what {pipeline.name} holds",
                 pipeline.span,
                 f"no role acquires a stage as its {side}",
                 secondary=acquires,
@@ -81,14 +83,14 @@ def _check_roles(pipeline: Pipeline) -> None:
     for (side, role, span), (other_side, other_role, other_span) in combinations(acquires_by_role, 2):
         if not set(role) & set(other_role):
             continue
-        first, second = (f"{_spoken(r)} {_DOES[s]}" for s, r in ((side, role), (other_side, other_role)))
+        first, second = (f"{_describe_role(r)} {_SIDE_VERBS[s]}" for s, r in ((side, role), (other_side, other_role)))
         is_both_sides = side != other_side
-        fail(
+        raise_error(
             "pipeline-role",
             f"{second} {pipeline.name}, which {first}",
             other_span,
             "on both sides of it" if is_both_sides else "some of its threads, not the others",
-            secondary=(Label(span, f"{_spoken(role)} acquires it here"),),
+            secondary=(Label(span, f"{_describe_role(role)} acquires it here"),),
             help="a role that fills and takes by itself needs no pipeline: use T.Pipelined"
             if is_both_sides
             else "let the warpgroups of a role acquire together, or give each a `with T.ws(…):` of its own",
@@ -102,11 +104,11 @@ def _check_drained(pipeline: Pipeline, cluster: Cluster) -> None:
         return
     for role, span in producer.roles.items():
         if role not in producer.drained:
-            fail(
+            raise_error(
                 "pipeline-drain",
                 f"the producer of {pipeline.name} ends without draining it",
                 span,
-                f"{_spoken(role)} may end while stages are still in use",
+                f"{_describe_role(role)} may end while stages are still in use",
                 secondary=(Label(cluster.span, "a block of this cluster may still signal them"),),
                 help="write `producer.drain()` behind its last stage",
             )
@@ -115,18 +117,18 @@ def _check_drained(pipeline: Pipeline, cluster: Cluster) -> None:
 # ---- order -----------------------------------------------------------------------------------------------------------
 
 
-def _check_order(nested: Sequence[Nested]) -> None:
+def _check_acquire_order(nested: Sequence[NestedAcquire]) -> None:
     """Refuse acquire orders that form a cycle: roles that hold one stage and wait for another may deadlock."""
-    unique: dict[tuple[str, str, range], Nested] = {}
+    unique: dict[tuple[str, str, range], NestedAcquire] = {}
     for edge in nested:
         unique.setdefault((edge.held.name, edge.acquired.name, edge.role), edge)
     for edge in unique.values():
-        for path in _ways(edge.acquired, edge.held, list(unique.values())):
+        for path in _find_paths(edge.acquired, edge.held, list(unique.values())):
             if any(e.role != edge.role for e in path):
                 _refuse_cycle((edge, *path))
 
 
-def _ways(start: Pipeline, end: Pipeline, edges: list[Nested]) -> Iterator[tuple[Nested, ...]]:
+def _find_paths(start: Pipeline, end: Pipeline, edges: list[NestedAcquire]) -> Iterator[tuple[NestedAcquire, ...]]:
     """Yield the paths of nested acquires from one pipeline to another."""
     for edge in edges:
         if edge.held is not start:
@@ -134,18 +136,18 @@ def _ways(start: Pipeline, end: Pipeline, edges: list[Nested]) -> Iterator[tuple
         if edge.acquired is end:
             yield (edge,)
         rest = [e for e in edges if e.held is not start]
-        yield from ((edge, *path) for path in _ways(edge.acquired, end, rest))
+        yield from ((edge, *path) for path in _find_paths(edge.acquired, end, rest))
 
 
-def _refuse_cycle(cycle: tuple[Nested, ...]) -> None:
+def _refuse_cycle(cycle: tuple[NestedAcquire, ...]) -> None:
     names = [cycle[0].held.name, *(edge.acquired.name for edge in cycle)]
     labels = [
-        Label(span, f"{_spoken(edge.role)} {does} {pipeline.name}")
+        Label(span, f"{_describe_role(edge.role)} {does} {pipeline.name}")
         for edge in reversed(cycle)
         for span, does, pipeline in ((edge.span, "then acquires", edge.acquired), (edge.held_span, "holds", edge.held))
     ]
     first, *others = labels
-    fail(
+    raise_error(
         "pipeline-deadlock",
         "roles may wait for each other for ever: each holds a stage that another one needs",
         first.span,
@@ -156,5 +158,5 @@ def _refuse_cycle(cycle: tuple[Nested, ...]) -> None:
     )
 
 
-def _spoken(role: range) -> str:
+def _describe_role(role: range) -> str:
     return f"warpgroup {role.start}" if len(role) == 1 else f"warpgroups {role.start} to {role.stop - 1}"

@@ -15,31 +15,51 @@ from typing import Literal, NoReturn
 from tilec.frontend.sema import evaluate, explicit_roles as roles
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.functions import bind_target
-from tilec.frontend.sema.manual_schedules import MOST_STAGES
-from tilec.frontend.sema.pipeline_records import PIPELINES
-from tilec.frontend.sema.stages import acquire, drain, expect, release, release_explicitly, try_acquire, variable
+from tilec.frontend.sema.manual_schedules import MAX_STAGES
+from tilec.frontend.sema.pipeline_records import PIPELINE_SIGNATURES
+from tilec.frontend.sema.stages import (
+    acquire_stage,
+    announce_bytes,
+    drain_pipeline,
+    make_variable,
+    release_stage,
+    release_stage_explicitly,
+    try_acquire_stage,
+)
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.types import BOOL, UINT64
-from tilec.ops.barriers import allocation
+from tilec.ops.barriers import build_allocation
 from tilec.ops.copy import Copy
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, bind, nearest
-from tilec.ops.values import SIDES, Dictionary, End, Handle, Method, Pipeline, Range, Stage, StageTile, Value, describe
-from tilec.passes.analysis.usage import reads, writes
-from tilec.support.diagnostics import Label, fail, instead
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, bind_arguments, find_nearest_name
+from tilec.ops.values import (
+    SIDES,
+    Dictionary,
+    IndexRange,
+    Method,
+    Pipeline,
+    PipelineHandle,
+    PipelineSide,
+    PipelineStage,
+    StageTile,
+    Value,
+    describe_value,
+)
+from tilec.passes.analysis.usage import find_reads, find_writes
+from tilec.support.diagnostics import Label, raise_error, suggest_replacement
 from tilec.support.source import Span
 
-HELD_IN = ("shared", "tmem")
+PAYLOAD_SCOPES = ("shared", "tmem")
 """The scopes of tiles that a stage can hold."""
 
-_OF_PIPELINE = ("producer", "consumer", "acquire_producer", "acquire_consumer")
-_OF_HANDLE = ("acquire", "acquire_if_needed", "acquire_stage", "try_acquire", "drain")
-_OF_STAGE = ("release", "expect_bytes")
-_ACCESSORS = ("payload", "stage", "barrier", "mbar")
-STATEMENTS = ("release", "expect_bytes", "drain")
+_PIPELINE_METHODS = ("producer", "consumer", "acquire_producer", "acquire_consumer")
+_HANDLE_METHODS = ("acquire", "acquire_if_needed", "acquire_stage", "try_acquire", "drain")
+_STAGE_METHODS = ("release", "expect_bytes")
+_STAGE_ACCESSORS = ("payload", "stage", "barrier", "mbar")
+STATEMENT_METHODS = ("release", "expect_bytes", "drain")
 """The methods that return no value."""
-_SIGNATURES = {
-    **{name: Signature(name, ()) for name in (*_OF_PIPELINE, *_OF_HANDLE, *_OF_STAGE)},
+_METHOD_SIGNATURES = {
+    **{name: Signature(name, ()) for name in (*_PIPELINE_METHODS, *_HANDLE_METHODS, *_STAGE_METHODS)},
     "acquire_if_needed": Signature("acquire_if_needed", (Parameter("ready"),)),
     "expect_bytes": Signature("expect_bytes", (Parameter("bytes", None),)),
 }
@@ -48,21 +68,21 @@ _SIGNATURES = {
 # ---- construction ----------------------------------------------------------------------------------------------------
 
 
-def pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
+def make_pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
     """Make the pipeline of `name = T.InputTilePipeline((A_shared, B_shared), stages=4)`. Errors: `pipeline-stages`,
     `pipeline-payload`."""
-    path = evaluate.callee(context, node)
+    path = evaluate.find_callee(context, node)
     assert path is not None
-    call = bind(PIPELINES[path], *evaluate.arguments(context, node), node.span)
+    call = bind_arguments(PIPELINE_SIGNATURES[path], *evaluate.evaluate_arguments(context, node), node.span)
     if context.loops or context.masks or context.role is not None:
-        fail(
+        raise_error(
             "misplaced-statement",
             "pipelines are made once, before the block divides its work",
             node.span,
             help="move it to the beginning of the kernel",
         )
-    stages = _stages(call)
-    form, tiles = _payload(context, call, path)
+    stages = _read_stage_count(call)
+    form, tiles = _read_payload(context, call, path)
     staged = {key: replace(stage_tile, extents=(stages, *stage_tile.extents)) for key, stage_tile in tiles.items()}
     for key, stage_tile in tiles.items():
         context.buffers[context.buffers.index(stage_tile)] = staged[key]
@@ -73,10 +93,10 @@ def pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
     for barriers in (full, empty):
         context.buffers.append(barriers)
         # `finish_pipelines` sets the arrival counts, when all roles are known.
-        context.out.append(allocation(barriers, (1,) * stages))
+        context.out.append(build_allocation(barriers, (1,) * stages))
     # A fresh barrier counts as if a phase of parity 1 had just completed: a producer's first waits pass.
-    ends = {side: End(variable(context, f"{name}_{side}_stage", 0, node.span),
-                      variable(context, f"{name}_{side}_parity", int(side == "producer"), node.span))
+    ends = {side: PipelineSide(make_variable(context, f"{name}_{side}_stage", 0, node.span),
+                      make_variable(context, f"{name}_{side}_parity", int(side == "producer"), node.span))
             for side in SIDES}  # fmt: skip
     made = Pipeline(name, path, staged, form, stages, full, empty, ends, node.span)
     context.pipelines.made.append(made)
@@ -85,22 +105,24 @@ def pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
     return made
 
 
-def _stages(call: Call) -> int:
-    stages = call.integer("stages")
+def _read_stage_count(call: Call) -> int:
+    stages = call.read_integer("stages")
     if stages < 1:
-        fail(
+        raise_error(
             "pipeline-stages",
             "a pipeline needs at least one stage",
             call["stages"].span,
             "nothing could ever be acquired",
             help="2 let one stage be filled while another one is used; more hide a longer latency",
         )
-    if stages > MOST_STAGES:
-        fail("pipeline-stages", f"a pipeline has at most {MOST_STAGES} stages", call["stages"].span, f"not {stages}")
+    if stages > MAX_STAGES:
+        raise_error(
+            "pipeline-stages", f"a pipeline has at most {MAX_STAGES} stages", call["stages"].span, f"not {stages}"
+        )
     return stages
 
 
-def _payload(
+def _read_payload(
     context: Context, call: Call, function: str
 ) -> tuple[Literal["tile", "tuple", "dictionary"], dict[str, tile.Buffer]]:
     argument = call["payload"]
@@ -110,40 +132,44 @@ def _payload(
         case Dictionary(entries=entries):
             form, given = "dictionary", [(str(e.key), e.value) for e in entries]
         case tuple() as items:
-            form, given = "tuple", [(_own_name(item), item) for item in items]
+            form, given = "tuple", [(_get_tile_name(item), item) for item in items]
         case alone:
-            form, given = "tile", [(_own_name(alone), alone)]
+            form, given = "tile", [(_get_tile_name(alone), alone)]
     if not given:
-        _bad_payload("a stage that holds no tiles", argument.span)
+        _refuse_payload("a stage that holds no tiles", argument.span)
     tiles: dict[str, tile.Buffer] = {}
     for key, stage_tile in given:
-        if not isinstance(stage_tile, tile.Buffer) or stage_tile.scope not in HELD_IN:
+        if not isinstance(stage_tile, tile.Buffer) or stage_tile.scope not in PAYLOAD_SCOPES:
             makers = "T.alloc_shared, or T.alloc_tmem"
-            _bad_payload(f"a stage holds tiles made by {makers}", argument.span, f"this is {describe(stage_tile)}")
+            _refuse_payload(
+                f"a stage holds tiles made by {makers}", argument.span, f"this is {describe_value(stage_tile)}"
+            )
         here = Label(stage_tile.span, "allocated here")
         if stage_tile.scope == "tmem" and function == "T.InputTilePipeline":
-            _bad_payload("inputs are tiles in shared memory", argument.span, "this holds sums", secondary=(here,))
+            _refuse_payload("inputs are tiles in shared memory", argument.span, "this holds sums", secondary=(here,))
         if stage_tile in tiles.values():
-            _bad_payload(f"{stage_tile.name} stands twice in the payload", argument.span, secondary=(here,))
-        if key in (*_ACCESSORS, *_OF_STAGE) or not key.isidentifier():
-            _bad_payload(f"a tile of a stage cannot be called {key!r}", argument.span, secondary=(here,))
-        used = [s.span for s in tile.walk(tuple(context.out)) if stage_tile in (*reads(s), *writes(s))]
+            _refuse_payload(f"{stage_tile.name} stands twice in the payload", argument.span, secondary=(here,))
+        if key in (*_STAGE_ACCESSORS, *_STAGE_METHODS) or not key.isidentifier():
+            _refuse_payload(f"a tile of a stage cannot be called {key!r}", argument.span, secondary=(here,))
+        used = [
+            s.span for s in tile.walk_statements(tuple(context.out)) if stage_tile in (*find_reads(s), *find_writes(s))
+        ]
         used += [pinned.span for pinned in context.hints.layouts.values() if pinned.buffer == stage_tile]
         if used:
             before = Label(used[0], "used here")
-            _bad_payload(
+            _refuse_payload(
                 f"{stage_tile.name} is used before it becomes a part of stages", argument.span, secondary=(before,)
             )
         tiles[key] = stage_tile
     return form, tiles
 
 
-def _own_name(value: Value) -> str:
+def _get_tile_name(value: Value) -> str:
     return value.name if isinstance(value, tile.Buffer) else ""
 
 
-def _bad_payload(title: str, span: Span, label: str = "", secondary: tuple[Label, ...] = ()) -> NoReturn:
-    fail(
+def _refuse_payload(title: str, span: Span, label: str = "", secondary: tuple[Label, ...] = ()) -> NoReturn:
+    raise_error(
         "pipeline-payload",
         title,
         span,
@@ -156,89 +182,91 @@ def _bad_payload(title: str, span: Span, label: str = "", secondary: tuple[Label
 
 # ---- attributes ------------------------------------------------------------------------------------------------------
 
-Owner = Pipeline | Handle | Stage
+MethodOwner = Pipeline | PipelineHandle | PipelineStage
 
 
-def attribute(context: Context, owner: Owner | StageTile, node: ast.Attribute) -> Value:
+def resolve_attribute(context: Context, owner: MethodOwner | StageTile, node: ast.Attribute) -> Value:
     """Return the value of `stage.A_shared`, `stage.barrier` or `pipeline.stages`, or a method."""
     known: tuple[str, ...]
     values: dict[str, Value]
     match owner:
         case Pipeline():
-            known, values = _OF_PIPELINE, {"stages": owner.stages}
-        case Handle():
-            known, values = _OF_HANDLE, {"pipeline": owner.pipeline}
-        case Stage():
-            if node.name not in _OF_STAGE:
-                _used(context, owner, node.span)
-            known = _OF_STAGE
-            values = {**_tiles(owner), "payload": payload(owner), "stage": owner.index}
+            known, values = _PIPELINE_METHODS, {"stages": owner.stages}
+        case PipelineHandle():
+            known, values = _HANDLE_METHODS, {"pipeline": owner.pipeline}
+        case PipelineStage():
+            if node.name not in _STAGE_METHODS:
+                _use_stage(context, owner, node.span)
+            known = _STAGE_METHODS
+            values = {**_make_stage_tiles(owner), "payload": get_payload(owner), "stage": owner.index}
             values |= {"barrier": owner.barrier, "mbar": owner.barrier}
         case StageTile():
             known, values = (), {"shape": owner.tile.extents, "dtype": owner.tile.dtype}
     if node.name in known:
         return Method(owner, node.name)
     if node.name not in values:
-        near = nearest(node.name, (*known, *values))
-        fail(
+        near = find_nearest_name(node.name, (*known, *values))
+        raise_error(
             "unknown-attribute",
-            f"{describe(owner)} has no `{node.name}`",
+            f"{describe_value(owner)} has no `{node.name}`",
             node.span,
             f"it has {', '.join((*values, *known))}",
-            help=f"did you mean `{near}`?" if near else _whose(owner, node.name),
-            fix=instead(node.name, near),
+            help=f"did you mean `{near}`?" if near else _suggest_owner(owner, node.name),
+            fix=suggest_replacement(node.name, near),
         )
     return values[node.name]
 
 
-def _whose(owner: Owner | StageTile, name: str) -> str | None:
+def _suggest_owner(owner: MethodOwner | StageTile, name: str) -> str | None:
     """Suggest the object that has the attribute `name`, if `owner` has not."""
     match owner:
-        case Handle(pipeline=made, side=side) if name in (*made.tiles, *_ACCESSORS, *_OF_STAGE):
+        case PipelineHandle(pipeline=made, side=side) if name in (*made.tiles, *_STAGE_ACCESSORS, *_STAGE_METHODS):
             return f"a stage has it: write `with {made.name}.{side}().acquire() as tiles:`"
-        case Stage(pipeline=made, side=side) if name in _OF_HANDLE:
+        case PipelineStage(pipeline=made, side=side) if name in _HANDLE_METHODS:
             return f"{made.name}.{side}() has it, whose stage this is: write `side = {made.name}.{side}()`"
         case _:
             return None
 
 
-def payload(stage: Stage) -> Value:
+def get_payload(stage: PipelineStage) -> Value:
     """Return the tiles of a stage in the form of its pipeline's payload: one tile, or a tuple."""
-    tiles = _tiles(stage)
+    tiles = _make_stage_tiles(stage)
     return next(iter(tiles.values())) if stage.pipeline.form == "tile" else tuple(tiles.values())
 
 
-def _tiles(stage: Stage) -> dict[str, StageTile]:
+def _make_stage_tiles(stage: PipelineStage) -> dict[str, StageTile]:
     return {
         key: StageTile(
-            stage_tile, (stage.index, *(Range(tile.integer(0), extent) for extent in stage_tile.shape[1:])), stage
+            stage_tile,
+            (stage.index, *(IndexRange(tile.int32_const(0), extent) for extent in stage_tile.shape[1:])),
+            stage,
         )
         for key, stage_tile in stage.pipeline.tiles.items()
     }
 
 
-def tiles(context: Context, stage: Stage, span: Span) -> tuple[Value, ...]:
+def unpack_stage(context: Context, stage: PipelineStage, span: Span) -> tuple[Value, ...]:
     """Return the tiles of a stage in their order, as for `a, b = stage` and `stage[0]`."""
-    _used(context, stage, span)
-    return tuple(_tiles(stage).values())
+    _use_stage(context, stage, span)
+    return tuple(_make_stage_tiles(stage).values())
 
 
-def kept(argument: Argument) -> Value:
+def check_container_item(argument: Argument) -> Value:
     """Return an item for a tuple, a list or a dictionary, which may not be a stage. Errors: `stage-escapes`."""
-    if isinstance(argument.value, Stage):
-        _escapes(argument.value, argument.span, "held by a tuple, a list or a dictionary")
+    if isinstance(argument.value, PipelineStage):
+        _refuse_escape(argument.value, argument.span, "held by a tuple, a list or a dictionary")
     return argument.value
 
 
-def named(value: Value, targets: tuple[ast.Expr, ...], node: ast.Expr) -> None:
+def check_stage_names(value: Value, targets: tuple[ast.Expr, ...], node: ast.Expr) -> None:
     """Check that a stage gets no second name: its first is that of its acquire. Errors: `stage-escapes`."""
     names = [t for t in targets if not isinstance(t, ast.Tuple | ast.List)]
-    if isinstance(value, Stage) and len(names) > isinstance(node, ast.Call):
-        _escapes(value, node.span, "gets a second name")
+    if isinstance(value, PipelineStage) and len(names) > isinstance(node, ast.Call):
+        _refuse_escape(value, node.span, "gets a second name")
 
 
-def _escapes(stage: Stage, span: Span, how: str) -> NoReturn:
-    fail(
+def _refuse_escape(stage: PipelineStage, span: Span, how: str) -> NoReturn:
+    raise_error(
         "stage-escapes",
         f"{stage.taken.what} has one owner, the name that it was acquired by",
         span,
@@ -248,21 +276,21 @@ def _escapes(stage: Stage, span: Span, how: str) -> NoReturn:
     )
 
 
-def part(context: Context, stage_tile: StageTile, node: ast.Subscript) -> StageTile:
+def access_stage_tile(context: Context, stage_tile: StageTile, node: ast.Subscript) -> StageTile:
     """Return the element or box `stage.A_shared[i, j]` of a stage's tile."""
-    inside = evaluate.access(context, stage_tile.tile, node)
+    inside = evaluate.evaluate_access(context, stage_tile.tile, node)
     return StageTile(stage_tile.buffer, (stage_tile.indices[0], *inside.indices), stage_tile.stage)
 
 
-def read(context: Context, value: Value, span: Span) -> None:
+def check_tile_read(context: Context, value: Value, span: Span) -> None:
     """Check a name that is read: a tile of a stage must be held, and a tile of a payload may not be named directly."""
     if isinstance(value, StageTile):
-        _used(context, value.stage, span)
-    if not isinstance(value, tile.Buffer) or value.scope not in HELD_IN:
+        _use_stage(context, value.stage, span)
+    if not isinstance(value, tile.Buffer) or value.scope not in PAYLOAD_SCOPES:
         return
     owner = context.pipelines.tiles.get(value.name)
     if owner is not None:
-        fail(
+        raise_error(
             "pipeline-tile",
             f"{value.name} belongs to the stages of {owner.name}",
             span,
@@ -273,34 +301,34 @@ def read(context: Context, value: Value, span: Span) -> None:
         )
 
 
-def _used(context: Context, stage: Stage, span: Span) -> None:
+def _use_stage(context: Context, stage: PipelineStage, span: Span) -> None:
     context.ledger.use(stage.taken, span)
 
 
 # ---- calls -----------------------------------------------------------------------------------------------------------
 
 
-def called(context: Context, function: Method, node: ast.Call) -> Value:
+def call_pipeline_method(context: Context, function: Method, node: ast.Call) -> Value:
     """Elaborate a method call, as `pipe.producer()`, `producer.acquire_stage()` or `stage.release()`."""
-    call = bind(_SIGNATURES[function.name], *evaluate.operands(context, node), node.span)
+    call = bind_arguments(_METHOD_SIGNATURES[function.name], *evaluate.evaluate_operands(context, node), node.span)
     match function.owner, function.name:
         case Pipeline() as owner, "producer" | "consumer" as side:
-            return Handle(owner, side)
+            return PipelineHandle(owner, side)
         case Pipeline() as owner, "acquire_producer" | "acquire_consumer" as name:
             side = "producer" if name == "acquire_producer" else "consumer"
-            return acquire(context, Handle(owner, side), node.span)
-        case Handle() as handle, "acquire_stage":
-            return acquire(context, handle, node.span)
-        case Handle() as handle, "try_acquire":
-            return try_acquire(context, handle, node.span)
-        case Handle() as handle, "drain":
-            drain(context, handle, node.span)
-        case Stage() as stage, "release":
-            release_explicitly(context, stage, node.span)
-        case Stage() as stage, "expect_bytes":
-            expect(context, stage, call)
+            return acquire_stage(context, PipelineHandle(owner, side), node.span)
+        case PipelineHandle() as handle, "acquire_stage":
+            return acquire_stage(context, handle, node.span)
+        case PipelineHandle() as handle, "try_acquire":
+            return try_acquire_stage(context, handle, node.span)
+        case PipelineHandle() as handle, "drain":
+            drain_pipeline(context, handle, node.span)
+        case PipelineStage() as stage, "release":
+            release_stage_explicitly(context, stage, node.span)
+        case PipelineStage() as stage, "expect_bytes":
+            announce_bytes(context, stage, call)
         case _, name:
-            fail(
+            raise_error(
                 "not-a-value",
                 f".{name}() belongs in a with statement",
                 node.span,
@@ -309,20 +337,20 @@ def called(context: Context, function: Method, node: ast.Call) -> Value:
     return None
 
 
-def is_entered(context: Context, call: ast.Call) -> bool:
+def is_pipeline_call(context: Context, call: ast.Call) -> bool:
     """Return whether a `with` calls a method of a pipeline, a side or a stage."""
     function = context.value(call.function)
-    return isinstance(function, Method) and isinstance(function.owner, Owner)
+    return isinstance(function, Method) and isinstance(function.owner, MethodOwner)
 
 
-def entered(context: Context, node: ast.With, call: ast.Call) -> None:
+def elaborate_pipeline_with(context: Context, node: ast.With, call: ast.Call) -> None:
     """Elaborate `with producer.acquire() as tiles:` or `with pipe.producer() as producer:`.
 
     For an input pipeline the latter only names the side."""
     function = context.value(call.function)
     assert isinstance(function, Method)
     if function.name not in ("acquire", "acquire_if_needed", *SIDES):
-        fail(
+        raise_error(
             "misplaced-statement",
             f".{function.name}() is nothing to enter",
             call.span,
@@ -330,24 +358,26 @@ def entered(context: Context, node: ast.With, call: ast.Call) -> None:
         )
     if function.name in SIDES:
         handle = context.value(call)
-        assert isinstance(handle, Handle)
+        assert isinstance(handle, PipelineHandle)
         if not _enters_stage(handle, node):
-            _bind(context, node, handle)
+            _bind_with_target(context, node, handle)
             context.block(node.body)
             return
         ready = None
     else:
-        assert isinstance(function.owner, Handle)
+        assert isinstance(function.owner, PipelineHandle)
         handle = function.owner
-        ready = _ready(bind(_SIGNATURES[function.name], *evaluate.operands(context, call), call.span))
-    stage = acquire(context, handle, call.span, returns=True, ready=ready)
-    _bind(context, node, stage)
+        ready = _read_ready_condition(
+            bind_arguments(_METHOD_SIGNATURES[function.name], *evaluate.evaluate_operands(context, call), call.span)
+        )
+    stage = acquire_stage(context, handle, call.span, returns=True, ready=ready)
+    _bind_with_target(context, node, stage)
     context.block(node.body)
     if not context.ledger.is_left:
-        release(context, stage, call.span)
+        release_stage(context, stage, call.span)
 
 
-def _enters_stage(handle: Handle, node: ast.With) -> bool:
+def _enters_stage(handle: PipelineHandle, node: ast.With) -> bool:
     """Return whether `with results.consumer() as result:` acquires the next stage.
 
     It only names a side for an input pipeline, and where the block uses a method that only a side has."""
@@ -359,13 +389,13 @@ def _enters_stage(handle: Handle, node: ast.With) -> bool:
     attributes = {
         part.name
         for statement in node.body
-        for part in ast.walk(statement)
+        for part in ast.walk_nodes(statement)
         if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == name
     }
-    return attributes.isdisjoint((*_OF_HANDLE, "pipeline"))
+    return attributes.isdisjoint((*_HANDLE_METHODS, "pipeline"))
 
 
-def _ready(call: Call) -> tile.Expr | None:
+def _read_ready_condition(call: Call) -> tile.Expr | None:
     """Return the condition that `acquire_if_needed` is given, or None if it is constant."""
     ready = dict(call.arguments).get("ready")
     if ready is None or isinstance(ready.value, bool):
@@ -375,12 +405,14 @@ def _ready(call: Call) -> tile.Expr | None:
     return as_expr(ready)
 
 
-def _bind(context: Context, node: ast.With, value: Value) -> None:
+def _bind_with_target(context: Context, node: ast.With, value: Value) -> None:
     match node.target:
         case None:
             pass
-        case ast.Tuple() | ast.List() as target if isinstance(value, Stage):
-            bind_target(context.scope, target, Argument(tiles(context, value, node.context.span), node.context.span))
+        case ast.Tuple() | ast.List() as target if isinstance(value, PipelineStage):
+            bind_target(
+                context.scope, target, Argument(unpack_stage(context, value, node.context.span), node.context.span)
+            )
         case target:
             bind_target(context.scope, target, Argument(value, node.context.span))
 
@@ -388,7 +420,7 @@ def _bind(context: Context, node: ast.With, value: Value) -> None:
 # ---- operations on stages --------------------------------------------------------------------------------------------
 
 
-def with_barrier(path: str, arguments: tuple[list[Argument], dict[str, Argument]]) -> None:
+def add_stage_barrier(path: str, arguments: tuple[list[Argument], dict[str, Argument]]) -> None:
     """Add the stage's barrier to the arguments of a TMA copy into a stage, unless it names one."""
     positional, keywords = arguments
     destination = keywords.get("dst") or (positional[1] if len(positional) > 1 else None)
@@ -398,7 +430,9 @@ def with_barrier(path: str, arguments: tuple[list[Argument], dict[str, Argument]
         keywords["barrier"] = Argument(destination.value.stage.barrier, destination.span)
 
 
-def on_stages(context: Context, op: tile.TileOp, arguments: tuple[list[Argument], dict[str, Argument]]) -> tile.TileOp:
+def apply_stage_rules(
+    context: Context, op: tile.TileOp, arguments: tuple[list[Argument], dict[str, Argument]]
+) -> tile.TileOp:
     """Check that an operation uses the tiles of stages as their side may, and return it.
 
     A T.copy from a tensor into a producer's stage may signal the stage's barrier, if the target can do that. Errors:
@@ -408,7 +442,7 @@ def on_stages(context: Context, op: tile.TileOp, arguments: tuple[list[Argument]
     for stage_tile, span in given:
         stage = stage_tile.stage
         if loads and stage.side == "consumer":
-            fail(
+            raise_error(
                 "stage-access",
                 "a consumer fills the stage that it has been handed",
                 span,
@@ -418,5 +452,5 @@ def on_stages(context: Context, op: tile.TileOp, arguments: tuple[list[Argument]
             )
         if loads and isinstance(op, Copy) and op.barrier is None and op.asynchronous is None:
             element = tile.Load(stage.barrier.buffer, (stage.index,))
-            return replace(op, signals=element, leader=roles.leader(context, span))
+            return replace(op, signals=element, leader=roles.find_leader(context, span))
     return op

@@ -16,26 +16,29 @@ from tilec.ir.types import INT32
 from tilec.ops.signature import Argument, as_expr
 
 
-def keep(context: Context, condition: Argument) -> None:
+def record_promises(context: Context, condition: Argument) -> None:
     """Record the promises of a condition, for later reads of its variables in this scope."""
     if isinstance(condition.value, bool | int):
         return
-    for value, op, number in _promised(as_expr(condition)):
-        var = context.scope.promised_of(value)
-        if not isinstance(var, tile.Var) or var.dtype != INT32 or _is_an_extent(context, var):
+    for value, op, number in _parse_promises(as_expr(condition)):
+        var = context.scope.strip_promise(value)
+        if not isinstance(var, tile.Var) or var.dtype != INT32 or _is_tensor_extent(context, var):
             continue
         if op == "mul" or context.ranges.get(var.name, (-1, 0))[0] < 0:
-            operand, read = tile.integer(number), as_expr(Argument(context.scope.as_promised(var), condition.span))
+            operand, read = (
+                tile.int32_const(number),
+                as_expr(Argument(context.scope.apply_promise(var), condition.span)),
+            )
             read = read if op == "max" else tile.Binary("floordiv", read, operand, INT32)
             context.scope.promises.append((var, tile.Binary(op, read, operand, INT32)))
 
 
-def _promised(condition: tile.Expr) -> Iterator[tuple[tile.Expr, Literal["mul", "max"], int]]:
+def _parse_promises(condition: tile.Expr) -> Iterator[tuple[tile.Expr, Literal["mul", "max"], int]]:
     """Yield value, operator and number of each promise: "mul" and 8 for `x % 8 == 0`, "max" and 0 for `x >= 0`."""
     match condition:
         case tile.Binary(op="and", a=a, b=b):
-            yield from _promised(a)
-            yield from _promised(b)
+            yield from _parse_promises(a)
+            yield from _parse_promises(b)
         case tile.Binary(
             op="eq",
             a=tile.Binary(op="floormod", a=value, b=tile.Const(value=int(multiple))),
@@ -50,9 +53,9 @@ def _promised(condition: tile.Expr) -> Iterator[tuple[tile.Expr, Literal["mul", 
             return
 
 
-def _is_an_extent(context: Context, var: tile.Var) -> bool:
+def _is_tensor_extent(context: Context, var: tile.Var) -> bool:
     """Return whether extents of a tensor use the variable. Those keep it as it is, to stay comparable with it."""
-    bindings = (context.scope.find(name) for name in context.scope.visible())
+    bindings = (context.scope.find(name) for name in context.scope.list_visible_names())
     tensors = (b.value for b in bindings if b is not None and isinstance(b.value, tile.Buffer))
     extents = (extent for tensor in tensors for extent in tensor.extents if not isinstance(extent, int))
     return any(var in tile.walk_expr(extent) for extent in extents)

@@ -9,53 +9,53 @@ from tilec.frontend.syntax import ast
 from tilec.support.source import Span
 
 
-def poison(scope: Scope, node: ast.Stmt) -> None:
+def poison_names(scope: Scope, node: ast.Stmt) -> None:
     """Poison the names that a statement would bind. Those of a compound statement that exist already are kept."""
     is_whole = isinstance(node, ast.Assign | ast.AnnotatedAssign | ast.Function)
-    for name, span in bound_names(node):
+    for name, span in find_bound_names(node):
         if is_whole or not scope.is_visible(name):
             scope.poison(name, span)
 
 
-def bound_names(node: ast.Stmt) -> Iterator[tuple[str, Span]]:
+def find_bound_names(node: ast.Stmt) -> Iterator[tuple[str, Span]]:
     """Yield the names that a statement binds, with their spans."""
     match node:
         case ast.Assign(targets=targets):
             for target in targets:
-                yield from _names(target)
+                yield from _find_target_names(target)
         case ast.AnnotatedAssign(target=target) | ast.AugmentedAssign(target=target):
-            yield from _names(target)
+            yield from _find_target_names(target)
         case ast.Function(name=name, name_span=span):
             yield name, span
         case ast.Import(names=names):
             yield from ((n.alias or n.name.split(".")[0], n.span) for n in names)
         case ast.For(target=target, body=body):
-            yield from _names(target)
-            yield from _all(body)
+            yield from _find_target_names(target)
+            yield from _find_names_in_body(body)
         case ast.With(target=target, body=body):
             if target is not None:
-                yield from _names(target)
-            yield from _all(body)
+                yield from _find_target_names(target)
+            yield from _find_names_in_body(body)
         case ast.While(body=body):
-            yield from _all(body)
+            yield from _find_names_in_body(body)
         case ast.If(then=then, orelse=orelse):
-            yield from _all((*then, *orelse))
+            yield from _find_names_in_body((*then, *orelse))
         case _:
             return
 
 
-def _all(body: tuple[ast.Stmt, ...]) -> Iterator[tuple[str, Span]]:
+def _find_names_in_body(body: tuple[ast.Stmt, ...]) -> Iterator[tuple[str, Span]]:
     for statement in body:
-        yield from bound_names(statement)
+        yield from find_bound_names(statement)
 
 
-def _names(target: ast.Expr) -> Iterator[tuple[str, Span]]:
+def _find_target_names(target: ast.Expr) -> Iterator[tuple[str, Span]]:
     match target:
         case ast.Name(id=name):
             yield name, target.span
         case ast.Tuple(items=items) | ast.List(items=items):
             for item in items:
                 if not isinstance(item, ast.Starred):
-                    yield from _names(item)
+                    yield from _find_target_names(item)
         case _:
             return

@@ -11,25 +11,29 @@ from dataclasses import field, replace
 from typing import NoReturn
 
 from tilec.ir import tile
-from tilec.ir.rewrite import map_statements, with_bodies
+from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ops.fill import Fill
 from tilec.ops.reducer import ATOMICS, FinalizeReducer, Reducer, ReducerInit
-from tilec.passes.analysis.usage import expressions, reads, writes
-from tilec.support.diagnostics import Label, fail
+from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
-_WRITTEN = {"sum": "acc[i] += value", "max": "acc[i] = T.max(acc[i], value)", "min": "acc[i] = T.min(acc[i], value)"}
+_UPDATE_FORMS = {
+    "sum": "acc[i] += value",
+    "max": "acc[i] = T.max(acc[i], value)",
+    "min": "acc[i] = T.min(acc[i], value)",
+}
 
 
-def with_parts(
+def replace_reducers_by_parts(
     body: tuple[tile.Stmt, ...], reducers: Mapping[str, Reducer], buffers: list[tile.Buffer]
 ) -> tuple[tuple[tile.Stmt, ...], tuple[tile.Buffer, ...]]:
     """Rewrite the statements, and add the parts to the buffers. `reducers` are keyed by the name of their result."""
-    made = _Parts(reducers)
-    body = made.body(body)
+    made = _PartsRewriter(reducers)
+    body = made.rewrite_body(body)
     parts = {r.result.name: r for r in reducers.values()}
-    used = {b.name for stmt in body for b in (*reads(stmt), *writes(stmt))}
+    used = {b.name for stmt in body for b in (*find_reads(stmt), *find_writes(stmt))}
     found: list[tile.Buffer] = []
     for buffer in buffers:
         both = (buffer, parts[buffer.name].parts) if buffer.name in parts else (buffer,)
@@ -38,32 +42,32 @@ def with_parts(
 
 
 @dataclass(slots=True)
-class _Parts:
+class _PartsRewriter:
     """Rewrites statements. `begun` has the span where each open reduction begins, `ended` those with a result."""
 
     reducers: Mapping[str, Reducer]
     begun: dict[str, Span] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
 
-    def body(self, body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return map_statements(body, self.stmt)
+    def rewrite_body(self, body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+        return map_statements(body, self.rewrite_statement)
 
-    def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
+    def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
         match stmt:
             case tile.TileOp():
-                return self.operation(stmt)
+                return self.rewrite_operation(stmt)
             case tile.Store():
-                return self.store(stmt)
+                return self.rewrite_store(stmt)
             case _:
-                self.finished(stmt)
-                return with_bodies(stmt, self.body)
+                self.check_operands_finished(stmt)
+                return map_nested_bodies(stmt, self.rewrite_body)
 
-    def operation(self, op: tile.TileOp) -> tile.TileOp:
-        self.finished(op)
+    def rewrite_operation(self, op: tile.TileOp) -> tile.TileOp:
+        self.check_operands_finished(op)
         if isinstance(op, ReducerInit | FinalizeReducer):
             reducer = self.reducers.get(op.regions[0].buffer.name)
             if reducer is None:
-                fail(
+                raise_error(
                     "wrong-argument",
                     f"T.{op.name} needs what T.alloc_reducer made",
                     op.regions[0].span,
@@ -71,66 +75,66 @@ class _Parts:
                     secondary=(Label(op.regions[0].buffer.span, "from here"),),
                     help="allocate it with T.alloc_reducer",
                 )
-            return self.begin(op, reducer) if isinstance(op, ReducerInit) else self.end(op, reducer)
-        written = next((b for b in writes(op) if b.name in self.reducers), None)
+            return self.begin_reduction(op, reducer) if isinstance(op, ReducerInit) else self.end_reduction(op, reducer)
+        written = next((b for b in find_writes(op) if b.name in self.reducers), None)
         if written is not None and isinstance(op, Fill) and op.tile.is_whole:
             begun = ReducerInit(op.tile, False, "sum", op.value, span=op.span)
-            return self.begin(begun, self.reducers[written.name])
+            return self.begin_reduction(begun, self.reducers[written.name])
         if written is not None:
-            self.not_an_addition(self.reducers[written.name], op.span)
-        for buffer in reads(op):
-            self.read(buffer, op.span)
+            self.refuse_update(self.reducers[written.name], op.span)
+        for buffer in find_reads(op):
+            self.check_read(buffer, op.span)
         return op
 
-    def begin(self, op: ReducerInit, reducer: Reducer) -> tile.TileOp:
+    def begin_reduction(self, op: ReducerInit, reducer: Reducer) -> tile.TileOp:
         self.begun[reducer.result.name] = op.span
         self.ended.discard(reducer.result.name)
-        parts = _whole(reducer.parts, op.parts)
+        parts = _retarget_region(reducer.parts, op.parts)
         return replace(op, parts=parts, kind=reducer.kind, everywhere=reducer.everywhere)
 
-    def end(self, op: FinalizeReducer, reducer: Reducer) -> tile.TileOp:
-        self.under_way(reducer, op.span, "there is nothing to end")
+    def end_reduction(self, op: FinalizeReducer, reducer: Reducer) -> tile.TileOp:
+        self.check_begun(reducer, op.span, "there is nothing to end")
         del self.begun[reducer.result.name]
         into = op.destination
         if into is op.parts:
             self.ended.add(reducer.result.name)
         elif into.buffer.name in self.reducers:
-            self.not_an_addition(self.reducers[into.buffer.name], into.span)
-        return replace(op, kind=reducer.kind, parts=_whole(reducer.parts, op.parts))
+            self.refuse_update(self.reducers[into.buffer.name], into.span)
+        return replace(op, kind=reducer.kind, parts=_retarget_region(reducer.parts, op.parts))
 
-    def store(self, store: tile.Store) -> tile.Store:
+    def rewrite_store(self, store: tile.Store) -> tile.Store:
         """Rewrite `acc[i] = acc[i] + value`, with the reducer's own operator, as an atomic store to the parts."""
         by_parts = next((r for r in self.reducers.values() if store.buffer == r.parts), None)
         if by_parts is not None:
-            self.finished(store)
-            self.under_way(by_parts, store.span, "begin it with T.reducer_init")
+            self.check_operands_finished(store)
+            self.check_begun(by_parts, store.span, "begin it with T.reducer_init")
             return store
         if store.buffer.name not in self.reducers:
-            self.finished(store)
+            self.check_operands_finished(store)
             return store
         reducer = self.reducers[store.buffer.name]
-        added = _without(store.value, tile.Load(store.buffer, store.indices), ATOMICS[reducer.kind])
+        added = _remove_operand(store.value, tile.Load(store.buffer, store.indices), ATOMICS[reducer.kind])
         if added is None or any(isinstance(e, tile.Load) and e.buffer == store.buffer for e in tile.walk_expr(added)):
-            self.not_an_addition(reducer, store.span)
-        self.under_way(reducer, store.span, "begin it with T.reducer_init or T.fill")
+            self.refuse_update(reducer, store.span)
+        self.check_begun(reducer, store.span, "begin it with T.reducer_init or T.fill")
         made = replace(store, buffer=reducer.parts, value=added, atomic=ATOMICS[reducer.kind])
-        self.finished(made)
+        self.check_operands_finished(made)
         return made
 
     # ---- checks ------------------------------------------------------------------------------------------------------
 
-    def finished(self, stmt: tile.Stmt) -> None:
+    def check_operands_finished(self, stmt: tile.Stmt) -> None:
         """Check that the statement reads results of ended reductions only."""
-        for expr in expressions(stmt):
+        for expr in list_expressions(stmt):
             for e in tile.walk_expr(expr):
                 if isinstance(e, tile.Load):
-                    self.read(e.buffer, stmt.span)
+                    self.check_read(e.buffer, stmt.span)
 
-    def read(self, buffer: tile.Buffer, span: Span) -> None:
+    def check_read(self, buffer: tile.Buffer, span: Span) -> None:
         if buffer.name not in self.reducers or buffer.name in self.ended:
             return
         begun = self.begun.get(buffer.name)
-        fail(
+        raise_error(
             "reducer-order",
             f"{buffer.name} is read before it is finished",
             span,
@@ -139,9 +143,9 @@ class _Parts:
             help=f"read it after T.finalize_reducer({buffer.name}), or the fragment that this gets as dst",
         )
 
-    def under_way(self, reducer: Reducer, span: Span, way_out: str) -> None:
+    def check_begun(self, reducer: Reducer, span: Span, way_out: str) -> None:
         if reducer.result.name not in self.begun:
-            fail(
+            raise_error(
                 "reducer-order",
                 f"no reduction into {reducer.result.name} is under way here",
                 span,
@@ -150,11 +154,11 @@ class _Parts:
                 help=way_out,
             )
 
-    def not_an_addition(self, reducer: Reducer, span: Span) -> NoReturn:
+    def refuse_update(self, reducer: Reducer, span: Span) -> NoReturn:
         name = reducer.result.name
         update = f"T.reducer_update({name}[i], value)"
-        also = _WRITTEN.get(reducer.kind)
-        fail(
+        also = _UPDATE_FORMS.get(reducer.kind)
+        raise_error(
             "reducer-update",
             f"{name} is set to something that is not its {reducer.kind} with another value",
             span,
@@ -164,18 +168,18 @@ class _Parts:
         )
 
 
-def _whole(buffer: tile.Buffer, like: tile.Region) -> tile.Region:
+def _retarget_region(buffer: tile.Buffer, like: tile.Region) -> tile.Region:
     return replace(like, buffer=buffer)
 
 
-def _without(value: tile.Expr, part: tile.Load, op: str) -> tile.Expr | None:
+def _remove_operand(value: tile.Expr, part: tile.Load, op: str) -> tile.Expr | None:
     """Return `value` without its operand `part`; None if `part` is no operand of a chain of this operator."""
     if not isinstance(value, tile.Binary) or value.op != op:
         return None
     for operand, other in ((value.a, value.b), (value.b, value.a)):
         if operand == part:
             return other
-        inner = _without(operand, part, op)
+        inner = _remove_operand(operand, part, op)
         if inner is not None:
             return replace(value, a=inner, b=other)
     return None

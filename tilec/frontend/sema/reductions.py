@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping
 from tilec.frontend.sema.context import Context
 from tilec.ir.tile import Buffer
 from tilec.ir.types import DType
-from tilec.ops.reduce import REDUCE, kept_extents
+from tilec.ops.reduce import REDUCE, get_kept_extents
 from tilec.ops.signature import Argument, Call
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
-_NAMES = {spelling.signature.name for spelling in REDUCE.spellings}
+_REDUCTION_NAMES = {spelling.signature.name for spelling in REDUCE.spellings}
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReductionStep:
     """An operation by its name, with its arguments."""
 
     name: str
@@ -27,31 +27,33 @@ class Step:
     keywords: Mapping[str, Argument]
 
 
-def steps(context: Context, path: str, call: Call) -> Iterator[Step]:
+def list_reduction_steps(context: Context, path: str, call: Call) -> Iterator[ReductionStep]:
     """Yield the steps of a reduction between two types, and none for any other operation."""
-    if path not in _NAMES:
+    if path not in _REDUCTION_NAMES:
         return
-    source, result = (call.region(name).buffer for name in ("buffer", "out"))
+    source, result = (call.read_region(name).buffer for name in ("buffer", "out"))
     is_of_numbers = "bool" not in (source.dtype.kind, result.dtype.kind)
     if source.dtype == result.dtype or "global" in (source.scope, result.scope) or not is_of_numbers:
         return
     others = {key: call[key] for key in ("dim", "clear") if key in call.arguments}
     if result.dtype.bits >= source.dtype.bits:
-        given = _tile(context, call, "buffer", result.dtype)
-        yield Step("T.copy", (call["buffer"], given), {})
-        yield Step(path, (given, call["out"]), others)
+        given = _allocate_fragment(context, call, "buffer", result.dtype)
+        yield ReductionStep("T.copy", (call["buffer"], given), {})
+        yield ReductionStep(path, (given, call["out"]), others)
         return
-    made = _tile(context, call, "out", source.dtype)
-    if "clear" in call.arguments and not call.boolean("clear"):
-        yield Step("T.copy", (call["out"], made), {})
-    yield Step(path, (call["buffer"], made), others)
-    yield Step("T.copy", (made, call["out"]), {})
+    made = _allocate_fragment(context, call, "out", source.dtype)
+    if "clear" in call.arguments and not call.read_boolean("clear"):
+        yield ReductionStep("T.copy", (call["out"], made), {})
+    yield ReductionStep(path, (call["buffer"], made), others)
+    yield ReductionStep("T.copy", (made, call["out"]), {})
 
 
-def _tile(context: Context, call: Call, name: str, dtype: DType) -> Argument:
+def _allocate_fragment(context: Context, call: Call, name: str, dtype: DType) -> Argument:
     """Allocate a fragment with the shape of an argument and another type."""
-    region = call.region(name)
+    region = call.read_region(name)
     span: Span = call[name].span
-    made = Buffer(context.unique.take(f"{region.buffer.name}_{dtype}"), kept_extents(region), dtype, "fragment", span)
+    made = Buffer(
+        context.unique.take(f"{region.buffer.name}_{dtype}"), get_kept_extents(region), dtype, "fragment", span
+    )
     context.buffers.append(made)
     return Argument(made, span)

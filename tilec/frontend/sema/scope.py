@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 
-from tilec.frontend.sema.vocabulary import supported_names
-from tilec.ops.other_languages import instead_of
-from tilec.ops.python import NAMES
-from tilec.ops.signature import nearest
-from tilec.ops.values import Foreign, Member, Poisoned, Value
-from tilec.support.diagnostics import CompileError, Label, fail, instead
+from tilec.frontend.sema.vocabulary import list_supported_names
+from tilec.ops.other_languages import find_equivalent
+from tilec.ops.python import BUILTIN_NAMES
+from tilec.ops.signature import find_nearest_name
+from tilec.ops.values import ForeignValue, Member, PoisonedValue, Value
+from tilec.support.diagnostics import CompileError, Label, raise_error, suggest_replacement
 from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span
 
@@ -27,7 +27,7 @@ class Binding:
     ended: str | None = None
 
 
-Bound = Callable[[Span, Value], None]
+BindingListener = Callable[[Span, Value], None]
 """Called with the span and the value of each binding, as by the language server."""
 
 
@@ -50,7 +50,7 @@ class Scope:
     given: dict[str, Value] = field(default_factory=dict)
     iterated: list[Value] = field(default_factory=list)
     read_from_outside: dict[str, Span] = field(default_factory=dict)
-    bound: Bound | None = None
+    bound: BindingListener | None = None
     promises: list[tuple[Value, Value]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class Scope:
             scope = scope.parent
         return None
 
-    def visible(self) -> list[str]:
+    def list_visible_names(self) -> list[str]:
         """Return every name that may be used here."""
         scope: Scope | None = self
         names: list[str] = []
@@ -78,27 +78,29 @@ class Scope:
         """Return the value of a name, or fail with a diagnostic on its use."""
         binding = self.find(name)
         if binding is None:
-            if self.lacks_names():
+            if self.has_unknown_names():
                 raise CompileError
-            if (help_text := instead_of(name)) is not None:
-                fail("unknown-name", f"`{name}` is not defined", span, help=help_text)
-            near = self._meant(name)
+            if (help_text := find_equivalent(name)) is not None:
+                raise_error("unknown-name", f"`{name}` is not defined", span, help=help_text)
+            near = self._suggest_name(name)
             help_text = f"did you mean `{near}`?" if near else None
-            fail("unknown-name", f"`{name}` is not defined", span, help=help_text, fix=instead(name, near))
+            raise_error(
+                "unknown-name", f"`{name}` is not defined", span, help=help_text, fix=suggest_replacement(name, near)
+            )
         if binding.ended is not None:
-            fail(
+            raise_error(
                 "out-of-scope",
                 f"`{name}` is used after {binding.ended} it was bound in",
                 span,
                 secondary=(Label(binding.span, "bound here"),),
                 help="allocate tiles before it; keep a value in T.alloc_var, or choose it by `T.if_then_else`",
             )
-        if isinstance(binding.value, Poisoned):
+        if isinstance(binding.value, PoisonedValue):
             raise CompileError
-        if isinstance(binding.value, Foreign):
+        if isinstance(binding.value, ForeignValue):
             mistake = binding.value.mistake()
             at = () if mistake.primary is None else (Label(mistake.primary.span, mistake.title),)
-            fail(
+            raise_error(
                 "foreign-definition",
                 f"`{name}` is not known at compile time",
                 span,
@@ -110,9 +112,9 @@ class Scope:
         while scope is not None and name not in scope.names:
             scope.read_from_outside.setdefault(name, span)
             scope = scope.parent
-        return self.as_promised(binding.value)
+        return self.apply_promise(binding.value)
 
-    def promised_of(self, value: Value) -> Value:
+    def strip_promise(self, value: Value) -> Value:
         """Return the value that a promise has rewritten to this expression, or the expression itself."""
         scope: Scope | None = self
         while scope is not None:
@@ -122,7 +124,7 @@ class Scope:
             scope = scope.parent
         return value
 
-    def as_promised(self, value: Value) -> Value:
+    def apply_promise(self, value: Value) -> Value:
         """Return the expression that the innermost promise about a value gives it, or the value itself."""
         scope: Scope | None = self
         while scope is not None:
@@ -132,36 +134,38 @@ class Scope:
             scope = scope.parent
         return value
 
-    def _meant(self, name: str) -> str | None:
+    def _suggest_name(self, name: str) -> str | None:
         """Suggest a name of the language that lacks its `T.`, or else a similar visible name."""
-        known = supported_names()
+        known = list_supported_names()
         if f"T.{name}" in known:
             return f"T.{name}"
-        return nearest(name, self.visible())
+        return find_nearest_name(name, self.list_visible_names())
 
-    def lacks_names(self) -> bool:
+    def has_unknown_names(self) -> bool:
         """Return whether a statement with a mistake should have bound unknown names here or further out."""
-        return self.is_incomplete or (self.parent is not None and self.parent.lacks_names())
+        return self.is_incomplete or (self.parent is not None and self.parent.has_unknown_names())
 
-    def attribute(self, path: str, name: str, span: Span) -> Value:
+    def read_attribute(self, path: str, name: str, span: Span) -> Value:
         """Return the value of a name of an imported file, of which this is the scope."""
         if name not in self.names:
-            near = nearest(name, list(self.names))
+            near = find_nearest_name(name, list(self.names))
             help_text = f"did you mean `{near}`?" if near else None
-            fail("unknown-name", f"{path} defines no `{name}`", span, help=help_text, fix=instead(name, near))
+            raise_error(
+                "unknown-name", f"{path} defines no `{name}`", span, help=help_text, fix=suggest_replacement(name, near)
+            )
         return self.read(name, span)
 
     def bind(self, name: str, value: Value, span: Span) -> None:
         """Bind a name to a value, in place of any earlier one. A name that is poisoned further out stays poisoned,
         since it may have been a variable."""
         outer = None if name in self.names else self.find(name)
-        if outer is not None and isinstance(outer.value, Poisoned):
+        if outer is not None and isinstance(outer.value, PoisonedValue):
             self.poison(name, outer.span)
             return
         scope: Scope | None = self
         while scope is not None and name not in scope.names:
             if scope.is_loop and name in scope.read_from_outside:
-                fail(
+                raise_error(
                     "rebind-in-loop",
                     f"`{name}` would have to carry a value from one iteration to the next",
                     span,
@@ -178,7 +182,7 @@ class Scope:
 
     def poison(self, name: str, span: Span) -> None:
         """Mark a name whose definition has a mistake, so that its uses raise no further diagnostics."""
-        self.names[name] = Binding(Poisoned(), span)
+        self.names[name] = Binding(PoisonedValue(), span)
 
     def is_given(self, name: str) -> bool:
         """Return whether a name still has the value that it got as an argument."""
@@ -192,14 +196,14 @@ class Scope:
         """End the region: names bound in it may no longer be used."""
         assert self.parent is not None, "the outermost scope is never closed"
         for name, binding in self.names.items():
-            if isinstance(binding.value, Poisoned):
+            if isinstance(binding.value, PoisonedValue):
                 self.parent.poison(name, binding.span)
                 continue
             ended = binding.ended or self.region
             self.parent.names[name] = Binding(None, binding.span, ended)
 
 
-def language() -> Scope:
+def make_language_scope() -> Scope:
     """Make the outermost scope of a file: the modules of the language, and Python's builtin functions."""
-    names = ["T", "tilelang", "math", *(n for n in NAMES if "." not in n)]
+    names = ["T", "tilelang", "math", *(n for n in BUILTIN_NAMES if "." not in n)]
     return Scope(None, "the language", names={name: Binding(Member(name), NOWHERE) for name in names})

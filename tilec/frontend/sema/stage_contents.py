@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from tilec.frontend.sema.pipeline_records import Pipelines
-from tilec.ir.tile import Buffer, Expr, Load, Stmt, Store, TileOp, walk, walk_expr
-from tilec.ops.values import Stage
-from tilec.passes.analysis.usage import expressions, reads, writes
-from tilec.support.diagnostics import Label, Mistakes, fail
+from tilec.frontend.sema.pipeline_records import PipelineRecords
+from tilec.ir.tile import Buffer, Expr, Load, Stmt, Store, TileOp, walk_expr, walk_statements
+from tilec.ops.values import PipelineStage
+from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.support.diagnostics import ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 
 @dataclass(frozen=True, slots=True)
-class _Use:
+class _TileUse:
     """One use of a tile of the stage with this index; "copies" fills it from a tensor."""
 
     how: Literal["reads", "writes", "copies"]
@@ -28,43 +28,43 @@ class _Use:
     span: Span
 
 
-def check_contents(statements: Sequence[Stmt], pipelines: Pipelines, mistakes: Mistakes) -> None:
+def check_stage_contents(statements: Sequence[Stmt], pipelines: PipelineRecords, mistakes: ErrorCollector) -> None:
     """Check the tiles of each stage that a producer acquires. Errors: `stage-access`."""
     tiles = {tile for made in pipelines.made for tile in made.tiles.values()}
-    used: dict[tuple[Expr, Buffer], list[_Use]] = {}
-    for use in (u for stmt in walk(tuple(statements)) for u in _uses(stmt)):
+    used: dict[tuple[Expr, Buffer], list[_TileUse]] = {}
+    for use in (u for stmt in walk_statements(tuple(statements)) for u in _find_uses(stmt)):
         if use.tile in tiles:
             used.setdefault((use.index, use.tile), []).append(use)
     for stage in pipelines.acquired:
         if stage.side == "producer":
             for tile in stage.pipeline.tiles.values():
                 with mistakes.caught():
-                    _check(stage, used.get((stage.index, tile), []))
+                    _check_stage(stage, used.get((stage.index, tile), []))
 
 
-def _uses(stmt: Stmt) -> Iterator[_Use]:
+def _find_uses(stmt: Stmt) -> Iterator[_TileUse]:
     """Yield the uses in the statement itself, reads before writes."""
-    for expr in expressions(stmt):
+    for expr in list_expressions(stmt):
         for part in walk_expr(expr):
             if isinstance(part, Load):
-                yield _Use("reads", part.buffer, part.indices[0], stmt.span)
+                yield _TileUse("reads", part.buffer, part.indices[0], stmt.span)
     match stmt:
         case Store(buffer=buffer, indices=indices):
-            yield _Use("writes", buffer, indices[0], stmt.span)
+            yield _TileUse("writes", buffer, indices[0], stmt.span)
         case TileOp(regions=regions):
             is_load = stmt.copies_from_tensor
-            read, written = reads(stmt), writes(stmt)
+            read, written = find_reads(stmt), find_writes(stmt)
             for region in regions:
                 if region.buffer in read:
-                    yield _Use("reads", region.buffer, region.start[0], stmt.span)
+                    yield _TileUse("reads", region.buffer, region.start[0], stmt.span)
             for region in regions:
                 if region.buffer in written:
-                    yield _Use("copies" if is_load else "writes", region.buffer, region.start[0], stmt.span)
+                    yield _TileUse("copies" if is_load else "writes", region.buffer, region.start[0], stmt.span)
         case _:
             pass
 
 
-def _check(stage: Stage, uses: list[_Use]) -> None:
+def _check_stage(stage: PipelineStage, uses: list[_TileUse]) -> None:
     made = stage.pipeline
     read = next((u for u in uses if u.how == "reads"), None)
     if read is None:
@@ -75,7 +75,7 @@ def _check(stage: Stage, uses: list[_Use]) -> None:
     if copy is None and not is_left_over:
         return
     why = "nothing has been written there yet" if copy is None else "its copies need not have landed"
-    fail(
+    raise_error(
         "stage-access",
         "a producer reads the stage that it fills",
         read.span,

@@ -7,17 +7,19 @@ from collections.abc import Iterable
 from tilec.frontend.sema.context import Context
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
-from tilec.support.diagnostics import warning
+from tilec.support.diagnostics import make_warning
 
 
-def warn_of_unused(context: Context, function: ast.Function, params: Iterable[tile.Buffer | tile.Var]) -> None:
+def warn_of_unused_parameters(
+    context: Context, function: ast.Function, params: Iterable[tile.Buffer | tile.Var]
+) -> None:
     """Warn of each of `params` that only the signature of the function names."""
     made = {param.name for param in params}
-    mentioned = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+    mentioned = {node.id for node in ast.walk_nodes(function) if isinstance(node, ast.Name)}
     for parameter in function.params:
         if parameter.name in made - mentioned:
             context.warn(
-                warning(
+                make_warning(
                     "unused-parameter",
                     f"{function.name} does nothing with its parameter {parameter.name}",
                     parameter.span,

@@ -4,69 +4,69 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from tilec.frontend.prelude.read import NAMES as PRELUDE
+from tilec.frontend.prelude.read import FILE_BY_NAME as PRELUDE
 from tilec.frontend.sema.hints import HINTS
-from tilec.frontend.sema.pipeline_records import PIPELINES
+from tilec.frontend.sema.pipeline_records import PIPELINE_SIGNATURES
 from tilec.frontend.syntax import ast
-from tilec.ir.types import BY_NAME
+from tilec.ir.types import TYPES_BY_NAME
 from tilec.ops import registry
 from tilec.ops.dp4a import DP4A
 from tilec.ops.inline_ptx import PTX
-from tilec.ops.names import refuse
-from tilec.ops.other_languages import instead_of
+from tilec.ops.names import refuse_unavailable
+from tilec.ops.other_languages import find_equivalent
 from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER, UPDATE
 from tilec.ops.scalar import FUNCTIONS
-from tilec.ops.signature import Required, Signature, nearest
-from tilec.ops.threads import PLACES
-from tilec.ops.vectors import LDG, VECTOR_TYPES, WIDE
+from tilec.ops.signature import Required, Signature, find_nearest_name
+from tilec.ops.threads import LAUNCH_VALUES
+from tilec.ops.vectors import LDG, VECTOR_TYPES, WIDE_ACCESSES
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
-from tilec.support.diagnostics import fail, instead
+from tilec.support.diagnostics import raise_error, suggest_replacement
 from tilec.support.source import Span
 
-ALLOCATIONS = (
+ALLOCATION_NAMES = (
     "T.alloc_shared", "T.alloc_fragment", "T.alloc_var", "T.alloc_local", "T.alloc_global", "T.alloc_barrier",
     "T.alloc_cluster_barrier", "T.alloc_tmem",
-    ALLOCATE_REDUCER.name, *PIPELINES,
+    ALLOCATE_REDUCER.name, *PIPELINE_SIGNATURES,
 )  # fmt: skip
-LOOPS = (
+LOOP_NAMES = (
     "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel",
     "T.parallel", "T.vectorized", "T.Vectorized",
     "T.Persistent", "range",
 )  # fmt: skip
-EAGER = ("T.const", "T.empty")
-DIALECT = "T.__tilelang_dialect__"
+EAGER_NAMES = ("T.const", "T.empty")
+DIALECT_NAME = "T.__tilelang_dialect__"
 """The name of the constant with the dialect of the language, which is always CUDA."""
-OTHERS = (
+OTHER_NAMES = (
     "T.Fragment", "T.Layout", "T.Kernel", "T.ClusterKernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro",
     "T.inline", "T.Ref", "T.Var", "T.PersistentTileScheduler", "T.SharedBuffer", "T.FragmentBuffer",
     "T.GemmWarpPolicy", "T.loop_break", "T.evaluate", "T.print", "T.rng_init", "T.rng_rand", "T.rng_rand_float",
     "T.ws", "T.WarpSpecialize", "T.StridedTensor", "T.ptr", "T.make_tensor", "T.make_tensor_from_addr",
-    DIALECT, *EAGER,
+    DIALECT_NAME, *EAGER_NAMES,
 )  # fmt: skip
 
 
-def supported_names() -> list[str]:
+def list_supported_names() -> list[str]:
     """Return every supported `T.*` name, for the help of messages."""
-    spellings = [f"T.{name}" for name in registry.spelling_names()]
+    spellings = [f"T.{name}" for name in registry.list_spelling_names()]
     functions = [name for name in (*FUNCTIONS, *PRELUDE) if name.startswith("T.")]
     return [
         *spellings,
         *functions,
-        *ALLOCATIONS,
-        *LOOPS,
-        *OTHERS,
+        *ALLOCATION_NAMES,
+        *LOOP_NAMES,
+        *OTHER_NAMES,
         *HINTS,
-        *PLACES,
+        *LAUNCH_VALUES,
         *WARP_FUNCTIONS,
         *VIEWS,
         DP4A.name,
         PTX.name,
         "T.tcgen05_sf_warp_transpose",
         UPDATE.name,
-        *(f"T.{name}" for name in BY_NAME),
+        *(f"T.{name}" for name in TYPES_BY_NAME),
         *VECTOR_TYPES,
-        *WIDE,
+        *WIDE_ACCESSES,
         LDG.name,
     ]
 
@@ -75,32 +75,32 @@ def refuse_call(path: str, node: ast.Call) -> NoReturn:
     """Fail with the reason why a name cannot be called where a value is needed, or at all."""
     span = node.span
     name = path.removeprefix("T.")
-    if path.startswith("T.") and (spelling := registry.spelling(name)):
-        fail("not-a-value", f"{path} gives no value", span, help=_as_statement(spelling.signature, node))
-    if path in ALLOCATIONS:
-        fail("not-a-value", f"{path} needs a name", span, help=f"write `name = {path}(shape, dtype)`")
-    if path in LOOPS:
-        fail("not-a-value", f"{path} belongs in a for statement", span, help=f"write `for i in {path}(…):`")
-    if path in HINTS or path in ("T.print", "T.rng_init") or (path in WIDE and WIDE[path].stores):
-        fail("not-a-value", f"{path} gives no value", span, help="write it as a statement of its own")
-    if path in EAGER:
-        fail(
+    if path.startswith("T.") and (spelling := registry.find_spelling(name)):
+        raise_error("not-a-value", f"{path} gives no value", span, help=_suggest_statement(spelling.signature, node))
+    if path in ALLOCATION_NAMES:
+        raise_error("not-a-value", f"{path} needs a name", span, help=f"write `name = {path}(shape, dtype)`")
+    if path in LOOP_NAMES:
+        raise_error("not-a-value", f"{path} belongs in a for statement", span, help=f"write `for i in {path}(…):`")
+    if path in HINTS or path in ("T.print", "T.rng_init") or (path in WIDE_ACCESSES and WIDE_ACCESSES[path].stores):
+        raise_error("not-a-value", f"{path} gives no value", span, help="write it as a statement of its own")
+    if path in EAGER_NAMES:
+        raise_error(
             "misplaced-statement",
             f"{path} belongs in a function that is a kernel under @tilelang.jit",
             span,
             help="in other kernels, sizes are constants or T.dynamic, and outputs are parameters",
         )
     if path in ("T.Kernel", "T.ClusterKernel"):
-        fail("not-a-value", f"{path} belongs in a with statement", span, help=f"write `with {path}(…) as bx:`")
+        raise_error("not-a-value", f"{path} belongs in a with statement", span, help=f"write `with {path}(…) as bx:`")
     if path in ("T.ws", "T.WarpSpecialize"):
-        fail("not-a-value", f"{path} belongs in a with statement", span, help=f"write `with {path}(0):`")
+        raise_error("not-a-value", f"{path} belongs in a with statement", span, help=f"write `with {path}(0):`")
     if not path.startswith("T."):
-        help_text = instead_of_foreign(path)
-        fail("foreign-call", f"{path} is nothing that a kernel can call", node.function.span, help=help_text)
+        help_text = suggest_for_foreign(path)
+        raise_error("foreign-call", f"{path} is nothing that a kernel can call", node.function.span, help=help_text)
     refuse_name(path, node.function.span)
 
 
-def _as_statement(signature: Signature, node: ast.Call) -> str:
+def _suggest_statement(signature: Signature, node: ast.Call) -> str:
     """Suggest the statement for an operation that was used as a value. Missing tiles are named as its parameters."""
     required = [p.name for p in signature.parameters if isinstance(p.default, Required)]
     given = {p.name: arg for p, arg in zip(signature.parameters, node.args, strict=False)}
@@ -114,22 +114,22 @@ def _as_statement(signature: Signature, node: ast.Call) -> str:
     return f"write {signature.name}({', '.join(shown)}) as a statement, which puts the result in `{lacking[-1]}`"
 
 
-def instead_of_foreign(path: str) -> str | None:
+def suggest_for_foreign(path: str) -> str | None:
     """Suggest a replacement for a name of another module: that of the table, or T.* of the same name."""
     name = f"T.{path.rpartition('.')[2]}"
-    return instead_of(path) or (f"write {name}" if name in supported_names() else None)
+    return find_equivalent(path) or (f"write {name}" if name in list_supported_names() else None)
 
 
 def refuse_name(path: str, span: Span) -> NoReturn:
     """Refuse a name `T.something` that tilec does not support."""
-    if (help_text := instead_of(path)) is not None:
-        fail("unsupported-operation", f"{path} is not supported", span, help=help_text)
-    refuse(path, span)
-    near = nearest(path.removeprefix("T."), [n.removeprefix("T.") for n in supported_names()])
-    fail(
+    if (help_text := find_equivalent(path)) is not None:
+        raise_error("unsupported-operation", f"{path} is not supported", span, help=help_text)
+    refuse_unavailable(path, span)
+    near = find_nearest_name(path.removeprefix("T."), [n.removeprefix("T.") for n in list_supported_names()])
+    raise_error(
         "unsupported-operation",
         f"{path} is not supported",
         span,
         help=f"did you mean T.{near}?" if near else None,
-        fix=instead(path, near and f"T.{near}"),
+        fix=suggest_replacement(path, near and f"T.{near}"),
     )

@@ -400,7 +400,7 @@ Node = Expr | Slice | Starred | Clause | Formatted | Keyword | Alias | Parameter
 N = TypeVar("N", bound=Node)
 
 
-def walk(node: Node) -> Iterator[Node]:
+def walk_nodes(node: Node) -> Iterator[Node]:
     """Yield the node and its descendants in pre-order."""
     yield node
     for f in fields(node):
@@ -412,25 +412,25 @@ def _walk_value(value: object) -> Iterator[Node]:
         for item in value:
             yield from _walk_value(item)
     elif isinstance(value, Node):
-        yield from walk(value)
+        yield from walk_nodes(value)
 
 
-def placed(node: N, place: Callable[[Node], Span]) -> N:
+def replace_spans(node: N, place: Callable[[Node], Span]) -> N:
     """Return the same tree with the span of each node computed by `place`."""
-    changed = {f.name: _placed_value(getattr(node, f.name), place) for f in fields(node)}
+    changed = {f.name: _replace_spans_in(getattr(node, f.name), place) for f in fields(node)}
     changed |= {name: place(node) for name in ("span", "name_span") if name in changed}
     return replace(node, **changed)
 
 
-def _placed_value(value: Any, place: Callable[[Node], Span]) -> Any:
+def _replace_spans_in(value: Any, place: Callable[[Node], Span]) -> Any:
     if isinstance(value, tuple):
-        return tuple(_placed_value(item, place) for item in value)
-    return placed(value, place) if isinstance(value, Node) else value
+        return tuple(_replace_spans_in(item, place) for item in value)
+    return replace_spans(value, place) if isinstance(value, Node) else value
 
 
-def respan(node: Node, change: Callable[[Span], Span]) -> None:
+def set_spans(node: Node, change: Callable[[Span], Span]) -> None:
     """Change the span of every node in place. The tree must not be shared yet."""
-    for part in walk(node):
+    for part in walk_nodes(node):
         object.__setattr__(part, "span", change(part.span))
         if isinstance(part, Function):
             object.__setattr__(part, "name_span", change(part.name_span))

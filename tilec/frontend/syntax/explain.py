@@ -7,13 +7,13 @@ from typing import NoReturn, cast
 
 import lark
 
-from tilec.support.diagnostics import Label, fail
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 
-BRACKETS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
+CLOSING_BRACKETS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
 
 # Expected terminals, most likely first. Operators are left out: they may follow nearly everywhere.
-_WORDS = {
+_EXPECTED_WORDS = {
     "_INDENT": "an indented block",
     "COLON": "`:`",
     "RPAR": "`)`",
@@ -29,10 +29,10 @@ _WORDS = {
     "NAME": "a name",
 }
 
-_NOT_IN_THE_LANGUAGE = {
+_RESERVED_WORD_HELP = {
     "class": "a kernel file holds constants and @T.prim_func functions",
 }
-_RESERVED = re.compile(r"(async|await|class|del|except|finally|global|nonlocal|try|yield)\b")
+_RESERVED_WORD = re.compile(r"(async|await|class|del|except|finally|global|nonlocal|try|yield)\b")
 
 
 def token_span(token: lark.Token) -> Span:
@@ -42,45 +42,49 @@ def token_span(token: lark.Token) -> Span:
 def explain_character(text: str, error: lark.UnexpectedCharacters) -> NoReturn:
     """Fail with a message about text that is no token."""
     position = cast(int, error.pos_in_stream)
-    reserved = _RESERVED.match(text, position)
+    reserved = _RESERVED_WORD.match(text, position)
     character = text[position]
     width = len(reserved[0]) if reserved else 1
     span = Span(error.line, error.column, error.line, error.column + width)
     if reserved:
         word = reserved[0]
-        fail("syntax", f"`{word}` is not part of the kernel language", span, help=_NOT_IN_THE_LANGUAGE.get(word))
+        raise_error("syntax", f"`{word}` is not part of the kernel language", span, help=_RESERVED_WORD_HELP.get(word))
     if character in "\"'":
-        fail("syntax", "the string is never closed", span, "starts here")
+        raise_error("syntax", "the string is never closed", span, "starts here")
     if character == "!":
-        fail("syntax", "`!` is not an operator", span, help="write `not` or `!=`")
+        raise_error("syntax", "`!` is not an operator", span, help="write `not` or `!=`")
     shown = character if character.isprintable() else f"U+{ord(character):04X}"
-    fail("syntax", f"`{shown}` has no place in a kernel file", span, "outside strings and comments, text is ASCII")
+    raise_error(
+        "syntax", f"`{shown}` has no place in a kernel file", span, "outside strings and comments, text is ASCII"
+    )
 
 
 def explain_token(text: str, error: lark.UnexpectedToken, before: list[lark.Token]) -> NoReturn:
     """Fail with a message about an unexpected token. `before` are the tokens that the parser had accepted."""
     token = error.token
-    span = _found_span(token)
+    span = _get_found_span(token)
     last = next((t for t in reversed(before) if t.type not in ("_NEWLINE", "_INDENT", "_DEDENT")), None)
     if token.type == "_INDENT":
         line = token.end_line or 1
-        fail("syntax", "unexpected indentation", Span(line, 1, line, len(token) + 1), "no block was opened above")
+        raise_error(
+            "syntax", "unexpected indentation", Span(line, 1, line, len(token) + 1), "no block was opened above"
+        )
     if token.type in ("STRING", "LONG_STRING") and last is not None and last.end_pos == token.start_pos:
-        fail("syntax", f"{last}-strings are not part of the kernel language", span)
+        raise_error("syntax", f"{last}-strings are not part of the kernel language", span)
 
     if token.type == "COLON" and text[token.end_pos : (token.end_pos or 0) + 1] == "=":
         way_out = "assign in a statement of its own"
-        fail("syntax", "`:=` is not part of the kernel language", span, help=way_out)
+        raise_error("syntax", "`:=` is not part of the kernel language", span, help=way_out)
 
-    wanted = _wanted(error.accepts or set())
-    opened = _innermost_open(before)
+    wanted = _describe_expected(error.accepts or set())
+    opened = _find_open_bracket(before)
     secondary: tuple[Label, ...] = ()
     if opened is not None and opened.line != token.line:
-        secondary = (Label(_found_span(opened), "this bracket is still open"),)
-    fail("syntax", f"expected {wanted}, found {_found(token)}", span, secondary=secondary)
+        secondary = (Label(_get_found_span(opened), "this bracket is still open"),)
+    raise_error("syntax", f"expected {wanted}, found {_describe_found(token)}", span, secondary=secondary)
 
 
-def _found_span(token: lark.Token) -> Span:
+def _get_found_span(token: lark.Token) -> Span:
     line, column = token.line or 1, token.column or 1
     if token.type in ("_NEWLINE", "_DEDENT", "$END"):
         # A line feed token includes the blank lines and comments after it: point at its start.
@@ -88,7 +92,7 @@ def _found_span(token: lark.Token) -> Span:
     return Span(line, column, token.end_line or line, token.end_column or column + 1)
 
 
-def _found(token: lark.Token) -> str:
+def _describe_found(token: lark.Token) -> str:
     match token.type:
         case "_NEWLINE":
             return "the end of the line"
@@ -102,27 +106,27 @@ def _found(token: lark.Token) -> str:
             return f"`{token}`"
 
 
-def _wanted(accepts: set[str]) -> str:
+def _describe_expected(accepts: set[str]) -> str:
     if "_INDENT" in accepts:
-        return _WORDS["_INDENT"]
+        return _EXPECTED_WORDS["_INDENT"]
     if "INT" in accepts:
         return "an expression" if "PASS" not in accepts else "a statement"
     if "_NEWLINE" in accepts:
-        return _WORDS["_NEWLINE"]
+        return _EXPECTED_WORDS["_NEWLINE"]
     if "LSQB" in accepts:
         # Any value may be called, so a missing `(` is never the mistake.
         accepts = accepts - {"LPAR"}
-    words = [word for terminal, word in _WORDS.items() if terminal in accepts][:3]
+    words = [word for terminal, word in _EXPECTED_WORDS.items() if terminal in accepts][:3]
     if not words:
         return "an operator"
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def _innermost_open(tokens: list[lark.Token]) -> lark.Token | None:
+def _find_open_bracket(tokens: list[lark.Token]) -> lark.Token | None:
     opened: list[lark.Token] = []
     for token in tokens:
-        if token.type in BRACKETS:
+        if token.type in CLOSING_BRACKETS:
             opened.append(token)
-        elif token.type in BRACKETS.values() and opened:
+        elif token.type in CLOSING_BRACKETS.values() and opened:
             opened.pop()
     return opened[-1] if opened else None

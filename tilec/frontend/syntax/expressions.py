@@ -8,19 +8,19 @@ from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
 from tilec.frontend.syntax import ast
-from tilec.frontend.syntax.fstring import split
-from tilec.frontend.syntax.tables import read
+from tilec.frontend.syntax.fstring import split_fstring
+from tilec.frontend.syntax.tables import parse_text
 from tilec.frontend.syntax.tree import MAX_DEPTH, Branch, Child, Token, token_text, tree_span
-from tilec.support.diagnostics import CompileError, fail
+from tilec.support.diagnostics import CompileError, raise_error
 from tilec.support.source import Span
 
-BINARY: Mapping[str, ast.BinaryOp] = {op: op for op in get_args(ast.BinaryOp)}
+BINARY_OPERATORS: Mapping[str, ast.BinaryOp] = {op: op for op in get_args(ast.BinaryOp)}
 """The binary operators by their spelling, all that the grammar has."""
-_UNARY: Mapping[str, ast.UnaryOp] = {op: op for op in get_args(ast.UnaryOp)}
-_COMPARISONS: Mapping[str, ast.CompareOp] = {op: op for op in get_args(ast.CompareOp)}
+_UNARY_OPERATORS: Mapping[str, ast.UnaryOp] = {op: op for op in get_args(ast.UnaryOp)}
+_COMPARE_OPERATORS: Mapping[str, ast.CompareOp] = {op: op for op in get_args(ast.CompareOp)}
 
 
-def assignable(target: ast.Expr) -> ast.Expr:
+def check_assignable(target: ast.Expr) -> ast.Expr:
     match target:
         case ast.Name() | ast.Subscript() | ast.Attribute():
             described = ""
@@ -28,64 +28,66 @@ def assignable(target: ast.Expr) -> ast.Expr:
             described = ""
             for item in items:
                 if isinstance(item, ast.Starred):
-                    fail("syntax", "`*` cannot be assigned to", item.span, help="name the items one by one")
-                assignable(item)
+                    raise_error("syntax", "`*` cannot be assigned to", item.span, help="name the items one by one")
+                check_assignable(item)
         case ast.Call():
             described = "a call"
         case _:
             described = "an expression"
     if described:
-        fail("bad-target", f"{described} cannot be assigned to", target.span, "names and elements of buffers can")
+        raise_error(
+            "bad-target", f"{described} cannot be assigned to", target.span, "names and elements of buffers can"
+        )
     return target
 
 
-def optional(child: Child, depth: int = 0) -> ast.Expr | None:
-    return None if child is None else expression(child, depth)
+def convert_optional(child: Child, depth: int = 0) -> ast.Expr | None:
+    return None if child is None else convert_expression(child, depth)
 
 
-def expression(child: Child, depth: int = 0) -> ast.Expr:
+def convert_expression(child: Child, depth: int = 0) -> ast.Expr:
     assert isinstance(child, Branch)
     if depth > MAX_DEPTH:
-        fail(
+        raise_error(
             "too-deep",
             f"the expression is nested more than {MAX_DEPTH} deep",
             tree_span(child),
             help="bind parts to names",
         )
-    return _EXPRESSIONS[str(child.data)](child, depth + 1)
+    return _EXPRESSION_CONVERTERS[str(child.data)](child, depth + 1)
 
 
-def _exprs(children: list[Child], depth: int) -> tuple[ast.Expr, ...]:
-    return tuple(expression(c, depth) for c in children)
+def _convert_all(children: list[Child], depth: int) -> tuple[ast.Expr, ...]:
+    return tuple(convert_expression(c, depth) for c in children)
 
 
-def _items(children: list[Child], depth: int) -> tuple[ast.Expr | ast.Starred, ...]:
-    return tuple(_item(c, depth) for c in children)
+def _convert_items(children: list[Child], depth: int) -> tuple[ast.Expr | ast.Starred, ...]:
+    return tuple(_convert_item(c, depth) for c in children)
 
 
-def _item(child: Child, depth: int) -> ast.Expr | ast.Starred:
+def _convert_item(child: Child, depth: int) -> ast.Expr | ast.Starred:
     if isinstance(child, Branch) and child.data == "starred":
-        return ast.Starred(expression(child.children[-1], depth), tree_span(child))
-    return expression(child, depth)
+        return ast.Starred(convert_expression(child.children[-1], depth), tree_span(child))
+    return convert_expression(child, depth)
 
 
-_LONGEST_INTEGER = 1000
+_MAX_INTEGER_CHARACTERS = 1000
 """The most characters of an integer literal, 4,000 bits in hexadecimal, so that messages can show the number."""
 
 
-def _int(tree: Branch, depth: int) -> ast.Expr:
+def _convert_int(tree: Branch, depth: int) -> ast.Expr:
     text = token_text(tree.children[0])
-    if len(text) > _LONGEST_INTEGER:
-        fail(
+    if len(text) > _MAX_INTEGER_CHARACTERS:
+        raise_error(
             "static-arithmetic",
             "the number is too large",
             tree_span(tree),
-            f"it has {len(text)} characters, {_LONGEST_INTEGER} are the most",
+            f"it has {len(text)} characters, {_MAX_INTEGER_CHARACTERS} are the most",
         )
     try:
         return ast.Number(int(text, 0), tree_span(tree))
     except ValueError:
-        fail(
+        raise_error(
             "syntax",
             "not a number Python would read",
             tree_span(tree),
@@ -93,27 +95,29 @@ def _int(tree: Branch, depth: int) -> ast.Expr:
         )
 
 
-def _float(tree: Branch, depth: int) -> ast.Expr:
+def _convert_float(tree: Branch, depth: int) -> ast.Expr:
     try:
         return ast.Number(float(token_text(tree.children[0])), tree_span(tree))
     except ValueError:
-        fail("syntax", "not a number Python would read", tree_span(tree), help="stray underscores are not allowed")
+        raise_error(
+            "syntax", "not a number Python would read", tree_span(tree), help="stray underscores are not allowed"
+        )
 
 
-def _string(tree: Branch, depth: int) -> ast.Expr:
+def _convert_string(tree: Branch, depth: int) -> ast.Expr:
     span = tree_span(tree)
     parts: list[ast.String | ast.Formatted] = []
     for token in tree.children:
         text = token_text(token)
         prefix = text[: min(text.index(quote) for quote in "\"'" if quote in text)]
         if "f" not in prefix.lower():
-            parts.append(ast.String(_literal(text, span), span))
+            parts.append(ast.String(_evaluate_literal(text, span), span))
             continue
-        for piece in split(text, prefix, span):
+        for piece in split_fstring(text, prefix, span):
             if isinstance(piece, str):
-                parts.append(ast.String(_literal(piece, span), span))
+                parts.append(ast.String(_evaluate_literal(piece, span), span))
             else:
-                value = _embedded(piece.expression, span)
+                value = _parse_embedded(piece.expression, span)
                 if piece.shown:
                     parts.append(ast.String(piece.shown, span))
                 parts.append(ast.Formatted(value, piece.conversion, piece.spec, span))
@@ -123,47 +127,47 @@ def _string(tree: Branch, depth: int) -> ast.Expr:
             merged_parts.pop()
             part = ast.String(before.value + part.value, span)
         merged_parts.append(part)
-    if all(isinstance(part, ast.String) for part in merged_parts) and not _is_joined(tree):
+    if all(isinstance(part, ast.String) for part in merged_parts) and not _has_fstring(tree):
         return ast.String("".join(p.value for p in merged_parts if isinstance(p, ast.String)), span)
     return ast.JoinedString(tuple(p for p in merged_parts if not isinstance(p, ast.String) or p.value), span)
 
 
-def _embedded(text: str, span: Span) -> ast.Expr:
+def _parse_embedded(text: str, span: Span) -> ast.Expr:
     """Parse the expression in the braces of an f-string. Its nodes get the span of the string."""
     try:
         # In brackets, line feeds do not end the expression.
-        (statement,) = read(f"({text})").children
+        (statement,) = parse_text(f"({text})").children
     except CompileError as error:
         first = error.diagnostics[0]
-        fail(first.code, f"in the f-string: {first.title}", span, help=first.help)
+        raise_error(first.code, f"in the f-string: {first.title}", span, help=first.help)
     assert isinstance(statement, Branch)
-    value = expression(statement.children[0])
-    ast.respan(value, lambda _: span)
+    value = convert_expression(statement.children[0])
+    ast.set_spans(value, lambda _: span)
     return value
 
 
-def _is_joined(tree: Branch) -> bool:
+def _has_fstring(tree: Branch) -> bool:
     """Return whether one of the concatenated strings is an f-string, even one without braces."""
     return any("f" in token_text(token).split("'")[0].split('"')[0].lower() for token in tree.children)
 
 
-def _literal(text: str, span: Span) -> str:
+def _evaluate_literal(text: str, span: Span) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             piece = python.literal_eval(text)
     except (SyntaxError, ValueError):
-        fail("syntax", "the string holds a broken escape", span, help='write the backslash twice, or r"…"')
+        raise_error("syntax", "the string holds a broken escape", span, help='write the backslash twice, or r"…"')
     if not isinstance(piece, str):
-        fail("syntax", "bytes are not part of the kernel language", span)
+        raise_error("syntax", "bytes are not part of the kernel language", span)
     for char in piece:
         if char == "\0" or 0xD800 <= ord(char) <= 0xDFFF:  # printf stops at NUL; UTF-8 cannot encode surrogates
-            fail("syntax", f"the string holds {char!r}, which no text of a kernel can hold", span)
+            raise_error("syntax", f"the string holds {char!r}, which no text of a kernel can hold", span)
     return piece
 
 
-def _call(tree: Branch, depth: int) -> ast.Expr:
-    function = expression(tree.children[0], depth)
+def _convert_call(tree: Branch, depth: int) -> ast.Expr:
+    function = convert_expression(tree.children[0], depth)
     args: list[ast.Expr | ast.Starred] = []
     keywords: list[ast.Keyword] = []
     for child in tree.children[1:]:
@@ -171,20 +175,20 @@ def _call(tree: Branch, depth: int) -> ast.Expr:
         if child.data == "keyword":
             name, value = child.children
             if any(k.name == name for k in keywords):
-                fail("syntax", f"keyword `{name}` is given twice", tree_span(child))
-            keywords.append(ast.Keyword(token_text(name), expression(value, depth), tree_span(child)))
+                raise_error("syntax", f"keyword `{name}` is given twice", tree_span(child))
+            keywords.append(ast.Keyword(token_text(name), convert_expression(value, depth), tree_span(child)))
         elif child.data == "keywords":
-            keywords.append(ast.Keyword("**", expression(child.children[-1], depth), tree_span(child)))
+            keywords.append(ast.Keyword("**", convert_expression(child.children[-1], depth), tree_span(child)))
         elif child.data == "comprehension":
-            args.append(_comprehension("generator", child, depth))
+            args.append(_convert_comprehension("generator", child, depth))
         elif keywords:
-            fail("syntax", "a positional argument follows a keyword argument", tree_span(child))
+            raise_error("syntax", "a positional argument follows a keyword argument", tree_span(child))
         else:
-            args.append(_item(child, depth))
+            args.append(_convert_item(child, depth))
     return ast.Call(function, tuple(args), tuple(keywords), tree_span(tree))
 
 
-def _subscript(tree: Branch, depth: int) -> ast.Expr:
+def _convert_subscript(tree: Branch, depth: int) -> ast.Expr:
     indices: list[ast.Expr | ast.Slice] = []
     for child in tree.children[1:]:
         assert isinstance(child, Branch)
@@ -192,125 +196,141 @@ def _subscript(tree: Branch, depth: int) -> ast.Expr:
             lower, _, upper, step = child.children
             step_value = None
             if isinstance(step, Branch):
-                step_value = optional(step.children[0], depth)
-            indices.append(ast.Slice(optional(lower, depth), optional(upper, depth), step_value, tree_span(child)))
+                step_value = convert_optional(step.children[0], depth)
+            indices.append(
+                ast.Slice(convert_optional(lower, depth), convert_optional(upper, depth), step_value, tree_span(child))
+            )
         else:
-            indices.append(expression(child, depth))
-    return ast.Subscript(expression(tree.children[0], depth), tuple(indices), tree_span(tree))
+            indices.append(convert_expression(child, depth))
+    return ast.Subscript(convert_expression(tree.children[0], depth), tuple(indices), tree_span(tree))
 
 
-def _compare(tree: Branch, depth: int) -> ast.Expr:
-    ops: tuple[ast.CompareOp, ...] = tuple(_comparator(c) for c in tree.children[1::2])
-    rest = tuple(expression(c, depth) for c in tree.children[2::2])
-    return ast.Compare(expression(tree.children[0], depth), ops, rest, tree_span(tree))
+def _convert_compare(tree: Branch, depth: int) -> ast.Expr:
+    ops: tuple[ast.CompareOp, ...] = tuple(_convert_comparator(c) for c in tree.children[1::2])
+    rest = tuple(convert_expression(c, depth) for c in tree.children[2::2])
+    return ast.Compare(convert_expression(tree.children[0], depth), ops, rest, tree_span(tree))
 
 
-def _comparator(child: Child) -> ast.CompareOp:
+def _convert_comparator(child: Child) -> ast.CompareOp:
     assert isinstance(child, Branch)
-    return _COMPARISONS[" ".join(map(token_text, child.children))]
+    return _COMPARE_OPERATORS[" ".join(map(token_text, child.children))]
 
 
-def _binary(tree: Branch, depth: int) -> ast.Expr:
+def _convert_binary(tree: Branch, depth: int) -> ast.Expr:
     left, op, right = tree.children
-    return ast.Binary(BINARY[token_text(op)], expression(left, depth), expression(right, depth), tree_span(tree))
-
-
-def _unary(tree: Branch, depth: int) -> ast.Expr:
-    symbol = token_text(tree.children[0])
-    return ast.Unary(_UNARY[symbol], expression(tree.children[1], depth), tree_span(tree))
-
-
-def _tuple(tree: Branch, depth: int) -> ast.Expr:
-    inner = tree.children[0] if tree.children else None
-    if isinstance(inner, Branch) and inner.data == "tuple_bare":
-        return ast.Tuple(_items(inner.children, depth), tree_span(tree))
-    return ast.Tuple(_items(tree.children, depth), tree_span(tree))
-
-
-def _group(tree: Branch, depth: int) -> ast.Expr:
-    (inner,) = tree.children
-    if isinstance(inner, Branch) and inner.data == "comprehension":
-        return _comprehension("generator", inner, depth)
-    return expression(inner, depth)
-
-
-def _list_of(tree: Branch, depth: int) -> ast.Expr:
-    (inner,) = tree.children
-    assert isinstance(inner, Branch)
-    return _comprehension("list", inner, depth, tree_span(tree))
-
-
-def _dict_of(tree: Branch, depth: int) -> ast.Expr:
-    key, value, *clauses = tree.children
-    made = tuple(_clause(c, depth) for c in clauses)
-    return ast.Comprehension("dict", expression(key, depth), expression(value, depth), made, tree_span(tree))
-
-
-def _comprehension(
-    kind: Literal["list", "generator"], tree: Branch, depth: int, span: Span | None = None
-) -> ast.Comprehension:
-    element, *clauses = tree.children
-    made = tuple(_clause(c, depth) for c in clauses)
-    return ast.Comprehension(kind, expression(element, depth), None, made, span or tree_span(tree))
-
-
-def _clause(child: Child, depth: int) -> ast.Clause:
-    assert isinstance(child, Branch)
-    target, iterable, *conditions = child.children
-    return ast.Clause(
-        assignable(expression(target, depth)), expression(iterable, depth), _exprs(conditions, depth), tree_span(child)
+    return ast.Binary(
+        BINARY_OPERATORS[token_text(op)],
+        convert_expression(left, depth),
+        convert_expression(right, depth),
+        tree_span(tree),
     )
 
 
-def _conditional(tree: Branch, depth: int) -> ast.Expr:
-    then, condition, orelse = _exprs(tree.children, depth)
+def _convert_unary(tree: Branch, depth: int) -> ast.Expr:
+    symbol = token_text(tree.children[0])
+    return ast.Unary(_UNARY_OPERATORS[symbol], convert_expression(tree.children[1], depth), tree_span(tree))
+
+
+def _convert_tuple(tree: Branch, depth: int) -> ast.Expr:
+    inner = tree.children[0] if tree.children else None
+    if isinstance(inner, Branch) and inner.data == "tuple_bare":
+        return ast.Tuple(_convert_items(inner.children, depth), tree_span(tree))
+    return ast.Tuple(_convert_items(tree.children, depth), tree_span(tree))
+
+
+def _convert_group(tree: Branch, depth: int) -> ast.Expr:
+    (inner,) = tree.children
+    if isinstance(inner, Branch) and inner.data == "comprehension":
+        return _convert_comprehension("generator", inner, depth)
+    return convert_expression(inner, depth)
+
+
+def _convert_list_comprehension(tree: Branch, depth: int) -> ast.Expr:
+    (inner,) = tree.children
+    assert isinstance(inner, Branch)
+    return _convert_comprehension("list", inner, depth, tree_span(tree))
+
+
+def _convert_dict_comprehension(tree: Branch, depth: int) -> ast.Expr:
+    key, value, *clauses = tree.children
+    made = tuple(_convert_clause(c, depth) for c in clauses)
+    return ast.Comprehension(
+        "dict", convert_expression(key, depth), convert_expression(value, depth), made, tree_span(tree)
+    )
+
+
+def _convert_comprehension(
+    kind: Literal["list", "generator"], tree: Branch, depth: int, span: Span | None = None
+) -> ast.Comprehension:
+    element, *clauses = tree.children
+    made = tuple(_convert_clause(c, depth) for c in clauses)
+    return ast.Comprehension(kind, convert_expression(element, depth), None, made, span or tree_span(tree))
+
+
+def _convert_clause(child: Child, depth: int) -> ast.Clause:
+    assert isinstance(child, Branch)
+    target, iterable, *conditions = child.children
+    return ast.Clause(
+        check_assignable(convert_expression(target, depth)),
+        convert_expression(iterable, depth),
+        _convert_all(conditions, depth),
+        tree_span(child),
+    )
+
+
+def _convert_conditional(tree: Branch, depth: int) -> ast.Expr:
+    then, condition, orelse = _convert_all(tree.children, depth)
     return ast.Conditional(condition, then, orelse, tree_span(tree))
 
 
-def _lambda(tree: Branch, depth: int) -> ast.Expr:
+def _convert_lambda(tree: Branch, depth: int) -> ast.Expr:
     *params, _, body = tree.children
-    named = tuple(_lambda_parameter(p, depth) for p in params if p is not None and not isinstance(p, Token))
-    return ast.Lambda(named, expression(body, depth), tree_span(tree))
+    named = tuple(_convert_lambda_parameter(p, depth) for p in params if p is not None and not isinstance(p, Token))
+    return ast.Lambda(named, convert_expression(body, depth), tree_span(tree))
 
 
-def _lambda_parameter(tree: Branch, depth: int) -> ast.Parameter:
+def _convert_lambda_parameter(tree: Branch, depth: int) -> ast.Parameter:
     name, default = tree.children
-    value = None if default is None else expression(default, depth)
+    value = None if default is None else convert_expression(default, depth)
     return ast.Parameter(token_text(name), default=value, span=tree_span(tree))
 
 
-def _dict(tree: Branch, depth: int) -> ast.Expr:
-    flat = _exprs(tree.children, depth)  # keys and values in turn
+def _convert_dict(tree: Branch, depth: int) -> ast.Expr:
+    flat = _convert_all(tree.children, depth)  # keys and values in turn
     return ast.Dict(tuple(zip(flat[::2], flat[1::2], strict=True)), tree_span(tree))
 
 
-_EXPRESSIONS: dict[str, Callable[[Branch, int], ast.Expr]] = {
+_EXPRESSION_CONVERTERS: dict[str, Callable[[Branch, int], ast.Expr]] = {
     "name": lambda t, d: ast.Name(token_text(t.children[0]), tree_span(t)),
-    "int": _int,
-    "float": _float,
-    "string": _string,
+    "int": _convert_int,
+    "float": _convert_float,
+    "string": _convert_string,
     "true": lambda t, d: ast.Constant("True", tree_span(t)),
     "false": lambda t, d: ast.Constant("False", tree_span(t)),
     "none": lambda t, d: ast.Constant("None", tree_span(t)),
     "ellipsis": lambda t, d: ast.Constant("...", tree_span(t)),
-    "group": _group,
-    "tuple": _tuple,
-    "tuple_bare": _tuple,
-    "list": lambda t, d: ast.List(_items(t.children, d), tree_span(t)),
-    "list_of": _list_of,
-    "dict": _dict,
-    "dict_of": _dict_of,
-    "attribute": lambda t, d: ast.Attribute(expression(t.children[0], d), token_text(t.children[1]), tree_span(t)),
-    "call": _call,
-    "subscript": _subscript,
-    "compare": _compare,
-    "and_expr": lambda t, d: ast.Boolean(
-        "and", expression(t.children[0], d), expression(t.children[1], d), tree_span(t)
+    "group": _convert_group,
+    "tuple": _convert_tuple,
+    "tuple_bare": _convert_tuple,
+    "list": lambda t, d: ast.List(_convert_items(t.children, d), tree_span(t)),
+    "list_of": _convert_list_comprehension,
+    "dict": _convert_dict,
+    "dict_of": _convert_dict_comprehension,
+    "attribute": lambda t, d: ast.Attribute(
+        convert_expression(t.children[0], d), token_text(t.children[1]), tree_span(t)
     ),
-    "or_expr": lambda t, d: ast.Boolean("or", expression(t.children[0], d), expression(t.children[1], d), tree_span(t)),
-    "not_expr": lambda t, d: ast.Unary("not", expression(t.children[0], d), tree_span(t)),
-    "binary": _binary,
-    "unary": _unary,
-    "conditional": _conditional,
-    "lambda_expr": _lambda,
+    "call": _convert_call,
+    "subscript": _convert_subscript,
+    "compare": _convert_compare,
+    "and_expr": lambda t, d: ast.Boolean(
+        "and", convert_expression(t.children[0], d), convert_expression(t.children[1], d), tree_span(t)
+    ),
+    "or_expr": lambda t, d: ast.Boolean(
+        "or", convert_expression(t.children[0], d), convert_expression(t.children[1], d), tree_span(t)
+    ),
+    "not_expr": lambda t, d: ast.Unary("not", convert_expression(t.children[0], d), tree_span(t)),
+    "binary": _convert_binary,
+    "unary": _convert_unary,
+    "conditional": _convert_conditional,
+    "lambda_expr": _convert_lambda,
 }

@@ -12,20 +12,20 @@ from collections.abc import Iterator
 from tilec.support.records import dataclass
 
 # Marks of a definition in the kernel language, in which a syntax error is reported.
-_KERNEL = re.compile(
+_KERNEL_MARK = re.compile(
     r"\bprim_func\b|\bmacro\b|\bT\s*\.\s*Kernel\b|^[ \t]*@(?!\s*(?:triton|torch|numba|nb|jax)\b).*\bjit\b",
     re.MULTILINE,
 )
-_OWN_NAMES = re.compile(r"(?:async\s+def|def|class)\b|if\s*\(?\s*__name__\b")
-_COMPOUND = re.compile(r"(?:async|if|try|with|for|while|del)\b")
-_LANGUAGE = re.compile(r"\bT\s*\.")
+_DEFINITION_HEAD = re.compile(r"(?:async\s+def|def|class)\b|if\s*\(?\s*__name__\b")
+_COMPOUND_HEAD = re.compile(r"(?:async|if|try|with|for|while|del)\b")
+_LANGUAGE_NAME = re.compile(r"\bT\s*\.")
 _DEFINITION = re.compile(r"([ \t]*)(?:async\s+def|def|class)\s+([A-Za-z_]\w*)")
 _IMPORT = re.compile(r"[ \t]*(?:from\s+\S+\s+)?import\s+(.*)", re.DOTALL)
-_BOUND = re.compile(
+_BINDING = re.compile(
     r"[ \t]*(?:(?:for\s+(.*?)\s+in\b)|(?:with\b.*\bas\s+(.*?):)|([^=:\[\]().]+?)\s*(?::[^=]+)?=(?!=))", re.DOTALL
 )
 _NAME = re.compile(r"[A-Za-z_]\w*")
-TOKEN = re.compile(
+TOKEN_PATTERN = re.compile(
     r"""(?P<string>[A-Za-z]{0,2}(?:\"\"\"(?:[^\\]|\\[\s\S])*?\"\"\"|'''(?:[^\\]|\\[\s\S])*?'''"""
     r"""|"(?:[^"\\\n]|\\[\s\S])*"|'(?:[^'\\\n]|\\[\s\S])*'))"""
     r"""|(?P<comment>\#[^\n]*)|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<line>\n)|(?P<join>\\\r?\n)"""
@@ -33,19 +33,19 @@ TOKEN = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TopLevelStatement:
     """The lines of one statement at the top of the file. `line` is the number of the first."""
 
     line: int
     text: str
 
 
-def top_level(text: str) -> Iterator[Piece]:
+def split_top_level(text: str) -> Iterator[TopLevelStatement]:
     """Split a file into its top-level statements. Decorators belong to their function, an `else` to its `if`."""
     starts = [0]
     decorates = False
-    for start, end in _lines(text):
-        if start and not decorates and _begins(text, start):
+    for start, end in _find_logical_lines(text):
+        if start and not decorates and _is_statement_start(text, start):
             starts.append(start)
         if not text[start:end].lstrip().startswith("#") and text[start:end].strip():
             decorates = text.startswith("@", start)
@@ -53,14 +53,14 @@ def top_level(text: str) -> Iterator[Piece]:
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         piece = text[start:end]
         if piece.strip():
-            yield Piece(line, piece)
+            yield TopLevelStatement(line, piece)
         line += piece.count("\n")
 
 
-def _lines(text: str) -> Iterator[tuple[int, int]]:
+def _find_logical_lines(text: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of each logical line: a line continued in brackets counts as one."""
     start = opened = 0
-    for token in TOKEN.finditer(text):
+    for token in TOKEN_PATTERN.finditer(text):
         match token.lastgroup:
             case "open":
                 opened += 1
@@ -74,24 +74,26 @@ def _lines(text: str) -> Iterator[tuple[int, int]]:
     yield start, len(text)
 
 
-def _begins(text: str, at: int) -> bool:
+def _is_statement_start(text: str, at: int) -> bool:
     """Return whether the line that starts at `at` begins a top-level statement."""
     if text[at : at + 1] in ("", " ", "\t", "\r", "\n", "#", ")", "]", "}"):
         return False
     return not re.compile(r"(?:elif|else|except|finally)\b").match(text, at)
 
 
-def foreign_names(piece: Piece) -> tuple[str, ...] | None:
+def find_foreign_names(piece: TopLevelStatement) -> tuple[str, ...] | None:
     """Return the names that a foreign statement defines, or None if the statement must be in the kernel language."""
-    if _KERNEL.search(piece.text):
+    if _KERNEL_MARK.search(piece.text):
         return None
-    lines = [piece.text[start:end] for start, end in _lines(piece.text)]
+    lines = [piece.text[start:end] for start, end in _find_logical_lines(piece.text)]
     first = next((line for line in lines if line.strip() and not line.startswith(("@", "#"))), "")
-    is_foreign = _OWN_NAMES.match(first) or (_COMPOUND.match(first) and not _LANGUAGE.search(piece.text))
-    return tuple(dict.fromkeys(_bound(lines))) if is_foreign else None
+    is_foreign = _DEFINITION_HEAD.match(first) or (
+        _COMPOUND_HEAD.match(first) and not _LANGUAGE_NAME.search(piece.text)
+    )
+    return tuple(dict.fromkeys(_find_bound_names(lines))) if is_foreign else None
 
 
-def _bound(lines: list[str]) -> Iterator[str]:
+def _find_bound_names(lines: list[str]) -> Iterator[str]:
     """Yield the names that the lines bind, except those inside functions and classes."""
     inside: int | None = None
     for line in lines:
@@ -106,5 +108,5 @@ def _bound(lines: list[str]) -> Iterator[str]:
             for named in found[1].split("#")[0].strip(" \t\r\n()").split(","):
                 words = _NAME.findall(named)
                 yield from words[-1:] if " as " in named else words[:1]
-        elif found := _BOUND.match(line):
+        elif found := _BINDING.match(line):
             yield from _NAME.findall(next(group for group in found.groups() if group is not None))

@@ -9,24 +9,24 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from tilec.frontend.syntax import ast
-from tilec.frontend.syntax.parse import parse
-from tilec.support.diagnostics import fail
-from tilec.support.recognise import check_kernel
+from tilec.frontend.syntax.parse import parse_file
+from tilec.support.diagnostics import raise_error
+from tilec.support.recognise import refuse_other_languages
 from tilec.support.source import SourceFile
 
 
-def formatted(source: SourceFile) -> str:
+def format_kernel(source: SourceFile) -> str:
     """Return the text of `source` formatted by ruff, with the settings for its folder. Line ends are kept.
 
     Raise a `CompileError` if the file is not in the language, if ruff is missing or fails, and if the result would be
     another kernel.
     """
-    check_kernel(source.path, source.text)
-    before = parse(source)
-    text = _by_ruff(source)
-    after = parse(SourceFile(source.path, text))
-    if _meaning(before.body) != _meaning(after.body):
-        fail(
+    refuse_other_languages(source.path, source.text)
+    before = parse_file(source)
+    text = _run_ruff(source)
+    after = parse_file(SourceFile(source.path, text))
+    if _normalise_tree(before.body) != _normalise_tree(after.body):
+        raise_error(
             "formatting-changes",
             f"ruff would make another kernel of {source.path}",
             notes=("the file is as it was",),
@@ -35,19 +35,19 @@ def formatted(source: SourceFile) -> str:
     return text
 
 
-def formatted_bytes(data: bytes, source: SourceFile) -> bytes:
+def format_kernel_bytes(data: bytes, source: SourceFile) -> bytes:
     """Return the formatted bytes of a file. A UTF-8 byte order mark is kept."""
     mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
-    return mark + formatted(source).encode()
+    return mark + format_kernel(source).encode()
 
 
-def _by_ruff(source: SourceFile) -> str:
+def _run_ruff(source: SourceFile) -> str:
     try:
         from ruff import find_ruff_bin
 
         program = find_ruff_bin()
     except (ImportError, FileNotFoundError):
-        fail("no-formatter", "ruff is not installed here", help="pip install '.[fmt]'")
+        raise_error("no-formatter", "ruff is not installed here", help="pip install '.[fmt]'")
     file = Path(source.path).resolve()
     done = subprocess.run(
         [
@@ -60,26 +60,26 @@ def _by_ruff(source: SourceFile) -> str:
     )  # fmt: skip
     if done.returncode:
         messages = done.stderr.decode(errors="replace").strip().splitlines()
-        fail("formatting-failed", f"ruff cannot format {source.path}", notes=tuple(messages[:5]))
+        raise_error("formatting-failed", f"ruff cannot format {source.path}", notes=tuple(messages[:5]))
     return done.stdout.decode()
 
 
-def _meaning(value: object) -> object:
+def _normalise_tree(value: object) -> object:
     """Return a tree without what formatting may change: spans, white space of docstrings, layout of foreign Python."""
     match value:
         case tuple():
-            return tuple(_meaning(item) for item in value)
+            return tuple(_normalise_tree(item) for item in value)
         case ast.Evaluate(ast.String(text)):
             return "docstring", *text.split()
         case ast.Foreign(names, text):
-            return names, _python_meaning(text)
+            return names, _normalise_python(text)
         case _ if is_dataclass(value):
-            return type(value), *(_meaning(getattr(value, f.name)) for f in fields(value) if f.compare)
+            return type(value), *(_normalise_tree(getattr(value, f.name)) for f in fields(value) if f.compare)
         case _:
             return type(value), value
 
 
-def _python_meaning(text: str) -> str:
+def _normalise_python(text: str) -> str:
     """Return foreign Python without its layout, or as it is if this release of Python cannot parse it."""
     try:
         tree = python.parse(text)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 Conversion = Literal["", "r", "s", "a"]
 
-_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_CLOSING_BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ReplacementField:
     """`{expression!conversion:spec}`. `shown` is the text of `{expression=}`, or empty."""
 
     expression: str
@@ -24,7 +24,7 @@ class Piece:
     spec: str
 
 
-def split(text: str, prefix: str, span: Span) -> Iterator[str | Piece]:
+def split_fstring(text: str, prefix: str, span: Span) -> Iterator[str | ReplacementField]:
     """Yield the parts of an f-string in order: text as string literals of its own, and replacement fields."""
     body = text[len(prefix) :]
     quote = body[:3] if body[:3] in ('"""', "'''") else body[0]
@@ -38,11 +38,11 @@ def split(text: str, prefix: str, span: Span) -> Iterator[str | Piece]:
         elif character == "\\" and "r" not in head.lower():
             literal, at = literal + body[at : at + 2], at + 2
         elif character == "}":
-            fail("syntax", "a single `}` in an f-string", span, help="write `}}` for the character itself")
+            raise_error("syntax", "a single `}` in an f-string", span, help="write `}}` for the character itself")
         elif character == "{":
             if literal:
                 yield f"{head}{quote}{literal}{quote}"
-            piece, at = _piece(body, at + 1, span)
+            piece, at = _parse_field(body, at + 1, span)
             literal = ""
             yield piece
         else:
@@ -51,37 +51,39 @@ def split(text: str, prefix: str, span: Span) -> Iterator[str | Piece]:
         yield f"{head}{quote}{literal}{quote}"
 
 
-def _piece(body: str, start: int, span: Span) -> tuple[Piece, int]:
+def _parse_field(body: str, start: int, span: Span) -> tuple[ReplacementField, int]:
     """Parse the field whose brace opens before `start`. Return it, and the place after its closing brace."""
-    end = _end_of_expression(body, start, span)
+    end = _find_expression_end(body, start, span)
     expression, shown = body[start:end], ""
     if body[end] == "=":
         shown, end = body[start : end + 1], end + 1
         while body[end : end + 1].isspace():
             shown, end = shown + body[end], end + 1
     if not expression.strip():
-        fail("syntax", "an f-string has nothing in its braces", span, help="write `{{}}` for the characters themselves")
+        raise_error(
+            "syntax", "an f-string has nothing in its braces", span, help="write `{{}}` for the characters themselves"
+        )
     conversion: Conversion = ""
     if body[end : end + 1] == "!":
         match body[end + 1 : end + 2]:
             case "r" | "s" | "a" as letter:
                 conversion, end = letter, end + 2
             case _:
-                fail("syntax", "an f-string has no such conversion", span, help="write !r, !s or !a")
+                raise_error("syntax", "an f-string has no such conversion", span, help="write !r, !s or !a")
     spec = ""
     if body[end : end + 1] == ":":
         close = body.find("}", end)
         spec, end = body[end + 1 : close], close
         if "{" in spec:
-            fail("syntax", "an f-string's format has braces of its own", span, help="write the format out")
+            raise_error("syntax", "an f-string's format has braces of its own", span, help="write the format out")
     if body[end : end + 1] != "}":
-        fail("syntax", "a brace of the f-string is never closed", span)
+        raise_error("syntax", "a brace of the f-string is never closed", span)
     if shown and not (conversion or spec):
         conversion = "r"
-    return Piece(expression, shown, conversion, spec), end + 1
+    return ReplacementField(expression, shown, conversion, spec), end + 1
 
 
-def _end_of_expression(body: str, start: int, span: Span) -> int:
+def _find_expression_end(body: str, start: int, span: Span) -> int:
     """Return the place of the `}`, `!`, `:` or `=` that ends the expression."""
     opened: list[str] = []
     at = start
@@ -99,9 +101,9 @@ def _end_of_expression(body: str, start: int, span: Span) -> int:
                 return at
             if character == "=" and body[at + 1 : at + 2] != "=" and body[at - 1] not in "=!<>":
                 return at
-        if character in _CLOSING:
-            opened.append(_CLOSING[character])
+        if character in _CLOSING_BRACKETS:
+            opened.append(_CLOSING_BRACKETS[character])
         elif opened and character == opened[-1]:
             opened.pop()
         at += 1
-    return fail("syntax", "a brace of the f-string is never closed", span)
+    return raise_error("syntax", "a brace of the f-string is never closed", span)

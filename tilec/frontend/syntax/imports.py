@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from tilec.frontend.syntax import ast
 
 
-def is_relative(node: ast.Import) -> bool:
+def is_relative_import(node: ast.Import) -> bool:
     return node.module is not None and node.module.startswith(".")
 
 
-def places(node: ast.Import, importer: str) -> Iterator[tuple[ast.Alias, str | None, str | None]]:
+def list_import_paths(node: ast.Import, importer: str) -> Iterator[tuple[ast.Alias, str | None, str | None]]:
     """Yield for each imported name the path of the file that may define it, and of the file that it may name itself.
 
     The former is None in `from . import name`, the latter counts if the former is a folder. `importer` is the path of
@@ -31,21 +31,21 @@ def places(node: ast.Import, importer: str) -> Iterator[tuple[ast.Alias, str | N
         yield name, "/".join(within) + ".tl" if origin[dots:] else None, itself
 
 
-def spellings(path: str) -> tuple[str, ...]:
+def list_candidate_files(path: str) -> tuple[str, ...]:
     """Return the candidates for one of the paths of `list_import_paths`. The first that exists counts."""
     stem = path.removesuffix(".tl")
     return path, f"{stem}.py", f"{stem}/__init__.tl", f"{stem}/__init__.py"
 
 
-def imports(body: tuple[ast.Stmt, ...]) -> Iterator[ast.Import]:
+def find_imports(body: tuple[ast.Stmt, ...]) -> Iterator[ast.Import]:
     """Yield the imports of a file, including those inside functions."""
     for statement in body:
         match statement:
             case ast.Import():
                 yield statement
             case ast.If(then=then, orelse=orelse):
-                yield from imports((*then, *orelse))
+                yield from find_imports((*then, *orelse))
             case ast.Function(body=inside) | ast.For(body=inside) | ast.While(body=inside) | ast.With(body=inside):
-                yield from imports(inside)
+                yield from find_imports(inside)
             case _:
                 pass

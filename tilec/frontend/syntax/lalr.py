@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tilec.frontend.syntax.tree import Branch, Child, Token
 
 _TAB_WIDTH = 8
-_OPENING, _CLOSING = frozenset({"LPAR", "LSQB", "LBRACE"}), frozenset({"RPAR", "RSQB", "RBRACE"})
+_OPENING_BRACKETS, _CLOSING_BRACKETS = frozenset({"LPAR", "LSQB", "LBRACE"}), frozenset({"RPAR", "RSQB", "RBRACE"})
 
 
 class Rule(NamedTuple):
@@ -47,25 +47,25 @@ class Tables(NamedTuple):
     with_newlines: tuple[str, ...]
 
 
-_Place = tuple[int, int]
-_Where = tuple[_Place, _Place]
+_Position = tuple[int, int]
+_Extent = tuple[_Position, _Position]
 """Start and end of a piece of text."""
 
 
 @lru_cache(maxsize=4)
-def _compiled(scanner: str) -> re.Pattern[str]:
+def _compile_scanner(scanner: str) -> re.Pattern[str]:
     return re.compile(scanner)
 
 
-def tree(tables: Tables, text: str, line: int = 1) -> Branch | None:
+def build_tree(tables: Tables, text: str, line: int = 1) -> Branch | None:
     """Parse a text that ends in a line feed. Return None if it is not in the language."""
     table, rules = tables.states, tables.rules
     states = [tables.start]
     values: list[Child] = []
     # Start and end of the text of each value; None for empty text.
-    starts: list[_Place | None] = []
-    ends: list[_Place | None] = []
-    for kind, words, where in _tokens(tables, text, line):
+    starts: list[_Position | None] = []
+    ends: list[_Position | None] = []
+    for kind, words, where in _scan_tokens(tables, text, line):
         while True:
             step = table[states[-1]].get(kind)
             if step is None:
@@ -81,7 +81,7 @@ def tree(tables: Tables, text: str, line: int = 1) -> Branch | None:
             start = next((s for s in starts[first:] if s is not None), None)
             end = next((e for e in reversed(ends[first:]) if e is not None), None)
             del values[first:], starts[first:], ends[first:], states[first + 1 :]
-            children = parts if rule.kept is None else _children(parts, rule)
+            children = parts if rule.kept is None else _select_children(parts, rule)
             alone = rule.is_single and len(children) == 1
             values.append(children[0] if alone else Branch(rule.name, children, start or (1, 1), end or (1, 1)))
             starts.append(start)
@@ -99,7 +99,7 @@ def tree(tables: Tables, text: str, line: int = 1) -> Branch | None:
     return None
 
 
-def _children(parts: list[Child], rule: Rule) -> list[Child]:
+def _select_children(parts: list[Child], rule: Rule) -> list[Child]:
     children: list[Child] = []
     for place, is_spliced, absent in rule.kept or ():
         if absent:
@@ -120,15 +120,15 @@ def _children(parts: list[Child], rule: Rule) -> list[Child]:
 # ---- tokens ----------------------------------------------------------------------------------------------------------
 
 
-def _tokens(tables: Tables, text: str, line: int) -> Iterator[tuple[str, str, _Where]]:
+def _scan_tokens(tables: Tables, text: str, line: int) -> Iterator[tuple[str, str, _Extent]]:
     """Yield type, text and extent of each token, block tokens for indentation, and the end.
 
     Where no token matches, or brackets or indentation do not fit, yield a token that no rule accepts."""
     wrong = "", "", ((1, 1), (1, 1))
     keywords, ignored, with_newlines = tables.keywords, set(tables.ignored), set(tables.with_newlines)
-    match = _compiled(tables.scanner).match
+    match = _compile_scanner(tables.scanner).match
     place, line_start, depth, indents = 0, 0, 0, [0]
-    where: _Where | None = None  # of the token before
+    where: _Extent | None = None  # of the token before
     while place < len(text):
         found = match(text, place)
         if found is None or found.lastgroup is None:
@@ -151,16 +151,16 @@ def _tokens(tables: Tables, text: str, line: int) -> Iterator[tuple[str, str, _W
             if not depth:
                 yield kind, words, where
                 white = words.rsplit("\n", 1)[1]
-                yield from ((block, white, where) for block in _blocks(white, indents))
+                yield from ((block, white, where) for block in _scan_indentation(white, indents))
             continue
-        depth += (kind in _OPENING) - (kind in _CLOSING)
+        depth += (kind in _OPENING_BRACKETS) - (kind in _CLOSING_BRACKETS)
         yield (kind, words, where) if depth >= 0 else wrong
     last = where or ((1, 1), (1, 1))
     yield from (("_DEDENT", "", last) for _ in indents[1:])
     yield wrong if depth else ("$END", "", last)
 
 
-def _blocks(white: str, indents: list[int]) -> Iterator[str]:
+def _scan_indentation(white: str, indents: list[int]) -> Iterator[str]:
     """Yield the block tokens before a line that starts with this white space."""
     wanted = white.count(" ") + white.count("\t") * _TAB_WIDTH
     if wanted > indents[-1]:

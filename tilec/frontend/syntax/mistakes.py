@@ -19,28 +19,28 @@ from lark.parsers.lalr_analysis import Shift
 
 from tilec.frontend.syntax.explain import explain_character, explain_token
 from tilec.frontend.syntax.lalr import Rule, Tables
-from tilec.frontend.syntax.lines import Lines
+from tilec.frontend.syntax.lines import IndentationPostLex
 from tilec.support.diagnostics import CompileError, InternalError
-from tilec.support.kept_files import keep, kept
-from tilec.support.resources import grammar
+from tilec.support.kept_files import read_entry, write_entry
+from tilec.support.resources import grammar_text
 
-_made: dict[str, lark.Lark] = {}
+_built_parsers: dict[str, lark.Lark] = {}
 """The parsers of this process, by grammar text."""
 
 
-def explain(text: str, cache_dir: Path | None = None) -> NoReturn:
+def explain_mistake(text: str, cache_dir: Path | None = None) -> NoReturn:
     """Fail with a message about a text that is not in the language."""
-    parser = _parser(grammar("tile.lark"), cache_dir)
+    parser = _get_parser(grammar_text("tile.lark"), cache_dir)
     try:
         parser.parse(text)
     except lark.UnexpectedCharacters as error:
         explain_character(text, error)
     except lark.UnexpectedToken as error:
-        explain_token(text, error, _tokens(parser, text[: error.pos_in_stream or 0]))
+        explain_token(text, error, _lex_tokens(parser, text[: error.pos_in_stream or 0]))
     raise InternalError("the tables do not hold what the grammar does")
 
 
-def _tokens(parser: lark.Lark, text: str) -> list[lark.Token]:
+def _lex_tokens(parser: lark.Lark, text: str) -> list[lark.Token]:
     tokens: list[lark.Token] = []
     try:
         for token in parser.lex(text):
@@ -51,59 +51,66 @@ def _tokens(parser: lark.Lark, text: str) -> list[lark.Token]:
     return tokens
 
 
-def _parser(text: str, cache_dir: Path | None) -> lark.Lark:
-    if text not in _made:
-        _made[text] = _load(text, cache_dir)
+def _get_parser(text: str, cache_dir: Path | None) -> lark.Lark:
+    if text not in _built_parsers:
+        _built_parsers[text] = _load_parser(text, cache_dir)
         # Otherwise Lark builds a lexer for each call of `lex`, and a file may have many mistakes.
-        _made[text].lexer = _made[text]._build_lexer()
-    return _made[text]
+        _built_parsers[text].lexer = _built_parsers[text]._build_lexer()
+    return _built_parsers[text]
 
 
-def _load(text: str, cache_dir: Path | None) -> lark.Lark:
+def _load_parser(text: str, cache_dir: Path | None) -> lark.Lark:
     if cache_dir is None:
-        return _build(text)
-    version = f"{lark.__version__} {sys.version_info[:2]} {Lines.__module__}.{Lines.__qualname__}\n"
+        return _build_parser(text)
+    version = (
+        f"{lark.__version__} {sys.version_info[:2]} {IndentationPostLex.__module__}.{IndentationPostLex.__qualname__}\n"
+    )
     path = cache_dir / f"lark-{hashlib.sha256((version + text).encode()).hexdigest()[:24]}.tables"
     try:
-        return lark.Lark.load(_plain_data(kept(path, path.name)))
+        return lark.Lark.load(_unpickle_plain_data(read_entry(path, path.name)))
     except Exception:  # absent, or damaged: Lark does not check what it loads
-        parser, file = _build(text), io.BytesIO()
+        parser, file = _build_parser(text), io.BytesIO()
     parser.save(file)
-    keep(path, path.name, file.getvalue())
+    write_entry(path, path.name, file.getvalue())
     return parser
 
 
-class _PlainData(pickle.Unpickler):
+class _PlainDataUnpickler(pickle.Unpickler):
     """An unpickler that makes no object but the postlexer in Lark's tables, so that an entry cannot run code."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) != (Lines.__module__, Lines.__qualname__):
+        if (module, name) != (IndentationPostLex.__module__, IndentationPostLex.__qualname__):
             raise pickle.UnpicklingError(f"an entry does not contain {module}.{name}")
-        return Lines
+        return IndentationPostLex
 
 
-def _plain_data(data: bytes) -> Any:
-    return _PlainData(io.BytesIO(data)).load()
+def _unpickle_plain_data(data: bytes) -> Any:
+    return _PlainDataUnpickler(io.BytesIO(data)).load()
 
 
-def _build(text: str) -> lark.Lark:
-    return lark.Lark(text, parser="lalr", lexer="basic", start="module", postlex=Lines(), propagate_positions=True)
+def _build_parser(text: str) -> lark.Lark:
+    return lark.Lark(
+        text, parser="lalr", lexer="basic", start="module", postlex=IndentationPostLex(), propagate_positions=True
+    )
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
 
-def tables_of(text: str) -> Tables:
+def extract_tables(text: str) -> Tables:
     """Extract the tables of a grammar from Lark, as plain data."""
-    parser = _parser(text, None)
+    parser = _get_parser(text, None)
     table: Any = parser.parser.parser._parse_table
     rules: dict[LarkRule, int] = {}
 
-    def step(action: Any, target: Any) -> int:
+    def encode_action(action: Any, target: Any) -> int:
         return target if action is Shift else ~rules.setdefault(target, len(rules))
 
     states = tuple(
-        {str(name): step(*taken) for name, taken in sorted(table.states[state].items(), key=lambda entry: entry[0])}
+        {
+            str(name): encode_action(*taken)
+            for name, taken in sorted(table.states[state].items(), key=lambda entry: entry[0])
+        }
         for state in range(len(table.states))
     )
     lexer: Any = parser.lexer
@@ -113,7 +120,7 @@ def tables_of(text: str) -> Tables:
     }
     return Tables(
         states,
-        tuple(_rule(rule) for rule in rules),
+        tuple(_extract_rule(rule) for rule in rules),
         table.start_states["module"],
         table.end_states["module"],
         "|".join(f"(?P<{t.name}>{t.pattern.to_regexp()})" for t in lexer.scanner.terminals),
@@ -123,7 +130,7 @@ def tables_of(text: str) -> Tables:
     )
 
 
-def _rule(rule: LarkRule) -> Rule:
+def _extract_rule(rule: LarkRule) -> Rule:
     options, expansion = rule.options, rule.expansion
     kept: Any = maybe_create_child_filter(expansion, options.keep_all_tokens, False, list(options.empty_indices))
     included, trailing = (None, 0) if kept is None else (kept.args[0], kept.args[1] if len(kept.args) > 1 else 0)

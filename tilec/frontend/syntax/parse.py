@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilec.frontend.syntax import ast
-from tilec.frontend.syntax.statements import statement
-from tilec.frontend.syntax.tables import legal, read
+from tilec.frontend.syntax.statements import convert_statement
+from tilec.frontend.syntax.tables import parse_text, try_parse_text
 from tilec.frontend.syntax.tree import Branch
-from tilec.support.diagnostics import CompileError, Diagnostic, InternalError, Mistakes
+from tilec.support.diagnostics import CompileError, Diagnostic, ErrorCollector, InternalError
 from tilec.support.source import SourceFile, Span
 
 
-def parse(source: SourceFile, cache_dir: Path | None = None) -> ast.Module:
+def parse_file(source: SourceFile, cache_dir: Path | None = None) -> ast.Module:
     """Parse a file, or raise a `CompileError` with the syntax errors of all its statements.
 
     Tests and references around the kernels may be any Python. If the file as a whole is not in the language, its
@@ -20,84 +20,84 @@ def parse(source: SourceFile, cache_dir: Path | None = None) -> ast.Module:
     """
     whole = Span(1, 1, len(source.lines), len(source.lines[-1]) + 1)
     try:
-        body = _legal(source.text, cache_dir)
+        body = _parse_legal(source.text, cache_dir)
     except CompileError:
         body = None
-    return ast.Module(_piecewise(source.text) if body is None else body, whole)
+    return ast.Module(_parse_piecewise(source.text) if body is None else body, whole)
 
 
-def parse_mended(source: SourceFile) -> tuple[ast.Module, bool]:
+def parse_repaired(source: SourceFile) -> tuple[ast.Module, bool]:
     """Parse the statements of a file that can be parsed, and return whether that is the whole file.
 
     This serves name lookup in a text that is being edited. No syntax error is raised."""
     from tilec.frontend.syntax import recover
-    from tilec.frontend.syntax.foreign import top_level
+    from tilec.frontend.syntax.foreign import split_top_level
 
     whole = Span(1, 1, len(source.lines), len(source.lines[-1]) + 1)
     try:
-        return ast.Module(_statements(source.text), whole), True
+        return ast.Module(_parse_statements(source.text), whole), True
     except CompileError:
-        repairs = recover.Repairs()
+        repairs = recover.RepairBudget()
     body: list[ast.Stmt] = []
-    for piece in top_level(source.text):
-        body.extend(recover.mended(_placed(piece.text, piece.line), _statements, repairs))
+    for piece in split_top_level(source.text):
+        body.extend(recover.parse_with_repairs(_shift_to_line(piece.text, piece.line), _parse_statements, repairs))
     return ast.Module(tuple(body), whole), False
 
 
-def _piecewise(text: str) -> tuple[ast.Stmt, ...]:
+def _parse_piecewise(text: str) -> tuple[ast.Stmt, ...]:
     # Imported here, since most files do not need them.
     from tilec.frontend.syntax import recover
-    from tilec.frontend.syntax.foreign import foreign_names, top_level
+    from tilec.frontend.syntax.foreign import find_foreign_names, split_top_level
 
-    pieces = tuple(top_level(text))
+    pieces = tuple(split_top_level(text))
     body: list[ast.Stmt] = []
     mistakes: list[Diagnostic] = []
     for number, piece in enumerate(pieces):
         try:
-            found = _legal(piece.text, line=piece.line)
+            found = _parse_legal(piece.text, line=piece.line)
         except CompileError:
             found = None
         if found is not None:
             body.extend(found)
-        elif len(pieces) > 1 and (names := foreign_names(piece)) is not None:
+        elif len(pieces) > 1 and (names := find_foreign_names(piece)) is not None:
             # A file with a single foreign definition and nothing else is a mistake.
             first_line = Span(piece.line, 1, piece.line, len(piece.text.split("\n", 1)[0]) + 1)
             body.append(ast.Foreign(names, piece.text.rstrip(), first_line))
         else:
             # The next statements show where this one ends.
-            rest = _placed("".join(p.text for p in pieces[number : number + 3]), piece.line)
-            mistakes += recover.mistakes(rest, piece.line + piece.text.rstrip().count("\n"), _statements)
-            if len(mistakes) >= Mistakes.MOST:
+            rest = _shift_to_line("".join(p.text for p in pieces[number : number + 3]), piece.line)
+            mistakes += recover.find_mistakes(rest, piece.line + piece.text.rstrip().count("\n"), _parse_statements)
+            if len(mistakes) >= ErrorCollector.MOST:
                 break
     if mistakes:
-        raise CompileError(*mistakes[: Mistakes.MOST])
+        raise CompileError(*mistakes[: ErrorCollector.MOST])
     return tuple(body)
 
 
-def mistake_of(definition: ast.Foreign) -> Diagnostic:
+def diagnose_foreign(definition: ast.Foreign) -> Diagnostic:
     """Return the syntax error of a foreign definition."""
     span = definition.span
     try:
-        _statements(_placed(definition.text, span.line))
+        _parse_statements(_shift_to_line(definition.text, span.line))
     except CompileError as error:
         return error.in_file(span.file).diagnostics[0]
     raise InternalError(f"the definition at {span.place} can be read")
 
 
-def _placed(text: str, line: int) -> str:
+def _shift_to_line(text: str, line: int) -> str:
     """Prepend line feeds, so that the first line of the text has this number."""
     return "\n" * (line - 1) + text
 
 
-def _statements(text: str, cache_dir: Path | None = None) -> tuple[ast.Stmt, ...]:
-    return _of_tree(read(text, cache_dir))
+def _parse_statements(text: str, cache_dir: Path | None = None) -> tuple[ast.Stmt, ...]:
+    return _convert_tree(parse_text(text, cache_dir))
 
 
-def _legal(text: str, cache_dir: Path | None = None, line: int = 1) -> tuple[ast.Stmt, ...] | None:
+def _parse_legal(text: str, cache_dir: Path | None = None, line: int = 1) -> tuple[ast.Stmt, ...] | None:
     """Parse a text, or return None if it is not in the language. `line` is the number of its first line."""
-    found = legal(text, cache_dir, line)
-    return None if found is None else _of_tree(found)
+    found = try_parse_text(text, cache_dir, line)
+    return None if found is None else _convert_tree(found)
 
 
-def _of_tree(tree: Branch) -> tuple[ast.Stmt, ...]:
-    return tuple(statement(c, 0) for c in tree.children if isinstance(c, Branch))
+def _convert_tree(tree: Branch) -> tuple[ast.Stmt, ...]:
+    return tuple(convert_statement(c, 0) for c in tree.children if isinstance(c, Branch))

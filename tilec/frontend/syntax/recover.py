@@ -10,27 +10,27 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from tilec.frontend.syntax.foreign import TOKEN
-from tilec.support.diagnostics import CompileError, Diagnostic, Mistakes
+from tilec.frontend.syntax.foreign import TOKEN_PATTERN
+from tilec.support.diagnostics import CompileError, Diagnostic, ErrorCollector
 from tilec.support.records import dataclass
 
 T = TypeVar("T")
 
 # Stand-ins for headers by their first word, so that the block below is parsed.
-_HEADERS = {"elif": "elif 1:", "else": "else:", "while": "while 1:", "for": "while 1:", "def": "def _():"}
-_LONGEST = 500_000
+_STAND_IN_HEADERS = {"elif": "elif 1:", "else": "else:", "while": "while 1:", "for": "while 1:", "def": "def _():"}
+_MAX_CHARACTERS = 500_000
 """The most characters to parse in all attempts, a few seconds. A long file gets its first error only."""
-_WORD = re.compile(r"[ \t]*(\w+|@)")
-_BLOCKS = {"except", "finally"}
+_FIRST_WORD = re.compile(r"[ \t]*(\w+|@)")
+_TRY_CLAUSES = {"except", "finally"}
 """Clauses of a `try`, which has been reported already."""
 
 
-def mistakes(text: str, last_line: int, read: Callable[[str], object]) -> tuple[Diagnostic, ...]:
+def find_mistakes(text: str, last_line: int, read: Callable[[str], object]) -> tuple[Diagnostic, ...]:
     """Return the errors that `read` raises up to `last_line`, with the rest of the text as context."""
     found: list[Diagnostic] = []
     last_error_line = 0
-    budget = _LONGEST
-    while len(found) < Mistakes.MOST and (budget > 0 or not found):
+    budget = _MAX_CHARACTERS
+    while len(found) < ErrorCollector.MOST and (budget > 0 or not found):
         budget -= len(text)
         try:
             read(text)
@@ -42,11 +42,11 @@ def mistakes(text: str, last_line: int, read: Callable[[str], object]) -> tuple[
             break
         last_error_line = line
         lines = text.split("\n")
-        word = _WORD.match(lines[line - 1])
-        if not (found and word and word[1] in _BLOCKS):
+        word = _FIRST_WORD.match(lines[line - 1])
+        if not (found and word and word[1] in _TRY_CLAUSES):
             found.append(diagnostic)
         column = diagnostic.primary.span.column if diagnostic.primary else 1
-        without = _without(lines, line, column)
+        without = _replace_statement(lines, line, column)
         if without is None:
             break
         text = without
@@ -54,13 +54,13 @@ def mistakes(text: str, last_line: int, read: Callable[[str], object]) -> tuple[
 
 
 @dataclass(slots=True)
-class Repairs:
+class RepairBudget:
     """The number of statements of a file that may still be left out. Each takes as long as one parse."""
 
     left: int = 50
 
 
-def mended(text: str, read: Callable[[str], T], repairs: Repairs) -> T:
+def parse_with_repairs(text: str, read: Callable[[str], T], repairs: RepairBudget) -> T:
     """Parse the text without the statements that `read` cannot parse, left out alone or with all that follow.
 
     If nothing can be parsed, return the result for the empty text."""
@@ -73,8 +73,8 @@ def mended(text: str, read: Callable[[str], T], repairs: Repairs) -> T:
         lines = text.split("\n")
         line, column = (primary.span.line, primary.span.column) if primary else (1, 1)
         attempts = (
-            _without(lines, line, column),
-            _without_first_line(lines, line),
+            _replace_statement(lines, line, column),
+            _replace_first_line(lines, line),
             "\n".join([*lines[: line - 1], "", *lines[line:]]),
             "\n".join(lines[: line - 1]),
         )
@@ -82,9 +82,9 @@ def mended(text: str, read: Callable[[str], T], repairs: Repairs) -> T:
     return read("")
 
 
-def _without(lines: list[str], line: int, column: int) -> str | None:
+def _replace_statement(lines: list[str], line: int, column: int) -> str | None:
     """Replace the statement around this place by a stand-in. Return None if the end of the statement is uncertain."""
-    for start, end, is_whole in _statements("\n".join(lines)):
+    for start, end, is_whole in _find_logical_lines("\n".join(lines)):
         if not start <= line <= end:
             continue
         if not is_whole or end == len(lines):
@@ -96,32 +96,34 @@ def _without(lines: list[str], line: int, column: int) -> str | None:
                 end = line - 1
             else:
                 return None
-        return "\n".join([*lines[: start - 1], _stand_in(lines, start, end), *[""] * (end - start), *lines[end:]])
+        return "\n".join([*lines[: start - 1], _make_stand_in(lines, start, end), *[""] * (end - start), *lines[end:]])
     return None
 
 
-def _without_first_line(lines: list[str], line: int) -> str | None:
+def _replace_first_line(lines: list[str], line: int) -> str | None:
     """Replace only the first line of the statement, where a bracket is most often left open."""
-    start = next((start for start, end, _ in _statements("\n".join(lines)) if start <= line <= end), None)
-    return None if start is None else "\n".join([*lines[: start - 1], _stand_in(lines, start, start), *lines[start:]])
+    start = next((start for start, end, _ in _find_logical_lines("\n".join(lines)) if start <= line <= end), None)
+    return (
+        None if start is None else "\n".join([*lines[: start - 1], _make_stand_in(lines, start, start), *lines[start:]])
+    )
 
 
-def _stand_in(lines: list[str], start: int, end: int) -> str:
+def _make_stand_in(lines: list[str], start: int, end: int) -> str:
     first = lines[start - 1]
     indent = first[: len(first) - len(first.lstrip())]
-    word = _WORD.match(first)
+    word = _FIRST_WORD.match(first)
     keyword = word[1] if word else ""
     if keyword == "@":
         return f"{indent}@_"
     following = next((line for line in lines[end:] if line.strip() and not line.lstrip().startswith("#")), "")
     opens = len(following) - len(following.lstrip()) > len(indent)
-    return indent + (_HEADERS.get(keyword, "if 1:") if opens else "pass")
+    return indent + (_STAND_IN_HEADERS.get(keyword, "if 1:") if opens else "pass")
 
 
-def _statements(text: str) -> Iterator[tuple[int, int, bool]]:
+def _find_logical_lines(text: str) -> Iterator[tuple[int, int, bool]]:
     """Yield first and last line number of each non-empty logical line, and whether all its brackets are closed."""
     opened, line, start, begins = 0, 1, 1, 0
-    for token in TOKEN.finditer(text):
+    for token in TOKEN_PATTERN.finditer(text):
         match token.lastgroup:
             case "open":
                 opened += 1

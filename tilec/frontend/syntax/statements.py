@@ -5,44 +5,44 @@ from __future__ import annotations
 from typing import Literal
 
 from tilec.frontend.syntax import ast
-from tilec.frontend.syntax.expressions import BINARY, assignable, expression, optional
+from tilec.frontend.syntax.expressions import BINARY_OPERATORS, check_assignable, convert_expression, convert_optional
 from tilec.frontend.syntax.tree import MAX_DEPTH, Branch, Child, Token, token_span, token_text, tree_span
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.source import Span
 
-_COMPOUND = {"if_stmt", "elif_part", "for_stmt", "while_stmt", "with_stmt", "function"}
+_COMPOUND_RULES = {"if_stmt", "elif_part", "for_stmt", "while_stmt", "with_stmt", "function"}
 
 
-def _block(tree: Child, depth: int) -> tuple[ast.Stmt, ...]:
+def _convert_block(tree: Child, depth: int) -> tuple[ast.Stmt, ...]:
     assert isinstance(tree, Branch)
-    return tuple(statement(c, depth + 1) for c in tree.children if isinstance(c, Branch))
+    return tuple(convert_statement(c, depth + 1) for c in tree.children if isinstance(c, Branch))
 
 
 def _check_depth(depth: int, span: Span) -> None:
     """Refuse blocks nested too deep. Errors: `too-deep`."""
     if depth > MAX_DEPTH:
-        fail("too-deep", f"blocks are nested more than {MAX_DEPTH} deep", span)
+        raise_error("too-deep", f"blocks are nested more than {MAX_DEPTH} deep", span)
 
 
-def statement(tree: Branch, depth: int) -> ast.Stmt:
+def convert_statement(tree: Branch, depth: int) -> ast.Stmt:
     _check_depth(depth, tree_span(tree))
     parts = tree.children
-    if tree.data in _COMPOUND:
-        return _compound(tree, depth)
+    if tree.data in _COMPOUND_RULES:
+        return _convert_compound(tree, depth)
     span = tree_span(tree)
     match str(tree.data):
         case "assign":
-            targets = tuple(assignable(expression(c)) for c in parts[:-1])
-            return ast.Assign(targets, expression(parts[-1]), span)
+            targets = tuple(check_assignable(convert_expression(c)) for c in parts[:-1])
+            return ast.Assign(targets, convert_expression(parts[-1]), span)
         case "annotated":
-            target = assignable(expression(parts[0]))
-            return ast.AnnotatedAssign(target, expression(parts[1]), optional(parts[2]), span)
+            target = check_assignable(convert_expression(parts[0]))
+            return ast.AnnotatedAssign(target, convert_expression(parts[1]), convert_optional(parts[2]), span)
         case "augmented":
-            target = assignable(expression(parts[0]))
+            target = check_assignable(convert_expression(parts[0]))
             op = token_text(parts[1])[:-1]
-            return ast.AugmentedAssign(target, BINARY[op], expression(parts[2]), span)
+            return ast.AugmentedAssign(target, BINARY_OPERATORS[op], convert_expression(parts[2]), span)
         case "evaluate":
-            return ast.Evaluate(expression(parts[0]), span)
+            return ast.Evaluate(convert_expression(parts[0]), span)
         case "pass_stmt":
             return ast.Pass(span)
         case "break_stmt":
@@ -50,53 +50,62 @@ def statement(tree: Branch, depth: int) -> ast.Stmt:
         case "continue_stmt":
             return ast.Continue(span)
         case "return_stmt":
-            return ast.Return(optional(parts[0]), span)
+            return ast.Return(convert_optional(parts[0]), span)
         case "raise_stmt":
-            return ast.Raise(optional(parts[0]), span)
+            return ast.Raise(convert_optional(parts[0]), span)
         case "assert_stmt":
-            return ast.Assert(expression(parts[0]), optional(parts[1]), span)
+            return ast.Assert(convert_expression(parts[0]), convert_optional(parts[1]), span)
         case "import_name":
-            return ast.Import(tuple(_alias(c) for c in parts), None, span)
+            return ast.Import(tuple(_convert_alias(c) for c in parts), None, span)
         case "import_from":
-            return ast.Import(tuple(_alias(c) for c in parts[1:]), _origin(parts[0]), span)
+            return ast.Import(tuple(_convert_alias(c) for c in parts[1:]), _convert_module_path(parts[0]), span)
         case other:
             raise AssertionError(f"no node for grammar rule {other}")
 
 
-def _compound(tree: Branch, depth: int) -> ast.Stmt:
+def _convert_compound(tree: Branch, depth: int) -> ast.Stmt:
     parts = tree.children
     # The tree ends at the start of the next line; the node ends with its last statement.
     start = tree_span(tree)
     match str(tree.data):
         case "if_stmt" | "elif_part":
-            then = _block(parts[1], depth)
+            then = _convert_block(parts[1], depth)
             orelse: tuple[ast.Stmt, ...] = ()
             if len(parts) > 2:
                 rest = parts[2]
                 assert isinstance(rest, Branch)
                 # A chain of elif nests one level per link.
-                orelse = (statement(rest, depth + 1),) if rest.data == "elif_part" else _block(rest.children[0], depth)
-            return ast.If(expression(parts[0]), then, orelse, start.to((orelse or then)[-1].span))
+                orelse = (
+                    (convert_statement(rest, depth + 1),)
+                    if rest.data == "elif_part"
+                    else _convert_block(rest.children[0], depth)
+                )
+            return ast.If(convert_expression(parts[0]), then, orelse, start.to((orelse or then)[-1].span))
         case "for_stmt":
-            body = _block(parts[2], depth)
-            return ast.For(assignable(expression(parts[0])), expression(parts[1]), body, start.to(body[-1].span))
+            body = _convert_block(parts[2], depth)
+            return ast.For(
+                check_assignable(convert_expression(parts[0])),
+                convert_expression(parts[1]),
+                body,
+                start.to(body[-1].span),
+            )
         case "while_stmt":
-            body = _block(parts[1], depth)
-            return ast.While(expression(parts[0]), body, start.to(body[-1].span))
+            body = _convert_block(parts[1], depth)
+            return ast.While(convert_expression(parts[0]), body, start.to(body[-1].span))
         case "with_stmt":
-            return _with(parts[:-1], parts[-1], start, depth)
+            return _convert_with(parts[:-1], parts[-1], start, depth)
         case "function":
             decorators = [c for c in parts if isinstance(c, Branch) and c.data == "decorator"]
             name, params, returns, block = parts[len(decorators) :]
             assert isinstance(name, Token)
             assert isinstance(params, Branch)
-            body = _block(block, depth)
+            body = _convert_block(block, depth)
             return ast.Function(
                 str(name),
-                tuple(_parameter(c) for c in params.children),
+                tuple(_convert_parameter(c) for c in params.children),
                 body,
-                tuple(expression(c.children[1]) for c in decorators),
-                optional(returns),
+                tuple(convert_expression(c.children[1]) for c in decorators),
+                convert_optional(returns),
                 token_span(name),
                 start.to(body[-1].span),
             )
@@ -104,34 +113,34 @@ def _compound(tree: Branch, depth: int) -> ast.Stmt:
             raise AssertionError(f"no node for grammar rule {other}")
 
 
-def _with(items: list[Child], block: Child, start: Span, depth: int) -> ast.With:
+def _convert_with(items: list[Child], block: Child, start: Span, depth: int) -> ast.With:
     """Convert a `with` with several items, in brackets or not, to nested ones."""
     entered: list[tuple[Child, Child]] = []
     for item in items:
         assert isinstance(item, Branch)
         if item.data == "starred":
-            fail("syntax", "a starred value is nothing to enter", tree_span(item), help="list what is entered")
+            raise_error("syntax", "a starred value is nothing to enter", tree_span(item), help="list what is entered")
         is_named = item.data in ("with_item", "with_named")
         entered.append((item.children[0], item.children[1]) if is_named else (item, None))
-    if len(entered) == 1 and (listed := _listed(*entered[0])):
+    if len(entered) == 1 and (listed := _list_entered_items(*entered[0])):
         entered = [(context, None) for context in listed]
     deepest = depth + len(entered) - 1
     _check_depth(deepest, start)
-    body = _block(block, deepest)
+    body = _convert_block(block, deepest)
     end = body[-1].span
     for context, target in reversed(entered[1:]):
-        body = (_entry(context, target, body, None, end),)
-    return _entry(*entered[0], body, start, end)
+        body = (_make_with(context, target, body, None, end),)
+    return _make_with(*entered[0], body, start, end)
 
 
-def _entry(context: Child, target: Child, body: tuple[ast.Stmt, ...], start: Span | None, end: Span) -> ast.With:
+def _make_with(context: Child, target: Child, body: tuple[ast.Stmt, ...], start: Span | None, end: Span) -> ast.With:
     """Make a `with` of one item. It begins at the item, unless `start` is given."""
-    entry = expression(context)
-    bound = None if target is None else assignable(expression(target))
+    entry = convert_expression(context)
+    bound = None if target is None else check_assignable(convert_expression(target))
     return ast.With(entry, bound, body, (start or entry.span).to(end))
 
 
-def _listed(context: Child, target: Child) -> list[Child]:
+def _list_entered_items(context: Child, target: Child) -> list[Child]:
     """Return the items of `with (a, b):`, whose brackets make no tuple, or nothing for another `with`."""
     if target is not None or not isinstance(context, Branch) or context.data != "tuple" or not context.children:
         return []
@@ -141,32 +150,34 @@ def _listed(context: Child, target: Child) -> list[Child]:
     return [] if is_starred else bare.children
 
 
-def _parameter(child: Child) -> ast.Parameter:
+def _convert_parameter(child: Child) -> ast.Parameter:
     assert isinstance(child, Branch)
     if child.data == "starred_parameter":
         stars, starred, collected = child.children
         kind: Literal["*", "**"] = "*" if token_text(stars) == "*" else "**"
         return ast.Parameter(
-            "" if starred is None else token_text(starred), optional(collected), None, kind, tree_span(child)
+            "" if starred is None else token_text(starred), convert_optional(collected), None, kind, tree_span(child)
         )
     name, annotation, default = child.children
-    return ast.Parameter(token_text(name), optional(annotation), optional(default), "", tree_span(child))
+    return ast.Parameter(
+        token_text(name), convert_optional(annotation), convert_optional(default), "", tree_span(child)
+    )
 
 
-def _origin(child: Child) -> str:
+def _convert_module_path(child: Child) -> str:
     """Convert a module path, with the leading dots of a relative one."""
     assert isinstance(child, Branch)
-    return "".join(_dotted(c) if isinstance(c, Branch) else token_text(c) for c in child.children)
+    return "".join(_join_dotted(c) if isinstance(c, Branch) else token_text(c) for c in child.children)
 
 
-def _alias(child: Child) -> ast.Alias:
+def _convert_alias(child: Child) -> ast.Alias:
     assert isinstance(child, Branch)
     if child.data == "import_all":
         return ast.Alias("*", None, tree_span(child))
     name, alias = child.children
-    return ast.Alias(_dotted(name), None if alias is None else token_text(alias), tree_span(child))
+    return ast.Alias(_join_dotted(name), None if alias is None else token_text(alias), tree_span(child))
 
 
-def _dotted(child: Child) -> str:
+def _join_dotted(child: Child) -> str:
     assert isinstance(child, Branch)
     return ".".join(token_text(c) for c in child.children)

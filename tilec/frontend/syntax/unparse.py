@@ -10,18 +10,18 @@ from tilec.frontend.syntax import ast
 
 _LAMBDA = 0
 _CONDITIONAL, _OR, _AND, _NOT, _COMPARE = 1, 2, 3, 4, 5
-_BINARY: dict[ast.BinaryOp, int] = {
+_BINARY_PRECEDENCE: dict[ast.BinaryOp, int] = {
     "|": 6, "^": 7, "&": 8, "<<": 9, ">>": 9, "+": 10, "-": 10, "*": 11, "/": 11, "//": 11, "%": 11, "@": 11, "**": 13,
 }  # fmt: skip
 _UNARY, _POWER, _PRIMARY, _ATOM = 12, 13, 14, 15
 
 
-def unparse(module: ast.Module) -> str:
+def unparse_module(module: ast.Module) -> str:
     """Return the file as text, with four spaces per block and no more brackets than needed."""
-    return "".join(f"{line}\n" for statement in module.body for line in _stmt(statement))
+    return "".join(f"{line}\n" for statement in module.body for line in _unparse_statement(statement))
 
 
-_Simple = (
+_SimpleStatement = (
     ast.Import | ast.Assign | ast.AnnotatedAssign | ast.AugmentedAssign | ast.Evaluate | ast.Pass | ast.Break
     | ast.Continue | ast.Return | ast.Raise | ast.Assert
 )  # fmt: skip
@@ -30,48 +30,48 @@ _Simple = (
 # ---- statements ------------------------------------------------------------------------------------------------------
 
 
-def _stmt(node: ast.Stmt) -> Iterator[str]:
+def _unparse_statement(node: ast.Stmt) -> Iterator[str]:
     match node:
         case ast.If():
-            yield from _if(node, "if")
+            yield from _unparse_if(node, "if")
         case ast.For(target=target, iterable=iterable, body=body):
-            yield f"for {_bare(target)} in {_bare(iterable)}:"
-            yield from _block(body)
+            yield f"for {_unparse_bare(target)} in {_unparse_bare(iterable)}:"
+            yield from _unparse_block(body)
         case ast.While(condition=condition, body=body):
             yield f"while {unparse_expr(condition)}:"
-            yield from _block(body)
+            yield from _unparse_block(body)
         case ast.With(context=context, target=target, body=body):
-            bound = "" if target is None else f" as {_at_least(target, _PRIMARY)}"
+            bound = "" if target is None else f" as {_unparse_operand(target, _PRIMARY)}"
             entered = unparse_expr(context)
             if isinstance(context, ast.Tuple) and target is None:
                 entered = f"({entered})"  # one pair of brackets would make a list of items
             yield f"with {entered}{bound}:"
-            yield from _block(body)
+            yield from _unparse_block(body)
         case ast.Function():
             yield from (f"@{unparse_expr(d)}" for d in node.decorators)
             returns = "" if node.returns is None else f" -> {unparse_expr(node.returns)}"
-            yield f"def {node.name}({', '.join(map(_parameter, node.params))}){returns}:"
-            yield from _block(node.body)
+            yield f"def {node.name}({', '.join(map(_unparse_parameter, node.params))}){returns}:"
+            yield from _unparse_block(node.body)
         case ast.Foreign(text=text):
             yield from text.split("\n")
         case _:
-            yield _simple(node)
+            yield _unparse_simple(node)
 
 
-def _simple(node: _Simple) -> str:
+def _unparse_simple(node: _SimpleStatement) -> str:
     match node:
         case ast.Import(names=names, module=module):
             listed = ", ".join(n.name if n.alias is None else f"{n.name} as {n.alias}" for n in names)
             return f"import {listed}" if module is None else f"from {module} import {listed}"
         case ast.Assign(targets=targets, value=value):
-            return " = ".join(map(_bare, (*targets, value)))
+            return " = ".join(map(_unparse_bare, (*targets, value)))
         case ast.AnnotatedAssign(target=target, annotation=annotation, value=value):
             head = f"{unparse_expr(target)}: {unparse_expr(annotation)}"
-            return head if value is None else f"{head} = {_bare(value)}"
+            return head if value is None else f"{head} = {_unparse_bare(value)}"
         case ast.AugmentedAssign(target=target, op=op, value=value):
-            return f"{_bare(target)} {op}= {_bare(value)}"
+            return f"{_unparse_bare(target)} {op}= {_unparse_bare(value)}"
         case ast.Evaluate(value=value):
-            return _bare(value)
+            return _unparse_bare(value)
         case ast.Pass():
             return "pass"
         case ast.Break():
@@ -79,7 +79,7 @@ def _simple(node: _Simple) -> str:
         case ast.Continue():
             return "continue"
         case ast.Return(value=value):
-            return "return" if value is None else f"return {_bare(value)}"
+            return "return" if value is None else f"return {_unparse_bare(value)}"
         case ast.Raise(error=error):
             return "raise" if error is None else f"raise {unparse_expr(error)}"
         case ast.Assert(condition=condition, message=message):
@@ -88,23 +88,23 @@ def _simple(node: _Simple) -> str:
             assert_never(node)
 
 
-def _if(node: ast.If, word: str) -> Iterator[str]:
+def _unparse_if(node: ast.If, word: str) -> Iterator[str]:
     yield f"{word} {unparse_expr(node.condition)}:"
-    yield from _block(node.then)
+    yield from _unparse_block(node.then)
     if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
-        yield from _if(node.orelse[0], "elif")
+        yield from _unparse_if(node.orelse[0], "elif")
     elif node.orelse:
         yield "else:"
-        yield from _block(node.orelse)
+        yield from _unparse_block(node.orelse)
 
 
-def _block(body: Sequence[ast.Stmt]) -> Iterator[str]:
+def _unparse_block(body: Sequence[ast.Stmt]) -> Iterator[str]:
     for statement in body:
-        for line in _stmt(statement):
+        for line in _unparse_statement(statement):
             yield f"    {line}"
 
 
-def _parameter(node: ast.Parameter) -> str:
+def _unparse_parameter(node: ast.Parameter) -> str:
     if node.kind and not node.name:
         return "*"
     annotation = "" if node.annotation is None else f": {unparse_expr(node.annotation)}"
@@ -115,35 +115,35 @@ def _parameter(node: ast.Parameter) -> str:
 
 
 def unparse_expr(node: ast.Expr) -> str:
-    return _expr(node)[0]
+    return _unparse_with_precedence(node)[0]
 
 
-def _bare(node: ast.Expr) -> str:
+def _unparse_bare(node: ast.Expr) -> str:
     """Return an expression as text, with no brackets around a tuple."""
     if isinstance(node, ast.Tuple) and node.items:
-        return _items(node.items)
+        return _unparse_items(node.items)
     return unparse_expr(node)
 
 
-def _items(items: tuple[ast.Expr | ast.Starred, ...]) -> str:
-    listed = ", ".join(map(_item, items))
+def _unparse_items(items: tuple[ast.Expr | ast.Starred, ...]) -> str:
+    listed = ", ".join(map(_unparse_item, items))
     return f"{listed}," if len(items) == 1 else listed
 
 
-def _item(node: ast.Expr | ast.Starred) -> str:
+def _unparse_item(node: ast.Expr | ast.Starred) -> str:
     return f"*{unparse_expr(node.value)}" if isinstance(node, ast.Starred) else unparse_expr(node)
 
 
-def _keyword(node: ast.Keyword) -> str:
+def _unparse_keyword(node: ast.Keyword) -> str:
     return f"{node.name}{'' if node.name == '**' else '='}{unparse_expr(node.value)}"
 
 
-def _at_least(node: ast.Expr, binds: int) -> str:
-    text, own = _expr(node)
+def _unparse_operand(node: ast.Expr, binds: int) -> str:
+    text, own = _unparse_with_precedence(node)
     return text if own >= binds else f"({text})"
 
 
-def _expr(node: ast.Expr) -> tuple[str, int]:
+def _unparse_with_precedence(node: ast.Expr) -> tuple[str, int]:
     """Return the text of an expression, and the precedence of its outermost operator."""
     match node:
         case ast.Number(value=value):
@@ -151,41 +151,41 @@ def _expr(node: ast.Expr) -> tuple[str, int]:
         case ast.String(value=value):
             return repr(value), _ATOM
         case ast.JoinedString(parts=parts):
-            return _joined(parts), _ATOM
+            return _unparse_fstring(parts), _ATOM
         case ast.Comprehension():
-            return _comprehension(node), _ATOM
+            return _unparse_comprehension(node), _ATOM
         case ast.Constant(name=name) | ast.Name(id=name):
             return name, _ATOM
         case ast.Tuple(items=items):
-            return f"({_items(items)})", _ATOM
+            return f"({_unparse_items(items)})", _ATOM
         case ast.List(items=items):
-            return f"[{', '.join(map(_item, items))}]", _ATOM
+            return f"[{', '.join(map(_unparse_item, items))}]", _ATOM
         case ast.Dict(items=items):
             return f"{{{', '.join(f'{unparse_expr(k)}: {unparse_expr(v)}' for k, v in items)}}}", _ATOM
         case ast.Attribute(value=ast.Number() as value, name=name):
             # Without brackets it would read as a float.
             return f"({unparse_expr(value)}).{name}", _PRIMARY
         case ast.Attribute(value=value, name=name):
-            return f"{_at_least(value, _PRIMARY)}.{name}", _PRIMARY
+            return f"{_unparse_operand(value, _PRIMARY)}.{name}", _PRIMARY
         case ast.Call(function=function, args=args, keywords=keywords):
-            given = [*map(_item, args), *map(_keyword, keywords)]
-            return f"{_at_least(function, _PRIMARY)}({', '.join(given)})", _PRIMARY
+            given = [*map(_unparse_item, args), *map(_unparse_keyword, keywords)]
+            return f"{_unparse_operand(function, _PRIMARY)}({', '.join(given)})", _PRIMARY
         case ast.Subscript(value=value, indices=indices):
-            return f"{_at_least(value, _PRIMARY)}[{', '.join(map(_index, indices))}]", _PRIMARY
+            return f"{_unparse_operand(value, _PRIMARY)}[{', '.join(map(_unparse_index, indices))}]", _PRIMARY
         case _:
-            return _operator(node)
+            return _unparse_operator(node)
 
 
-def _index(node: ast.Expr | ast.Slice) -> str:
+def _unparse_index(node: ast.Expr | ast.Slice) -> str:
     if not isinstance(node, ast.Slice):
         return unparse_expr(node)
     lower, upper, step = ("" if e is None else unparse_expr(e) for e in (node.lower, node.upper, node.step))
     return f"{lower}:{upper}" + (f":{step}" if step else "")
 
 
-def _joined(parts: tuple[ast.String | ast.Formatted, ...]) -> str:
+def _unparse_fstring(parts: tuple[ast.String | ast.Formatted, ...]) -> str:
     """Return an f-string in quotes that none of its expressions contains."""
-    expressions = [_at_least(p.value, _CONDITIONAL) for p in parts if isinstance(p, ast.Formatted)]
+    expressions = [_unparse_operand(p.value, _CONDITIONAL) for p in parts if isinstance(p, ast.Formatted)]
     quote = next((q for q in ("'", '"', "'''", '"""') if not any(q[0] in e for e in expressions)), "'''")
     shown = []
     for part in parts:
@@ -194,51 +194,57 @@ def _joined(parts: tuple[ast.String | ast.Formatted, ...]) -> str:
             text = repr('"' + part.value)[2:-1].replace("\\'", "'").replace(quote[0], f"\\{quote[0]}")
             shown.append(text.replace("{", "{{").replace("}", "}}"))
         else:
-            value = _at_least(part.value, _CONDITIONAL)
+            value = _unparse_operand(part.value, _CONDITIONAL)
             conversion = f"!{part.conversion}" if part.conversion else ""
             spec = f":{part.spec}" if part.spec else ""
             shown.append(f"{{{' ' if value.startswith('{') else ''}{value}{conversion}{spec}}}")
     return f"f{quote}{''.join(shown)}{quote}"
 
 
-def _comprehension(node: ast.Comprehension) -> str:
+def _unparse_comprehension(node: ast.Comprehension) -> str:
     element = unparse_expr(node.element)
     if node.value is not None:
         element = f"{element}: {unparse_expr(node.value)}"
     clauses = "".join(
-        f" for {_bare(c.target)} in {_at_least(c.iterable, _OR)}"
-        + "".join(f" if {_at_least(i, _OR)}" for i in c.conditions)
+        f" for {_unparse_bare(c.target)} in {_unparse_operand(c.iterable, _OR)}"
+        + "".join(f" if {_unparse_operand(i, _OR)}" for i in c.conditions)
         for c in node.clauses
     )
     opening, closing = {"list": ("[", "]"), "generator": ("(", ")"), "dict": ("{", "}")}[node.kind]
     return f"{opening}{element}{clauses}{closing}"
 
 
-def _operator(
+def _unparse_operator(
     node: ast.Unary | ast.Binary | ast.Compare | ast.Boolean | ast.Conditional | ast.Lambda,
 ) -> tuple[str, int]:
     match node:
         case ast.Unary(op="not", operand=operand):
-            return f"not {_at_least(operand, _NOT)}", _NOT
+            return f"not {_unparse_operand(operand, _NOT)}", _NOT
         case ast.Unary(op=op, operand=operand):
-            return f"{op}{_at_least(operand, _UNARY)}", _UNARY
+            return f"{op}{_unparse_operand(operand, _UNARY)}", _UNARY
         case ast.Binary(op="**", left=left, right=right):
-            return f"{_at_least(left, _PRIMARY)} ** {_at_least(right, _UNARY)}", _POWER
+            return f"{_unparse_operand(left, _PRIMARY)} ** {_unparse_operand(right, _UNARY)}", _POWER
         case ast.Binary(op=op, left=left, right=right):
-            binds = _BINARY[op]
-            return f"{_at_least(left, binds)} {op} {_at_least(right, binds + 1)}", binds
+            binds = _BINARY_PRECEDENCE[op]
+            return f"{_unparse_operand(left, binds)} {op} {_unparse_operand(right, binds + 1)}", binds
         case ast.Compare(first=first, ops=ops, rest=rest):
-            tail = (f" {op} {_at_least(e, _COMPARE + 1)}" for op, e in zip(ops, rest, strict=True))
-            return _at_least(first, _COMPARE + 1) + "".join(tail), _COMPARE
+            tail = (f" {op} {_unparse_operand(e, _COMPARE + 1)}" for op, e in zip(ops, rest, strict=True))
+            return _unparse_operand(first, _COMPARE + 1) + "".join(tail), _COMPARE
         case ast.Boolean(op=op, left=left, right=right):
             binds = _AND if op == "and" else _OR
-            return f"{_at_least(left, binds)} {op} {_at_least(right, binds + 1)}", binds
+            return f"{_unparse_operand(left, binds)} {op} {_unparse_operand(right, binds + 1)}", binds
         case ast.Conditional(condition=condition, then=then, orelse=orelse):
-            parts = (_at_least(then, _OR), _at_least(condition, _OR), _at_least(orelse, _CONDITIONAL))
+            parts = (
+                _unparse_operand(then, _OR),
+                _unparse_operand(condition, _OR),
+                _unparse_operand(orelse, _CONDITIONAL),
+            )
             return f"{parts[0]} if {parts[1]} else {parts[2]}", _CONDITIONAL
         case ast.Lambda(params=params, body=body):
-            named = (p.name if p.default is None else f"{p.name}={_at_least(p.default, _LAMBDA)}" for p in params)
+            named = (
+                p.name if p.default is None else f"{p.name}={_unparse_operand(p.default, _LAMBDA)}" for p in params
+            )
             head = f"lambda {', '.join(named)}" if params else "lambda"
-            return f"{head}: {_at_least(body, _LAMBDA)}", _LAMBDA
+            return f"{head}: {_unparse_operand(body, _LAMBDA)}", _LAMBDA
         case _:
             assert_never(node)

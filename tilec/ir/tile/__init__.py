@@ -12,7 +12,7 @@ from tilec.ir.tile.expressions import (
     COMPARISONS as COMPARISONS,
     IN_REGISTERS as IN_REGISTERS,
     INTEGER_CALLS as INTEGER_CALLS,
-    ONCE as ONCE,
+    ONCE_PREFIX as ONCE_PREFIX,
     PHASE_DONE as PHASE_DONE,
     THREAD as THREAD,
     WARP_WIDE as WARP_WIDE,
@@ -33,20 +33,20 @@ from tilec.ir.tile.expressions import (
     UnaryOp as UnaryOp,
     Var as Var,
     extent_expr as extent_expr,
-    integer as integer,
+    int32_const as int32_const,
 )
 from tilec.ir.tile.kernel import (
-    ALONE as ALONE,
-    RANK as RANK,
-    Ask as Ask,
+    CLUSTER_RANK as CLUSTER_RANK,
+    NO_CLUSTER as NO_CLUSTER,
     Cluster as Cluster,
     Kernel as Kernel,
-    Pinned as Pinned,
+    KernelOption as KernelOption,
+    LayoutAnnotation as LayoutAnnotation,
     Raster as Raster,
     Subtile as Subtile,
 )
 from tilec.ir.tile.statements import (
-    PRINTED as PRINTED,
+    PRINT_OUTPUT as PRINT_OUTPUT,
     Atomic as Atomic,
     Attr as Attr,
     Bind as Bind,
@@ -67,11 +67,11 @@ from tilec.ir.tile.statements import (
     While as While,
 )
 from tilec.ir.tile.walks import (
-    bodies as bodies,
-    children as children,
-    declared as declared,
+    declared_variables as declared_variables,
+    direct_operands as direct_operands,
     is_true as is_true,
-    substitute as substitute,
-    walk as walk,
+    nested_bodies as nested_bodies,
+    substitute_variables as substitute_variables,
     walk_expr as walk_expr,
+    walk_statements as walk_statements,
 )

@@ -84,7 +84,7 @@ that depends on it differs between threads."""
 WARPGROUP = Var("%warpgroup")
 """The index of the thread's warpgroup in its block, visible everywhere. Used only by the conditions of `ir.groups`."""
 
-ONCE = "%once"
+ONCE_PREFIX = "%once"
 """The prefix of the names of variables that keep a value which is used several times."""
 
 UnaryOp = Literal["neg", "not"]
@@ -200,9 +200,9 @@ Extent = int | Expr
 
 def extent_expr(extent: Extent) -> Expr:
     """Return a size as an expression."""
-    return integer(extent) if isinstance(extent, int) else extent
+    return int32_const(extent) if isinstance(extent, int) else extent
 
 
-def integer(value: int) -> Const:
+def int32_const(value: int) -> Const:
     """Return a literal of type int32."""
     return Const(value, INT32)

@@ -12,7 +12,7 @@ from tilec.support.source import NOWHERE, Span
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned:
+class LayoutAnnotation:
     """A layout that the author gives a tile: the threads and registers of a fragment; for a shared tile the width in
     bytes of its swizzle (0: plain row-major), or an arbitrary placement."""
 
@@ -44,7 +44,7 @@ class Cluster:
         return x * y * z
 
 
-ALONE = Cluster((1, 1, 1))
+NO_CLUSTER = Cluster((1, 1, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class Raster:
     span: Span = field(default=NOWHERE, compare=False)
 
 
-RANK = Var("%rank")
+CLUSTER_RANK = Var("%rank")
 """The block's rank in its cluster, x fastest: a block index of kernels that ask for it."""
 
-Ask = Literal["fast-math", "unspecialised", "without-tma"]
+KernelOption = Literal["fast-math", "unspecialised", "without-tma"]
 """Use approximate functions; do not specialise warps; do not copy by TMA."""
 
 
@@ -80,10 +80,10 @@ class Kernel:
     buffers: tuple[Buffer, ...]
     body: tuple[Stmt, ...]
     span: Span = field(default=NOWHERE, compare=False)
-    layouts: tuple[Pinned, ...] = ()
+    layouts: tuple[LayoutAnnotation, ...] = ()
     outputs: tuple[str, ...] = ()
-    asks: tuple[Ask, ...] = ()
-    cluster: Cluster = ALONE
+    asks: tuple[KernelOption, ...] = ()
+    cluster: Cluster = NO_CLUSTER
     raster: Raster | None = None
     subtiles: tuple[Subtile, ...] = ()
 

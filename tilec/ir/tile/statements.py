@@ -7,8 +7,8 @@ from dataclasses import field, replace
 from operator import is_
 from typing import Any, Literal, Self
 
-from tilec.ir.operation_fields import shape_of
-from tilec.ir.operation_interfaces import Asked
+from tilec.ir.operation_fields import describe_fields
+from tilec.ir.operation_interfaces import OperationInterface
 from tilec.ir.tile.expressions import (
     THREAD,
     Binary,
@@ -68,7 +68,7 @@ Attr = (
 
 
 @dataclass(frozen=True, slots=True)
-class TileOp(Asked):
+class TileOp(OperationInterface):
     """One `T.*` operation on whole tiles: the base class of all operations, each of which is defined in a file of
     `ops`.
 
@@ -84,14 +84,14 @@ class TileOp(Asked):
     @property
     def regions(self) -> tuple[Region, ...]:
         """The regions that the operation works on, in the order of its fields."""
-        return shape_of(type(self)).read(self)
+        return describe_fields(type(self)).read(self)
 
     @property
     def attributes(self) -> tuple[tuple[str, Attr], ...]:
         """The attributes that differ from their defaults, sorted by key."""
         given = [
             (key, value)
-            for key, default in shape_of(type(self)).attributes
+            for key, default in describe_fields(type(self)).attributes
             if (value := getattr(self, key)) is not default and value != default
         ]
         if self.versions:
@@ -101,19 +101,19 @@ class TileOp(Asked):
 
     def with_regions(self, regions: tuple[Region, ...]) -> Self:
         """Return the operation on other regions, as many as its fields take."""
-        return replace(self, **shape_of(type(self)).bind(regions))
+        return replace(self, **describe_fields(type(self)).bind(regions))
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
         """The expressions among its attributes, by key."""
-        found = [value for key in shape_of(type(self)).expressions if (value := getattr(self, key)) is not None]
+        found = [value for key in describe_fields(type(self)).expressions if (value := getattr(self, key)) is not None]
         found += [index for index in self.versions if index is not None]
         return tuple(found)
 
     def map_expressions(self, regions: Callable[[Region], Region], each: Callable[[Expr], Expr]) -> Self:
         """Return the operation with `regions` and `each` applied to its regions and expressions; itself where nothing
         changes."""
-        shape = shape_of(type(self))
+        shape = describe_fields(type(self))
         changed: dict[str, Any] = {}
         for key in shape.expressions:
             if (old := getattr(self, key)) is not None and (new := each(old)) is not old:
@@ -143,7 +143,7 @@ class TileOp(Asked):
     def with_leader(self, leader: int) -> Self:
         """Return the operation as issued by this thread of the block for all. Raises `InternalError` for one without a
         leader."""
-        if all(key != "leader" for key, _ in shape_of(type(self)).attributes):
+        if all(key != "leader" for key, _ in describe_fields(type(self)).attributes):
             raise InternalError(f"T.{self.name} is not done by one thread")
         led: dict[str, Any] = {"leader": leader}
         return replace(self, **led)
@@ -181,7 +181,7 @@ class Print:
     span: Span = field(default=NOWHERE, compare=False)
 
 
-PRINTED = Buffer("%printed", (1,), INT32, "local")
+PRINT_OUTPUT = Buffer("%printed", (1,), INT32, "local")
 """A buffer that stands for the output when statements are ordered: every print writes it."""
 
 

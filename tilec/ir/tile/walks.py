@@ -11,16 +11,16 @@ from tilec.ir.tile.statements import Stmt
 from tilec.ir.types import BOOL
 
 
-def children(expr: Expr) -> tuple[Expr, ...]:
+def direct_operands(expr: Expr) -> tuple[Expr, ...]:
     """Return the direct operands of an expression."""
-    return parts.expressions(expr).read(expr)
+    return parts.expression_fields(expr).read(expr)
 
 
-def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
+def substitute_variables(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     """Return the expression with variables replaced."""
     if isinstance(expr, Var):
         return values.get(expr, expr)
-    return map_expressions(expr, lambda operand: substitute(operand, values))
+    return map_expressions(expr, lambda operand: substitute_variables(operand, values))
 
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:
@@ -29,25 +29,25 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
     while left:
         one = left.pop()
         yield one
-        left += reversed(children(one))
+        left += reversed(direct_operands(one))
 
 
-def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
+def nested_bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
     """Return the statement lists nested in a statement."""
-    return parts.lists(stmt)
+    return parts.statement_lists(stmt)
 
 
-def declared(stmt: Stmt) -> tuple[Var, ...]:
+def declared_variables(stmt: Stmt) -> tuple[Var, ...]:
     """Return the variables that a statement declares, for the statements inside it or after it."""
-    return tuple(var for var in parts.declared(stmt).read(stmt) if var is not None)
+    return tuple(var for var in parts.declaration_fields(stmt).read(stmt) if var is not None)
 
 
-def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+def walk_statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
     """Yield every statement, in program order, parents first."""
     for stmt in body:
         yield stmt
-        for nested in parts.lists(stmt):
-            yield from walk(nested)
+        for nested in parts.statement_lists(stmt):
+            yield from walk_statements(nested)
 
 
 def is_true(expr: Expr) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from tilec.ir.warp.closed import (
     AnyOperation as AnyOperation,
-    known as known,
+    as_known_operation as as_known_operation,
 )
 from tilec.ir.warp.memory import (
     FIRST_PER_WARPGROUP as FIRST_PER_WARPGROUP,
@@ -21,21 +21,20 @@ from tilec.ir.warp.memory import (
     PART_ROWS as PART_ROWS,
     SMALL_STRIDE as SMALL_STRIDE,
     Barrier as Barrier,
-    Barriers as Barriers,
-    Corners as Corners,
+    BarrierArray as BarrierArray,
     Cursor as Cursor,
+    Im2colCorners as Im2colCorners,
     Ring as Ring,
     SharedTile as SharedTile,
     TensorMap as TensorMap,
     TensorTile as TensorTile,
-    arrivals_of as arrivals_of,
+    count_arrivals as count_arrivals,
 )
 from tilec.ir.warp.operations import (
     Branch as Branch,
     Break as Break,
     CpAsync as CpAsync,
     Elementwise as Elementwise,
-    Following as Following,
     Forever as Forever,
     FourRows as FourRows,
     Gather as Gather,
@@ -43,10 +42,11 @@ from tilec.ir.warp.operations import (
     LoadMatrix as LoadMatrix,
     Loop as Loop,
     Mma as Mma,
-    Moment as Moment,
+    NextIteration as NextIteration,
     Operation as Operation,
     Phase as Phase,
     Pipeline as Pipeline,
+    PipelinePosition as PipelinePosition,
     Reduce as Reduce,
     Scales as Scales,
     StoreMatrix as StoreMatrix,
@@ -97,9 +97,9 @@ from tilec.ir.warp.waits import (
 )
 from tilec.ir.warp.walk import (
     final_guard as final_guard,
-    nested as nested,
-    own_rows as own_rows,
+    nested_bodies as nested_bodies,
     scalar_reads as scalar_reads,
     static_trip_count as static_trip_count,
-    walk as walk,
+    tiles_read_by_own_rows as tiles_read_by_own_rows,
+    walk_operations as walk_operations,
 )

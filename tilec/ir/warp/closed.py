@@ -118,11 +118,11 @@ AnyOperation = (
     | TensorWait
 )
 
-_KNOWN = frozenset(get_args(AnyOperation))
+_KNOWN_TYPES = frozenset(get_args(AnyOperation))
 
 
-def known(op: Operation) -> AnyOperation:
+def as_known_operation(op: Operation) -> AnyOperation:
     """Return the operation as one of the set. Raises `InternalError` for any other."""
-    if type(op) not in _KNOWN:
+    if type(op) not in _KNOWN_TYPES:
         raise InternalError(f"what {type(op).__name__} touches is not said")
     return cast(AnyOperation, op)

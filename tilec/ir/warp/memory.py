@@ -27,7 +27,7 @@ FIRST_PER_WARPGROUP = 6
 """The first named barrier of warpgroups that synchronise separately: at most three take turns in ping-pong."""
 
 
-def arrivals_of(warps: int, by: Arrivals) -> int:
+def count_arrivals(warps: int, by: Arrivals) -> int:
     """Return how often so many warps arrive at an mbarrier for one event."""
     return warps if by == "warp" else 32 * warps
 
@@ -130,7 +130,7 @@ class TensorTile:
 
 
 @dataclass(frozen=True, slots=True)
-class Corners:
+class Im2colCorners:
     """The corners of an im2col descriptor: filter positions are `stride` pixels apart, from `lower` pixels before an
     image's first one up to `upper` pixels after its last one, in every direction."""
 
@@ -148,11 +148,11 @@ class TensorMap:
     tensor: Buffer
     box: tuple[int, ...]
     swizzle: int
-    corners: Corners | None = None
+    corners: Im2colCorners | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Barriers:
+class BarrierArray:
     """mbarriers that the kernel itself arrives at and waits for: one for each of `counts`, its number of arrivals."""
 
     name: str

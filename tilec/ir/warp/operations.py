@@ -13,7 +13,7 @@ from tilec.support.source import NOWHERE, Span
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class PipelinePosition:
     """The position of an operation in a software pipeline, for readers and for the verifier's order of the text. `part`
     and `step` are the part of the pipeline and the time step in it; `iteration` is the value of the source loop's
     variable `var`; `place` is the index of the source statement in that loop; `around` is the position of the pipeline
@@ -23,10 +23,10 @@ class Moment:
     step: int
     var: tile.Var
     iteration: tile.Expr | None = None
-    around: Moment | None = None
+    around: PipelinePosition | None = None
     place: int | None = None
 
-    def within(self, moment: Moment) -> Moment:
+    def within(self, moment: PipelinePosition) -> PipelinePosition:
         """Return this position, in a pipeline that is itself at the position `moment`."""
         return replace(self, around=moment if self.around is None else self.around.within(moment))
 
@@ -37,7 +37,7 @@ class Operation:
     pass depends on `moment`; only the verifier uses it."""
 
     cursors: tuple[Cursor, ...] = ()
-    moment: Moment | None = field(default=None, compare=False)
+    moment: PipelinePosition | None = field(default=None, compare=False)
     span: Span = field(default=NOWHERE, compare=False)
 
 
@@ -271,7 +271,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class NextIteration:
     """The value of a loop's variable in the next iteration, and whether there is one, both computed by the
     iteration."""
 
@@ -293,7 +293,7 @@ class Loop(Operation):
     body: tuple[Operation, ...]
     part: Literal["", "steady"] = ""
     phases: tuple[Phase, ...] = ()
-    following: Following | None = None
+    following: NextIteration | None = None
 
     @property
     def bodies(self) -> tuple[tuple[Operation, ...], ...]:

@@ -7,10 +7,10 @@ from dataclasses import field
 
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import Buffer, Extent, Var
-from tilec.ir.warp.memory import MBARRIER_BYTES, Barriers, Ring, SharedTile, TensorMap, TensorTile, arrivals_of
+from tilec.ir.warp.memory import MBARRIER_BYTES, BarrierArray, Ring, SharedTile, TensorMap, TensorTile, count_arrivals
 from tilec.ir.warp.operations import Operation, TensorMma
 from tilec.ir.warp.waits import Arrive, NamedBarrier
-from tilec.ir.warp.walk import walk
+from tilec.ir.warp.walk import walk_operations
 from tilec.support.options import Arrivals
 from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span
@@ -37,7 +37,7 @@ class Role:
 
     def arrivals(self, by: Arrivals) -> int:
         """Return how often the role arrives at an mbarrier for one event."""
-        return 1 if self.single_thread else arrivals_of(self.warps, by)
+        return 1 if self.single_thread else count_arrivals(self.warps, by)
 
     @property
     def ping_pong_barriers(self) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ class Program:
     smem_bytes: int = 0
     barriers_at: int = 0
     span: Span = field(default=NOWHERE, compare=False)
-    barriers: tuple[Barriers, ...] = ()
+    barriers: tuple[BarrierArray, ...] = ()
     common: Role | None = None
     cluster: tuple[int, int, int] = (1, 1, 1)
     explicit_roles: bool = False
@@ -135,10 +135,10 @@ class Program:
         """Return the named barrier of a role's threads: one that the kernel itself does not use."""
         if len(self.roles) == 1:
             return 0
-        taken = {op.id for r in self.roles for op in walk(r.body) if isinstance(op, NamedBarrier)}
+        taken = {op.id for r in self.roles for op in walk_operations(r.body) if isinstance(op, NamedBarrier)}
         return [number for number in range(1, 16) if number not in taken][role]
 
     def operations(self) -> Iterator[Operation]:
         """Yield the operations of all roles."""
         for role in self.roles:
-            yield from walk(role.body)
+            yield from walk_operations(role.body)

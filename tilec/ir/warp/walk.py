@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.ir import tile
-from tilec.ir.affine import affine
-from tilec.ir.parts import lists
+from tilec.ir.affine import affine_form
+from tilec.ir.parts import statement_lists
 from tilec.ir.warp.memory import Barrier
 from tilec.ir.warp.operations import (
     Branch,
@@ -45,12 +45,12 @@ def final_guard(loop: Loop) -> Branch | None:
     condition = guard.condition
     for let in reversed(before):
         assert isinstance(let, Let)
-        condition = tile.substitute(condition, {let.var: let.value})
+        condition = tile.substitute_variables(condition, {let.var: let.value})
     if not isinstance(condition, tile.Binary) or condition.op not in ("lt", "le"):
         return None
     if any(isinstance(e, tile.Load) for e in tile.walk_expr(condition)):
         return None
-    terms = dict(affine(condition.a).terms)
+    terms = dict(affine_form(condition.a).terms)
     still = [condition.b, *(atom for atom in terms if atom != loop.var)]
     rises = terms.get(loop.var, 0) > 0 and not any(loop.var in tile.walk_expr(e) for e in still)
     return guard if rises else None
@@ -96,21 +96,21 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
     return tuple(dict.fromkeys(e.buffer.name for x in exprs for e in tile.walk_expr(x) if isinstance(e, tile.Load)))
 
 
-def own_rows(op: Wgmma) -> tuple[str, ...]:
+def tiles_read_by_own_rows(op: Wgmma) -> tuple[str, ...]:
     """Return the shared tiles of which each warpgroup reads only the rows of its part of the accumulator."""
     shared_tile = op.a.buffer
     is_all_rows = len(shared_tile.shape) == 2 and op.a.extent[0] == shared_tile.shape[0]
     return (shared_tile.name,) if is_all_rows and not op.transpose_a and shared_tile != op.b.buffer else ()
 
 
-def nested(op: Operation) -> tuple[tuple[Operation, ...], ...]:
+def nested_bodies(op: Operation) -> tuple[tuple[Operation, ...], ...]:
     """Return the operation lists inside a structured operation."""
-    return lists(op)
+    return statement_lists(op)
 
 
-def walk(body: tuple[Operation, ...]) -> Iterator[Operation]:
+def walk_operations(body: tuple[Operation, ...]) -> Iterator[Operation]:
     """Yield every operation, in program order, parents first."""
     for op in body:
         yield op
-        for inner in nested(op):
-            yield from walk(inner)
+        for inner in nested_bodies(op):
+            yield from walk_operations(inner)

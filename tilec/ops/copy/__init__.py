@@ -7,20 +7,20 @@ from dataclasses import field, replace
 from typing import Annotated, Literal, NoReturn, cast
 
 from tilec.ir import tile
-from tilec.ir.expr import cast as converted
+from tilec.ir.expr import cast_expr as converted
 from tilec.ir.operation_fields import BY_PASSES
 from tilec.ir.operation_interfaces import Axis, Doer
 from tilec.ops.barriers import as_barrier
-from tilec.ops.form import Announces, AnyMemory, Barrier, Leader, Positive, Whole, Yes, same_shape
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.form import Announces, AnyMemory, Barrier, Leader, Positive, Whole, Yes, verify_same_shape
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.values import Access, show_shape
 from tilec.support import schema
-from tilec.support.diagnostics import Label, fail
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
 _OWN_CHOICE = "tilec chooses by what is copied"
-_AXES = schema.Where(lambda axes: axes in ("", "x", "y", "z", "xy", "xz", "yz", "xyz"), "axes of the cluster")
+_AXES = schema.Constraint(lambda axes: axes in ("", "x", "y", "z", "xy", "xz", "yz", "xyz"), "axes of the cluster")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +109,10 @@ class Copy(tile.TileOp):
         return tuple(Axis(((0, d), (1, e))) for d, e in zip(*dims, strict=True))
 
 
-def _check(call: Call) -> Copy:
-    src, dst = regions_of(call)
+def _check_copy(call: Call) -> Copy:
+    src, dst = read_regions(call)
     if src.shape != dst.shape:
-        fail(
+        raise_error(
             "shape-mismatch",
             "the two sides of T.copy have different shapes",
             call.span,
@@ -121,13 +121,13 @@ def _check(call: Call) -> Copy:
                 Label(r.buffer.span, f"{r.buffer.name} is {show_shape(r.buffer.extents)}") for r in (src, dst)
             ),
         )
-    tma: Literal[False] | None = False if "disable_tma" in call.arguments and call.boolean("disable_tma") else None
-    return Copy(src, dst, tma=tma, width=_width(call), span=call.span)
+    tma: Literal[False] | None = False if "disable_tma" in call.arguments and call.read_boolean("disable_tma") else None
+    return Copy(src, dst, tma=tma, width=_read_width(call), span=call.span)
 
 
 def refuse_scopes(op: tile.TileOp, message: str, help: str) -> NoReturn:
     """Fail with a message that names the memory of both sides of a copy."""
-    fail(
+    raise_error(
         "wrong-scope",
         message,
         op.span,
@@ -137,16 +137,16 @@ def refuse_scopes(op: tile.TileOp, message: str, help: str) -> NoReturn:
     )
 
 
-def _check_async(call: Call) -> tile.TileOp:
-    op = _check(call)
+def _check_async_copy(call: Call) -> tile.TileOp:
+    op = _check_copy(call)
     if tuple(r.buffer.scope for r in op.regions) != ("global", "shared"):
         refuse_scopes(op, "T.async_copy is from a tensor to a shared tile", help="write T.copy")
     return replace(op, asynchronous=True)
 
 
-def _check_tma(call: Call) -> tile.TileOp:
+def _check_tma_copy(call: Call) -> tile.TileOp:
     """Check T.tma_copy: a load that signals the kernel's barrier, or a store, which is an ordinary copy."""
-    op = _check(call)
+    op = _check_copy(call)
     scopes = tuple(r.buffer.scope for r in op.regions)
     if scopes not in (("global", "shared"), ("shared", "global")):
         refuse_scopes(op, "T.tma_copy is between a tensor and a shared tile", help="write T.copy")
@@ -155,7 +155,7 @@ def _check_tma(call: Call) -> tile.TileOp:
             call.refuse("barrier", "left out: a store signals nobody")
         return op
     if call["barrier"].value is None:
-        fail(
+        raise_error(
             "missing-argument",
             "T.tma_copy needs `barrier` to load a tile",
             call.span,
@@ -165,33 +165,33 @@ def _check_tma(call: Call) -> tile.TileOp:
     return replace(op, barrier=as_barrier(call["barrier"], call.name), announces=True)
 
 
-def _width(call: Call) -> Literal[1, 2, 4, 8, 16] | None:
+def _read_width(call: Call) -> Literal[1, 2, 4, 8, 16] | None:
     """Return the elements that one thread moves at once, if the kernel says so."""
     if "coalesced_width" not in call.arguments or call["coalesced_width"].value is None:
         return None
-    width = call.integer("coalesced_width")
+    width = call.read_integer("coalesced_width")
     if width not in (1, 2, 4, 8, 16):
         call.refuse("coalesced_width", "1, 2, 4, 8 or 16")
     return cast(Literal[1, 2, 4, 8, 16], width)
 
 
-def regions_of(call: Call) -> tuple[tile.Region, tile.Region]:
+def read_regions(call: Call) -> tuple[tile.Region, tile.Region]:
     """Return source and destination. A side without extents takes those of the other side, which is read first."""
-    first, second = sorted(("src", "dst"), key=lambda name: _open(call, name))
-    if _open(call, first) == 2:
-        fail(
+    first, second = sorted(("src", "dst"), key=lambda name: _rank_missing_extents(call, name))
+    if _rank_missing_extents(call, first) == 2:
+        raise_error(
             "unknown-extent",
             "nothing says how much T.copy is to copy",
             call.span,
             "both sides are an index without extent",
             help="write a slice on one side, as in `A[0:16, 0:16]`",
         )
-    known = call.region(first)
-    other = call.region(second, known.extent)
+    known = call.read_region(first)
+    other = call.read_region(second, known.extent)
     return (known, other) if first == "src" else (other, known)
 
 
-def _open(call: Call, name: str) -> int:
+def _rank_missing_extents(call: Call, name: str) -> int:
     """Rank the sides by the extents they lack: 0 for a box, 1 for an element of vectors, 2 for another element."""
     value = call[name].value
     if not isinstance(value, Access):
@@ -199,17 +199,17 @@ def _open(call: Call, name: str) -> int:
     return 1 if value.is_vector else 0 if value.has_extent else 2
 
 
-def _effects(op: Copy) -> Effects:
+def _list_copy_effects(op: Copy) -> Effects:
     src, dst = op.regions
     return Effects((src,), (dst,))
 
 
-def _reference(op: Copy, env: Environment) -> None:
+def _evaluate_copy(op: Copy, env: Environment) -> None:
     src, dst = op.regions
     env.write(dst, env.read(src).reshape(dst.extent))
 
 
-COPY = register(
+COPY = register_operation(
     Operation(
         Copy,
         (
@@ -234,7 +234,7 @@ COPY = register(
                 tensor reads as 0 and is not written. With disable_tma=True it goes another way than by TMA;
                 `coalesced_width` is how many neighbours one thread moves at once, where threads move them.
                 """,
-                _check,
+                _check_copy,
             ),
             Spelling(
                 Signature(
@@ -252,7 +252,7 @@ COPY = register(
                 It goes by cp.async or TMA. What touches `dst` waits for it even where no T.ptx_wait_group stands
                 between, with a warning.
                 """,
-                _check_async,
+                _check_async_copy,
             ),
             Spelling(
                 Signature(
@@ -272,19 +272,19 @@ COPY = register(
                 One thread of those that come here does it. The phase of the barrier completes when the bytes and its
                 arrivals have come; T.barrier_wait waits for that. From a tile to a tensor it is T.copy.
                 """,
-                _check_tma,
+                _check_tma_copy,
             ),
         ),
-        _effects,
-        _reference,
+        _list_copy_effects,
+        _evaluate_copy,
     )
 )
 
 
-@facet(Copy, "agrees")
-def agrees(op: Copy) -> Iterator[str]:
+@attach_facet(Copy, "agrees")
+def verify_copy(op: Copy) -> Iterator[str]:
     source, destination = op.regions
-    yield from same_shape(source, destination)
+    yield from verify_same_shape(source, destination)
     is_load = (source.buffer.scope, destination.buffer.scope) == ("global", "shared")
     loads = [name for name in ("announces", "asynchronous", "barrier", "signals") if getattr(op, name) is not None]
     if loads and not is_load:

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from tilec.ir.tile import TileOp
 from tilec.ir.warp import Operation as WarpOperation
-from tilec.ops.copy import Copy, regions_of
-from tilec.ops.form import Scalar, Shared, same_shape
-from tilec.ops.lowering import Context, Demand, demand, sweep
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.copy import Copy, read_regions
+from tilec.ops.form import Scalar, Shared, verify_same_shape
+from tilec.ops.lowering import Demand, LoweringContext, build_elementwise, make_demand
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
-from tilec.support.diagnostics import Label, fail
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
 _OWN_CHOICE = "tilec chooses by what is copied"
@@ -35,20 +35,20 @@ class Send(TileOp):
         return True
 
 
-def _check(call: Call) -> TileOp:
+def _check_send(call: Call) -> TileOp:
     given = [name for name in ("dst_block", "cluster_mask") if call[name].value is not None]
     if len(given) != 1:
-        fail(
+        raise_error(
             "wrong-argument",
             "T.copy_cluster takes `dst_block` or `cluster_mask`",
             call.span,
             "neither of them is given" if not given else "both are given",
             help="dst_block=n stores to block n of the cluster, cluster_mask=0b11 loads for blocks 0 and 1",
         )
-    src, dst = regions_of(call)
+    src, dst = read_regions(call)
     wanted = "shared" if given == ["dst_block"] else "global"
     if (src.buffer.scope, dst.buffer.scope) != (wanted, "shared"):
-        fail(
+        raise_error(
             "wrong-scope",
             f"T.copy_cluster with {given[0]}= is from {'a shared tile' if wanted == 'shared' else 'a tensor'} to one",
             call.span,
@@ -56,14 +56,14 @@ def _check(call: Call) -> TileOp:
             secondary=tuple(Label(r.buffer.span, "from here") for r in (src, dst)),
         )
     if src.shape != dst.shape:
-        fail(
+        raise_error(
             "shape-mismatch",
             "the two sides of T.copy_cluster have different shapes",
             call.span,
             secondary=tuple(Label(r.span, f"{list(r.extent)}") for r in (src, dst)),
         )
     if given == ["cluster_mask"]:
-        mask = call.integer("cluster_mask")
+        mask = call.read_integer("cluster_mask")
         if mask < 1:
             call.refuse("cluster_mask", "a bit for each block that gets the tile")
         return Copy(src, dst, cluster_mask=mask, span=call.span)
@@ -73,17 +73,17 @@ def _check(call: Call) -> TileOp:
     return Send(src, dst, block, span=call.span)
 
 
-def _effects(op: Send) -> Effects:
+def _list_send_effects(op: Send) -> Effects:
     src, dst = op.regions
     return Effects((src,), (dst,))
 
 
-def _reference(op: Send, env: Environment) -> None:
+def _evaluate_send(op: Send, env: Environment) -> None:
     src, dst = op.regions
     env.peer(int(env.scalar(op.block))).write(dst, env.read(src).reshape(dst.extent))
 
 
-register(
+register_operation(
     Operation(
         Send,
         (
@@ -110,34 +110,34 @@ register(
                 of them says which; the others copy what they say themselves. Where all blocks along an axis are in it,
                 and a producer warp loads it, each loads a slice for all.
                 """,
-                _check,
+                _check_send,
             ),
         ),
-        _effects,
-        _reference,
+        _list_send_effects,
+        _evaluate_send,
     )
 )
 
 
-@facet(Send, "lower")
-def lower(op: Send, context: Context) -> tuple[WarpOperation, ...]:
+@attach_facet(Send, "lower")
+def lower_send(op: Send, context: LoweringContext) -> tuple[WarpOperation, ...]:
     src, dst = op.regions
-    return (replace(sweep(dst, src, context, op.span), block=op.block),)
+    return (replace(build_elementwise(dst, src, context, op.span), block=op.block),)
 
 
-@facet(Send, "demand")
-def price(op: Send, context: Context) -> tuple[Demand, ...]:
+@attach_facet(Send, "demand")
+def list_send_demands(op: Send, context: LoweringContext) -> tuple[Demand, ...]:
     src, dst = op.regions
     read, written = (r.buffer.dtype.bytes for r in (src, dst))
     elements = math.prod(dst.extent)
     return (
-        demand("ld.shared", bytes=elements * read, threads=context.threads),
-        demand("st.shared", bytes=elements * written, threads=context.threads),
+        make_demand("ld.shared", bytes=elements * read, threads=context.threads),
+        make_demand("st.shared", bytes=elements * written, threads=context.threads),
     )
 
 
-@facet(Send, "agrees")
-def agrees(op: Send) -> Iterator[str]:
-    yield from same_shape(*op.regions)
+@attach_facet(Send, "agrees")
+def verify_send(op: Send) -> Iterator[str]:
+    yield from verify_same_shape(*op.regions)
     if op.block.dtype.kind not in ("int", "uint"):
         yield "block is the number of a block of the cluster"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol, cast
 
-from tilec.ir.layout import accumulated_order
+from tilec.ir.layout import accumulated_depth_order
 from tilec.ir.operation_fields import BY_PASSES, In
 from tilec.ir.operation_interfaces import Axis, Doer
 from tilec.ir.tile import Buffer, Region, TileOp
@@ -21,19 +21,19 @@ from tilec.ir.types import (
     INT4,
     INT8,
     INT32,
-    NARROW,
+    NARROW_TYPES,
     UINT4,
     UINT8,
     DType,
 )
 from tilec.ops.barriers import as_barrier
 from tilec.ops.form import Barrier, Condition, Leader, OnChip, Shared, Yes
-from tilec.ops.gemm.sparse import METADATA, SPARSE, expanded, metadata_columns
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, facet, register
+from tilec.ops.gemm.sparse import METADATA_DTYPES, SPARSE_DTYPES, count_metadata_columns, expand_rows
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
 from tilec.ops.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
 from tilec.ops.transpose import AccumulatedOrder
 from tilec.ops.values import Access, WarpPolicy, show_shape
-from tilec.support.diagnostics import Label, fail
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ _SCOPES = {
 }  # fmt: skip
 
 
-def matrix_shape(region: Region) -> tuple[int, int]:
+def get_matrix_shape(region: Region) -> tuple[int, int]:
     """Return the rows and columns of a region: its last two extents."""
     rows, columns = region.extent[-2:]
     return rows, columns
@@ -137,7 +137,7 @@ class Gemm(TileOp):
         return replace(self, clear_accum=False)
 
 
-class Factors(Protocol):
+class GemmOperands(Protocol):
     """The operands that give the shape of a product."""
 
     @property
@@ -150,14 +150,14 @@ class Factors(Protocol):
     def transpose_A(self) -> bool: ...
 
 
-def gemm_shape(op: Factors) -> tuple[int, int, int]:
+def get_gemm_shape(op: GemmOperands) -> tuple[int, int, int]:
     """Return M, N and K; for a sparse A, K counts the stored elements."""
-    m, n = matrix_shape(op.c)
-    return m, n, matrix_shape(op.a)[0 if op.transpose_A else 1]
+    m, n = get_matrix_shape(op.c)
+    return m, n, get_matrix_shape(op.a)[0 if op.transpose_A else 1]
 
 
-def _check(call: Call) -> Gemm:
-    return _product(call, "A")
+def _check_fragment_gemm(call: Call) -> Gemm:
+    return _check_product(call, "A")
 
 
 def _check_gemm(call: Call) -> Gemm:
@@ -165,38 +165,38 @@ def _check_gemm(call: Call) -> Gemm:
     value = call["C"].value
     buffer = value.buffer if isinstance(value, Access) else value
     if isinstance(buffer, Buffer) and buffer.scope == "tmem":
-        op = _check_tcgen05(call)
+        op = _check_tcgen05_gemm(call)
         return replace(op, wait=None, held="tmem" if op.barrier is None else None)
     if call["mbar"].value is not None:
         call.refuse("mbar", "left out unless C is made by T.alloc_tmem")
-    return _check(call)
+    return _check_fragment_gemm(call)
 
 
-def _check_sparse(call: Call) -> Gemm:
-    op = _product(call, "A_sparse")
-    a, metadata = op.regions[0], _matrix(call, "E")
+def _check_sparse_gemm(call: Call) -> Gemm:
+    op = _check_product(call, "A_sparse")
+    a, metadata = op.regions[0], _read_matrix(call, "E")
     stored = metadata.buffer.dtype
-    if a.buffer.dtype.name not in SPARSE:
-        fail(
+    if a.buffer.dtype.name not in SPARSE_DTYPES:
+        raise_error(
             "wrong-dtype",
             f"T.gemm_sp cannot multiply {a.buffer.dtype}",
             call["A_sparse"].span,
             f"this is {a.buffer.dtype}",
-            help=f"supported: {', '.join(SPARSE)}",
+            help=f"supported: {', '.join(SPARSE_DTYPES)}",
         )
-    if stored not in METADATA:
-        fail(
+    if stored not in METADATA_DTYPES:
+        raise_error(
             "wrong-dtype",
             f"T.gemm_sp: E cannot be {stored}",
             call["E"].span,
             f"this is {stored}",
             secondary=(Label(metadata.buffer.span, "from here"),),
-            help=f"allocate it as {', '.join(d.name for d in METADATA[:-1])} or {METADATA[-1]}",
+            help=f"allocate it as {', '.join(d.name for d in METADATA_DTYPES[:-1])} or {METADATA_DTYPES[-1]}",
         )
-    m, _, k = gemm_shape(op)
-    wanted = (m, metadata_columns(k, a.buffer.dtype, stored))
-    if matrix_shape(metadata) != wanted:
-        fail(
+    m, _, k = get_gemm_shape(op)
+    wanted = (m, count_metadata_columns(k, a.buffer.dtype, stored))
+    if get_matrix_shape(metadata) != wanted:
+        raise_error(
             "shape-mismatch",
             "T.gemm_sp: E does not fit A_sparse",
             call["E"].span,
@@ -208,16 +208,16 @@ def _check_sparse(call: Call) -> Gemm:
     return replace(op, metadata=metadata)
 
 
-def _product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
+def _check_product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
     """Check what dense and sparse products have in common; `left` is the name of A's parameter."""
     in_tensor_memory = sum_scopes != "C"
-    a = _matrix(call, left, "A of tcgen05" if in_tensor_memory else "")
+    a = _read_matrix(call, left, "A of tcgen05" if in_tensor_memory else "")
     by_mma = call.name == "T.gemm" and not in_tensor_memory
-    b, c = _matrix(call, "B", "B of mma" if by_mma else ""), _matrix(call, "C", sum_scopes)
-    transpose_a, transpose_b = call.boolean("transpose_A"), call.boolean("transpose_B")
+    b, c = _read_matrix(call, "B", "B of mma" if by_mma else ""), _read_matrix(call, "C", sum_scopes)
+    transpose_a, transpose_b = call.read_boolean("transpose_A"), call.read_boolean("transpose_B")
     _check_dtypes(call, a.buffer.dtype, b.buffer.dtype, c.buffer.dtype)
     if transpose_a and a.buffer.scope == "fragment":
-        fail(
+        raise_error(
             "wrong-scope",
             f"{call.name}: a transposed A must be a shared tile",
             call["transpose_A"].span if call.is_given("transpose_A") else call[left].span,
@@ -228,7 +228,7 @@ def _product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
     if a.buffer.dtype.per_byte == 2 and (
         transpose_a or not transpose_b or "fragment" in (a.buffer.scope, b.buffer.scope)
     ):
-        fail(
+        raise_error(
             "unsupported-operand",
             f"{call.name} multiplies {a.buffer.dtype} along whole bytes",
             call.span,
@@ -236,24 +236,24 @@ def _product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
             secondary=tuple(Label(r.buffer.span, f"{show_shape(r.extent)}, {r.buffer.scope}") for r in (a, b)),
             help="store both along K and pass transpose_B=True, or T.copy them to tiles of int8 first",
         )
-    a_m, a_k = matrix_shape(a)[:: -1 if transpose_a else 1]
-    b_k, b_n = matrix_shape(b)[:: -1 if transpose_b else 1]
-    c_m, c_n = matrix_shape(c)
+    a_m, a_k = get_matrix_shape(a)[:: -1 if transpose_a else 1]
+    b_k, b_n = get_matrix_shape(b)[:: -1 if transpose_b else 1]
+    c_m, c_n = get_matrix_shape(c)
     if left == "A_sparse":
         a_k *= 2  # only half of a row is stored
     if a_k != b_k:
         help_text = None
-        if not call.is_given("transpose_B") and matrix_shape(b) == (c_n, a_k):
+        if not call.is_given("transpose_B") and get_matrix_shape(b) == (c_n, a_k):
             help_text = f"pass transpose_B=True: {b.buffer.name} is stored as (N, K)"
-        elif not call.is_given("transpose_A") and matrix_shape(a) == (b_k, c_m):
+        elif not call.is_given("transpose_A") and get_matrix_shape(a) == (b_k, c_m):
             help_text = f"pass transpose_A=True: {a.buffer.name} is stored as (K, M)"
-        _disagree(call, "K", (left, a, a_k), ("B", b, b_k), help_text)
+        _refuse_shapes(call, "K", (left, a, a_k), ("B", b, b_k), help_text)
     if a_m != c_m:
-        _disagree(call, "M", (left, a, a_m), ("C", c, c_m), None)
-    if is_pair := "use_2cta" in call.arguments and call.boolean("use_2cta"):
+        _refuse_shapes(call, "M", (left, a, a_m), ("C", c, c_m), None)
+    if is_pair := "use_2cta" in call.arguments and call.read_boolean("use_2cta"):
         b_n *= 2
     if b_n != c_n and is_pair:
-        fail(
+        raise_error(
             "bad-cta-pair",
             "each of two blocks that multiply together has half of B's columns",
             call["B"].span,
@@ -262,14 +262,14 @@ def _product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
             help=f"allocate {b.buffer.name} for {c_n // 2} columns, and load those of this block",
         )
     if b_n != c_n:
-        _disagree(call, "N", ("B", b, b_n), ("C", c, c_n), None)
+        _refuse_shapes(call, "N", ("B", b, b_n), ("C", c, c_n), None)
     waits_later = "wg_wait" in call.arguments and call["wg_wait"].value == -1
     return Gemm(
         a,
         b,
         c,
-        clear_accum=not in_tensor_memory and call.boolean("clear_accum"),
-        policy=cast(Policy, call.policy("policy")),
+        clear_accum=not in_tensor_memory and call.read_boolean("clear_accum"),
+        policy=cast(Policy, call.read_policy("policy")),
         transpose_A=transpose_a,
         transpose_B=transpose_b,
         paired=True if is_pair else None,
@@ -278,14 +278,14 @@ def _product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
     )
 
 
-def _check_wgmma(call: Call) -> Gemm:
-    return replace(_check(call), wait="wgmma")
+def _check_wgmma_gemm(call: Call) -> Gemm:
+    return replace(_check_fragment_gemm(call), wait="wgmma")
 
 
-def _check_tcgen05(call: Call) -> Gemm:
-    op = _product(call, "A", "C in tensor memory")
+def _check_tcgen05_gemm(call: Call) -> Gemm:
+    op = _check_product(call, "A", "C in tensor memory")
     if op.regions[0].buffer == op.regions[2].buffer:
-        fail(
+        raise_error(
             "wrong-scope",
             f"{call.name}: C is one of the factors",
             call["C"].span,
@@ -296,8 +296,8 @@ def _check_tcgen05(call: Call) -> Gemm:
     return replace(op, clear_when=as_expr(call["clear_accum"], BOOL), barrier=barrier)
 
 
-def _matrix(call: Call, name: str, scopes: str = "") -> Region:
-    region = call.region(name)
+def _read_matrix(call: Call, name: str, scopes: str = "") -> Region:
+    region = call.read_region(name)
     buffer = region.buffer
     if buffer.scope not in _SCOPES[scopes or name]:
         called = {"shared": "shared tile", "tmem": "tile made by T.alloc_tmem"}
@@ -306,7 +306,7 @@ def _matrix(call: Call, name: str, scopes: str = "") -> Region:
             "global": "lies in global memory", "shared": "is a shared tile", "fragment": "is a fragment",
             "tmem": "lies in tensor memory",
         }  # fmt: skip
-        fail(
+        raise_error(
             "wrong-scope",
             f"{call.name}: {name} must be {wanted}",
             call[name].span,
@@ -316,7 +316,7 @@ def _matrix(call: Call, name: str, scopes: str = "") -> Region:
         )
     no_matrix = len(region.extent) < 2 or any(e != 1 for e in region.extent[:-2])
     if no_matrix or (region.is_whole and len(buffer.extents) != 2):
-        fail(
+        raise_error(
             "shape-mismatch",
             f"{call.name}: {name} must be a matrix",
             call[name].span,
@@ -329,7 +329,7 @@ def _check_dtypes(call: Call, a: DType, b: DType, c: DType) -> None:
     if a != b and not {a, b} <= {FLOAT8_E4M3, FLOAT8_E5M2}:
         operands = ((key, call[key].value) for key in ("A", "A_sparse", "B") if key in call.arguments)
         buffers = ((key, value.buffer if isinstance(value, Access) else value) for key, value in operands)
-        fail(
+        raise_error(
             "dtype-mismatch",
             f"{call.name}: A and B have different dtypes",
             call.span,
@@ -340,11 +340,11 @@ def _check_dtypes(call: Call, a: DType, b: DType, c: DType) -> None:
     if a not in _ACCUMULATORS:
         known = ", ".join(d.name for d in _ACCUMULATORS)
         left = call["A_sparse" if "A_sparse" in call.arguments else "A"]
-        instead = "T.copy it to a tile of float16 or bfloat16 first" if a in NARROW else f"supported: {known}"
-        fail("wrong-dtype", f"{call.name} cannot multiply {a}", left.span, f"this is {a}", help=instead)
+        instead = "T.copy it to a tile of float16 or bfloat16 first" if a in NARROW_TYPES else f"supported: {known}"
+        raise_error("wrong-dtype", f"{call.name} cannot multiply {a}", left.span, f"this is {a}", help=instead)
     if c not in _ACCUMULATORS[a]:
         wanted = " or ".join(d.name for d in _ACCUMULATORS[a])
-        fail(
+        raise_error(
             "wrong-dtype",
             f"{call.name} of {a} cannot accumulate in {c}",
             call["C"].span,
@@ -353,13 +353,13 @@ def _check_dtypes(call: Call, a: DType, b: DType, c: DType) -> None:
         )
 
 
-def _disagree(
+def _refuse_shapes(
     call: Call, dimension: str, one: tuple[str, Region, int], other: tuple[str, Region, int], help_text: str | None
 ) -> None:
     text = ", ".join(
         f"{name} is {show_shape(region.extent)} so {dimension} = {size}" for name, region, size in (one, other)
     )
-    fail(
+    raise_error(
         "shape-mismatch",
         f"operands of {call.name} disagree on {dimension}",
         call.span,
@@ -369,47 +369,47 @@ def _disagree(
     )
 
 
-def _effects(op: Gemm) -> Effects:
+def _list_gemm_effects(op: Gemm) -> Effects:
     a, b, c, *metadata = op.regions
     return Effects((a, b, *metadata) if op.clear_accum else (a, b, c, *metadata), (c,))
 
 
-def _reference(op: Gemm, env: Environment) -> None:
+def _evaluate_gemm(op: Gemm, env: Environment) -> None:
     """Compute the product. In a pair, each block holds its rows of A and half of the columns of B."""
     import numpy as np
 
     blocks = [env.peer(0), env.peer(1)] if op.is_paired else [env]
     b = op.regions[1]
-    parts = [block.read(b).reshape(matrix_shape(b)) for block in blocks]
+    parts = [block.read(b).reshape(get_matrix_shape(b)) for block in blocks]
     right = np.concatenate(parts, axis=0 if op.transpose_B else 1)
     for block in blocks:
-        _multiply(op, right, block)
+        _multiply_block(op, right, block)
 
 
-def _multiply(op: Gemm, columns: NDArray[np.generic], env: Environment) -> None:
+def _multiply_block(op: Gemm, columns: NDArray[np.generic], env: Environment) -> None:
     import numpy as np
 
     a, _, c, *metadata = op.regions
     # Products of 8-bit integers are exact in float64, which has a fast matrix product.
     small = a.buffer.dtype.is_float and a.buffer.dtype != FLOAT64
     wide = np.dtype(np.float32 if small else np.float64)
-    left: NDArray[np.floating] = env.read(a).reshape(matrix_shape(a)).astype(wide)
+    left: NDArray[np.floating] = env.read(a).reshape(get_matrix_shape(a)).astype(wide)
     right: NDArray[np.floating] = columns.astype(wide)
     if a.buffer.dtype == FLOAT32:
-        left, right = _as_tf32(left), _as_tf32(right)
+        left, right = _truncate_to_tf32(left), _truncate_to_tf32(right)
     left = left.T if op.transpose_A else left
     if metadata:
-        left = expanded(left, env.read(metadata[0]).reshape(matrix_shape(metadata[0])), a.buffer.dtype)
+        left = expand_rows(left, env.read(metadata[0]).reshape(get_matrix_shape(metadata[0])), a.buffer.dtype)
     if op.order is not None:
-        left = left[:, [accumulated_order(place) for place in range(left.shape[1])]]
+        left = left[:, [accumulated_depth_order(place) for place in range(left.shape[1])]]
     product = left @ (right.T if op.transpose_B else right)
     initialises = op.clear_accum if op.clear_when is None else env.scalar(op.clear_when)
     if not initialises:
-        product = product + env.read(c).reshape(matrix_shape(c)).astype(wide)
+        product = product + env.read(c).reshape(get_matrix_shape(c)).astype(wide)
     env.write(c, product.reshape(c.extent))
 
 
-def _as_tf32(values: NDArray[np.floating]) -> NDArray[np.floating]:
+def _truncate_to_tf32(values: NDArray[np.floating]) -> NDArray[np.floating]:
     """Truncate float32 to tf32: tensor cores ignore the lowest 13 bits (PTX ISA, mma)."""
     import numpy as np
 
@@ -417,7 +417,7 @@ def _as_tf32(values: NDArray[np.floating]) -> NDArray[np.floating]:
     return (bits & np.uint32(0xFFFFE000)).view(np.float32)
 
 
-GEMM = register(
+GEMM = register_operation(
     Operation(
         Gemm,
         (
@@ -482,7 +482,7 @@ GEMM = register(
                 and its four bits are 0100 for the first, 1110 for the second. A is float16, bfloat16, float32, int8,
                 uint8 or an 8-bit float.
                 """,
-                _check_sparse,
+                _check_sparse_gemm,
             ),
             Spelling(
                 Signature(
@@ -503,7 +503,7 @@ GEMM = register(
                 Where threads use C, tilec waits all the same; when A and B may be overwritten, the kernel says. T.gemm
                 with wg_wait=-1 is the same where the target has wgmma.
                 """,
-                _check_wgmma,
+                _check_wgmma_gemm,
             ),
             Spelling(
                 Signature(
@@ -532,28 +532,28 @@ GEMM = register(
                 has its rows of A and of C, and half of B's columns, those of the first block first. They arrive at
                 `mbar` in both blocks.
                 """,
-                _check_tcgen05,
+                _check_tcgen05_gemm,
             ),
         ),
-        _effects,
-        _reference,
+        _list_gemm_effects,
+        _evaluate_gemm,
     )
 )
 
 
-@facet(Gemm, "agrees")
-def agrees(op: Gemm) -> Iterator[str]:
+@attach_facet(Gemm, "agrees")
+def verify_gemm(op: Gemm) -> Iterator[str]:
     a, b, c, *metadata = op.regions
     for region in op.regions:
         if len(region.extent) < 2 or any(e != 1 for e in region.extent[:-2]):
             yield f"{region.buffer.name} {show_shape(region.extent)} is no matrix"
             return
     (m, k), (of_b, n) = (
-        matrix_shape(a)[:: -1 if op.transpose_A else 1],
-        matrix_shape(b)[:: -1 if op.transpose_B else 1],
+        get_matrix_shape(a)[:: -1 if op.transpose_A else 1],
+        get_matrix_shape(b)[:: -1 if op.transpose_B else 1],
     )
     stored = k * 2 if metadata else k  # half of a sparse A is stored
-    if (m, n * (2 if op.paired else 1), stored) != (*matrix_shape(c), of_b):
+    if (m, n * (2 if op.paired else 1), stored) != (*get_matrix_shape(c), of_b):
         shapes = ", ".join(f"{r.buffer.name} is {show_shape(r.extent)}" for r in (a, b, c))
         yield f"operands disagree: {shapes}"
     types = a.buffer.dtype, b.buffer.dtype
@@ -566,15 +566,15 @@ def agrees(op: Gemm) -> Iterator[str]:
     ):
         yield f"{types[0]} is multiplied along whole bytes, from shared memory"
     if metadata and (
-        types[0].name not in SPARSE
-        or metadata[0].buffer.dtype not in METADATA
-        or matrix_shape(metadata[0]) != (m, metadata_columns(k, types[0], metadata[0].buffer.dtype))
+        types[0].name not in SPARSE_DTYPES
+        or metadata[0].buffer.dtype not in METADATA_DTYPES
+        or get_matrix_shape(metadata[0]) != (m, count_metadata_columns(k, types[0], metadata[0].buffer.dtype))
     ):
         yield f"{metadata[0].buffer.name} is no metadata for {k} elements a row of {types[0]}"
-    yield from _places(op)
+    yield from _verify_scopes(op)
 
 
-def _places(op: Gemm) -> Iterator[str]:
+def _verify_scopes(op: Gemm) -> Iterator[str]:
     """Verify that the attributes fit the scopes: leader, barrier and the like belong to C in tensor memory alone."""
     a, b, c, *metadata = (region.buffer for region in op.regions)
     by_tensor_memory = c.scope == "tmem"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.warp import Mma, Operation, TensorMma, Wgmma
-from tilec.ops.gemm import Gemm, gemm_shape
-from tilec.ops.lowering import Context, Demand, demand
-from tilec.ops.registry import facet
-from tilec.ops.tcgen05 import arrival
+from tilec.ops.gemm import Gemm, get_gemm_shape
+from tilec.ops.lowering import Demand, LoweringContext, make_demand
+from tilec.ops.registry import attach_facet
+from tilec.ops.tcgen05 import build_tensor_arrive
 from tilec.target.kinds import InstructionKind
 
 MAX_COLUMNS = 256  # of one tcgen05.mma (PTX ISA, tcgen05 "Matrix shape")
 
 
-@facet(Gemm, "lower")
-def lower(op: Gemm, context: Context) -> tuple[Operation, ...]:
+@attach_facet(Gemm, "lower")
+def lower_gemm(op: Gemm, context: LoweringContext) -> tuple[Operation, ...]:
     left, right, *_ = op.regions
     a, b, c, *more = (r.buffer for r in op.regions)
     metadata = more[0] if more else None
@@ -34,28 +34,28 @@ def lower(op: Gemm, context: Context) -> tuple[Operation, ...]:
             cursors=context.cursors,
             span=op.span,
         )
-        return (product, arrival(op)) if op.commits else (product,)
+        return (product, build_tensor_arrive(op)) if op.commits else (product,)
     return (Mma(left, right, c, *transposed, clear, metadata, op.nibbles or "", cursors=context.cursors, span=op.span),)
 
 
-@facet(Gemm, "demand")
-def price(op: Gemm, context: Context) -> tuple[Demand, ...]:
+@attach_facet(Gemm, "demand")
+def list_gemm_demands(op: Gemm, context: LoweringContext) -> tuple[Demand, ...]:
     a, b, c, *metadata = (r.buffer for r in op.regions)
-    m, n, k = gemm_shape(op)
+    m, n, k = get_gemm_shape(op)
     if op.via == "wgmma":
         layout = context.fragments[c.name]
         columns = 8 * next(x.size for x in layout.registers[2:] if x.dim == 1)
         count = (m // 64) * (n // columns) * (k * a.dtype.bytes // 32)
         if a.scope == "fragment":
-            return (demand("wgmma.rs", n=columns, count=count),)
-        return (demand("wgmma.ss", n=columns, count=count, k_bytes=32),)
+            return (make_demand("wgmma.rs", n=columns, count=count),)
+        return (make_demand("wgmma.ss", n=columns, count=count, k_bytes=32),)
     if op.via == "tcgen05":
         rows, columns = min(m, TENSOR_LANES), min(n, MAX_COLUMNS)
         count = (m // rows) * (n // columns) * (k * a.dtype.bytes // 32)
         kind: InstructionKind = "tcgen05.mma.ss" if a.scope == "shared" else "tcgen05.mma.ts"
         if op.is_paired:
             kind, rows = "tcgen05.mma.ss.pair" if a.scope == "shared" else "tcgen05.mma.ts.pair", 2 * rows
-        return (demand(kind, m=rows, n=columns, count=count),)
+        return (make_demand(kind, m=rows, n=columns, count=count),)
     warps = context.threads // 32
     # Every warp loads its rows of A and columns of B once per k, except operands in registers.
     layout = context.fragments[c.name]
@@ -63,5 +63,5 @@ def price(op: Gemm, context: Context) -> tuple[Demand, ...]:
     columns = 8 * layout.registers[2].size
     columns *= 2 if metadata else 1  # B is dense, of A half is stored
     lines = (rows if a.scope == "shared" else 0) + (columns if b.scope == "shared" else 0)
-    product = demand("mma.sync", count=(m // 16) * (n // 8) * (k * a.dtype.bytes // 32), warps=warps)
-    return (demand("ldmatrix", bytes=warps * lines * k * a.dtype.bytes), product) if lines else (product,)
+    product = make_demand("mma.sync", count=(m // 16) * (n // 8) * (k * a.dtype.bytes // 32), warps=warps)
+    return (make_demand("ldmatrix", bytes=warps * lines * k * a.dtype.bytes), product) if lines else (product,)

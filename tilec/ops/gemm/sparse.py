@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-METADATA = (INT8, UINT8, INT16, UINT16, INT32, UINT32)
+METADATA_DTYPES = (INT8, UINT8, INT16, UINT16, INT32, UINT32)
 """The types of metadata tensors."""
 
-SPARSE = ("float16", "bfloat16", "float32", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
+SPARSE_DTYPES = ("float16", "bfloat16", "float32", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
 """The types of A and B that sparse instructions multiply."""
 
 
-def metadata_columns(kept: int, dtype: DType, metadata: DType) -> int:
+def count_metadata_columns(kept: int, dtype: DType, metadata: DType) -> int:
     """Return the metadata elements of a row for `kept` stored elements of a row of A."""
     return (4 if dtype == FLOAT32 else 2) * kept // metadata.bits
 
 
-def random_metadata(
+def draw_metadata(
     shape: tuple[int, ...], stored: DType, dtype: DType, generator: np.random.Generator
 ) -> NDArray[np.generic]:
     """Draw legal metadata of type `stored` for rows of `dtype`."""
@@ -40,7 +40,7 @@ def random_metadata(
     return joined
 
 
-def expanded(kept: NDArray[np.floating], metadata: NDArray[np.generic], dtype: DType) -> NDArray[np.floating]:
+def expand_rows(kept: NDArray[np.floating], metadata: NDArray[np.generic], dtype: DType) -> NDArray[np.floating]:
     """Return the dense rows of A, zeros included."""
     import numpy as np
 

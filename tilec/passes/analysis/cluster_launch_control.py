@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from tilec.ir.tile import Kernel, TileOp, walk
-from tilec.ops.cluster_launch import is_request
+from tilec.ir.tile import Kernel, TileOp, walk_statements
+from tilec.ops.cluster_launch import is_try_cancel
 from tilec.ops.rendezvous import Rendezvous
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.target.table import Target
 
 
-def asks_for_blocks(kernel: Kernel) -> bool:
+def has_block_requests(kernel: Kernel) -> bool:
     """Return True if blocks of the kernel do so: then each keeps the machine's number, and is in no cluster."""
-    return any(map(is_request, walk(kernel.body)))
+    return any(map(is_try_cancel, walk_statements(kernel.body)))
 
 
-def check_request(op: TileOp, kernel: Kernel, target: Target) -> None:
+def check_block_request(op: TileOp, kernel: Kernel, target: Target) -> None:
     """Refuse a request that the target or the kernel does not allow. Errors: `unsupported-operand`."""
-    reason = _why_not(kernel, target)
+    reason = _why_not_supported(kernel, target)
     if reason is not None:
         title, help_ = reason
-        fail("unsupported-operand", "this T.clc_try_cancel cannot be carried out", op.span, title, help=help_)
+        raise_error("unsupported-operand", "this T.clc_try_cancel cannot be carried out", op.span, title, help=help_)
 
 
-def _why_not(kernel: Kernel, target: Target) -> tuple[str, str] | None:
+def _why_not_supported(kernel: Kernel, target: Target) -> tuple[str, str] | None:
     if not target.has("cluster.launch_control"):
         return f"{target.name} has no cluster launch control", "let each block do its own work, or use T.Persistent"
     if kernel.cluster.blocks > 1:
@@ -30,6 +30,6 @@ def _why_not(kernel: Kernel, target: Target) -> tuple[str, str] | None:
     if kernel.raster is not None:
         help_ = "leave T.use_swizzle out, and reorder the indices that T.clc_get_first_ctaid_x gives"
         return "it names blocks in the machine's order, and T.use_swizzle gives them another one", help_
-    if any(isinstance(s, Rendezvous) for s in walk(kernel.body)):
+    if any(isinstance(s, Rendezvous) for s in walk_statements(kernel.body)):
         return "blocks that never begin cannot meet the others", "leave T.sync_grid out"
     return None

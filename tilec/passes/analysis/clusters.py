@@ -8,25 +8,25 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from tilec.ir import tile
-from tilec.ir.affine import add, scale
-from tilec.ir.rewrite import map_statements, with_bodies
+from tilec.ir.affine import add_exprs, scale_expr
+from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ir.types import BOOL, INT32, UINT32
 from tilec.ops.copy import Copy
 from tilec.ops.rendezvous import Rendezvous
 from tilec.ops.signature import Argument, Call
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.unique_names import UniqueNames
-from tilec.passes.analysis.usage import expressions
-from tilec.support.diagnostics import Label, fail
+from tilec.passes.analysis.usage import list_expressions
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 from tilec.target.table import Target
 
-MOST_BLOCKS = 8
+MAX_CLUSTER_BLOCKS = 8
 """Blocks of a cluster that every GPU with clusters runs; 16 need a launch attribute (CUDA programming guide, block
 clusters)."""
 
 
-def cluster_of(call: Call, grid: Sequence[tile.Extent], default: tuple[int, int, int]) -> tile.Cluster:
+def read_cluster(call: Call, grid: Sequence[tile.Extent], default: tuple[int, int, int]) -> tile.Cluster:
     """Return the cluster that `cluster_dims=` of a launch gives, or the default."""
     argument = call["cluster_dims"]
     if argument.value is None:
@@ -38,12 +38,17 @@ def cluster_of(call: Call, grid: Sequence[tile.Extent], default: tuple[int, int,
     x, y, z = (*known, 1, 1)[:3]
     cluster = tile.Cluster((x, y, z), argument.span)
     if cluster.blocks == 1:
-        return tile.ALONE
-    if cluster.blocks > MOST_BLOCKS:
-        fail("bad-cluster", f"a cluster has at most {MOST_BLOCKS} blocks", argument.span, f"this is {cluster.blocks}")
+        return tile.NO_CLUSTER
+    if cluster.blocks > MAX_CLUSTER_BLOCKS:
+        raise_error(
+            "bad-cluster",
+            f"a cluster has at most {MAX_CLUSTER_BLOCKS} blocks",
+            argument.span,
+            f"this is {cluster.blocks}",
+        )
     for axis, extent, size in zip("xyz", (*grid, 1, 1), cluster.extents, strict=False):
         if isinstance(extent, int) and extent % size:
-            fail(
+            raise_error(
                 "bad-cluster",
                 f"the grid is not made of whole clusters along {axis}",
                 argument.span,
@@ -53,45 +58,45 @@ def cluster_of(call: Call, grid: Sequence[tile.Extent], default: tuple[int, int,
     return cluster
 
 
-def rank(block_vars: Sequence[tile.Var], cluster: tile.Cluster) -> tile.Expr:
+def build_block_rank(block_vars: Sequence[tile.Var], cluster: tile.Cluster) -> tile.Expr:
     """Return the rank of the block in its cluster, from the block indices of the hardware."""
-    total: tile.Expr = tile.integer(0)
+    total: tile.Expr = tile.int32_const(0)
     for axis, var in enumerate(block_vars):
-        digit = tile.Binary("floormod", var, tile.integer(cluster.extents[axis]), INT32)
-        total = add(total, scale(fold_expr(digit), math.prod(cluster.extents[:axis])))
+        digit = tile.Binary("floormod", var, tile.int32_const(cluster.extents[axis]), INT32)
+        total = add_exprs(total, scale_expr(fold_expr(digit), math.prod(cluster.extents[:axis])))
     return fold_expr(total)
 
 
 def uses_rank(statements: tuple[tile.Stmt, ...]) -> bool:
     return any(
-        part == tile.RANK
-        for stmt in tile.walk(statements)
-        for expr in expressions(stmt)
+        part == tile.CLUSTER_RANK
+        for stmt in tile.walk_statements(statements)
+        for expr in list_expressions(stmt)
         for part in tile.walk_expr(expr)
     )
 
 
-def with_rank(statements: tuple[tile.Stmt, ...], value: tile.Expr, span: Span) -> tuple[tile.Stmt, ...]:
+def bind_block_rank(statements: tuple[tile.Stmt, ...], value: tile.Expr, span: Span) -> tuple[tile.Stmt, ...]:
     """Prepend the definition of the block's rank."""
-    return (tile.Bind(tile.RANK, value, span), *statements)
+    return (tile.Bind(tile.CLUSTER_RANK, value, span), *statements)
 
 
-def without_cluster(kernel: tile.Kernel) -> tile.Kernel:
+def remove_cluster(kernel: tile.Kernel) -> tile.Kernel:
     """Put each block on its own, unless something in the kernel is about clusters."""
-    operations = [s for s in tile.walk(kernel.body) if isinstance(s, tile.TileOp)]
+    operations = [s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.TileOp)]
     needs = any(s.reaches_blocks or (isinstance(s, Rendezvous) and not _is_grid_sync(s)) for s in operations)
-    return kernel if needs or uses_rank(kernel.body) else replace(kernel, cluster=tile.ALONE)
+    return kernel if needs or uses_rank(kernel.body) else replace(kernel, cluster=tile.NO_CLUSTER)
 
 
-def with_masks(
+def resolve_cluster_masks(
     statements: tuple[tile.Stmt, ...], block_vars: Sequence[tile.Var], cluster: tile.Cluster
 ) -> tuple[tile.Stmt, ...]:
     """Replace the mask of each T.copy_cluster: all blocks in it copy from where the first of them does."""
     values: dict[tile.Var, tile.Expr] = {}
 
-    def said_alike(op: Copy, mask: int) -> Copy:
+    def unify_copy_start(op: Copy, mask: int) -> Copy:
         if mask >> cluster.blocks:
-            fail(
+            raise_error(
                 "bad-cluster",
                 f"cluster_mask={mask:#b} names a block that the cluster has not",
                 op.span,
@@ -99,64 +104,64 @@ def with_masks(
                 help=None if cluster.span.line else "give the kernel cluster_dims",
             )
         first = (mask & -mask).bit_length() - 1
-        first_values: dict[tile.Var, tile.Expr] = {tile.RANK: tile.integer(first)}
+        first_values: dict[tile.Var, tile.Expr] = {tile.CLUSTER_RANK: tile.int32_const(first)}
         for axis, var in enumerate(block_vars):
             size, digit = cluster.extents[axis], first // math.prod(cluster.extents[:axis])
-            own = tile.Binary("floordiv", var, tile.integer(size), INT32)
-            first_values[var] = add(scale(fold_expr(own), size), tile.integer(digit % size))
+            own = tile.Binary("floordiv", var, tile.int32_const(size), INT32)
+            first_values[var] = add_exprs(scale_expr(fold_expr(own), size), tile.int32_const(digit % size))
         is_in = tile.Binary(
-            "floormod", tile.Binary("shr", tile.integer(mask), tile.RANK, INT32), tile.integer(2), INT32
+            "floormod", tile.Binary("shr", tile.int32_const(mask), tile.CLUSTER_RANK, INT32), tile.int32_const(2), INT32
         )
-        chosen = tile.Binary("eq", is_in, tile.integer(1), BOOL)
+        chosen = tile.Binary("eq", is_in, tile.int32_const(1), BOOL)
         source = op.source
         start = []
         for index in source.start:
-            shared_index = fold_expr(tile.substitute(tile.substitute(index, values), first_values))
+            shared_index = fold_expr(tile.substitute_variables(tile.substitute_variables(index, values), first_values))
             everyone = mask + 1 == 1 << cluster.blocks or shared_index == index
             start.append(shared_index if everyone else tile.Select(chosen, shared_index, index, INT32))
         return replace(op, source=replace(source, start=tuple(start)), cluster_mask=None)
 
-    def said(stmt: tile.Stmt) -> tile.Stmt:
+    def resolve_statement(stmt: tile.Stmt) -> tile.Stmt:
         match stmt:
             case tile.Bind() if not any(isinstance(e, tile.Load) for e in tile.walk_expr(stmt.value)):
-                values[stmt.var] = tile.substitute(stmt.value, values)
+                values[stmt.var] = tile.substitute_variables(stmt.value, values)
             case Copy(cluster_mask=int() as mask):
-                return said_alike(stmt, mask)
+                return unify_copy_start(stmt, mask)
             case _:
                 pass
-        return with_bodies(stmt, lambda body: map_statements(body, said))
+        return map_nested_bodies(stmt, lambda body: map_statements(body, resolve_statement))
 
-    return tuple(map(said, statements))
+    return tuple(map(resolve_statement, statements))
 
 
-def with_counter(
+def add_grid_counter(
     statements: tuple[tile.Stmt, ...], unique: UniqueNames, buffers: list[tile.Buffer]
 ) -> tuple[tile.Stmt, ...]:
     """Give each T.sync_grid the tensor in which the blocks count arrivals."""
-    if not any(_is_grid_sync(s) for s in tile.walk(statements)):
+    if not any(_is_grid_sync(s) for s in tile.walk_statements(statements)):
         return statements
     counter = tile.Buffer(unique.take("grid_barrier"), (1,), UINT32, "global")
     buffers.append(counter)
 
-    def counted(stmt: tile.Stmt) -> tile.Stmt:
+    def add_counter(stmt: tile.Stmt) -> tile.Stmt:
         if _is_grid_sync(stmt):
             return replace(stmt, counter=counter.name)
-        return with_bodies(stmt, lambda body: map_statements(body, counted))
+        return map_nested_bodies(stmt, lambda body: map_statements(body, add_counter))
 
-    return tuple(map(counted, statements))
+    return tuple(map(add_counter, statements))
 
 
 def _is_grid_sync(op: tile.Stmt) -> TypeGuard[Rendezvous]:
     return isinstance(op, Rendezvous) and op.what == "sync_grid"
 
 
-def check_places(kernel: tile.Kernel) -> None:
+def check_pdl_sync(kernel: tile.Kernel) -> None:
     """Refuse T.pdl_sync in a pipelined loop: it must precede all that it guards, and later iterations are
     prefetched."""
-    for loop in tile.walk(kernel.body):
-        for stmt in tile.walk(loop.body) if isinstance(loop, tile.For) and loop.kind == "pipelined" else ():
+    for loop in tile.walk_statements(kernel.body):
+        for stmt in tile.walk_statements(loop.body) if isinstance(loop, tile.For) and loop.kind == "pipelined" else ():
             if isinstance(stmt, Rendezvous) and stmt.what == "pdl_sync":
-                fail(
+                raise_error(
                     "misplaced-statement",
                     "T.pdl_sync cannot stand in a pipelined loop",
                     stmt.span,
@@ -166,20 +171,20 @@ def check_places(kernel: tile.Kernel) -> None:
                 )
 
 
-def check_cluster(kernel: tile.Kernel, target: Target) -> None:
+def check_cluster_support(kernel: tile.Kernel, target: Target) -> None:
     """Refuse clusters, operations in them, and dependent launches on a GPU that has none."""
-    check_places(kernel)
+    check_pdl_sync(kernel)
     if kernel.cluster.blocks > 1 and not target.has("cluster"):
-        fail(
+        raise_error(
             "needs-sm-90",
             f"{target.name} has no clusters of blocks",
             kernel.cluster.span,
             "asked for here",
             help="compile for sm_90a, or leave cluster_dims out",
         )
-    for stmt in tile.walk(kernel.body):
+    for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, Rendezvous) and stmt.kind.feature is not None and not target.has(stmt.kind.feature):
-            fail(
+            raise_error(
                 "needs-sm-90",
                 f"{target.name} cannot do {stmt.kind.spelled}",
                 stmt.span,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tilec.ir import tile
 from tilec.passes.analysis.rings import is_pipelined
-from tilec.passes.analysis.usage import expressions, writes
+from tilec.passes.analysis.usage import find_writes, list_expressions
 
 
 def is_variable(buffer: tile.Buffer) -> bool:
@@ -28,48 +28,48 @@ def is_per_thread(expr: tile.Expr) -> bool:
     )
 
 
-def scalar_reads(body: tuple[tile.Stmt, ...]) -> frozenset[str]:
+def find_scalar_reads(body: tuple[tile.Stmt, ...]) -> frozenset[str]:
     """Return the tensors and tiles whose elements are indices, conditions or bounds outside elementwise nests."""
     found: set[str] = set()
     for stmt in body:
         if not isinstance(stmt, tile.Parallel):
-            found |= _loaded(stmt)
-            for nested in tile.bodies(stmt):
-                found |= scalar_reads(nested)
+            found |= _find_loaded_names(stmt)
+            for nested in tile.nested_bodies(stmt):
+                found |= find_scalar_reads(nested)
     return frozenset(found)
 
 
-def is_kept_by_every_role(stmt: tile.Stmt, kernel: tile.Kernel) -> bool:
+def is_replicated_setting(stmt: tile.Stmt, kernel: tile.Kernel) -> bool:
     """Return True if the statement sets only variables that every role needs, and can compute for itself."""
-    if not isinstance(stmt, tile.Parallel) or not all(is_variable(b) for b in writes(stmt)):
+    if not isinstance(stmt, tile.Parallel) or not all(is_variable(b) for b in find_writes(stmt)):
         return False
-    return {b.name for b in writes(stmt)} <= kept_by_every_role(kernel)
+    return {b.name for b in find_writes(stmt)} <= find_replicated_variables(kernel)
 
 
-def kept_by_every_role(kernel: tile.Kernel) -> frozenset[str]:
+def find_replicated_variables(kernel: tile.Kernel) -> frozenset[str]:
     """Return the variables that decide what is copied, and those behind them, if every role can compute them from the
     start."""
     made: dict[str, set[str]] = {b.name: set() for b in kernel.buffers if is_variable(b)}
-    for stmt, needed in _settings(kernel.body, frozenset(), in_pipeline=False):
-        for buffer in writes(stmt):
+    for stmt, needed in _find_settings(kernel.body, frozenset(), in_pipeline=False):
+        for buffer in find_writes(stmt):
             if buffer.name in made:
                 made[buffer.name] |= needed
     read_only = {p.name for p in kernel.params if isinstance(p, tile.Buffer)} - {
-        b.name for s in kernel.body for b in writes(s)
+        b.name for s in kernel.body for b in find_writes(s)
     }
     kept = set(made)
     while lost := {name for name in kept if not made[name] <= kept | read_only}:
         kept -= lost
-    required = scalar_reads(kernel.body) & kept
+    required = find_scalar_reads(kernel.body) & kept
     while more := {name for one in required for name in made[one] & kept} - required:
         required |= more
     return frozenset(required)
 
 
-NOWHERE_KNOWN = "?"  # instead of a tensor's name: a value that a role could not compute itself
+UNKNOWN_SOURCE = "?"  # instead of a tensor's name: a value that a role could not compute itself
 
 
-def _settings(
+def _find_settings(
     body: tuple[tile.Stmt, ...], outer_names: frozenset[str], in_pipeline: bool
 ) -> Iterator[tuple[tile.Stmt, frozenset[str]]]:
     """Yield the statements that write, each with the names of all tensors and tiles that decide its effect."""
@@ -78,22 +78,26 @@ def _settings(
             case tile.For() | tile.If() | tile.While():
                 inside = in_pipeline or (isinstance(stmt, tile.For) and is_pipelined(stmt))
                 # If a loop has a break, all that controls it decides how often each of its statements runs.
-                may_end = any(isinstance(s, tile.Break) for s in tile.walk((stmt,))) and not isinstance(stmt, tile.If)
-                deciding_names = outer_names | (scalar_reads((stmt,)) if may_end else _loaded(stmt))
-                for nested in tile.bodies(stmt):
-                    yield from _settings(nested, deciding_names, inside)
-            case tile.Parallel():
-                inner = tuple(tile.walk(stmt.body))
-                plain = all(isinstance(s, tile.Bind) or (isinstance(s, tile.Store) and s.atomic is None) for s in inner)
-                alone = all(is_variable(b) for b in writes(stmt)) and not any(
-                    is_per_thread(e) for s in inner for e in expressions(s)
+                may_end = any(isinstance(s, tile.Break) for s in tile.walk_statements((stmt,))) and not isinstance(
+                    stmt, tile.If
                 )
-                unknown = {NOWHERE_KNOWN} if in_pipeline or stmt.is_per_thread or not (plain and alone) else set()
-                yield stmt, frozenset((outer_names | unknown).union(*map(_loaded, inner)))
+                deciding_names = outer_names | (find_scalar_reads((stmt,)) if may_end else _find_loaded_names(stmt))
+                for nested in tile.nested_bodies(stmt):
+                    yield from _find_settings(nested, deciding_names, inside)
+            case tile.Parallel():
+                inner = tuple(tile.walk_statements(stmt.body))
+                plain = all(isinstance(s, tile.Bind) or (isinstance(s, tile.Store) and s.atomic is None) for s in inner)
+                alone = all(is_variable(b) for b in find_writes(stmt)) and not any(
+                    is_per_thread(e) for s in inner for e in list_expressions(s)
+                )
+                unknown = {UNKNOWN_SOURCE} if in_pipeline or stmt.is_per_thread or not (plain and alone) else set()
+                yield stmt, frozenset((outer_names | unknown).union(*map(_find_loaded_names, inner)))
             case _:
-                yield stmt, frozenset({NOWHERE_KNOWN})
+                yield stmt, frozenset({UNKNOWN_SOURCE})
 
 
-def _loaded(stmt: tile.Stmt) -> frozenset[str]:
+def _find_loaded_names(stmt: tile.Stmt) -> frozenset[str]:
     """Return the names that the statement's own expressions load."""
-    return frozenset(e.buffer.name for x in expressions(stmt) for e in tile.walk_expr(x) if isinstance(e, tile.Load))
+    return frozenset(
+        e.buffer.name for x in list_expressions(stmt) for e in tile.walk_expr(x) if isinstance(e, tile.Load)
+    )

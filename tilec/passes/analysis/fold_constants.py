@@ -15,27 +15,27 @@ from typing import assert_never
 
 from tilec.ir import tile
 from tilec.ir.affine import reads_elements
-from tilec.ir.expr import cast, constant
-from tilec.ir.rewrite import map_expressions, map_statements, with_bodies
+from tilec.ir.expr import cast_expr, make_constant
+from tilec.ir.rewrite import map_expressions, map_nested_bodies, map_statements
 from tilec.ir.types import BOOL, DType
 
 
-def fold(kernel: tile.Kernel) -> tile.Kernel:
+def fold_constants(kernel: tile.Kernel) -> tile.Kernel:
     """Fold the constants of a kernel."""
-    body = _body(kernel.body, prune=True)
+    body = _fold_body(kernel.body, prune=True)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
-def _body(body: tuple[tile.Stmt, ...], prune: bool) -> tuple[tile.Stmt, ...]:
-    return map_statements(body, lambda stmt: _stmt(stmt, prune))
+def _fold_body(body: tuple[tile.Stmt, ...], prune: bool) -> tuple[tile.Stmt, ...]:
+    return map_statements(body, lambda stmt: _fold_statement(stmt, prune))
 
 
-def _stmt(stmt: tile.Stmt, prune: bool) -> tile.Stmt | tuple[tile.Stmt, ...]:
+def _fold_statement(stmt: tile.Stmt, prune: bool) -> tile.Stmt | tuple[tile.Stmt, ...]:
     stmt = map_expressions(stmt, fold_expr)
     if prune and isinstance(stmt, tile.If) and isinstance(stmt.condition, tile.Const):
-        return _body(stmt.then if stmt.condition.value else stmt.orelse, prune)
+        return _fold_body(stmt.then if stmt.condition.value else stmt.orelse, prune)
     inside = prune and not (isinstance(stmt, tile.For) and stmt.stage is not None)
-    stmt = with_bodies(stmt, lambda body: _body(body, inside))
+    stmt = map_nested_bodies(stmt, lambda body: _fold_body(body, inside))
     return () if prune and _does_nothing(stmt) else stmt
 
 
@@ -60,22 +60,22 @@ def _does_nothing(stmt: tile.Stmt) -> bool:
 
 def fold_expr(expr: tile.Expr) -> tile.Expr:
     """Fold the constants of an expression; return the same object where there are none."""
-    return expr if isinstance(expr, tile.Const | tile.Var) else _simpler(map_expressions(expr, fold_expr))
+    return expr if isinstance(expr, tile.Const | tile.Var) else _simplify_expr(map_expressions(expr, fold_expr))
 
 
-def _simpler(expr: tile.Expr) -> tile.Expr:
+def _simplify_expr(expr: tile.Expr) -> tile.Expr:
     """Simplify an expression whose operands are simple."""
     match expr:
         case tile.Const() | tile.Var() | tile.Load() | tile.Ptx():
             return expr
         case tile.Binary(op=op, a=a, b=b, dtype=dtype):
-            return _binary(op, a, b, dtype) or expr
+            return _fold_binary(op, a, b, dtype) or expr
         case tile.Unary(op=op, a=a, dtype=dtype):
-            return _unary(expr, op, a, dtype)
+            return _fold_unary(expr, op, a, dtype)
         case tile.Cast(a=a, dtype=dtype):
-            return cast(a, dtype) if isinstance(a, tile.Const) or a.dtype == dtype else expr
+            return cast_expr(a, dtype) if isinstance(a, tile.Const) or a.dtype == dtype else expr
         case tile.Call(fn=fn, args=args, dtype=dtype):
-            return _call(fn, args, dtype) or expr
+            return _fold_call(fn, args, dtype) or expr
         case tile.Select(condition=tile.Const(value=holds), then=then, orelse=orelse):
             return then if holds else orelse
         case tile.Select():
@@ -84,18 +84,18 @@ def _simpler(expr: tile.Expr) -> tile.Expr:
             assert_never(expr)
 
 
-def _unary(expr: tile.Unary, op: str, a: tile.Expr, dtype: DType) -> tile.Expr:
+def _fold_unary(expr: tile.Unary, op: str, a: tile.Expr, dtype: DType) -> tile.Expr:
     if isinstance(a, tile.Const):
-        return constant(not a.value if op == "not" else -a.value, dtype)
+        return make_constant(not a.value if op == "not" else -a.value, dtype)
     if isinstance(a, tile.Unary) and a.op == op:
         return a.a
     return expr
 
 
-def _binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | None:
+def _fold_binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | None:
     if isinstance(a, tile.Const) and isinstance(b, tile.Const):
-        value = compute(op, a.value, b.value, dtype)
-        return None if value is None else constant(value, dtype)
+        value = compute_binary(op, a.value, b.value, dtype)
+        return None if value is None else make_constant(value, dtype)
     if op in ("and", "or"):
         for known, other in ((a, b), (b, a)):
             if isinstance(known, tile.Const):
@@ -105,13 +105,13 @@ def _binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | No
         return a
     if op == "mul" and dtype.is_float:
         # Exact for every value, NaN and -0 included; x * 0 and x + 0 are not.
-        return b if _is(a, 1) else a if _is(b, 1) else None
+        return b if _is_constant(a, 1) else a if _is_constant(b, 1) else None
     if op == "div" and dtype.is_float and isinstance(b, tile.Const) and _has_exact_reciprocal(float(b.value), dtype):
         inverse = tile.Const(1 / float(b.value), dtype)
-        return _binary("mul", a, inverse, dtype) or tile.Binary("mul", a, inverse, dtype)
+        return _fold_binary("mul", a, inverse, dtype) or tile.Binary("mul", a, inverse, dtype)
     if dtype.is_float or op in tile.COMPARISONS or dtype == BOOL:
         return None
-    return _integer(op, a, b, dtype)
+    return _fold_integer_binary(op, a, b, dtype)
 
 
 def _has_exact_reciprocal(value: float, dtype: DType) -> bool:
@@ -120,12 +120,12 @@ def _has_exact_reciprocal(value: float, dtype: DType) -> bool:
     return abs(mantissa) == 0.5 and abs(exponent) < 14 and dtype.bits >= 16
 
 
-def _integer(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | None:
+def _fold_integer_binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | None:
     if op in ("add", "mul") and isinstance(a, tile.Const):
         # The constant goes to the right, so that the rules below find it there.
-        return _binary(op, b, a, dtype) or tile.Binary("add" if op == "add" else "mul", b, a, dtype)
+        return _fold_binary(op, b, a, dtype) or tile.Binary("add" if op == "add" else "mul", b, a, dtype)
     if op == "sub" and a == b:
-        return constant(0, dtype)
+        return make_constant(0, dtype)
     if not isinstance(b, tile.Const):
         return None
     value = int(b.value)
@@ -137,49 +137,49 @@ def _integer(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | N
         case "mul" | "bitand" if value == 0:
             return b
         case "floormod" if value == 1:
-            return constant(0, dtype)
+            return make_constant(0, dtype)
         case "add" | "sub":
-            return _offset(a, value if op == "add" else -value, dtype)
+            return _fold_offset(a, value if op == "add" else -value, dtype)
         case "mul":
-            inner = _scaled(a)
-            return tile.Binary("mul", inner[0], constant(inner[1] * value, dtype), dtype) if inner else None
+            inner = _split_multiple(a)
+            return tile.Binary("mul", inner[0], make_constant(inner[1] * value, dtype), dtype) if inner else None
         case "floordiv" | "floormod" if value > 0 and dtype.kind == "int" and not reads_elements(a):
-            inner = _scaled(a)
+            inner = _split_multiple(a)
             if inner is None or inner[1] % value:
                 return None
             if op == "floormod":
-                return constant(0, dtype)
-            quotient = constant(inner[1] // value, dtype)
-            return _binary("mul", inner[0], quotient, dtype) or tile.Binary("mul", inner[0], quotient, dtype)
+                return make_constant(0, dtype)
+            quotient = make_constant(inner[1] // value, dtype)
+            return _fold_binary("mul", inner[0], quotient, dtype) or tile.Binary("mul", inner[0], quotient, dtype)
         case _:
             return None
 
 
-def _offset(a: tile.Expr, value: int, dtype: DType) -> tile.Expr | None:
+def _fold_offset(a: tile.Expr, value: int, dtype: DType) -> tile.Expr | None:
     """Return `a + value` simplified, where `a` ends in a constant."""
     if not (isinstance(a, tile.Binary) and a.op in ("add", "sub") and isinstance(a.b, tile.Const)):
         return None
     total = int(a.b.value) * (1 if a.op == "add" else -1) + value
     if total == 0:
         return a.a
-    return tile.Binary("add" if total > 0 else "sub", a.a, constant(abs(total), dtype), dtype)
+    return tile.Binary("add" if total > 0 else "sub", a.a, make_constant(abs(total), dtype), dtype)
 
 
-def _scaled(a: tile.Expr) -> tuple[tile.Expr, int] | None:
+def _split_multiple(a: tile.Expr) -> tuple[tile.Expr, int] | None:
     """Split `x * c` into (x, c)."""
     if isinstance(a, tile.Binary) and a.op == "mul" and isinstance(a.b, tile.Const):
         return a.a, int(a.b.value)
     return None
 
 
-def _is(expr: tile.Expr, value: int) -> bool:
+def _is_constant(expr: tile.Expr, value: int) -> bool:
     return isinstance(expr, tile.Const) and expr.value == value
 
 
 # ---- constants -------------------------------------------------------------------------------------------------------
 
 
-def compute(op: str, a: int | float | bool, b: int | float | bool, dtype: DType) -> int | float | bool | None:
+def compute_binary(op: str, a: int | float | bool, b: int | float | bool, dtype: DType) -> int | float | bool | None:
     """Return the exact value of `a op b`, or None where there is none. `dtype` is the result's."""
     match op:
         case "add":
@@ -236,13 +236,13 @@ def compute_expr(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | float
             return None if one is None else not one if op == "not" else -one
         case tile.Binary(op=op, a=a, b=b, dtype=dtype):
             left, right = compute_expr(a, values), compute_expr(b, values)
-            return None if left is None or right is None else compute(op, left, right, dtype)
+            return None if left is None or right is None else compute_binary(op, left, right, dtype)
         case tile.Select(condition=condition, then=then, orelse=orelse):
             holds = compute_expr(condition, values)
             return None if holds is None else compute_expr(then if holds else orelse, values)
         case tile.Cast(a=a, dtype=dtype):
             whole = compute_expr(a, values)
-            return None if whole is None else constant(whole, dtype).value
+            return None if whole is None else make_constant(whole, dtype).value
         case _:
             return None
 
@@ -276,12 +276,12 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 }
 
 
-def _call(fn: str, args: tuple[tile.Expr, ...], dtype: DType) -> tile.Const | None:
+def _fold_call(fn: str, args: tuple[tile.Expr, ...], dtype: DType) -> tile.Const | None:
     values = [a.value for a in args if isinstance(a, tile.Const)]
     if len(values) < len(args) or fn not in _FUNCTIONS:
         return None
     try:
-        return constant(float(_FUNCTIONS[fn](*values)), dtype)
+        return make_constant(float(_FUNCTIONS[fn](*values)), dtype)
     except (ArithmeticError, ValueError):
         # Left to the hardware, which has an answer for every input.
         return None

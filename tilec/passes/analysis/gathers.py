@@ -6,17 +6,17 @@ from __future__ import annotations
 import math
 
 from tilec.ir import tile
-from tilec.ir.affine import affine, row_divisor
+from tilec.ir.affine import affine_form, row_divisor
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.support.records import dataclass
 
-CHUNKS = (16, 8, 4)
+CP_ASYNC_WIDTHS = (16, 8, 4)
 """Bytes of a cp.async."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class GatheredCopy:
     """A gathered copy to a box of a tile: the element at `vars`, of these extents, is `load` where `condition` holds,
     else 0. With `in_rows` the last variable moves along the tile's rows."""
 
@@ -27,42 +27,42 @@ class Gathered:
     condition: tile.Expr
     in_rows: bool
 
-    def width(self, together: int) -> int | None:
+    def choose_width(self, together: int) -> int | None:
         """Return the bytes of the largest chunk, or None: of elements that are neighbours in both, aligned, under one
         condition. `together` counts the contiguous elements of a row of the tile."""
         size = self.load.buffer.dtype.bytes
-        return next((w for w in CHUNKS if w % size == 0 and self._is_possible(w // size, together)), None)
+        return next((w for w in CP_ASYNC_WIDTHS if w % size == 0 and self._is_possible_run(w // size, together)), None)
 
-    def _is_possible(self, run: int, together: int) -> bool:
+    def _is_possible_run(self, run: int, together: int) -> bool:
         if run == 1:
             return True
         if not self.in_rows:
             return False
         var, (*others, last) = self.vars[-1], self.load.indices
-        first = affine(tile.substitute(last, {var: tile.integer(0)})).divisor
-        into = affine(self.destination.start[-1]).divisor
+        first = affine_form(tile.substitute_variables(last, {var: tile.int32_const(0)})).divisor
+        into = affine_form(self.destination.start[-1]).divisor
         row = self.destination.buffer.shape[-1]
         aligned = (self.extents[-1], first, into, row, together, row_divisor(self.load.buffer))
         if any(length % run for length in aligned):
             return False
-        moves = [(atom, factor) for atom, factor in affine(last).terms if var in set(tile.walk_expr(atom))]
+        moves = [(atom, factor) for atom, factor in affine_form(last).terms if var in set(tile.walk_expr(atom))]
         if moves != [(var, 1)] or any(var in set(tile.walk_expr(index)) for index in others):
             return False
-        return is_even(self.condition, var, run)
+        return is_constant_per_run(self.condition, var, run)
 
 
-def is_even(condition: tile.Expr, var: tile.Var, run: int) -> bool:
+def is_constant_per_run(condition: tile.Expr, var: tile.Var, run: int) -> bool:
     """Return True if the condition is constant in each run of the variable: a run begins at a multiple of its
     length."""
     if var not in set(tile.walk_expr(condition)):
         return True
     match condition:
         case tile.Binary(op="and" | "or", a=a, b=b):
-            return is_even(a, var, run) and is_even(b, var, run)
+            return is_constant_per_run(a, var, run) and is_constant_per_run(b, var, run)
         case tile.Unary(op="not", a=a):
-            return is_even(a, var, run)
+            return is_constant_per_run(a, var, run)
         case tile.Binary(op="lt" | "ge" | "le" | "gt" as op, a=a, b=b) if a.dtype == INT32:
-            form = affine(tile.Binary("sub", a, b, INT32))
+            form = affine_form(tile.Binary("sub", a, b, INT32))
             moves = [factor for atom, factor in form.terms if var in set(tile.walk_expr(atom))]
             if ((var, 1) not in form.terms and (var, -1) not in form.terms) or len(moves) != 1:
                 return False
@@ -75,7 +75,7 @@ def is_even(condition: tile.Expr, var: tile.Var, run: int) -> bool:
             return False
 
 
-def gathered(nest: tile.Parallel) -> Gathered | str:
+def analyse_gather(nest: tile.Parallel) -> GatheredCopy | str:
     """Return the gather that the nest is, or why cp.async cannot do it."""
     if any(isinstance(stmt, tile.If) for stmt in nest.body):
         return "it leaves elements as they are: by T.if_then_else(condition, element, 0) it would set them to 0"
@@ -99,13 +99,13 @@ def gathered(nest: tile.Parallel) -> Gathered | str:
     if load.buffer.dtype != store.buffer.dtype or load.buffer.dtype.bits < 8:
         return f"elements of {load.buffer.dtype} cannot go as they are"
     extents = {v: e for v, e in zip(nest.vars, nest.extents, strict=True) if e > 1}
-    single_values: dict[tile.Var, tile.Expr] = {v: tile.integer(0) for v in nest.vars if v not in extents}
+    single_values: dict[tile.Var, tile.Expr] = {v: tile.int32_const(0) for v in nest.vars if v not in extents}
     parts = (*store.indices, *load.indices, condition)
     if any(isinstance(e, tile.Load) for part in parts for e in tile.walk_expr(part)):
         return "which element it is, or whether there is one, is read from memory"
     order: list[tile.Var | None] = []
     for index in store.indices:
-        terms = affine(tile.substitute(index, single_values)).terms
+        terms = affine_form(tile.substitute_variables(index, single_values)).terms
         moving = [(atom, factor) for atom, factor in terms if any(e in extents for e in tile.walk_expr(atom))]
         if len(moving) > 1 or (moving and (moving[0][1] != 1 or moving[0][0] not in extents)):
             return f"it fills no box of {store.buffer.name}"
@@ -114,19 +114,19 @@ def gathered(nest: tile.Parallel) -> Gathered | str:
     variables = tuple(v for v in order if v is not None)
     if len(set(variables)) < len(variables) or set(variables) != extents.keys():
         return f"it fills no box of {store.buffer.name}"
-    corner = single_values | {v: tile.integer(0) for v in extents}
-    start = tuple(fold_expr(tile.substitute(index, corner)) for index in store.indices)
+    corner = single_values | {v: tile.int32_const(0) for v in extents}
+    start = tuple(fold_expr(tile.substitute_variables(index, corner)) for index in store.indices)
     box = tile.Region(store.buffer, start, tuple(1 if v is None else extents[v] for v in order), store.span)
-    found = Gathered(
+    found = GatheredCopy(
         box,
         variables,
         tuple(extents[v] for v in variables),
-        tile.Load(load.buffer, tuple(fold_expr(tile.substitute(i, single_values)) for i in load.indices)),
-        fold_expr(tile.substitute(condition, single_values)),
+        tile.Load(load.buffer, tuple(fold_expr(tile.substitute_variables(i, single_values)) for i in load.indices)),
+        fold_expr(tile.substitute_variables(condition, single_values)),
         order[-1] is not None,
     )
-    if not variables or found.width(0) is None:
-        return f"no {CHUNKS[-1]} bytes of it lie together in both, and are there or not there together"
+    if not variables or found.choose_width(0) is None:
+        return f"no {CP_ASYNC_WIDTHS[-1]} bytes of it lie together in both, and are there or not there together"
     return found
 
 

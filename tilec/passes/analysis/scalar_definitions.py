@@ -10,38 +10,44 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.ir import tile
-from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 
 
-def replayable(body: tuple[tile.Stmt, ...]) -> tuple[bool, ...]:
+def mark_replayable_binds(body: tuple[tile.Stmt, ...]) -> tuple[bool, ...]:
     """Return, for each statement of a loop body, True if it is a bind that reads nothing the body writes."""
-    written: set[tile.Buffer] = {buffer for stmt in body for buffer in writes(stmt)}
-    return tuple(isinstance(stmt, tile.Bind) and written.isdisjoint(reads(stmt)) for stmt in body)
+    written: set[tile.Buffer] = {buffer for stmt in body for buffer in find_writes(stmt)}
+    return tuple(isinstance(stmt, tile.Bind) and written.isdisjoint(find_reads(stmt)) for stmt in body)
 
 
-def scheduled(loop: tile.For) -> tuple[tile.Stmt, ...]:
+def find_scheduled_statements(loop: tile.For) -> tuple[tile.Stmt, ...]:
     """Return the statements that a schedule places."""
-    return tuple(s for s, again in zip(loop.body, replayable(loop.body), strict=True) if not again)
+    return tuple(s for s, again in zip(loop.body, mark_replayable_binds(loop.body), strict=True) if not again)
 
 
-def replayed(loop: tile.For) -> tuple[tile.Bind, ...]:
+def find_replayed_binds(loop: tile.For) -> tuple[tile.Bind, ...]:
     """Return the binds that are evaluated anew at each use, in program order."""
-    again = replayable(loop.body)
+    again = mark_replayable_binds(loop.body)
     return tuple(s for s, r in zip(loop.body, again, strict=True) if r and isinstance(s, tile.Bind))
 
 
-def scheduled_binds(body: tuple[tile.Stmt, ...]) -> tuple[tile.Bind, ...]:
-    return tuple(s for s, r in zip(body, replayable(body), strict=True) if not r and isinstance(s, tile.Bind))
+def find_scheduled_binds(body: tuple[tile.Stmt, ...]) -> tuple[tile.Bind, ...]:
+    return tuple(
+        s for s, r in zip(body, mark_replayable_binds(body), strict=True) if not r and isinstance(s, tile.Bind)
+    )
 
 
-def variables(body: tuple[tile.Stmt, ...]) -> dict[int, frozenset[tile.Var]]:
+def find_needed_variables(body: tuple[tile.Stmt, ...]) -> dict[int, frozenset[tile.Var]]:
     """Return the variables that each statement of a loop body needs, by its place; those that its replayed binds need
     are among them."""
     replays: dict[tile.Var, frozenset[tile.Var]] = {}
     needed = {}
-    for place, (stmt, again) in enumerate(zip(body, replayable(body), strict=True)):
+    for place, (stmt, again) in enumerate(zip(body, mark_replayable_binds(body), strict=True)):
         named = {
-            e for s in tile.walk((stmt,)) for x in expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Var)
+            e
+            for s in tile.walk_statements((stmt,))
+            for x in list_expressions(s)
+            for e in tile.walk_expr(x)
+            if isinstance(e, tile.Var)
         }
         needed[place] = frozenset(named).union(*(replays.get(v, ()) for v in named))
         if again and isinstance(stmt, tile.Bind):
@@ -49,9 +55,9 @@ def variables(body: tuple[tile.Stmt, ...]) -> dict[int, frozenset[tile.Var]]:
     return needed
 
 
-def users_of_binds(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+def find_bind_users(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield each scheduled bind with the statements that use its value, as indices of scheduled statements."""
-    again, needed = replayable(body), variables(body)
+    again, needed = mark_replayable_binds(body), find_needed_variables(body)
     places = [place for place, is_replayed in enumerate(again) if not is_replayed]
     for number, place in enumerate(places):
         bind = body[place]

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.rewrite import map_declared, map_expressions, rewrite, rewrite_expression, with_bodies
+from tilec.ir.rewrite import (
+    map_declared_variables,
+    map_expressions,
+    map_nested_bodies,
+    rewrite_expression,
+    rewrite_statements,
+)
 
 
 def substitute_stmt(stmt: tile.Stmt, values: Mapping[tile.Var, tile.Expr]) -> tile.Stmt:
@@ -14,38 +20,41 @@ def substitute_stmt(stmt: tile.Stmt, values: Mapping[tile.Var, tile.Expr]) -> ti
     replaced by another variable, else kept: a nest over threads stays one. The result is always a new statement, so
     that a caller may place it twice."""
 
-    def declared(var: tile.Var) -> tile.Var:
+    def rename_declared(var: tile.Var) -> tile.Var:
         named = values.get(var, var)
         return named if isinstance(named, tile.Var) else var
 
-    def inside(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+    def substitute_body(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return tuple(substitute_stmt(s, values) for s in body)
 
-    made = with_bodies(map_declared(stmt, declared), inside)
-    made = map_expressions(made, lambda expr: tile.substitute(expr, values))
+    made = map_nested_bodies(map_declared_variables(stmt, rename_declared), substitute_body)
+    made = map_expressions(made, lambda expr: tile.substitute_variables(expr, values))
     return replace(stmt) if made is stmt else made
 
 
-def renamed(stmt: tile.Stmt, names: Mapping[str, str]) -> tile.Stmt:
+def rename_buffers(stmt: tile.Stmt, names: Mapping[str, str]) -> tile.Stmt:
     """Rename buffers in the statement."""
 
-    def buffer(old: tile.Buffer) -> tile.Buffer:
+    def rename_buffer(old: tile.Buffer) -> tile.Buffer:
         return replace(old, name=names[old.name]) if old.name in names else old
 
-    def load(part: tile.Expr) -> tile.Expr:
-        return replace(part, buffer=buffer(part.buffer)) if isinstance(part, tile.Load) else part
+    def rename_load(part: tile.Expr) -> tile.Expr:
+        return replace(part, buffer=rename_buffer(part.buffer)) if isinstance(part, tile.Load) else part
 
-    def expr(old: tile.Expr) -> tile.Expr:
-        return rewrite_expression(old, load)
+    def rename_in_expr(old: tile.Expr) -> tile.Expr:
+        return rewrite_expression(old, rename_load)
 
-    def one(old: tile.Stmt) -> tile.Stmt:
+    def rename_in_statement(old: tile.Stmt) -> tile.Stmt:
         match old:
             case tile.TileOp():
-                return old.map_expressions(lambda r: replace(map_expressions(r, expr), buffer=buffer(r.buffer)), expr)
+                return old.map_expressions(
+                    lambda r: replace(map_expressions(r, rename_in_expr), buffer=rename_buffer(r.buffer)),
+                    rename_in_expr,
+                )
             case tile.Store():
-                return map_expressions(replace(old, buffer=buffer(old.buffer)), expr)
+                return map_expressions(replace(old, buffer=rename_buffer(old.buffer)), rename_in_expr)
             case _:
-                return map_expressions(old, expr)
+                return map_expressions(old, rename_in_expr)
 
-    (made,) = rewrite((stmt,), one)
+    (made,) = rewrite_statements((stmt,), rename_in_statement)
     return made

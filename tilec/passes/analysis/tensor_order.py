@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilec.ir import tile
-from tilec.ir.affine import affine
+from tilec.ir.affine import affine_form
 from tilec.ops.four_rows import Scatter4
-from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class _Iterations:
+class _LoopIterations:
     """A variable that distinguishes the iterations of a loop: `step` from one to the next, `count` of them (None:
     unknown). A `while` has no such variable."""
 
@@ -25,41 +25,50 @@ class _Iterations:
     count: int | None = None
 
 
-def ordered_tensors(kernel: tile.Kernel) -> frozenset[str]:
+def find_ordered_tensors(kernel: tile.Kernel) -> frozenset[str]:
     """Return the tensors whose accesses must keep their order: written by one statement and touched by another, or
     written repeatedly, perhaps in the same place."""
     places: dict[str, int] = {}
     written: set[str] = set()
     scattered: set[str] = set()
-    telling = {name for stmt in tile.walk(kernel.body) if isinstance(stmt, tile.For) for name in stmt.distinct_by or ()}
+    telling = {
+        name
+        for stmt in tile.walk_statements(kernel.body)
+        if isinstance(stmt, tile.For)
+        for name in stmt.distinct_by or ()
+    }
 
-    def visit(body: tuple[tile.Stmt, ...], loops: tuple[_Iterations, ...], values: dict[tile.Var, tile.Expr]) -> None:
+    def visit_body(
+        body: tuple[tile.Stmt, ...], loops: tuple[_LoopIterations, ...], values: dict[tile.Var, tile.Expr]
+    ) -> None:
         for stmt in body:
             if isinstance(stmt, tile.For | tile.If | tile.While):
-                for nested in tile.bodies(stmt):
-                    visit(nested, (*loops, *_distinguishing(stmt)), dict(values))
+                for nested in tile.nested_bodies(stmt):
+                    visit_body(nested, (*loops, *_find_iterations(stmt)), dict(values))
                 continue
             if isinstance(stmt, tile.Bind):
                 if stmt.var.name not in telling and not any(
                     isinstance(e, tile.Load) for e in tile.walk_expr(stmt.value)
                 ):
-                    values[stmt.var] = tile.substitute(stmt.value, values)
+                    values[stmt.var] = tile.substitute_variables(stmt.value, values)
                 continue
-            touched: tuple[tile.Buffer, ...] = (*reads(stmt), *writes(stmt))
+            touched: tuple[tile.Buffer, ...] = (*find_reads(stmt), *find_writes(stmt))
             is_commuting = isinstance(stmt, tile.TileOp) and stmt.commutes
             if is_commuting:  # additions to one place may come in any order
                 touched = tuple(dict.fromkeys(touched))
             if isinstance(stmt, Scatter4):  # rows named twice have no order either
                 is_commuting = True
                 touched = tuple(b for b in touched if b.name not in scattered)
-                scattered.update(b.name for b in writes(stmt))
+                scattered.update(b.name for b in find_writes(stmt))
             for b in touched:
                 places[b.name] = places.get(b.name, 0) + 1
-            for b in writes(stmt):
+            for b in find_writes(stmt):
                 written.add(b.name)
-                places[b.name] += bool(loops) and not is_commuting and not _moves(stmt, b, loops, values)
+                places[b.name] += (
+                    bool(loops) and not is_commuting and not _moves_every_iteration(stmt, b, loops, values)
+                )
 
-    visit(kernel.body, (), {})
+    visit_body(kernel.body, (), {})
     return frozenset(
         p.name
         for p in (*kernel.params, *kernel.workspaces)
@@ -67,32 +76,32 @@ def ordered_tensors(kernel: tile.Kernel) -> frozenset[str]:
     )
 
 
-def _distinguishing(stmt: tile.For | tile.If | tile.While) -> tuple[_Iterations, ...]:
+def _find_iterations(stmt: tile.For | tile.If | tile.While) -> tuple[_LoopIterations, ...]:
     match stmt:
         case tile.For(distinct_by=tuple(names)):
-            return tuple(map(_Iterations, names))
+            return tuple(map(_LoopIterations, names))
         case tile.For(var=var, start=tile.Const(value=start), stop=tile.Const(value=stop), step=step):
-            return (_Iterations(var.name, step, len(range(int(start), int(stop), step))),)
+            return (_LoopIterations(var.name, step, len(range(int(start), int(stop), step))),)
         case tile.For(var=var, step=step):
-            return (_Iterations(var.name, step),)
+            return (_LoopIterations(var.name, step),)
         case tile.While():
-            return (_Iterations(""),)
+            return (_LoopIterations(""),)
         case tile.If():
             return ()
 
 
-def _moves(
-    stmt: tile.Stmt, tensor: tile.Buffer, loops: tuple[_Iterations, ...], values: Mapping[tile.Var, tile.Expr]
+def _moves_every_iteration(
+    stmt: tile.Stmt, tensor: tile.Buffer, loops: tuple[_LoopIterations, ...], values: Mapping[tile.Var, tile.Expr]
 ) -> bool:
     """Return True if the statement writes another part of the tensor in each iteration of these loops."""
     if not isinstance(stmt, tile.TileOp) or tensor.strides is not None:  # strides may make rows overlap
         return False
     regions = [r for r in stmt.regions if r.buffer == tensor]
-    return len(regions) == 1 and {t.var for t in loops} <= _distinguished(regions[0], loops, values)
+    return len(regions) == 1 and {t.var for t in loops} <= _find_distinguished_variables(regions[0], loops, values)
 
 
-def _distinguished(
-    region: tile.Region, loops: tuple[_Iterations, ...], values: Mapping[tile.Var, tile.Expr]
+def _find_distinguished_variables(
+    region: tile.Region, loops: tuple[_LoopIterations, ...], values: Mapping[tile.Var, tile.Expr]
 ) -> set[str]:
     """Return the variables of which no two values give boxes that overlap, whatever the values of the others.
 
@@ -103,7 +112,7 @@ def _distinguished(
     for start, extent in zip(region.start, region.extent, strict=True):
         steps: list[tuple[int, int | None, str]] = []
         is_sum = True
-        for atom, coefficient in affine(tile.substitute(start, values)).terms:
+        for atom, coefficient in affine_form(tile.substitute_variables(start, values)).terms:
             inside = {e.name for e in tile.walk_expr(atom) if isinstance(e, tile.Var)}
             moving = [t for t in loops if t.var in inside]
             if isinstance(atom, tile.Var):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 
 from tilec.ir import tile
-from tilec.ir.rewrite import map_declared, with_bodies
+from tilec.ir.rewrite import map_declared_variables, map_nested_bodies
 from tilec.passes.analysis.substitution import substitute_stmt
 from tilec.support.records import dataclass
 
@@ -29,43 +29,49 @@ class UniqueNames:
         return candidate
 
 
-def with_unique_names(kernel: tile.Kernel) -> tile.Kernel:
+def make_names_unique(kernel: tile.Kernel) -> tile.Kernel:
     """Give each variable of the kernel a name of its own, so that a pass may write a statement in two places. In
     program order, the first declaration keeps its name. Return the kernel itself where nothing is declared twice."""
     names = UniqueNames({d.name for d in (*kernel.params, *kernel.buffers, *kernel.block_vars)})
-    body = _body(kernel.body, names, {})
+    body = _rename_body(kernel.body, names, {})
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
-def _body(body: tuple[tile.Stmt, ...], names: UniqueNames, renamed: dict[str, str]) -> tuple[tile.Stmt, ...]:
+def _rename_body(body: tuple[tile.Stmt, ...], names: UniqueNames, renamed: dict[str, str]) -> tuple[tile.Stmt, ...]:
     """Rename in a list of statements, and record new names in `renamed`. Return the list itself where nothing
     changes."""
     made = list(body)
     for at in range(len(made)):
-        stmt = made[at] = _stmt(made[at], names, renamed)
-        if tile.bodies(stmt):
+        stmt = made[at] = _rename_statement(made[at], names, renamed)
+        if tile.nested_bodies(stmt):
             continue
-        for declared in tile.declared(stmt):  # visible in later statements, not in its own value
-            if (own := _own(declared, names, renamed)) != declared:
-                made[at] = map_declared(stmt, {declared: own}.__getitem__)
+        for declared in tile.declared_variables(stmt):  # visible in later statements, not in its own value
+            if (own := _rename_variable(declared, names, renamed)) != declared:
+                made[at] = map_declared_variables(stmt, {declared: own}.__getitem__)
                 made[at + 1 :] = (substitute_stmt(s, {declared: own}) for s in made[at + 1 :])
     return body if all(new is old for new, old in zip(made, body, strict=True)) else tuple(made)
 
 
-def _stmt(stmt: tile.Stmt, names: UniqueNames, renamed: dict[str, str]) -> tile.Stmt:
+def _rename_statement(stmt: tile.Stmt, names: UniqueNames, renamed: dict[str, str]) -> tile.Stmt:
     """Rename in a statement, with all that is declared in it."""
-    if not tile.bodies(stmt):
+    if not tile.nested_bodies(stmt):
         return stmt
-    own = {var: var if var == tile.THREAD else _own(var, names, renamed) for var in tile.declared(stmt)}
+    own = {
+        var: var if var == tile.THREAD else _rename_variable(var, names, renamed)
+        for var in tile.declared_variables(stmt)
+    }
     inside: dict[str, str] = {}
-    made = with_bodies(map_declared(stmt, own.__getitem__), lambda body: _body(_within(body, own), names, inside))
+    made = map_nested_bodies(
+        map_declared_variables(stmt, own.__getitem__),
+        lambda body: _rename_body(_substitute_renamed(body, own), names, inside),
+    )
     renamed |= inside
     if isinstance(made, tile.For) and made.distinct_by and made is not stmt:
         return replace(made, distinct_by=tuple(inside.get(name, name) for name in made.distinct_by))
     return made
 
 
-def _own(var: tile.Var, names: UniqueNames, renamed: dict[str, str]) -> tile.Var:
+def _rename_variable(var: tile.Var, names: UniqueNames, renamed: dict[str, str]) -> tile.Var:
     """Return the variable under its unique name."""
     name = names.take(var.name)
     if name == var.name:
@@ -74,7 +80,7 @@ def _own(var: tile.Var, names: UniqueNames, renamed: dict[str, str]) -> tile.Var
     return replace(var, name=name)
 
 
-def _within(body: tuple[tile.Stmt, ...], own: Mapping[tile.Var, tile.Var]) -> tuple[tile.Stmt, ...]:
+def _substitute_renamed(body: tuple[tile.Stmt, ...], own: Mapping[tile.Var, tile.Var]) -> tuple[tile.Stmt, ...]:
     """Substitute the renamed variables in a body."""
     renamed_variables = {old: new for old, new in own.items() if old != new}
     return tuple(substitute_stmt(s, dict(renamed_variables)) for s in body) if renamed_variables else body

@@ -7,20 +7,20 @@ from typing import Literal
 
 from tilec.ir import parts, tile
 from tilec.ops import registry
-from tilec.support.memo import by_identity
+from tilec.support.memo import cache_by_identity
 
 Direction = Literal["in", "out", "inout"]
 
-_KEPT = 1 << 14
+_CACHE_SIZE = 1 << 14
 """Statements whose buffers are cached: every pass asks for them again, and most statements stay as they are."""
 
 
-def usage(kernel: tile.Kernel) -> dict[str, Direction]:
+def find_tensor_directions(kernel: tile.Kernel) -> dict[str, Direction]:
     """Return the direction of each tensor parameter in order: `in` is never written, `out` is never read. An unused
     tensor is `in`."""
     body = kernel.body
-    read = {b.name for stmt in body for b in reads(stmt)}
-    written = {b.name for stmt in body for b in writes(stmt)}
+    read = {b.name for stmt in body for b in find_reads(stmt)}
+    written = {b.name for stmt in body for b in find_writes(stmt)}
     return {
         p.name: "in" if p.name not in written else "inout" if p.name in read else "out"
         for p in kernel.params
@@ -28,25 +28,25 @@ def usage(kernel: tile.Kernel) -> dict[str, Direction]:
     }
 
 
-@by_identity(_KEPT)
-def reads(stmt: tile.Stmt) -> tuple[tile.Buffer, ...]:
+@cache_by_identity(_CACHE_SIZE)
+def find_reads(stmt: tile.Stmt) -> tuple[tile.Buffer, ...]:
     """Return every buffer that the statement, or one inside it, may read; each once, in program order."""
-    return tuple(dict.fromkeys(_reads(stmt)))
+    return tuple(dict.fromkeys(_walk_reads(stmt)))
 
 
-@by_identity(_KEPT)
-def writes(stmt: tile.Stmt) -> tuple[tile.Buffer, ...]:
+@cache_by_identity(_CACHE_SIZE)
+def find_writes(stmt: tile.Stmt) -> tuple[tile.Buffer, ...]:
     """Return every buffer that the statement, or one inside it, may write; each once, in program order."""
-    return tuple(dict.fromkeys(_writes(stmt)))
+    return tuple(dict.fromkeys(_walk_writes(stmt)))
 
 
-def never_read(kernel: tile.Kernel) -> frozenset[str]:
+def find_unread_tiles(kernel: tile.Kernel) -> frozenset[str]:
     """Return the shared tiles and fragments that are never read: the order of writes to them does not matter."""
-    read = {buffer for stmt in kernel.body for buffer in reads(stmt)}
+    read = {buffer for stmt in kernel.body for buffer in find_reads(stmt)}
     return frozenset(b.name for b in kernel.buffers if b.scope in ("shared", "fragment") and b not in read)
 
 
-def expressions(stmt: tile.Stmt) -> Iterator[tile.Expr]:
+def list_expressions(stmt: tile.Stmt) -> Iterator[tile.Expr]:
     """Yield the expressions of the statement itself, without those of statements inside it."""
     match stmt:
         case tile.TileOp(regions=regions):
@@ -54,39 +54,39 @@ def expressions(stmt: tile.Stmt) -> Iterator[tile.Expr]:
                 yield from region.start
             yield from stmt.expressions
         case _:
-            yield from parts.expressions(stmt).read(stmt)
+            yield from parts.expression_fields(stmt).read(stmt)
 
 
-def _loads(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
-    for expr in expressions(stmt):
+def _find_loads(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
+    for expr in list_expressions(stmt):
         for part in tile.walk_expr(expr):
             if isinstance(part, tile.Load):
                 yield part.buffer
 
 
-def _reads(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
+def _walk_reads(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
     if isinstance(stmt, tile.TileOp):
-        yield from _buffers(registry.get(stmt.name).effects(stmt).reads)
+        yield from _list_buffers(registry.get_operation(stmt.name).effects(stmt).reads)
     elif isinstance(stmt, tile.Store) and stmt.atomic is not None:
         yield stmt.buffer
-    yield from _loads(stmt)
-    for body in tile.bodies(stmt):
+    yield from _find_loads(stmt)
+    for body in tile.nested_bodies(stmt):
         for nested in body:
-            yield from reads(nested)
+            yield from find_reads(nested)
 
 
-def _writes(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
+def _walk_writes(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
     if isinstance(stmt, tile.TileOp):
-        yield from _buffers(registry.get(stmt.name).effects(stmt).writes)
+        yield from _list_buffers(registry.get_operation(stmt.name).effects(stmt).writes)
     elif isinstance(stmt, tile.Store):
         yield stmt.buffer
     elif isinstance(stmt, tile.Print):
-        yield tile.PRINTED
-    for body in tile.bodies(stmt):
+        yield tile.PRINT_OUTPUT
+    for body in tile.nested_bodies(stmt):
         for nested in body:
-            yield from writes(nested)
+            yield from find_writes(nested)
 
 
-def _buffers(regions: tuple[tile.Region, ...]) -> Iterator[tile.Buffer]:
+def _list_buffers(regions: tuple[tile.Region, ...]) -> Iterator[tile.Buffer]:
     for region in regions:
         yield region.buffer

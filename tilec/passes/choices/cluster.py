@@ -30,8 +30,8 @@ from fractions import Fraction
 from tilec.ir import tile
 from tilec.ops.gemm import Gemm
 from tilec.ops.transpose import Transpose
-from tilec.passes.analysis.rings import is_load, pipelined_loops
-from tilec.passes.analysis.scalar_definitions import scheduled
+from tilec.passes.analysis.rings import find_pipelined_loops, is_load
+from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
 from tilec.passes.choices.question import Candidate, Outcome, Question, ruled
 from tilec.passes.cost.estimate import deciding_axes
 from tilec.passes.cost.kernel import Walk, innermost, nest
@@ -41,8 +41,8 @@ from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import problems
 from tilec.passes.memory.load_footprints import footprints
 from tilec.passes.memory.multicast import with_multicast
-from tilec.sched.bounds import Unschedulable, bounds
-from tilec.support.options import MAY_DECIDE, CompileOptions
+from tilec.sched.bounds import Unschedulable, compute_bounds
+from tilec.support.options import DECIDING_LEVEL, CompileOptions
 from tilec.support.shares import show_share
 from tilec.target.table import Target
 
@@ -63,7 +63,7 @@ def question(
     kernel = assignment.kernel
 
     def none(why: str, *others: Candidate[tile.Cluster]) -> Question[tile.Cluster]:
-        return ruled("cluster", "the compiler", why, _candidate(tile.ALONE), *others)
+        return ruled("cluster", "the compiler", why, _candidate(tile.NO_CLUSTER), *others)
 
     if kernel.cluster.blocks > 1:
         given = _candidate(kernel.cluster)
@@ -71,9 +71,9 @@ def question(
             return ruled("cluster", "the command line", f"--cluster {show_cluster(kernel.cluster)}", given)
         return ruled("cluster", "the kernel", "cluster_dims", given)
     if options.cluster is not None:
-        return ruled("cluster", "the command line", "--cluster none", _candidate(tile.ALONE))
-    if options.opt_level < MAY_DECIDE:
-        return none(f"decided from -O{MAY_DECIDE} on")
+        return ruled("cluster", "the command line", "--cluster none", _candidate(tile.NO_CLUSTER))
+    if options.opt_level < DECIDING_LEVEL:
+        return none(f"decided from -O{DECIDING_LEVEL} on")
     if not all(isinstance(extent, int) for extent in kernel.grid):
         return none("how many blocks there are is known only at launch")
     fitting = {axis: _candidate(PAIRS[axis]) for axis in PAIRS if target.has("cluster") and _is_even(assignment, axis)}
@@ -85,7 +85,7 @@ def question(
         return none("with --no-multicast blocks gain nothing by it")
     if not (target.has("cluster") and target.has("wgmma")):
         return none(f"{target.name} has no clusters whose blocks multiply by wgmma", *fitting.values())
-    loops = pipelined_loops(kernel.body)
+    loops = find_pipelined_loops(kernel.body)
     if not loops or assignment.form != "warp_specialised" or has_own_order(kernel):
         return none("no producer warp loads what blocks have in common", *fitting.values())
     load = _load_of_cache(assignment, target)
@@ -100,7 +100,7 @@ def question(
     axis, (size, tiles) = max(shared.items(), key=lambda found: found[1][0], default=("", (0, "")))
     if not size:
         return none("no two neighbours in a grid of even extent load the same tile at the same time", *fitting.values())
-    others = (_candidate(tile.ALONE), *(fitting[other] for other in fitting if other != axis))
+    others = (_candidate(tile.NO_CLUSTER), *(fitting[other] for other in fitting if other != axis))
     why = f"neighbours along {axis} need the same {tiles}, the most that two of them can load together"
     if not keep_pace:
         why = f"{why}, and loops keep the L2 cache busy for {show_share(load)} of their time"
@@ -115,7 +115,7 @@ def _load_of_cache(assignment: LayoutAssignment, target: Target) -> float:
     loading = min(target.limit("sms"), blocks)
 
     def load(loop: tile.For) -> float:
-        loads = (stmt for stmt in scheduled(loop) if isinstance(stmt, tile.TileOp) and is_load(stmt))
+        loads = (stmt for stmt in find_scheduled_statements(loop) if isinstance(stmt, tile.TileOp) and is_load(stmt))
         busy = sum(walk.price(stmt).loaded for stmt in loads) * loading / target.limit("l2_bytes_per_cycle")
         each = nest(walk, loop, 1, 1, loading)
         return busy / max(each.use, each.own, 1)
@@ -165,7 +165,7 @@ def _in_pairs(assignment: LayoutAssignment, axis: str) -> LayoutAssignment:
 def _that_multiply(
     assignment: LayoutAssignment, target: Target, options: CompileOptions, fitting: dict[str, Candidate[tile.Cluster]]
 ) -> Question[tile.Cluster]:
-    alone = _candidate(tile.ALONE)
+    alone = _candidate(tile.NO_CLUSTER)
     if not options.cta_pairs:
         return ruled("cluster", "the compiler", "with --no-cta-pairs blocks gain nothing by it", alone)
     reasons: list[str] = []
@@ -186,7 +186,7 @@ def _if_it_pays(
     try:
         before, after = (_interval(each, target, options) for each in (assignment, paired))
     except Unschedulable:
-        return ruled("cluster", "the compiler", "its loops have no schedule", _candidate(tile.ALONE))
+        return ruled("cluster", "the compiler", "its loops have no schedule", _candidate(tile.NO_CLUSTER))
 
     def explain(outcome: Outcome) -> str:
         if outcome.chosen == "none":
@@ -203,8 +203,8 @@ def _if_it_pays(
 
     return Question(
         "cluster",
-        (_candidate(tile.ALONE), _candidate(PAIRS[axis])),
-        price=lambda cluster: before if cluster == tile.ALONE else after,
+        (_candidate(tile.NO_CLUSTER), _candidate(PAIRS[axis])),
+        price=lambda cluster: before if cluster == tile.NO_CLUSTER else after,
         unit="cycles an iteration",
         explain=explain,
         least_gain=LEAST_GAIN,
@@ -220,4 +220,4 @@ def _interval(assignment: LayoutAssignment, target: Target, options: CompileOpti
         overlap=options.overlap,
         store_role=options.epilogue_warp,
     )
-    return sum(bounds(loop.problem).mii for loop in given)
+    return sum(compute_bounds(loop.problem).mii for loop in given)

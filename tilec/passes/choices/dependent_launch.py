@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from tilec.ir.tile import TileOp, walk
+from tilec.ir.tile import TileOp, walk_statements
 from tilec.ops.barriers import AllocBarrier
 from tilec.ops.rendezvous import Rendezvous
 from tilec.passes.choices.question import Candidate, Question, ruled
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import is_bulk_load
 from tilec.sched.decision import Decider
-from tilec.support.options import MAY_DECIDE, CompileOptions
+from tilec.support.options import DECIDING_LEVEL, CompileOptions
 from tilec.target.table import Target
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 def question(assignment: LayoutAssignment, target: Target, options: CompileOptions, kept: T) -> Question[T]:
     """`kept` is what there is with either answer: the pass over the warp program carries it out."""
-    operations = [s for one in assignment.kernels for s in walk(one.kernel.body) if isinstance(s, TileOp)]
+    operations = [s for one in assignment.kernels for s in walk_statements(one.kernel.body) if isinstance(s, TileOp)]
     rendezvous = {s.what for s in operations if isinstance(s, Rendezvous)}
     has_barriers = any(isinstance(s, AllocBarrier) or is_bulk_load(s) for s in operations)
     yes, no = (Candidate(word, lambda: kept, option) for word, option in (("yes", "--pdl"), ("no", "--no-pdl")))
@@ -39,7 +39,7 @@ def question(assignment: LayoutAssignment, target: Target, options: CompileOptio
         return never("all blocks of its grid must run at the same time")
     if not has_barriers:
         return never("it begins with its loads, and has nothing to do before them")
-    if options.opt_level < MAY_DECIDE:
+    if options.opt_level < DECIDING_LEVEL:
         return never(f"not at -O{options.opt_level}")
     why = "its barriers and tensor maps are made ready while the kernel before it ends"
     return ruled("programmatic dependent launch", "the compiler", why, yes, no)

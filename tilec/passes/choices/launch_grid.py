@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import partial
 
 from tilec.ir.tile import Kernel, Raster
-from tilec.passes.analysis.cluster_launch_control import asks_for_blocks
+from tilec.passes.analysis.cluster_launch_control import has_block_requests
 from tilec.passes.choices.question import Candidate, Outcome, Question, ruled
 from tilec.passes.cost.estimate import Tile, tiles_in_order
 from tilec.passes.grid.persistent import (
@@ -35,7 +35,7 @@ from tilec.passes.grid.rasterisation_order import (
 from tilec.passes.grid.rasterise import AS_NUMBERED, in_clusters
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.memory.load_footprints import Footprint, footprints
-from tilec.support.options import MAY_DECIDE, CompileOptions
+from tilec.support.options import DECIDING_LEVEL, CompileOptions
 from tilec.target.table import Target
 
 LOSES_ROLES = "with a loop over blocks the kernel would lose its producer warp"
@@ -159,7 +159,7 @@ def rasterisation(
     x_first = Candidate("x first", partial(with_raster, None), "--rasterisation none")
     if kernel.raster is not None:
         return ruled("rasterisation", "the kernel", "T.use_swizzle", Candidate(_show(kernel.raster), lambda: kernel))
-    if asks_for_blocks(kernel):
+    if has_block_requests(kernel):
         return plain("blocks ask for others' work by the numbers that the machine gives them")
     if options.rasterisation == 0:
         return ruled("rasterisation", "the command line", "--rasterisation none", x_first)
@@ -170,8 +170,8 @@ def rasterisation(
         raster = _given(kernel, of, at_once, options.rasterisation)
         given = Candidate(_show(raster), partial(with_raster, raster), f"--rasterisation {options.rasterisation}")
         return ruled("rasterisation", "the command line", f"--rasterisation {options.rasterisation}", given, x_first)
-    if options.opt_level < MAY_DECIDE:
-        return plain(f"decided from -O{MAY_DECIDE} on")
+    if options.opt_level < DECIDING_LEVEL:
+        return plain(f"decided from -O{DECIDING_LEVEL} on")
     if assignment.roles:
         return plain("the kernel has explicit roles")
     if has_own_order(kernel):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
-from tilec.ir.rewrite import rewrite
+from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.tile import For, Stmt
 from tilec.passes.analysis.rings import is_pipelined
 from tilec.passes.choices.question import Candidate, Outcome, Question
@@ -20,7 +20,7 @@ from tilec.passes.cost.estimate import Refused, Room, by_stages
 from tilec.passes.cost.report import versions
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import Scheduled
-from tilec.support.identity import Same
+from tilec.support.identity import IdentityKey
 from tilec.support.shares import show_share
 from tilec.target.table import Target
 
@@ -44,12 +44,12 @@ def question(
     fewer = [stages for stages in sorted(rooms) if LEAST_STAGES <= stages < taken]
     if taken not in rooms or not fewer:
         return None
-    cycles = {Same(assignment): rooms[taken].predicted.cycles}
+    cycles = {IdentityKey(assignment): rooms[taken].predicted.cycles}
 
     def at_most(stages: int) -> LayoutAssignment:
-        body = rewrite(assignment.kernel.body, lambda stmt: _at_most(stmt, stages))
+        body = rewrite_statements(assignment.kernel.body, lambda stmt: _at_most(stmt, stages))
         made = replace(assignment, kernel=replace(assignment.kernel, body=body))
-        cycles[Same(made)] = rooms[stages].predicted.cycles
+        cycles[IdentityKey(made)] = rooms[stages].predicted.cycles
         return made
 
     def explain(outcome: Outcome) -> str:
@@ -66,7 +66,7 @@ def question(
             Candidate(str(taken), lambda: assignment, "--no-stages-by-occupancy"),
             *(Candidate(str(stages), partial(at_most, stages)) for stages in fewer),
         ),
-        price=lambda made: cycles[Same(made)],
+        price=lambda made: cycles[IdentityKey(made)],
         explain=explain,
         least_gain=LEAST_GAIN,
     )

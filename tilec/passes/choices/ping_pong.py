@@ -10,7 +10,7 @@ from __future__ import annotations
 from tilec.ops.transpose import Transpose
 from tilec.passes.choices.question import Candidate, Outcome, Question, ruled
 from tilec.passes.loop.build_problem import Division, LoopProblem
-from tilec.sched.bounds import Bound, Bounds, Unschedulable, bounds
+from tilec.sched.bounds import Bound, Bounds, Unschedulable, compute_bounds
 from tilec.sched.problem import Problem
 
 
@@ -22,7 +22,7 @@ def question(what: str, division: Division, most: int | None) -> Question[LoopPr
     if per_group is None:
         return ruled(what, "the compiler", "there is no room for more of them in shared memory", stay)
     try:
-        of_one, of_more = bounds(together.problem), bounds(per_group.problem)
+        of_one, of_more = compute_bounds(together.problem), compute_bounds(per_group.problem)
     except Unschedulable:
         return None
     ping_ponging = Candidate(f"{division.groups} warpgroups", lambda: per_group, "--ping-pong")

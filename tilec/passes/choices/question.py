@@ -141,7 +141,7 @@ def decided(question: Question[T]) -> Answer[T]:
     # What a candidate may cost at most: enough less than the first, and less than any other.
     limit = None if question.last_resort or price is None else price - _gain(price, question.least_gain)
     for number, candidate in enumerate(others, 2):
-        progress.refine(f"{question.what}: candidate {number} of {len(question.candidates)}")
+        progress.report_detail(f"{question.what}: candidate {number} of {len(question.candidates)}")
         if limit is not None and not _may_cost(candidate, limit):
             weighed.append(_alternative(candidate, None, question.unit))
             continue

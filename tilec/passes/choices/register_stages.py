@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
-from tilec.ir.tile import Kernel, walk
+from tilec.ir.tile import Kernel, walk_statements
 from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.passes.choices.occupancy import expected
 from tilec.passes.choices.question import Answer, Asking, Candidate, Outcome, Question, ask, ruled
@@ -23,7 +23,7 @@ from tilec.passes.loop.product_loops import STAGES, Candidate as ProductLoop, ca
 from tilec.passes.loop.product_steps import product_steps
 from tilec.passes.loop.statement_price import demands
 from tilec.support.diagnostics import CompileError
-from tilec.support.options import MAY_DECIDE, CompileOptions
+from tilec.support.options import DECIDING_LEVEL, CompileOptions
 from tilec.support.shares import show_share
 from tilec.target.table import Target
 
@@ -75,7 +75,7 @@ def _question(
     plain = Candidate("1", lambda: assignment, "--register-stages 1")
     if asked == 1:
         return ruled("", "the command line", "--register-stages 1", plain)
-    if asked is None and options.opt_level < MAY_DECIDE:
+    if asked is None and options.opt_level < DECIDING_LEVEL:
         return ruled("", "the compiler", f"not at -O{options.opt_level}", plain)
     prefetching = _by_ldmatrix(kernel, eligible, layouts, target)
     if isinstance(prefetching, str):
@@ -133,7 +133,7 @@ def _by_ldmatrix(
         title = error.diagnostics[0].title if error.diagnostics else "there is no such kernel"
         are_there = all(one.inner is not None for one in eligible)
         return f"with {STAGES} stages, {title}" if are_there else f"with its operands in registers, {title}"
-    loads = [s for s in walk(prefetching.kernel.body) if is_fragment_prefetch(s)]
+    loads = [s for s in walk_statements(prefetching.kernel.body) if is_fragment_prefetch(s)]
     if not loads:
         return "it is not a product that the kernel's text has"
     plain = [s for s in loads if any(d.kind != "ldmatrix" for d in demands(s, prefetching))]

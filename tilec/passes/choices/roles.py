@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from tilec.passes.analysis.rings import pipelined_loops
+from tilec.passes.analysis.rings import find_pipelined_loops
 from tilec.passes.choices.question import Candidate, Question, ruled
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support.options import CompileOptions
@@ -27,7 +27,7 @@ def roles(assignment: LayoutAssignment, options: CompileOptions, kept: T) -> Que
         by_role = Candidate("producer, consumer", made, "--pipeline-strategy warp-specialize")
         alike = Candidate("all warps alike", made, "--pipeline-strategy unspecialize")
         return ruled("roles", "the compiler", "a warp of its own loads ahead by TMA", by_role, alike)
-    loops = pipelined_loops(assignment.kernel.body)
+    loops = find_pipelined_loops(assignment.kernel.body)
     in_order = ", loops one iteration after the other" if loops and assignment.form == "serial" else ""
     alike = Candidate(f"all warps alike{in_order}", made)
     if assignment.why_alike is not None:
@@ -39,7 +39,7 @@ def roles(assignment: LayoutAssignment, options: CompileOptions, kept: T) -> Que
 
 def overlap(assignment: LayoutAssignment, options: CompileOptions, kept: T) -> Question[T] | None:
     """Whether a role begins an iteration before it is done with the last one; None where there are no roles."""
-    if assignment.form != "warp_specialised" or assignment.roles or not pipelined_loops(assignment.kernel.body):
+    if assignment.form != "warp_specialised" or assignment.roles or not find_pipelined_loops(assignment.kernel.body):
         return None
     in_order = Candidate("no", lambda: kept, "--no-overlap")
     if not options.overlap:

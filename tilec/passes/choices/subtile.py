@@ -18,16 +18,16 @@ from typing import Generic, TypeVar
 
 from tilec.ir import tile
 from tilec.ops.fill import Fill
-from tilec.passes.analysis.rings import pipelined_loops
-from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.analysis.rings import find_pipelined_loops
+from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.choices.question import Candidate, Outcome, Question, ruled
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import products
 from tilec.passes.loop.subtile import Indivisible, divided, related
 from tilec.sched.decision import Decider, Decision
 from tilec.sched.solution import Solution
-from tilec.support.diagnostics import fail
-from tilec.support.options import MAY_DECIDE, CompileOptions
+from tilec.support.diagnostics import raise_error
+from tilec.support.options import DECIDING_LEVEL, CompileOptions
 from tilec.support.records import dataclass
 
 PARTS = 2
@@ -88,7 +88,7 @@ def _carried_out(kernel: tile.Kernel, cut: tile.Subtile) -> tile.Kernel:
             raise Indivisible("it is in parts already, with another tile")
         return divided(kernel, cut.buffer, cut.parts.index(parts), parts)
     except Indivisible as reason:
-        fail(
+        raise_error(
             "bad-subtile",
             f"{cut.buffer.name} cannot be cut into {parts} parts",
             cut.span,
@@ -102,17 +102,17 @@ def candidates(kernel: tile.Kernel, assignment: LayoutAssignment, options: Compi
     something is computed; none where there is nothing to decide."""
     if options.schedule is not None or options.max_scheduled_ii is not None:
         return ()
-    if options.subtile is None and options.opt_level < MAY_DECIDE:
+    if options.subtile is None and options.opt_level < DECIDING_LEVEL:
         return ()
-    loops = pipelined_loops(assignment.kernel.body)
+    loops = find_pipelined_loops(assignment.kernel.body)
     if len(loops) != 1 or assignment.form == "serial" or loops[0].stage is not None:
         return ()
     multiplied = products(loops[0].body)
-    leaves = [s for s in tile.walk(loops[0].body) if isinstance(s, tile.TileOp | tile.Parallel)]
+    leaves = [s for s in tile.walk_statements(loops[0].body) if isinstance(s, tile.TileOp | tile.Parallel)]
     others = [s for s in leaves if not any(s is p for p in multiplied)]
-    cleared = {b.name for s in others if isinstance(s, Fill) for b in writes(s)}
-    sums = {b.name for p in multiplied for b in writes(p) if b.name in cleared or not p.only_adds}
-    computed_with = {b.name for s in others for b in reads(s)}
+    cleared = {b.name for s in others if isinstance(s, Fill) for b in find_writes(s)}
+    sums = {b.name for p in multiplied for b in find_writes(p) if b.name in cleared or not p.only_adds}
+    computed_with = {b.name for s in others for b in find_reads(s)}
     parts = options.subtile or PARTS
     found: list[tile.Subtile] = []
     seen: list[dict[tile.Buffer, int]] = []

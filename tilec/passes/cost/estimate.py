@@ -12,7 +12,7 @@ from tilec.ir import tile
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.passes.analysis.rings import is_load
-from tilec.passes.analysis.scalar_definitions import scheduled
+from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
 from tilec.passes.cost.kernel import (
     Block,
     Nest,
@@ -30,7 +30,7 @@ from tilec.passes.grid.persistent import evenly
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.product_steps import product_steps, steps_along_k
 from tilec.passes.loop.statement_price import demands
-from tilec.support.identity import Same
+from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
@@ -86,7 +86,7 @@ def by_stages(assignment: LayoutAssignment, target: Target, *, must_fit: bool = 
     x, y, z = (*extents, 1, 1, 1)[:3] if is_known else (1, 1, 1)
     walk = Walk(assignment, target, loops)
     blocks = [walk.block(place) for place in places((x, y, z), BLOCKS)]
-    visits = dict.fromkeys((Same(loop), trip_count) for block in blocks for loop, trip_count, _ in block.loops)
+    visits = dict.fromkeys((IdentityKey(loop), trip_count) for block in blocks for loop, trip_count, _ in block.loops)
     loading = min(sms, max(x * y * z, 1)) if is_known else sms
     of_loops = {loop: nest(walk, loop.of, 1, 1, loading) for loop, _ in visits}
     nests = {(loop, trip_count): of_loops[loop].of(trip_count) for loop, trip_count in visits}
@@ -95,7 +95,7 @@ def by_stages(assignment: LayoutAssignment, target: Target, *, must_fit: bool = 
 
     def cycles(stages: int, block: Block, neighbours: int) -> int:
         return block.around + sum(
-            times * _staged(nests[Same(loop), n], loop, stages, neighbours) for loop, n, times in block.loops
+            times * _staged(nests[IdentityKey(loop), n], loop, stages, neighbours) for loop, n, times in block.loops
         )
 
     def predicted(stages: int, together: int) -> Prediction:
@@ -129,7 +129,7 @@ def tiles_in_order(assignment: LayoutAssignment, target: Target, most: int) -> l
     except Refused:
         return None
     walk = Walk(assignment, target, loops)
-    nests = {Same(loop): nest(walk, loop, 1, stages, target.limit("sms")) for loop in loops}
+    nests = {IdentityKey(loop): nest(walk, loop, 1, stages, target.limit("sms")) for loop in loops}
     deciding = deciding_axes(kernel)
     known: dict[tuple[int, ...], Tile] = {}
     found = []
@@ -142,8 +142,8 @@ def tiles_in_order(assignment: LayoutAssignment, target: Target, most: int) -> l
     return found
 
 
-def _tile(block: Block, nests: Mapping[Same[tile.For], Nest], stages: int) -> Tile:
-    runs = [(loop, times, nests[Same(loop)].of(trip_count)) for loop, trip_count, times in block.loops]
+def _tile(block: Block, nests: Mapping[IdentityKey[tile.For], Nest], stages: int) -> Tile:
+    runs = [(loop, times, nests[IdentityKey(loop)].of(trip_count)) for loop, trip_count, times in block.loops]
     cycles = sum(times * _staged(one, loop, stages, 1) for loop, times, one in runs)
     filling = max((one.levels[0].latency + one.levels[0].transfer for *_, one in runs), default=0)
     return Tile(block.around + cycles, filling, block.around)
@@ -154,7 +154,7 @@ def deciding_axes(kernel: tile.Kernel) -> list[int]:
     deciding: set[tile.Var] = set()
     binds: dict[tile.Var, tile.Expr] = {}
     asked: list[tile.Expr] = []
-    for stmt in tile.walk(kernel.body):
+    for stmt in tile.walk_statements(kernel.body):
         match stmt:
             case tile.For(start=start, stop=stop):
                 asked += (start, stop)
@@ -177,7 +177,7 @@ def registers_of(assignment: LayoutAssignment, target: Target) -> int:
     fragments = [b for b in assignment.kernel.buffers if b.scope == "fragment"]
     if assignment.roles:  # each has the fragments of its role
         return sum(b.bytes for b in fragments) // 4 // assignment.kernel.threads + OTHER_REGISTERS
-    statements = [s for s in tile.walk(assignment.kernel.body) if isinstance(s, tile.TileOp)]
+    statements = [s for s in tile.walk_statements(assignment.kernel.body) if isinstance(s, tile.TileOp)]
     held = sum(-(-assignment.fragments[b.name].register_count * b.dtype.bits // 32) for b in fragments)
     for_prefetch = REGISTERS_FOR_PREFETCH if any(map(is_fragment_prefetch, statements)) else 0
     read = max((step_registers(s, assignment, target) for s in statements), default=0)
@@ -230,5 +230,5 @@ def _staged(one: Nest, loop: tile.For, stages: int, neighbours: int) -> int:
 
 def _loaded(loop: tile.For) -> set[str]:
     """The tiles that an iteration loads."""
-    loads = (s for s in scheduled(loop) if isinstance(s, tile.TileOp) and is_load(s))
+    loads = (s for s in find_scheduled_statements(loop) if isinstance(s, tile.TileOp) and is_load(s))
     return {region.buffer.name for load in loads for region in load.regions[1:2]}

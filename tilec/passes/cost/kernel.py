@@ -8,20 +8,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from tilec.ir import tile
-from tilec.ir.multicast import number
+from tilec.ir.multicast import count_multicast_blocks
 from tilec.ops.copy import Copy
 from tilec.passes.analysis.fold_constants import fold_expr
-from tilec.passes.analysis.fragment_prefetch import is_between, is_fragment_prefetch
-from tilec.passes.analysis.likely_branch import in_most_iterations
-from tilec.passes.analysis.rings import is_load, pipelined_loops
-from tilec.passes.analysis.scalar_definitions import scheduled
-from tilec.passes.analysis.trip_count import likely_trip_count
+from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch, is_interleaved_load
+from tilec.passes.analysis.likely_branch import select_likely_branch
+from tilec.passes.analysis.rings import find_pipelined_loops, is_load
+from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
+from tilec.passes.analysis.trip_count import estimate_trip_count
 from tilec.passes.cost.model import Level, LoopCost, Machine, OccupancyLimits, pipeline_times
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import Scheduled, loops_to_schedule
 from tilec.passes.loop.product_steps import product_steps
 from tilec.passes.loop.statement_price import demands, is_asynchronous
-from tilec.support.identity import Same
+from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
@@ -40,7 +40,7 @@ class Block:
     cycles of all else, the bytes that it asks L2 for, and for how many cycles it holds each slot, divided by the slot's
     width."""
 
-    visits: dict[tuple[Same[tile.For], int], tuple[tile.For, int, int]] = field(default_factory=dict)
+    visits: dict[tuple[IdentityKey[tile.For], int], tuple[tile.For, int, int]] = field(default_factory=dict)
     around: int = 0
     loaded: int = 0
     held: dict[str, int] = field(default_factory=dict)
@@ -51,8 +51,8 @@ class Block:
         return list(self.visits.values())
 
     def visit(self, loop: tile.For, trip_count: int, times: int = 1) -> None:
-        _, _, before = self.visits.get((Same(loop), trip_count), (loop, trip_count, 0))
-        self.visits[Same(loop), trip_count] = loop, trip_count, before + times
+        _, _, before = self.visits.get((IdentityKey(loop), trip_count), (loop, trip_count, 0))
+        self.visits[IdentityKey(loop), trip_count] = loop, trip_count, before + times
 
     def add(self, other: Block, times: int) -> None:
         """What the other one does, so often."""
@@ -82,9 +82,9 @@ class Walk:
 
     def __init__(self, assignment: LayoutAssignment, target: Target, whole: Iterable[tile.For]) -> None:
         self.assignment, self.target = assignment, target
-        self.whole = {Same(loop) for loop in whole}
-        self.prices: dict[Same[tile.Stmt], Price] = {}
-        self.deciding: dict[Same[tile.For], frozenset[tile.Var]] = {}
+        self.whole = {IdentityKey(loop) for loop in whole}
+        self.prices: dict[IdentityKey[tile.Stmt], Price] = {}
+        self.deciding: dict[IdentityKey[tile.For], frozenset[tile.Var]] = {}
         self.outcomes: dict[object, Block] = {}
 
     def block(self, place: Sequence[int]) -> Block:
@@ -105,7 +105,7 @@ class Walk:
                 case tile.Bind(var=var, value=value):
                     if (known := _value(value, values)) is not None:
                         values[var] = known
-                case tile.For() if Same(stmt) in self.whole:
+                case tile.For() if IdentityKey(stmt) in self.whole:
                     trip_count = len(_range(stmt, values))
                     found.visit(stmt, trip_count)
                     for inner in stmt.body:
@@ -125,7 +125,7 @@ class Walk:
     def loop(self, loop: tile.For, values: Mapping[tile.Var, int]) -> Block:
         """What a loop does that is not in `whole`."""
         deciding = self.decided_by(loop)
-        known = Same(loop), frozenset((var, at) for var, at in values.items() if var in deciding)
+        known = IdentityKey(loop), frozenset((var, at) for var, at in values.items() if var in deciding)
         if known not in self.outcomes:
             found, trip_count = Block(), _range(loop, values)
             # Where no iteration differs from another one, the first stands for all.
@@ -137,9 +137,9 @@ class Walk:
 
     def decided_by(self, loop: tile.For) -> frozenset[tile.Var]:
         """The variables on which it depends how often what is in it runs."""
-        if Same(loop) not in self.deciding:
+        if IdentityKey(loop) not in self.deciding:
             deciding: list[tile.Expr] = []
-            for stmt in tile.walk((loop,)):
+            for stmt in tile.walk_statements((loop,)):
                 match stmt:
                     case tile.For(start=start, stop=stop):
                         deciding += (start, stop)
@@ -150,8 +150,8 @@ class Walk:
                     case _:
                         pass
             found = frozenset(e for expr in deciding for e in tile.walk_expr(expr) if isinstance(e, tile.Var))
-            self.deciding[Same(loop)] = found
-        return self.deciding[Same(loop)]
+            self.deciding[IdentityKey(loop)] = found
+        return self.deciding[IdentityKey(loop)]
 
     def count(self, price: Price, times: int, found: Block) -> None:
         found.loaded += times * price.loaded
@@ -160,10 +160,10 @@ class Walk:
 
     def price(self, stmt: tile.Stmt, loop: tile.For | None = None) -> Price:
         """In a pipelined loop what it is in most iterations."""
-        if Same(stmt) not in self.prices:
-            likely = stmt if loop is None else in_most_iterations(stmt, loop, self.assignment.kernel)
-            self.prices[Same(stmt)] = self._priced(likely)
-        return self.prices[Same(stmt)]
+        if IdentityKey(stmt) not in self.prices:
+            likely = stmt if loop is None else select_likely_branch(stmt, loop, self.assignment.kernel)
+            self.prices[IdentityKey(stmt)] = self._priced(likely)
+        return self.prices[IdentityKey(stmt)]
 
     def _priced(self, stmt: tile.Stmt) -> Price:
         cycles = issue = loaded = after = 0
@@ -186,12 +186,12 @@ class Walk:
     def mates(self, stmt: tile.Stmt) -> int:
         """How many blocks load it together: each asks L2 for its share."""
         axes = stmt.multicast if isinstance(stmt, Copy) else ""
-        return number(self.assignment.kernel.cluster.extents, axes)
+        return count_multicast_blocks(self.assignment.kernel.cluster.extents, axes)
 
 
 def _value(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | None:
     """Where it follows from the block and the loops around; None where only the data say it."""
-    found = fold_expr(tile.substitute(expr, {var: tile.integer(at) for var, at in values.items()}))
+    found = fold_expr(tile.substitute_variables(expr, {var: tile.int32_const(at) for var, at in values.items()}))
     return int(found.value) if isinstance(found, tile.Const) else None
 
 
@@ -199,7 +199,7 @@ def _range(loop: tile.For, values: Mapping[tile.Var, int]) -> range:
     """Its iterations; as many as are likely where only the data say."""
     start, stop = _value(loop.start, values), _value(loop.stop, values)
     if start is None or stop is None:
-        return range(0, likely_trip_count(loop) * loop.step, loop.step)
+        return range(0, estimate_trip_count(loop) * loop.step, loop.step)
     return range(start, stop, loop.step)
 
 
@@ -246,14 +246,14 @@ class Nest:
 
 def innermost(assignment: LayoutAssignment) -> tuple[tile.For, ...]:
     """The pipelined loops with no other one in them."""
-    return tuple(loop for loop in loops_to_schedule(assignment) if not pipelined_loops(loop.body))
+    return tuple(loop for loop in loops_to_schedule(assignment) if not find_pipelined_loops(loop.body))
 
 
 def nest(walk: Walk, loop: tile.For, trip_count: int, stages: int, sms: int) -> Nest:
     """A pipelined loop whose tiles have so many versions, on a machine where so many SMs load at once: from global to
     shared memory and, where products read their operands from there by ldmatrix, from shared memory to registers."""
     target = walk.target
-    statements = scheduled(loop)
+    statements = find_scheduled_statements(loop)
     loads = [s for s in statements if isinstance(s, tile.TileOp) and is_load(s)]
     uses = [s for s in statements if s not in loads]
     latency = transfer = issue = 0
@@ -303,7 +303,7 @@ def _registers(walk: Walk, uses: Sequence[tile.Stmt]) -> tuple[Level, int] | Non
         return Level("shared → registers", steps.latency, steps.transfer, steps.count, 2, parts), steps.use
     products = [s for s in uses if not is_fragment_prefetch(s)]
     kinds = {d.kind for s in products for d in demands(s, walk.assignment)}
-    if not loads or kinds != {"mma.sync"} or not all(is_between(uses, at) for at, _ in loads):
+    if not loads or kinds != {"mma.sync"} or not all(is_interleaved_load(uses, at) for at, _ in loads):
         return None
     reads = [walk.target.price(d.kind, **dict(d.parameters)) for _, s in loads for d in demands(s, walk.assignment)]
     held = [max((cycles for _, cycles, _ in read.uses), default=0) for read in reads]
@@ -320,12 +320,14 @@ def _written_steps(walk: Walk, loop: tile.For, parts: int) -> tuple[Level, int] 
     prices = [(d, walk.target.price(d.kind, **dict(d.parameters))) for d in demands(loop, walk.assignment)]
     if {d.kind for d, _ in prices} != {"ldmatrix", "mma.sync"} or len({d.times for d, _ in prices}) != 1:
         return None
-    held = {Same(price): max((cycles for _, cycles, _ in price.uses), default=0) for _, price in prices}
+    held = {IdentityKey(price): max((cycles for _, cycles, _ in price.uses), default=0) for _, price in prices}
     reads = [price for d, price in prices if d.kind == "ldmatrix"]
-    use = sum(held[Same(price)] for d, price in prices if d.kind == "mma.sync")
-    latency = max(read.latency - held[Same(read)] for read in reads)
+    use = sum(held[IdentityKey(price)] for d, price in prices if d.kind == "mma.sync")
+    latency = max(read.latency - held[IdentityKey(read)] for read in reads)
     trip_count = prices[0][0].times
-    return Level("shared → registers", latency, sum(held[Same(read)] for read in reads), trip_count, 1, parts), use
+    return Level(
+        "shared → registers", latency, sum(held[IdentityKey(read)] for read in reads), trip_count, 1, parts
+    ), use
 
 
 # ---- machines --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from tilec.ir.tile import Buffer, For, Stmt, TileOp, walk
+from tilec.ir.tile import Buffer, For, Stmt, TileOp, walk_statements
 from tilec.passes.cost.kernel import (
     COMPUTE_SLOTS,
     TENSOR_SLOT,
@@ -36,7 +36,7 @@ from tilec.passes.cost.model import (
 from tilec.passes.grid.persistent import evenly
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import Scheduled
-from tilec.support.identity import Same
+from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
@@ -171,7 +171,7 @@ def report(
     together = max(min(fits.values()), 1)
     ctas = sms * together if grid is None else math.prod(grid)
     spots = list(places((1, 1, 1) if grid is None else grid))
-    by_loop = {Same(one.loop.loop): one for one in schedules}
+    by_loop = {IdentityKey(one.loop.loop): one for one in schedules}
 
     of_schedules = Walk(assignment, target, (one.loop.loop for one in schedules))
     scheduled_blocks = [of_schedules.block(place) for place in spots]
@@ -179,13 +179,13 @@ def report(
     of_levels = Walk(assignment, target, inner)
     blocks = [of_levels.block(place) for place in spots]
 
-    nests: dict[tuple[Same[For], int], Nest] = {}
+    nests: dict[tuple[IdentityKey[For], int], Nest] = {}
 
     def nest_of(loop: For, trip_count: int) -> Nest:
-        if (Same(loop), trip_count) not in nests:
-            stages = versions(by_loop.get(Same(loop)))
-            nests[Same(loop), trip_count] = nest(of_levels, loop, trip_count, stages, min(sms, max(ctas, 1)))
-        return nests[Same(loop), trip_count]
+        if (IdentityKey(loop), trip_count) not in nests:
+            stages = versions(by_loop.get(IdentityKey(loop)))
+            nests[IdentityKey(loop), trip_count] = nest(of_levels, loop, trip_count, stages, min(sms, max(ctas, 1)))
+        return nests[IdentityKey(loop), trip_count]
 
     def by_levels(block: Block, neighbours: int) -> int:
         alone = block.around + sum(
@@ -195,7 +195,7 @@ def report(
 
     def by_schedule(block: Block, neighbours: int) -> int:
         alone = block.around + sum(
-            times * cta_cycles([schedule_cost(by_loop[Same(loop)], trip_count, target)], neighbours)
+            times * cta_cycles([schedule_cost(by_loop[IdentityKey(loop)], trip_count, target)], neighbours)
             for loop, trip_count, times in block.loops
         )
         return max(alone, _computing(block, neighbours))
@@ -211,7 +211,7 @@ def report(
         trip_count = max((n for block in blocks for other, n, _ in block.loops if other is loop), default=0)
         one = nest_of(loop, trip_count)
         times = pipeline_times(one.levels, one.use, full, one.own)
-        known = by_loop.get(Same(loop))
+        known = by_loop.get(IdentityKey(loop))
         loops.append(LoopReport(loop.span.line, tuple(times), known.schedule.ii if known else None))
     return Report(
         kernel.name,
@@ -247,7 +247,7 @@ def versions(one: Scheduled | None) -> int:
 
 
 def _loads(stmt: Stmt) -> bool:
-    return any(isinstance(inner, TileOp) and inner.is_load for inner in walk((stmt,)))
+    return any(isinstance(inner, TileOp) and inner.is_load for inner in walk_statements((stmt,)))
 
 
 def _computing(block: Block, neighbours: int) -> int:

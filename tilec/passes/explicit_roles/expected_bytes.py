@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.groups import groups_of
-from tilec.ir.rewrite import rewrite
+from tilec.ir.groups import guarded_warpgroups
+from tilec.ir.rewrite import rewrite_statements
 from tilec.ops.barriers import ExpectTx
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.target.table import Target
 
 Filled = Mapping[tile.Expr, tuple[tile.Buffer, ...]]
@@ -24,8 +24,8 @@ Filled = Mapping[tile.Expr, tuple[tile.Buffer, ...]]
 
 def announced(kernel: tile.Kernel, target: Target) -> tile.Kernel:
     """A kernel whose roles are apart, and whose copies have their mechanisms. Errors: `unsupported-operand`."""
-    blocks = [stmt for stmt in kernel.body if isinstance(stmt, tile.If) and groups_of(stmt) is not None]
-    common = tuple(stmt for stmt in kernel.body if groups_of(stmt) is None)
+    blocks = [stmt for stmt in kernel.body if isinstance(stmt, tile.If) and guarded_warpgroups(stmt) is not None]
+    common = tuple(stmt for stmt in kernel.body if guarded_warpgroups(stmt) is None)
     roles = [common, *(block.then for block in blocks)]
     filled = [_filled(body) for body in roles]
     made = [
@@ -38,7 +38,7 @@ def announced(kernel: tile.Kernel, target: Target) -> tile.Kernel:
 
 def _filled(body: tuple[tile.Stmt, ...]) -> Filled:
     found: dict[tile.Expr, tuple[tile.Buffer, ...]] = {}
-    for op in tile.walk(body):
+    for op in tile.walk_statements(body):
         if isinstance(op, tile.TileOp) and op.signals_barrier:
             element = _element(op)
             found[element] = (*found.get(element, ()), op.regions[-1].buffer)
@@ -57,7 +57,7 @@ def _announced(
     def announced(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
         return tuple(_announcement(stmt, mine, others, target)) if isinstance(stmt, ExpectTx) else stmt
 
-    return rewrite(body, announced)
+    return rewrite_statements(body, announced)
 
 
 def _announcement(op: ExpectTx, mine: Filled, others: Sequence[Filled], target: Target) -> Iterator[tile.TileOp]:
@@ -66,7 +66,7 @@ def _announcement(op: ExpectTx, mine: Filled, others: Sequence[Filled], target: 
     match op.of_stage:
         case None:
             if not target.has("tma"):
-                fail(
+                raise_error(
                     "unsupported-operand",
                     f"{target.name} has no TMA, which alone brings bytes that are announced",
                     op.span,

@@ -22,12 +22,12 @@ from tilec.ir.tile import (
     Store,
     TileOp,
     Var,
-    children,
+    direct_operands,
     walk_expr,
 )
 from tilec.passes.analysis.fold_constants import compute_expr
-from tilec.passes.analysis.named_versions import named_versions
-from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.analysis.named_versions import get_named_versions
+from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.explicit_roles.known_values import Values
 from tilec.support.records import dataclass
 
@@ -47,7 +47,7 @@ class Footprint:
 
 
 def footprints(stmt: Stmt, values: Values) -> Iterator[Footprint]:
-    versions = named_versions(stmt)
+    versions = get_named_versions(stmt)
     named: dict[str, int] = {}
     for tile, index in versions.items():
         number = compute_expr(index, values)
@@ -65,7 +65,7 @@ Found = Iterator[tuple[str, Box, bool]]
 def _of_operation(op: TileOp, values: Values) -> Found:
     if not op.reaches_regions:
         return
-    read, written = reads(op), writes(op)
+    read, written = find_reads(op), find_writes(op)
     for region in op.regions:
         box = _inside(region.buffer, _box(region, values), values)
         if box is not None:
@@ -111,7 +111,7 @@ def _loads(expr: Expr, extents: Mapping[Var, int], around: Values) -> Found:
         return
     if isinstance(expr, Load):
         yield from _element(expr.buffer, expr.indices, False, extents, around)
-    for part in children(expr):
+    for part in direct_operands(expr):
         yield from _loads(part, extents, around)
 
 

@@ -28,7 +28,7 @@ def set_value(var: tile.Var, value: tile.Expr, values: Values) -> None:
 
 def forget(stmt: tile.Stmt, values: Values) -> None:
     """What happens inside is of no concern, but that it may set variables."""
-    for inner in tile.walk((stmt,)):
+    for inner in tile.walk_statements((stmt,)):
         if isinstance(inner, tile.Store) and is_variable(inner.buffer):
             values.pop(tile.Var(inner.buffer.name), None)
 

@@ -18,10 +18,10 @@ from tilec.ir.operation_interfaces import PipelineEnd
 from tilec.ir.types import INT32
 from tilec.ops.barriers import AwaitBarrier
 from tilec.passes.analysis.control_slice import is_variable
-from tilec.passes.analysis.usage import writes
+from tilec.passes.analysis.usage import find_writes
 from tilec.passes.explicit_roles.known_values import Left, Unknown, Values, forget, known, set_value
 from tilec.passes.explicit_roles.protocol import SIZE, Role
-from tilec.support.diagnostics import Label, fail
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -74,7 +74,7 @@ def _check(pipeline: str, counts: Sequence[_Count], which: str, scalars: Sequenc
         are = "filled" if blamed.side == "producer" else "taken"
     sizes = [var for var in scalars if var in blamed.sizes]
     where = "".join(f", where {var.name} = {SIZE:,}" for var in sizes)
-    fail(
+    raise_error(
         "unbalanced-acquires",
         f"{blamed.role} {does} {_stages(blamed)} of {pipeline}, of which {majority.stages[0]:,} are {are}",
         blamed.span,
@@ -124,7 +124,7 @@ def _counts(role: Role, block: Values, scalars: Sequence[tile.Var]) -> Iterator[
     """By pipeline. A role that has an acquire but never gets there acquires none; of one whose loops depend on what a
     run computes nothing is known."""
     places: dict[PipelineEnd, Span] = {}
-    for stmt in tile.walk(role.kernel.body):
+    for stmt in tile.walk_statements(role.kernel.body):
         if isinstance(stmt, tile.TileOp) and (acquires := _acquires(stmt)):
             places.setdefault(acquires, stmt.span)
     if not places:
@@ -163,7 +163,7 @@ class _Counting:
         for stmt in body:
             match stmt:
                 case tile.TileOp():
-                    for buffer in writes(stmt):
+                    for buffer in find_writes(stmt):
                         values.pop(tile.Var(buffer.name), None)
                     if acquires := _acquires(stmt):
                         counts[acquires] += 1
@@ -210,5 +210,6 @@ class _Counting:
 
 def _matters(body: tuple[tile.Stmt, ...]) -> bool:
     return any(
-        isinstance(s, tile.Break) or (isinstance(s, tile.TileOp) and _acquires(s) is not None) for s in tile.walk(body)
+        isinstance(s, tile.Break) or (isinstance(s, tile.TileOp) and _acquires(s) is not None)
+        for s in tile.walk_statements(body)
     )

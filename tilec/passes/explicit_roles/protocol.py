@@ -22,10 +22,10 @@ from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive
 from tilec.ops.sync import BlockBarrier
 from tilec.ops.warpgroups import NamedArrive
 from tilec.passes.analysis.control_slice import is_variable
-from tilec.passes.analysis.usage import writes
+from tilec.passes.analysis.usage import find_writes
 from tilec.passes.explicit_roles.known_values import Left, Unknown, Values, forget, is_known, known, set_value
 from tilec.support import records
-from tilec.support.diagnostics import CompileError, InternalError, Label, fail
+from tilec.support.diagnostics import CompileError, InternalError, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -104,7 +104,7 @@ class Watch(Protocol):
 
 def check_protocol(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
     """Errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`."""
-    statements = [s for role in roles for s in tile.walk(role.kernel.body) if isinstance(s, tile.TileOp)]
+    statements = [s for role in roles for s in tile.walk_statements(role.kernel.body) if isinstance(s, tile.TileOp)]
     _check_arrivals(_allocations(kernel), statements)
     with suppress(Unknown):
         try:
@@ -127,7 +127,7 @@ def _run_with_a_size(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
 
 
 def _allocations(kernel: tile.Kernel) -> dict[str, AllocBarrier]:
-    return {barrier_name(s): s for s in tile.walk(kernel.body) if isinstance(s, AllocBarrier)}
+    return {barrier_name(s): s for s in tile.walk_statements(kernel.body) if isinstance(s, AllocBarrier)}
 
 
 def run(
@@ -138,7 +138,7 @@ def run(
 ) -> None:
     """The barriers of the first block, and of those that reach them. Raises `Unknown` where only a run knows that has
     other scalars than these. Errors: `barrier-deadlock`, `transaction-bytes`."""
-    statements = [s for role in roles for s in tile.walk(role.kernel.body) if isinstance(s, tile.TileOp)]
+    statements = [s for role in roles for s in tile.walk_statements(role.kernel.body) if isinstance(s, tile.TileOp)]
     made = _allocations(kernel)
     blocks = range(kernel.cluster.blocks if any(s.reaches_blocks for s in statements) else 1)
     barriers = {
@@ -177,7 +177,7 @@ def _check_arrivals(made: dict[str, AllocBarrier], statements: list[tile.TileOp]
     for op in statements:
         # Of a drain none may be there, where no iteration has filled anything.
         if isinstance(op, AwaitBarrier) and barrier_name(op) not in arrived and op.drains is None:
-            fail(
+            raise_error(
                 "missing-arrival",
                 f"nobody arrives at {barrier_name(op)}, which is waited for here",
                 op.span,
@@ -202,7 +202,7 @@ def _body(body: tuple[tile.Stmt, ...], role: Role, values: Values, watch: Watch 
             watch.does(role, stmt, values)
         match stmt:
             case tile.TileOp():
-                for buffer in writes(stmt):
+                for buffer in find_writes(stmt):
                     values.pop(tile.Var(buffer.name), None)
                 yield from _operation(stmt, role, values)
             case tile.Bind(var=var, value=value):
@@ -233,7 +233,7 @@ def _is_watched(stmt: tile.For | tile.If, values: Values, watch: Watch | None) -
 
 
 def _matters(body: tuple[tile.Stmt, ...]) -> bool:
-    return any(map(_concerns, tile.walk(body)))
+    return any(map(_concerns, tile.walk_statements(body)))
 
 
 def _concerns(stmt: tile.Stmt) -> bool:
@@ -305,7 +305,7 @@ def _advance(state: _State, barriers: dict[Place, _Barrier], watch: Watch | None
         barrier = barriers.get(own)
         if barrier is None and not step.meets:
             name, index = step.barrier
-            fail(
+            raise_error(
                 "out-of-range",
                 f"the index leaves {name}",
                 step.span,
@@ -333,7 +333,7 @@ def _advance(state: _State, barriers: dict[Place, _Barrier], watch: Watch | None
 
 
 def _asked_again(step: Step) -> None:
-    fail(
+    raise_error(
         "bad-cta-pair",
         "the second block of a pair asks for this too",
         step.span,
@@ -351,7 +351,7 @@ def _arrive(step: Step, barrier: _Barrier) -> None:
 def _waits(step: Step, state: _State, barrier: _Barrier) -> bool:
     if step.waits:
         return barrier.phase == state.phase
-    return step.parity is not None and not barrier.lets_pass(step.parity)
+    return step.parity is not None and not barrier.has_completed(step.parity)
 
 
 def _stuck(barriers: dict[Place, _Barrier], waiting: list[_State]) -> None:
@@ -359,7 +359,7 @@ def _stuck(barriers: dict[Place, _Barrier], waiting: list[_State]) -> None:
     for state in waiting:
         assert state.waiting is not None
         barrier = barriers[state.block, *state.waiting.barrier]
-        if barrier.lacks_bytes:
+        if barrier.misses_only_bytes:
             _unequal((state.block, *state.waiting.barrier), barrier)
     places = [(s, s.waiting, barriers[s.block, *s.waiting.barrier]) for s in waiting if s.waiting is not None]
     notes = tuple(
@@ -367,7 +367,7 @@ def _stuck(barriers: dict[Place, _Barrier], waiting: list[_State]) -> None:
         f"{barrier.arrived} of {barrier.count} arrivals of the next one have come"
         for s, step, barrier in places
     )
-    fail(
+    raise_error(
         "barrier-deadlock",
         "this wait never ends",
         places[0][1].span,
@@ -382,7 +382,7 @@ def _unequal(place: Place, barrier: _Barrier) -> None:
     more = "more" if barrier.bytes > 0 else "fewer"
     said = dict.fromkeys((*barrier.announced, *barrier.copied))
     first, *others = said
-    fail(
+    raise_error(
         "transaction-bytes",
         f"{abs(barrier.bytes):,} {more} bytes are announced to {_spoken(place[1:])} than are copied",
         first,

@@ -9,14 +9,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.passes.analysis.substitution import renamed
+from tilec.passes.analysis.substitution import rename_buffers
 from tilec.passes.explicit_roles.split_roles import ExplicitRole, split_roles_of
-from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment, assign, in_registers, shared_layouts
-from tilec.passes.layout.select_mechanisms import select
+from tilec.passes.layout.assign_layouts import (
+    LayoutAssignment,
+    RoleAssignment,
+    assign_fragment_layouts,
+    assign_layouts,
+    assign_shared_layouts,
+)
+from tilec.passes.layout.select_mechanisms import select_mechanisms
 from tilec.passes.memory.prefetch import prefetched
 from tilec.passes.memory.staged_stores import chunked
-from tilec.support.diagnostics import AT_ONCE, Mistakes
-from tilec.support.options import NO_SWITCHES, Strategy, Switches
+from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector
+from tilec.support.options import NO_SWITCHES, EnvironmentSwitches, Strategy
 from tilec.target.table import Target
 
 
@@ -24,8 +30,8 @@ def with_layouts(
     kernel: tile.Kernel,
     target: Target,
     strategy: Strategy,
-    switches: Switches = NO_SWITCHES,
-    mistakes: Mistakes = AT_ONCE,
+    switches: EnvironmentSwitches = NO_SWITCHES,
+    mistakes: ErrorCollector = RAISE_FIRST,
     tma_loads: bool = True,
     versions: tuple[tuple[str, int], ...] = (),
 ) -> LayoutAssignment:
@@ -33,14 +39,16 @@ def with_layouts(
     are of tiles of which the kernel itself names them."""
     found = split_roles_of(kernel)
     if not found:
-        selected = select(kernel, target, strategy, switches, mistakes, tma_loads)
-        return chunked(prefetched(assign(selected, mistakes), target), target)
+        selected = select_mechanisms(kernel, target, strategy, switches, mistakes, tma_loads)
+        return chunked(prefetched(assign_layouts(selected, mistakes), target), target)
     taken: set[str] = {b.name for b in kernel.buffers}
     assignment: list[LayoutAssignment] = []
     for part in found:
-        selected = select(part.kernel, target, "none", switches, mistakes, tma_loads=False)
-        assignment.append(_with_own_names(in_registers(selected, mistakes), _names(part.kernel), taken, part))
-    shared = shared_layouts(assignment, selected, mistakes)
+        selected = select_mechanisms(part.kernel, target, "none", switches, mistakes, tma_loads=False)
+        assignment.append(
+            _with_own_names(assign_fragment_layouts(selected, mistakes), _names(part.kernel), taken, part)
+        )
+    shared = assign_shared_layouts(assignment, selected, mistakes)
     assignment = [
         replace(one, shared={n: s for n, s in shared.items() if n in _names(one.kernel)}) for one in assignment
     ]
@@ -77,7 +85,7 @@ def _with_own_names(
             taken.add(own[buffer.name])
     if all(old == new for old, new in own.items()):
         return assignment
-    body = tuple(renamed(s, own) for s in assignment.kernel.body)
+    body = tuple(rename_buffers(s, own) for s in assignment.kernel.body)
     buffers = tuple(replace(b, name=own.get(b.name, b.name)) for b in assignment.kernel.buffers)
     fragments = {own.get(name, name): layout for name, layout in assignment.fragments.items()}
     return replace(assignment, kernel=replace(assignment.kernel, body=body, buffers=buffers), fragments=fragments)

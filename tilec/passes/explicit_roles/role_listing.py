@@ -51,7 +51,9 @@ def _pipeline(op: AllocBarrier, parts: tuple[RoleAssignment, ...]) -> dict[str, 
 
 
 def _acquires(part: RoleAssignment, end: PipelineEnd) -> bool:
-    return any(isinstance(s, AwaitBarrier) and s.acquires == end for s in tile.walk(part.assignment.kernel.body))
+    return any(
+        isinstance(s, AwaitBarrier) and s.acquires == end for s in tile.walk_statements(part.assignment.kernel.body)
+    )
 
 
 def _role(part: RoleAssignment) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def _statements(body: tuple[tile.Stmt, ...], depth: int) -> Iterator[dict[str, A
             continue
         yield {"name": named(stmt), "line": stmt.span.line, "depth": depth}
         if not isinstance(stmt, tile.Parallel):
-            for inner in tile.bodies(stmt):
+            for inner in tile.nested_bodies(stmt):
                 yield from _statements(inner, depth + 1)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.rewrite import rewrite
+from tilec.ir.rewrite import rewrite_statements
 from tilec.ops.barriers import ExpectTx
 from tilec.ops.block_scaled import ScaleCopy, ScaledGemm
 from tilec.ops.cluster_launch import TryCancel
@@ -15,15 +15,15 @@ from tilec.ops.copy import Copy
 from tilec.ops.four_rows import Gather4
 from tilec.ops.gemm import Gemm
 from tilec.ops.warpgroups import SetRegisters, WaitWgmma
-from tilec.passes.analysis.box_starts import Coordinates, coordinates_of
-from tilec.passes.analysis.named_versions import on_versions, versioned
-from tilec.passes.analysis.unique_names import with_unique_names
+from tilec.passes.analysis.box_starts import Coordinates, collect_coordinates
+from tilec.passes.analysis.named_versions import find_versioned_tiles, rewrite_to_versions
+from tilec.passes.analysis.unique_names import make_names_unique
 from tilec.passes.explicit_roles.role_pairs import counted_elsewhere
 from tilec.passes.layout.block_scales import why_not_scaled
-from tilec.passes.layout.legalise import no_barrier
+from tilec.passes.layout.legalise import refuse_missing_barrier
 from tilec.passes.layout.tensor_maps import why_not_tma
-from tilec.passes.layout.tensor_memory import factors, why_no_tensor_product
-from tilec.support.diagnostics import Label, fail
+from tilec.passes.layout.tensor_memory import find_factors, why_no_tensor_product
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
@@ -40,18 +40,18 @@ class _Means:
 
     @classmethod
     def of(cls, kernel: tile.Kernel) -> _Means:
-        return cls(_announced(kernel), counted_elsewhere(kernel), factors(kernel), coordinates_of(kernel))
+        return cls(_announced(kernel), counted_elsewhere(kernel), find_factors(kernel), collect_coordinates(kernel))
 
 
 def with_means(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[tuple[str, int], ...]]:
     """The kernel with these mechanisms, on one version of each tile of which it names versions, and how many there are
     of these. Errors: `unsupported-operand`."""
-    versions, means = versioned(kernel), _Means.of(kernel)
-    on_one = tuple(on_versions(stmt, versions) for stmt in kernel.body)
-    body = rewrite(on_one, lambda stmt: _by_own_means(stmt, means, target))
+    versions, means = find_versioned_tiles(kernel), _Means.of(kernel)
+    on_one = tuple(rewrite_to_versions(stmt, versions) for stmt in kernel.body)
+    body = rewrite_statements(on_one, lambda stmt: _by_own_means(stmt, means, target))
     buffers = tuple(versions.get(buffer, buffer) for buffer in kernel.buffers)
     layouts = tuple(pinned for pinned in kernel.layouts if pinned.buffer not in versions)
-    made = with_unique_names(replace(kernel, body=body, buffers=buffers, layouts=layouts))
+    made = make_names_unique(replace(kernel, body=body, buffers=buffers, layouts=layouts))
     return made, tuple((buffer.name, buffer.shape[0]) for buffer in versions)
 
 
@@ -77,7 +77,7 @@ def _by_its_means(op: tile.TileOp, means: _Means, target: Target) -> tile.TileOp
         if name in means.elsewhere:
             op = replace(op, block=means.elsewhere[name])
         if reason is not None:
-            fail(
+            raise_error(
                 "unsupported-operand",
                 "this T.tma_copy cannot go by TMA",
                 op.span,
@@ -88,14 +88,14 @@ def _by_its_means(op: tile.TileOp, means: _Means, target: Target) -> tile.TileOp
         op = replace(op, via="tcgen05")
         if reason := why_not_scaled(op, target):
             what = "T.tcgen05_gemm_blockscaled" if isinstance(op, ScaledGemm) else "T.tcgen05_cp_warpx4"
-            fail("unsupported-operand", f"{target.name} cannot do this {what}", op.span, reason)
+            raise_error("unsupported-operand", f"{target.name} cannot do this {what}", op.span, reason)
     elif isinstance(op, Gemm) and op.is_in_tensor_memory:
         if op.held is not None:
-            no_barrier(op)
+            refuse_missing_barrier(op)
         reason = why_no_tensor_product(op, target) if target.has("tcgen05") else f"{target.name} has no tensor memory"
         op = replace(op, via="tcgen05")
         if reason is not None:
-            fail(
+            raise_error(
                 "unsupported-operand",
                 "this T.tcgen05_gemm cannot go by tcgen05.mma",
                 op.span,
@@ -108,7 +108,7 @@ def _by_its_means(op: tile.TileOp, means: _Means, target: Target) -> tile.TileOp
     elif isinstance(op, SetRegisters):
         op = replace(op, via="setmaxnreg")
         if not target.has("setmaxnreg"):
-            fail(
+            raise_error(
                 "unsupported-operand",
                 f"{target.name} cannot move registers from one warp to another",
                 op.span,
@@ -135,7 +135,7 @@ def _offered(op: Copy, means: _Means, target: Target) -> tile.TileOp:
 def _announced(kernel: tile.Kernel) -> frozenset[str]:
     """The barriers to which the kernel itself announces bytes."""
     found = set()
-    for stmt in tile.walk(kernel.body):
+    for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, ExpectTx):
             found.add(stmt.barrier.buffer.name)
     return frozenset(found)

@@ -11,16 +11,16 @@ from collections.abc import Mapping
 
 from tilec.ir import tile
 from tilec.ir.groups import TENSOR_LANES
-from tilec.ops.barriers import Arrive, barrier_of
+from tilec.ops.barriers import Arrive, get_barrier
 from tilec.ops.copy import Copy
-from tilec.ops.gemm import matrix_shape
-from tilec.passes.analysis.usage import writes
+from tilec.ops.gemm import get_matrix_shape
+from tilec.passes.analysis.usage import find_writes
 from tilec.passes.grid.cta_pair_products import COLUMNS, MAX_COLUMNS
-from tilec.support.diagnostics import Label, fail
+from tilec.support.diagnostics import Label, raise_error
 
 
 def _operations(kernel: tile.Kernel) -> list[tile.TileOp]:
-    return [s for s in tile.walk(kernel.body) if isinstance(s, tile.TileOp)]
+    return [s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.TileOp)]
 
 
 def counted_elsewhere(kernel: tile.Kernel) -> dict[str, tile.Expr]:
@@ -31,7 +31,7 @@ def counted_elsewhere(kernel: tile.Kernel) -> dict[str, tile.Expr]:
     where: dict[str, set[tile.Expr | None]] = {}
     for op in operations:
         if isinstance(op, Arrive):
-            where.setdefault(barrier_of(op).name, set()).add(op.block)
+            where.setdefault(get_barrier(op).name, set()).add(op.block)
     alike = {name: next(iter(blocks)) for name, blocks in where.items() if len(blocks) == 1}
     return {name: block for name, block in alike.items() if isinstance(block, tile.Const)}
 
@@ -43,7 +43,7 @@ def check_pairs(kernel: tile.Kernel) -> None:
     if not said:
         return
     if kernel.cluster.blocks != 2:
-        fail(
+        raise_error(
             "bad-cta-pair",
             "only clusters of two blocks are pairs",
             said[0].span,
@@ -53,7 +53,7 @@ def check_pairs(kernel: tile.Kernel) -> None:
     products = [op for op in operations if op.is_in_tensor_memory]
     alone = next((op for op in products if not op.is_paired), None)
     if alone is not None or not products:
-        fail(
+        raise_error(
             "bad-cta-pair",
             "all products of a kernel are done by two blocks, or none",
             (alone or said[0]).span,
@@ -63,15 +63,15 @@ def check_pairs(kernel: tile.Kernel) -> None:
         )
     for op in products:
         if reason := _why_not(op):
-            fail("bad-cta-pair", "two blocks cannot do this product together", op.span, reason)
+            raise_error("bad-cta-pair", "two blocks cannot do this product together", op.span, reason)
     factors = {r.buffer: op for op in products for r in op.regions[:2]}
-    for stmt in tile.walk(kernel.body):
+    for stmt in tile.walk_statements(kernel.body):
         _check_filled(stmt, factors)
 
 
 def _why_not(op: tile.TileOp) -> str | None:
     a, _, c = op.regions
-    rows, columns = matrix_shape(c)
+    rows, columns = get_matrix_shape(c)
     if a.buffer.scope != "shared":
         return f"A must be a shared tile, and {a.buffer.name} lies in tensor memory"
     if rows % TENSOR_LANES:
@@ -88,9 +88,9 @@ def _check_filled(stmt: tile.Stmt, factors: Mapping[tile.Buffer, tile.TileOp]) -
     )
     if by_tma or not isinstance(stmt, tile.TileOp | tile.Parallel):
         return
-    buffer = next((buffer for buffer in writes(stmt) if buffer in factors), None)
+    buffer = next((buffer for buffer in find_writes(stmt) if buffer in factors), None)
     if buffer is not None:
-        fail(
+        raise_error(
             "bad-cta-pair",
             f"{buffer.name} is multiplied by two blocks, so TMA alone fills it",
             stmt.span,

@@ -17,7 +17,7 @@ from dataclasses import field
 from typing import NoReturn
 
 from tilec.ir import tile
-from tilec.ir.barrier_machine import Barrier, HandedOn, join
+from tilec.ir.barrier_machine import Barrier, PhaseClocks, join_clocks
 from tilec.ir.types import INT32
 from tilec.ops.barriers import AllocBarrier, Arrive
 from tilec.ops.gemm import Gemm
@@ -25,7 +25,7 @@ from tilec.ops.warpgroups import WaitWgmma
 from tilec.passes.explicit_roles.footprints import Footprint, footprints
 from tilec.passes.explicit_roles.known_values import Unknown, Values, known
 from tilec.passes.explicit_roles.protocol import SIZE, Place, Role, barrier_name, run
-from tilec.support.diagnostics import CompileError, Label, fail
+from tilec.support.diagnostics import CompileError, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -78,7 +78,7 @@ class _Clocks:
         self.mine: dict[str, _Mine] = {}
         self.common: Clock = {}
         self.barriers: Mapping[Place, Barrier] = {}
-        self.handed_on: HandedOn[Place, Actor] = HandedOn()
+        self.handed_on: PhaseClocks[Place, Actor] = PhaseClocks()
         self.writes: dict[_Tile, dict[str, dict[_Access, int]]] = {}  # by role
         self.reads: dict[_Tile, dict[str, dict[_Access, int]]] = {}
         self.statements = 0
@@ -101,7 +101,7 @@ class _Clocks:
         mine = self.of(role)
         actor, tick = _itself(role), mine.clock[_itself(role)]
         if role.is_common:
-            join(self.common, mine.clock)
+            join_clocks(self.common, mine.clock)
         if isinstance(stmt, tile.TileOp):
             self.waits(role, stmt)
             if (begun := _begun(role, stmt)) is not None:
@@ -161,7 +161,7 @@ class _Clocks:
         self.handed_on.arrive(place, phase, mine.clock)
         mine.clock[_itself(role)] += 1
         if role.is_common:
-            join(self.common, mine.clock)
+            join_clocks(self.common, mine.clock)
 
     def passes(self, role: Role, place: Place, phases: int) -> None:
         self.handed_on.wait(place, phases, self.of(role).clock)
@@ -214,7 +214,7 @@ def _refuse(kernel: tile.Kernel, first: _Access, second: _Access) -> NoReturn:
         title = f"{one} reaches a part of {buffer} that it has not waited for"
     else:
         title = f"{one} and {another} reach the same elements of {buffer}, and no barrier orders them"
-    fail(
+    raise_error(
         "role-race",
         title,
         blamed.span,
@@ -240,7 +240,7 @@ def _way_out(kernel: tile.Kernel, blamed: _Access, other: _Access) -> str:
     if blamed.actor[0] == other.actor[0]:
         return "wait for the barrier that it signals before the tile is used again"
     buffer = blamed.footprint.tile
-    if any(buffer in _held(stmt) for stmt in tile.walk(kernel.body) if isinstance(stmt, tile.TileOp)):
+    if any(buffer in _held(stmt) for stmt in tile.walk_statements(kernel.body) if isinstance(stmt, tile.TileOp)):
         return f"all who take a stage may read it at once: let none of them write {buffer}, or hand it on by a pipeline"
     return "let the one arrive at a barrier when it is done, and the other one wait for that"
 

@@ -6,7 +6,7 @@ from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ops.warpgroups import SetRegisters
 from tilec.passes.layout.assign_layouts import RoleAssignment
-from tilec.support.diagnostics import Label, fail
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 from tilec.target.table import Target
 
@@ -18,7 +18,7 @@ def check_registers(kernel: tile.Kernel, made: tuple[RoleAssignment, ...], targe
     asked: dict[str, tuple[int, Span]] = {}
     total = 0
     for part in made:
-        counts = [s for s in tile.walk(part.assignment.kernel.body) if isinstance(s, SetRegisters)]
+        counts = [s for s in tile.walk_statements(part.assignment.kernel.body) if isinstance(s, SetRegisters)]
         most = max(counts, key=lambda op: op.count, default=None)
         if not part.is_common:
             total += part.assignment.kernel.threads * (at_first if most is None else most.count)
@@ -28,7 +28,7 @@ def check_registers(kernel: tile.Kernel, made: tuple[RoleAssignment, ...], targe
     if asked and total > limit:
         name, (count, span) = max(asked.items(), key=lambda item: item[1][0])
         others = tuple(Label(where, f"{n} for {other}") for other, (n, where) in asked.items() if other != name)
-        fail(
+        raise_error(
             "too-many-registers",
             f"the roles ask for {total:,} registers, {target.name} has {limit:,}",
             span,

@@ -16,17 +16,17 @@ from dataclasses import replace
 from itertools import groupby
 
 from tilec.ir import tile
-from tilec.ir.groups import WARPGROUP_THREADS, condition, groups_of
-from tilec.ir.rewrite import map_statements, with_bodies
+from tilec.ir.groups import WARPGROUP_THREADS, guarded_warpgroups, warpgroup_condition
+from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ir.types import INT32
 from tilec.ops.barriers import BARRIER_OPERATIONS, AllocBarrier
 from tilec.ops.refused import is_refused
 from tilec.ops.warpgroups import NamedArrive
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.substitution import substitute_stmt
-from tilec.passes.analysis.unique_names import with_unique_names
-from tilec.passes.analysis.usage import reads, writes
-from tilec.support.diagnostics import Label, fail
+from tilec.passes.analysis.unique_names import make_names_unique
+from tilec.passes.analysis.usage import find_reads, find_writes
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -51,7 +51,8 @@ class ExplicitRole:
 def has_explicit_roles(kernel: tile.Kernel) -> bool:
     """Whether the kernel itself orders its threads, so that nothing of it is pipelined for it."""
     return any(
-        groups_of(s) is not None or isinstance(s, (*BARRIER_OPERATIONS, NamedArrive)) for s in tile.walk(kernel.body)
+        guarded_warpgroups(s) is not None or isinstance(s, (*BARRIER_OPERATIONS, NamedArrive))
+        for s in tile.walk_statements(kernel.body)
     )
 
 
@@ -59,20 +60,23 @@ def split(kernel: tile.Kernel) -> tile.Kernel:
     """The kernel with its roles apart: behind the barriers that it makes, and what all warpgroups do in common, each
     role's statements in a block of their own, under the condition that its warpgroups are the ones. The kernel itself
     where there is one role alone. Errors: `cross-role-fragment`, `cross-role-operation`."""
-    first = next((i for i, stmt in enumerate(kernel.body) if any(groups_of(s) for s in tile.walk((stmt,)))), None)
+    first = next(
+        (i for i, stmt in enumerate(kernel.body) if any(guarded_warpgroups(s) for s in tile.walk_statements((stmt,)))),
+        None,
+    )
     if first is None:
         return kernel
     every = range(kernel.threads // WARPGROUP_THREADS)
     before, after = kernel.body[:first], kernel.body[first:]
-    begins = any(_is_collective(s) for stmt in before for s in tile.walk((stmt,)))
+    begins = any(_is_collective(s) for stmt in before for s in tile.walk_statements((stmt,)))
     kept = tuple(s for s in before if not begins or _is_private(s))
     blocks = tuple(
-        tile.If(condition(groups), _of_role(_working((*kept, *after)), groups, every), (), after[0].span)
+        tile.If(warpgroup_condition(groups), _of_role(_working((*kept, *after)), groups, every), (), after[0].span)
         for groups in _roles(kernel, every)
     )
-    barriers = tuple(s for s in tile.walk(kernel.body) if isinstance(s, AllocBarrier))
+    barriers = tuple(s for s in tile.walk_statements(kernel.body) if isinstance(s, AllocBarrier))
     common = _working(before) if begins else ()
-    made = with_unique_names(replace(kernel, body=(*barriers, *common, *blocks)))
+    made = make_names_unique(replace(kernel, body=(*barriers, *common, *blocks)))
     _check_fragments(split_roles_of(made))
     return made
 
@@ -82,15 +86,15 @@ def split_roles_of(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
     kernel whose threads are counted from its first one; none where nothing is shared out by hand."""
     if not has_explicit_roles(kernel):
         return ()
-    blocks = [(groups, stmt) for stmt in kernel.body if (groups := groups_of(stmt)) is not None]
+    blocks = [(groups, stmt) for stmt in kernel.body if (groups := guarded_warpgroups(stmt)) is not None]
     if not blocks:
         return (_role("all", range(0), kernel, kernel.body),)
     found = [
         _role(f"warpgroup_{groups.start}", groups, kernel, _numbered(body, WARPGROUP_THREADS * groups.start))
         for groups, stmt in blocks
-        for body in tile.bodies(stmt)[:1]
+        for body in tile.nested_bodies(stmt)[:1]
     ]
-    common = _working(tuple(stmt for stmt in kernel.body if groups_of(stmt) is None))
+    common = _working(tuple(stmt for stmt in kernel.body if guarded_warpgroups(stmt) is None))
     if common:
         every = range(kernel.threads // WARPGROUP_THREADS)
         found.insert(0, replace(_role(TOGETHER, every, kernel, common), is_common=True))
@@ -110,7 +114,7 @@ def _working(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
 def _role(name: str, groups: range, kernel: tile.Kernel, body: tuple[tile.Stmt, ...]) -> ExplicitRole:
     """The role's kernel: its statements, with what they use."""
     body = _working(body)
-    used = {b for s in body for b in (*reads(s), *writes(s))}
+    used = {b for s in body for b in (*find_reads(s), *find_writes(s))}
     pinned = tuple(p for p in kernel.layouts if p.buffer in used)
     threads = WARPGROUP_THREADS * len(groups) or kernel.threads
     buffers = tuple(b for b in kernel.buffers if b in used or b.scope == "global")
@@ -121,11 +125,11 @@ def _numbered(body: tuple[tile.Stmt, ...], first: int) -> tuple[tile.Stmt, ...]:
     """The statements of threads that are counted from `first` on."""
     if not first:
         return body
-    shifted = tile.Binary("add", tile.THREAD, tile.integer(first), INT32)
+    shifted = tile.Binary("add", tile.THREAD, tile.int32_const(first), INT32)
     made: list[tile.Stmt] = []
     for stmt in body:
         if isinstance(stmt, tile.If | tile.For | tile.While):
-            made.append(with_bodies(stmt, lambda inner: _numbered(inner, first)))
+            made.append(map_nested_bodies(stmt, lambda inner: _numbered(inner, first)))
             continue
         if isinstance(stmt, tile.TileOp) and stmt.leader is not None:
             stmt = stmt.with_leader(stmt.leader - first)
@@ -135,7 +139,9 @@ def _numbered(body: tuple[tile.Stmt, ...], first: int) -> tuple[tile.Stmt, ...]:
 
 def _roles(kernel: tile.Kernel, every: range) -> Iterator[range]:
     """Neighbouring warpgroups that run the same statements."""
-    conditions = dict.fromkeys(groups for s in tile.walk(kernel.body) if (groups := groups_of(s)) is not None)
+    conditions = dict.fromkeys(
+        groups for s in tile.walk_statements(kernel.body) if (groups := guarded_warpgroups(s)) is not None
+    )
     for _, members in groupby(every, lambda group: tuple(group in groups for groups in conditions)):
         found = list(members)
         yield range(found[0], found[-1] + 1)
@@ -145,13 +151,13 @@ def _of_role(body: tuple[tile.Stmt, ...], role: range, runners: range) -> tuple[
     """What the role runs of statements that these warpgroups run."""
 
     def one(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
-        groups = groups_of(stmt)
+        groups = guarded_warpgroups(stmt)
         if isinstance(stmt, tile.If) and groups is not None:
             return _of_role(stmt.then, role, groups) if role.start in groups else ()
         if not isinstance(stmt, tile.If | tile.For | tile.While):
             return tuple(_own(stmt, role, runners))
-        made = with_bodies(stmt, lambda inside: _of_role(inside, role, runners))
-        kept = (s for inside in tile.bodies(made) for s in inside)
+        made = map_nested_bodies(stmt, lambda inside: _of_role(inside, role, runners))
+        kept = (s for inside in tile.nested_bodies(made) for s in inside)
         is_done = any(isinstance(made, tile.If) or not isinstance(s, tile.Bind) for s in kept)
         return (made,) if is_done else ()
 
@@ -161,7 +167,7 @@ def _of_role(body: tuple[tile.Stmt, ...], role: range, runners: range) -> tuple[
 def _own(stmt: tile.Stmt, role: range, runners: range) -> Iterator[tile.Stmt]:
     """The role's share of a statement that these warpgroups run."""
     if _is_collective(stmt) and role != runners:
-        fail(
+        raise_error(
             "cross-role-operation",
             "warpgroups that divide the work do this together",
             stmt.span,
@@ -192,8 +198,8 @@ def _is_private(stmt: tile.Stmt) -> bool:
     if isinstance(stmt, tile.Bind):
         return True
     if isinstance(stmt, tile.For | tile.If | tile.While):
-        return all(_is_private(inner) for body in tile.bodies(stmt) for inner in body)
-    stores = [s for s in tile.walk((stmt,)) if isinstance(s, tile.Store)]
+        return all(_is_private(inner) for body in tile.nested_bodies(stmt) for inner in body)
+    stores = [s for s in tile.walk_statements((stmt,)) if isinstance(s, tile.Store)]
     return isinstance(stmt, tile.Parallel) and all(is_variable(s.buffer) or s.buffer.scope == "local" for s in stores)
 
 
@@ -201,15 +207,15 @@ def _check_fragments(found: tuple[ExplicitRole, ...]) -> None:
     """A fragment lies in the registers of one role."""
     owner: dict[tile.Buffer, tuple[ExplicitRole, Span]] = {}
     for part in found:
-        for stmt in tile.walk(part.kernel.body):
+        for stmt in tile.walk_statements(part.kernel.body):
             if isinstance(stmt, tile.For | tile.If | tile.While) or is_refused(stmt):
                 continue
-            for buffer in (*reads(stmt), *writes(stmt)):
+            for buffer in (*find_reads(stmt), *find_writes(stmt)):
                 if buffer.scope != "fragment" or is_variable(buffer):
                     continue
                 other, where = owner.setdefault(buffer, (part, stmt.span))
                 if other is not part:
-                    fail(
+                    raise_error(
                         "cross-role-fragment",
                         f"{buffer.name} lies in the registers of {_spoken(other)}, which {_spoken(part)} cannot reach",
                         stmt.span,

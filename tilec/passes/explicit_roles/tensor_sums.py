@@ -14,16 +14,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.expr import constant
-from tilec.ir.rewrite import map_statements, with_bodies
+from tilec.ir.expr import make_constant
+from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ir.types import BOOL
 from tilec.ops.copy import Copy
 from tilec.ops.fill import Fill
 from tilec.ops.gemm import Gemm
-from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.passes.explicit_roles.split_roles import has_explicit_roles
-from tilec.passes.layout.tensor_memory import products_held
-from tilec.support.diagnostics import Label, fail
+from tilec.passes.layout.tensor_memory import find_held_products
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 
 
@@ -31,7 +31,7 @@ def with_sums_as_fragments(kernel: tile.Kernel) -> tile.Kernel:
     """Errors: `unsupported-operand`, where a sum is cleared otherwise than in the first iteration of its loop."""
     if has_explicit_roles(kernel):
         return kernel
-    tiles = dict.fromkeys(op.regions[2].buffer for op in products_held(kernel.body))
+    tiles = dict.fromkeys(op.regions[2].buffer for op in find_held_products(kernel.body))
     if not tiles:
         return kernel
     held = {buffer: _copied_to(kernel, buffer) or replace(buffer, scope="fragment") for buffer in tiles}
@@ -41,7 +41,7 @@ def with_sums_as_fragments(kernel: tile.Kernel) -> tile.Kernel:
 
 
 def _touches(stmt: tile.Stmt, buffer: tile.Buffer) -> bool:
-    return buffer in reads(stmt) or buffer in writes(stmt)
+    return buffer in find_reads(stmt) or buffer in find_writes(stmt)
 
 
 def _copied_to(kernel: tile.Kernel, buffer: tile.Buffer) -> tile.Buffer | None:
@@ -67,16 +67,16 @@ def _lists(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[tile.Stmt, ...]]:
     yield body
     for stmt in body:
         if not isinstance(stmt, tile.For) or stmt.kind != "pipelined":
-            for inner in tile.bodies(stmt):
+            for inner in tile.nested_bodies(stmt):
                 yield from _lists(inner)
 
 
 def _uses(buffer: tile.Buffer, body: tuple[tile.Stmt, ...]) -> int:
     """By how many statements that have no others in them."""
-    return sum(_touches(s, buffer) for s in tile.walk(body) if not tile.bodies(s)) + sum(
-        buffer in {e.buffer for x in expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load)}
-        for s in tile.walk(body)
-        if tile.bodies(s)
+    return sum(_touches(s, buffer) for s in tile.walk_statements(body) if not tile.nested_bodies(s)) + sum(
+        buffer in {e.buffer for x in list_expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load)}
+        for s in tile.walk_statements(body)
+        if tile.nested_bodies(s)
     )
 
 
@@ -96,11 +96,11 @@ def _on_fragments(body: tuple[tile.Stmt, ...], held: Mapping[tile.Buffer, tile.B
                 return _product(stmt) if isinstance(stmt, Gemm) and stmt.held is not None else stmt
             case tile.For():
                 before, loop = _begun(stmt, held)
-                return *before, with_bodies(loop, inside)
+                return *before, map_nested_bodies(loop, inside)
             case tile.Parallel():
                 return stmt
             case _:
-                return with_bodies(stmt, inside)
+                return map_nested_bodies(stmt, inside)
 
     return inside(body)
 
@@ -129,15 +129,15 @@ def _is_first_iteration(initialises: object, loop: tile.For) -> bool:
 
 
 def _cleared(fragment: tile.Buffer, span: Span) -> tile.TileOp:
-    whole = tile.Region(fragment, tuple(tile.integer(0) for _ in fragment.shape), fragment.shape, span)
-    return Fill(whole, constant(0, fragment.dtype), span=span)
+    whole = tile.Region(fragment, tuple(tile.int32_const(0) for _ in fragment.shape), fragment.shape, span)
+    return Fill(whole, make_constant(0, fragment.dtype), span=span)
 
 
 def _product(op: Gemm) -> tile.TileOp:
     """A product as one into a fragment is, which clears its sum always or never."""
     initialises = op.clear_when
     if not isinstance(initialises, tile.Const):
-        fail(
+        raise_error(
             "unsupported-operand",
             "this T.gemm clears its sum in some iterations of a loop",
             op.span,

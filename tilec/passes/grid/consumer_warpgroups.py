@@ -13,8 +13,8 @@ from dataclasses import replace
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ops.gemm import Gemm
-from tilec.passes.analysis.usage import expressions
-from tilec.support.diagnostics import Label, fail
+from tilec.passes.analysis.usage import list_expressions
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 
 
@@ -24,7 +24,7 @@ def with_consumers(kernel: tile.Kernel, groups: int) -> tile.Kernel:
     if threads == kernel.threads:
         return kernel
     for span, reason in _about_threads(kernel):
-        fail(
+        raise_error(
             "bad-consumer-warpgroups",
             f"--consumer-warpgroups {groups} does not fit this kernel, which depends on its {kernel.threads} threads",
             span,
@@ -32,10 +32,10 @@ def with_consumers(kernel: tile.Kernel, groups: int) -> tile.Kernel:
             secondary=(Label(kernel.span, "the kernel"),),
             help=f"write threads={threads} in the kernel, and change what depends on it",
         )
-    for stmt in tile.walk(kernel.body):
+    for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, Gemm) and not _is_shared_by(stmt, groups):
             rows, columns = stmt.regions[2].shape
-            fail(
+            raise_error(
                 "bad-consumer-warpgroups",
                 f"{groups} warpgroups cannot share a {rows} × {columns} accumulator",
                 stmt.span,
@@ -60,8 +60,10 @@ def _about_threads(kernel: tile.Kernel) -> Iterator[tuple[Span, str]]:
     for buffer in kernel.buffers:
         if buffer.scope == "barrier":
             yield buffer.span, f"{buffer.name} counts the threads that arrive"
-    for stmt in tile.walk(kernel.body):
+    for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, tile.Parallel) and (stmt.is_per_thread or stmt.layout is not None):
             yield stmt.span, "this says which thread does what"
-        elif any(part in (tile.THREAD, tile.WARPGROUP) for expr in expressions(stmt) for part in tile.walk_expr(expr)):
+        elif any(
+            part in (tile.THREAD, tile.WARPGROUP) for expr in list_expressions(stmt) for part in tile.walk_expr(expr)
+        ):
             yield stmt.span, "this asks which thread it is"

@@ -15,16 +15,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.affine import add, scale
+from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.layout import SharedLayout
 from tilec.ir.multicast import BOX_BYTES, SWIZZLE_BYTES
-from tilec.ir.rewrite import rewrite
+from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.types import INT32
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
-from tilec.passes.analysis.rings import is_load, pipelined_loops
-from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.analysis.rings import find_pipelined_loops, is_load
+from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import is_tensor_product
 from tilec.passes.memory.multicast import shared_axes, with_multicast
@@ -61,7 +61,7 @@ def with_pairs(assignment: LayoutAssignment, target: Target) -> tuple[LayoutAssi
 
 
 def _products(kernel: tile.Kernel) -> list[Gemm]:
-    return [s for s in tile.walk(kernel.body) if is_tensor_product(s)]
+    return [s for s in tile.walk_statements(kernel.body) if is_tensor_product(s)]
 
 
 def _halved(kernel: tile.Kernel) -> dict[tile.Buffer, int]:
@@ -77,7 +77,7 @@ def _why_not(assignment: LayoutAssignment, axis: str) -> str | None:
         return "only clusters of two blocks are pairs"
     if not products:
         return "no product is done by tcgen05"
-    for loop in pipelined_loops(kernel.body):
+    for loop in find_pipelined_loops(kernel.body):
         if any(p in products for p in loop.body) and not all(map(_is_asynchronous, loop.body)):
             return f"the loop at line {loop.span.line} does more than load tiles and multiply them"
     halved = _halved(kernel)
@@ -111,10 +111,10 @@ def _by_tma(stmt: tile.TileOp) -> bool:
 
 def _why_not_shared(kernel: tile.Kernel, a: tile.Buffer, b: tile.Buffer, axis: str) -> str | None:
     """Both tiles must be loaded by TMA for products alone, B alike in both blocks at the same time, A not."""
-    for stmt in tile.walk(kernel.body):
+    for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, tile.For | tile.While | tile.If) or is_tensor_product(stmt):
             continue
-        touched = {a, b} & {*reads(stmt), *writes(stmt)}
+        touched = {a, b} & {*find_reads(stmt), *find_writes(stmt)}
         if touched and not (isinstance(stmt, tile.TileOp) and _by_tma(stmt)):
             return f"{min(buffer.name for buffer in touched)} is not for products alone"
         if b in touched and shared_axes(stmt) != axis:
@@ -148,7 +148,7 @@ def _rewritten(assignment: LayoutAssignment, tiles: dict[tile.Buffer, int], axis
         half = _half(assignment.shared[buffer.name], dimension)
         assert half is not None, "a tile is halved that cannot be"
         shared[buffer.name] = half
-    place = tile.Binary("floormod", kernel.block_vars["xyz".index(axis)], tile.integer(2), INT32)
+    place = tile.Binary("floormod", kernel.block_vars["xyz".index(axis)], tile.int32_const(2), INT32)
     rewriter = _Rewriter(tiles, halves, place)
     buffers = tuple(halves.get(b, b) for b in kernel.buffers)
     return replace(assignment, kernel=replace(kernel, body=rewriter.body(kernel.body), buffers=buffers), shared=shared)
@@ -161,7 +161,7 @@ class _Rewriter:
         self.tiles, self.halves, self.place = tiles, halves, place
 
     def body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return rewrite(stmts, self.stmt)
+        return rewrite_statements(stmts, self.stmt)
 
     def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
         match stmt:
@@ -182,6 +182,6 @@ class _Rewriter:
         extent = tuple(size if d == along else e for d, e in enumerate(region.extent))
         if region.buffer == buffer:
             return replace(region, buffer=self.halves[buffer], extent=extent)
-        begins = add(region.start[along], scale(self.place, size))
+        begins = add_exprs(region.start[along], scale_expr(self.place, size))
         start = tuple(begins if d == along else s for d, s in enumerate(region.start))
         return replace(region, start=start, extent=extent)

@@ -19,7 +19,7 @@ from dataclasses import replace
 from tilec.ir import tile
 from tilec.ir.types import INT32
 from tilec.ops.copy.cluster import Send
-from tilec.ops.sync import is_explicit
+from tilec.ops.sync import is_ordering_statement
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.grid.rasterisation_order import has_own_order
 from tilec.passes.grid.rasterise import AS_NUMBERED, bound, clusters, in_clusters, tile_at
@@ -52,7 +52,7 @@ def why_not_persistent(kernel: tile.Kernel, at_once: int) -> str | None:
     )
     if any(size > 1 for size in open_extents):
         return "whether the grid is made of whole clusters is known only at launch"
-    if any(is_explicit(stmt) or _is_sent(stmt) for stmt in tile.walk(kernel.body)):
+    if any(is_ordering_statement(stmt) or _is_sent(stmt) for stmt in tile.walk_statements(kernel.body)):
         return "it synchronises by hand, and its barriers may count on being new"
     return None
 
@@ -62,7 +62,7 @@ def persistent(kernel: tile.Kernel, at_once: int) -> tile.Kernel:
     of its raster, where nothing speaks against that."""
     assert why_not_persistent(kernel, at_once) is None
     walking = at_once // kernel.cluster.blocks
-    return _walking(kernel, tile.integer(walking), walking)
+    return _walking(kernel, tile.int32_const(walking), walking)
 
 
 def why_not_dynamically_scheduled(kernel: tile.Kernel, target: Target) -> str | None:
@@ -103,11 +103,13 @@ def _walking(kernel: tile.Kernel, walking: tile.Expr, step: int, *, dynamically_
     hardware = (tile.Var("%block"), tile.Var("%block.y"), tile.Var("%block.z"))
     cx, cy, cz = kernel.cluster.extents
     number = tile.Var("%number")
-    inside, layer = (number, tile.integer(0)) if height == tile.integer(1) else _divided(number, _product(width, depth))
+    inside, layer = (
+        (number, tile.int32_const(0)) if height == tile.int32_const(1) else _divided(number, _product(width, depth))
+    )
     raster = in_clusters(kernel.raster or AS_NUMBERED, kernel.cluster.extents)
     tiles = (*tile_at(inside, width, depth, raster), layer)
     binds = bound(kernel.block_vars, tiles[: len(kernel.grid)], hardware, kernel.cluster.extents, kernel.span)
-    first = _binary("floordiv", hardware[0], tile.integer(cx))
+    first = _binary("floordiv", hardware[0], tile.int32_const(cx))
     body = (*binds, *kernel.body)
     walked = tile.For(
         "serial",
@@ -121,7 +123,7 @@ def _walking(kernel: tile.Kernel, walking: tile.Expr, step: int, *, dynamically_
         dynamically_scheduled=dynamically_scheduled,
     )
     rank = 3 if cz > 1 else 2 if cy > 1 else 1
-    across = _product(walking, tile.integer(cx))
+    across = _product(walking, tile.int32_const(cx))
     grid = (int(across.value) if isinstance(across, tile.Const) else across, cy, cz)[:rank]
     return replace(kernel, grid=grid, block_vars=hardware[:rank], body=(walked,), raster=None)
 
@@ -143,7 +145,7 @@ def _divided(number: tile.Expr, area: tile.Expr) -> tuple[tile.Expr, tile.Expr]:
 
 def _product(a: tile.Expr, b: tile.Expr) -> tile.Expr:
     if isinstance(a, tile.Const) and isinstance(b, tile.Const):
-        return tile.integer(math.prod((int(a.value), int(b.value))))
+        return tile.int32_const(math.prod((int(a.value), int(b.value))))
     return _binary("mul", a, b)
 
 

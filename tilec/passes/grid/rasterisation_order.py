@@ -161,5 +161,5 @@ def has_own_order(kernel: tile.Kernel) -> bool:
     return any(
         isinstance(s, tile.While | tile.Break)
         or (isinstance(s, tile.Store) and s.atomic is not None and s.previous is not None)
-        for s in tile.walk(kernel.body)
+        for s in tile.walk_statements(kernel.body)
     )

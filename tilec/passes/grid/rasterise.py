@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.affine import add, scale
+from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.support.source import Span
@@ -23,8 +23,9 @@ def ordered(kernel: tile.Kernel) -> tile.Kernel:
     x, y = (tile.Var(f"%{v.name}") for v in kernel.block_vars[:2])
     width, depth, _ = clusters(kernel)
     cx, cy, _ = kernel.cluster.extents
-    number = add(
-        _binary("floordiv", x, tile.integer(cx)), _binary("mul", _binary("floordiv", y, tile.integer(cy)), width)
+    number = add_exprs(
+        _binary("floordiv", x, tile.int32_const(cx)),
+        _binary("mul", _binary("floordiv", y, tile.int32_const(cy)), width),
     )
     found = tile_at(number, width, depth, in_clusters(raster, kernel.cluster.extents))
     binds = bound(kernel.block_vars[:2], found, (x, y), kernel.cluster.extents, raster.span)
@@ -34,7 +35,7 @@ def ordered(kernel: tile.Kernel) -> tile.Kernel:
 def clusters(kernel: tile.Kernel) -> tuple[tile.Expr, tile.Expr, tile.Expr]:
     """How many of them the grid has along x, y and z."""
     x, y, z = (
-        _binary("floordiv", tile.extent_expr(extent), tile.integer(size))
+        _binary("floordiv", tile.extent_expr(extent), tile.int32_const(size))
         for extent, size in zip((*kernel.grid, 1, 1)[:3], kernel.cluster.extents, strict=True)
     )
     return x, y, z
@@ -49,7 +50,7 @@ def bound(
 ) -> tuple[tile.Bind, ...]:
     """The indices that the kernel's text calls `block_vars`: of the tile of the cluster, and its place in that."""
     indices = (
-        add(scale(buffer, size), _binary("floormod", own, tile.integer(size))) if size > 1 else buffer
+        add_exprs(scale_expr(buffer, size), _binary("floormod", own, tile.int32_const(size))) if size > 1 else buffer
         for buffer, own, size in zip(tiles, hardware, cluster, strict=False)
     )
     return tuple(tile.Bind(var, index, span) for var, index in zip(block_vars, indices, strict=True))
@@ -64,22 +65,24 @@ def tile_at(
     column, every other one backwards. Each tile comes once: `%` in a panel numbers rows, `//` columns.
     """
     width, depth = tile.extent_expr(width), tile.extent_expr(depth)
-    if not raster.panel or tile.integer(1) in (width, depth):
+    if not raster.panel or tile.int32_const(1) in (width, depth):
         return _binary("floormod", number, width), _binary("floordiv", number, width)
     across, along = (width, depth) if raster.by_rows else (depth, width)
     panel = raster.panel
-    size = _binary("mul", across, tile.integer(panel))
+    size = _binary("mul", across, tile.int32_const(panel))
     inside, which = _binary("floormod", number, size), _binary("floordiv", number, size)
-    first = scale(which, panel)
-    is_whole = _binary("floormod", along, tile.integer(panel)) == tile.integer(0)
-    height = tile.integer(panel) if is_whole else _binary("min", tile.integer(panel), _binary("sub", along, first))
-    column, row = _binary("floordiv", inside, height), add(_binary("floormod", inside, height), first)
-    last_column = _binary("sub", across, tile.integer(1))
+    first = scale_expr(which, panel)
+    is_whole = _binary("floormod", along, tile.int32_const(panel)) == tile.int32_const(0)
+    height = (
+        tile.int32_const(panel) if is_whole else _binary("min", tile.int32_const(panel), _binary("sub", along, first))
+    )
+    column, row = _binary("floordiv", inside, height), add_exprs(_binary("floormod", inside, height), first)
+    last_column = _binary("sub", across, tile.int32_const(1))
     if not is_whole:  # Known already, but not to the interval arithmetic that drops guards.
         column = _binary("min", column, last_column)
-        row = _binary("min", row, _binary("sub", along, tile.integer(1)))
+        row = _binary("min", row, _binary("sub", along, tile.int32_const(1)))
     if not (isinstance(along, tile.Const) and along.value <= panel):
-        odd = tile.Binary("eq", _binary("floormod", which, tile.integer(2)), tile.integer(1), BOOL)
+        odd = tile.Binary("eq", _binary("floormod", which, tile.int32_const(2)), tile.int32_const(1), BOOL)
         column = tile.Select(odd, _binary("sub", last_column, column), column, INT32)
     return (column, row) if raster.by_rows else (row, column)
 

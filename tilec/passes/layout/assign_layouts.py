@@ -17,44 +17,56 @@ from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import (
     Fragment,
     SharedLayout,
-    is_accumulator,
-    local,
+    is_accumulator_layout,
     mma_accumulator,
-    operand_a,
-    operand_b,
-    per_thread,
-    placed,
-    row_major,
+    operand_a_fragment,
+    operand_b_fragment,
+    per_thread_fragment,
+    placed_layout,
+    replicated_fragment,
+    row_major_fragment,
     wgmma_accumulator,
 )
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm, Policy
 from tilec.ops.reduce import Reduce, is_reducible
 from tilec.ops.reducer import ACROSS_COPIES, FinalizeReducer
-from tilec.ops.refused import is_refused, refused
-from tilec.passes.analysis.unique_names import with_unique_names
-from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.ops.refused import is_refused, make_refused
+from tilec.passes.analysis.unique_names import make_names_unique
+from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.passes.layout import vector_widths as widths
-from tilec.passes.layout.atoms import MAX_BOX, Access, is_legal, shared_accesses, shared_layout, with_swizzle
-from tilec.passes.layout.convert_layouts import Conflict, Conversion, resolve, rewritten
-from tilec.passes.layout.fragment_dimensions import (
-    extended,
-    holds,
-    shared_out,
-    spread,
-    with_unit_dims,
-    without_unit_dims,
+from tilec.passes.layout.atoms import (
+    MAX_BOX_EXTENT,
+    SharedAccess,
+    choose_shared_layout,
+    find_shared_accesses,
+    find_swizzled_layout,
+    is_legal,
 )
-from tilec.passes.layout.irregular_loops import regular
-from tilec.passes.layout.kernel_form import Form
-from tilec.passes.layout.loop_layout import digits, is_regular
-from tilec.passes.layout.reducer_layout import additions, everywhere, parts_layout, with_parts_of_its_own
-from tilec.passes.layout.reshape_views import moved
-from tilec.passes.layout.select_mechanisms import Selected
-from tilec.passes.layout.tensor_memory import copied_layout
-from tilec.passes.layout.warp_partition import mma_warps, wgmma_groups
-from tilec.support.diagnostics import AT_ONCE, CompileError, InternalError, Label, Mistakes, fail
-from tilec.support.identity import Same
+from tilec.passes.layout.convert_layouts import LayoutConflict, LayoutConversion, insert_conversion, replace_statement
+from tilec.passes.layout.fragment_dimensions import (
+    distribute_last_dimension,
+    drop_unit_dims,
+    embed_layout,
+    extend_layout,
+    is_projection,
+    restore_unit_dims,
+)
+from tilec.passes.layout.irregular_loops import regularise_nest
+from tilec.passes.layout.kernel_form import KernelForm
+from tilec.passes.layout.loop_layout import build_digit_layout, is_regular
+from tilec.passes.layout.reducer_layout import (
+    add_nest_parts,
+    build_parts_layout,
+    find_additions,
+    find_replicated_reducers,
+)
+from tilec.passes.layout.reshape_views import map_view_indices
+from tilec.passes.layout.select_mechanisms import MechanismSelection
+from tilec.passes.layout.tensor_memory import build_copied_layout
+from tilec.passes.layout.warp_partition import partition_warpgroups, partition_warps
+from tilec.support.diagnostics import RAISE_FIRST, CompileError, ErrorCollector, InternalError, Label, raise_error
+from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -66,10 +78,10 @@ class LayoutAssignment:
     (`explicit_roles.split_roles`). `versions` counts the versions of each tile whose statements name one."""
 
     kernel: tile.Kernel
-    form: Form
+    form: KernelForm
     fragments: dict[str, Fragment]
     shared: dict[str, SharedLayout]
-    conversions: tuple[Conversion, ...] = ()
+    conversions: tuple[LayoutConversion, ...] = ()
     roles: tuple[RoleAssignment, ...] = ()
     versions: tuple[tuple[str, int], ...] = ()
     why_alike: str | None = None
@@ -89,10 +101,10 @@ class LayoutAssignment:
 
     def nest_layout(self, nest: tile.Parallel) -> Fragment:
         """Return the layout in which a parallel nest runs: see `find_nest_layout`."""
-        return nest_layout(nest, self.kernel.threads, self.fragments)
+        return find_nest_layout(nest, self.kernel.threads, self.fragments)
 
 
-def nest_layout(nest: tile.Parallel, threads: int, fragments: Mapping[str, Fragment]) -> Fragment:
+def find_nest_layout(nest: tile.Parallel, threads: int, fragments: Mapping[str, Fragment]) -> Fragment:
     """Return the layout in which a parallel nest runs, given the layouts of its fragments.
 
     It is the layout that the nest asks for; else that of a fragment indexed by all variables of the nest. With
@@ -100,24 +112,24 @@ def nest_layout(nest: tile.Parallel, threads: int, fragments: Mapping[str, Fragm
     divide the rest, unless the nest stores to such a fragment. Otherwise it is the coalesced layout.
     """
     if nest.is_per_thread:
-        return per_thread(threads, nest.extents[1:])
+        return per_thread_fragment(threads, nest.extents[1:])
     if nest.layout is not None:
-        return digits(nest.layout, threads)
-    deciding = list(deciding_uses(nest))
+        return build_digit_layout(nest.layout, threads)
+    deciding = list(find_deciding_uses(nest))
     for use in deciding:
         if use.dims is not None and len(use.dims) == len(nest.vars):
-            whole = _sweeping(use, fragments[use.buffer.name], nest.extents)
+            whole = _build_sweeping_layout(use, fragments[use.buffer.name], nest.extents)
             if whole is not None:
                 return whole
     uses = [(u.dims, fragments[u.buffer.name]) for u in deciding if u.dims is not None and not u.is_reshaped]
-    vector = nest.width or widths.of_nest(nest, threads)
-    swept = [extended(layout, dims, nest.extents) for dims, layout in uses]
-    if not any(isinstance(s, tile.Store) and s.buffer.scope == "fragment" for s in tile.walk(nest.body)):
-        swept = [s for use in uses if (s := shared_out(*use, nest.extents, vector)) is not None] + swept
+    vector = nest.width or widths.choose_nest_width(nest, threads)
+    swept = [extend_layout(layout, dims, nest.extents) for dims, layout in uses]
+    if not any(isinstance(s, tile.Store) and s.buffer.scope == "fragment" for s in tile.walk_statements(nest.body)):
+        swept = [s for use in uses if (s := distribute_last_dimension(*use, nest.extents, vector)) is not None] + swept
     for whole in swept:
-        if all(holds(whole, dims, layout) for dims, layout in uses):
+        if all(is_projection(whole, dims, layout) for dims, layout in uses):
             return whole
-    return row_major(nest.extents, threads, vector)
+    return row_major_fragment(nest.extents, threads, vector)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,163 +142,176 @@ class RoleAssignment:
     is_common: bool = False
 
 
-def assign(selected: Selected, mistakes: Mistakes = AT_ONCE) -> LayoutAssignment:
+def assign_layouts(selected: MechanismSelection, mistakes: ErrorCollector = RAISE_FIRST) -> LayoutAssignment:
     """Assign layouts, and choose the warp partition of open products so that fewer bytes pass through shared memory.
     Products are tried one after the other, in program order."""
-    best = in_registers(selected, mistakes)
-    for at, product in enumerate(_open_products(selected.kernel)):
+    best = assign_fragment_layouts(selected, mistakes)
+    for at, product in enumerate(_find_open_products(selected.kernel)):
         if not best.conversions or mistakes.met:
             break
         for policy in POLICIES:
-            changed = _with_policy(selected, at, policy)
+            changed = _set_policy(selected, at, policy)
             if changed is None or policy == product.policy:
                 continue
-            assignment = in_registers(changed)
-            if _converted(assignment) < _converted(best):
+            assignment = assign_fragment_layouts(changed)
+            if _count_converted_bytes(assignment) < _count_converted_bytes(best):
                 best, selected = assignment, changed
-    return replace(best, shared=shared_layouts([best], selected, mistakes))
+    return replace(best, shared=assign_shared_layouts([best], selected, mistakes))
 
 
 POLICIES: tuple[Policy, ...] = ("full_row", "full_col")
 
 
-def _open_products(kernel: tile.Kernel) -> list[Gemm]:
+def _find_open_products(kernel: tile.Kernel) -> list[Gemm]:
     """Return the products for which the kernel does not ask for whole rows or columns per warp."""
-    products = (s for s in tile.walk(kernel.body) if isinstance(s, Gemm) and s.via != "tcgen05")
+    products = (s for s in tile.walk_statements(kernel.body) if isinstance(s, Gemm) and s.via != "tcgen05")
     return [s for s in products if s.policy == "square" or s.open is not None]
 
 
-def _with_policy(selected: Selected, at: int, policy: Policy) -> Selected | None:
+def _set_policy(selected: MechanismSelection, at: int, policy: Policy) -> MechanismSelection | None:
     """Return the kernel with product `at` partitioned by `policy`, or None where the instruction does not allow it."""
-    product = _open_products(selected.kernel)[at]
+    product = _find_open_products(selected.kernel)[at]
     changed = replace(product, policy=policy, open=True)
     threads = selected.kernel.threads
-    shared_out = wgmma_groups if product.via == "wgmma" else mma_warps
+    shared_out = partition_warpgroups if product.via == "wgmma" else partition_warps
     if shared_out(changed, threads) in (None, shared_out(product, threads)):
         return None
-    body = rewritten(selected.kernel.body, product, (changed,))
+    body = replace_statement(selected.kernel.body, product, (changed,))
     return replace(selected, kernel=replace(selected.kernel, body=body))
 
 
-def _converted(assignment: LayoutAssignment) -> int:
+def _count_converted_bytes(assignment: LayoutAssignment) -> int:
     return sum(conversion.bytes for conversion in assignment.conversions)
 
 
-def in_registers(selected: Selected, mistakes: Mistakes = AT_ONCE) -> LayoutAssignment:
+def assign_fragment_layouts(selected: MechanismSelection, mistakes: ErrorCollector = RAISE_FIRST) -> LayoutAssignment:
     """Assign layouts to fragments, and insert the conversions that they need."""
     # An operation that became several nests has the same variables in each.
-    kernel = with_unique_names(_with_digits(selected.kernel, mistakes))
-    conversions: list[Conversion] = []
-    known: _Uses = {}
+    kernel = make_names_unique(_normalise_given_layouts(selected.kernel, mistakes))
+    conversions: list[LayoutConversion] = []
+    known: _NestUses = {}
     while True:
         try:
-            fragments = _Fragments(kernel, known).solve()
+            fragments = _FragmentSolver(kernel, known).solve_layouts()
             form, why_alike = selected.form.form, selected.form.why_alike
-            kernel = _stored_as_it_lies(kernel, fragments)
+            kernel = _replace_impossible_stmatrix(kernel, fragments)
             return LayoutAssignment(
                 kernel, form, fragments, {}, tuple(conversions), (), (), why_alike, selected.has_one_loader
             )
-        except Conflict as conflict:
+        except LayoutConflict as conflict:
             if conflict.buffer.scope == "reducer":
                 assert isinstance(conflict.stmt, tile.Parallel)
-                kernel = with_parts_of_its_own(kernel, conflict.stmt, conflict.buffer)
+                kernel = add_nest_parts(kernel, conflict.stmt, conflict.buffer)
                 continue
             try:
-                kernel, made = resolve(kernel, conflict)
+                kernel, made = insert_conversion(kernel, conflict)
                 conversions.append(made)
             except CompileError as error:
-                kernel = _without_conflict(kernel, conflict.stmt, error, mistakes)
+                kernel = _replace_conflicting_statement(kernel, conflict.stmt, error, mistakes)
 
 
-def _stored_as_it_lies(kernel: tile.Kernel, fragments: Mapping[str, Fragment]) -> tile.Kernel:
+def _replace_impossible_stmatrix(kernel: tile.Kernel, fragments: Mapping[str, Fragment]) -> tile.Kernel:
     """Copy by registers instead of stmatrix where the source does not have an accumulator's layout."""
-    for stmt in tile.walk(kernel.body):
-        if isinstance(stmt, Copy) and stmt.via == "stmatrix" and not is_accumulator(fragments[stmt.source.buffer.name]):
-            kernel = replace(kernel, body=rewritten(kernel.body, stmt, (replace(stmt, via="registers"),)))
+    for stmt in tile.walk_statements(kernel.body):
+        if (
+            isinstance(stmt, Copy)
+            and stmt.via == "stmatrix"
+            and not is_accumulator_layout(fragments[stmt.source.buffer.name])
+        ):
+            kernel = replace(kernel, body=replace_statement(kernel.body, stmt, (replace(stmt, via="registers"),)))
     return kernel
 
 
-def _with_digits(kernel: tile.Kernel, mistakes: Mistakes) -> tile.Kernel:
+def _normalise_given_layouts(kernel: tile.Kernel, mistakes: ErrorCollector) -> tile.Kernel:
     """Drop given layouts that are impossible, and rewrite nests whose layout is not one of mixed-radix digits."""
     pinned = []
     for given in kernel.layouts:
         with mistakes.caught():
             if isinstance(given.layout, tile.LoopLayout):
-                digits(given.layout, kernel.threads)
+                build_digit_layout(given.layout, kernel.threads)
             pinned.append(given)
-    for nest in tile.walk(kernel.body):
+    for nest in tile.walk_statements(kernel.body):
         if isinstance(nest, tile.Parallel) and nest.layout is not None:
             try:
-                made = nest if is_regular(nest.layout, kernel.threads) else regular(nest, kernel.threads)
+                made = nest if is_regular(nest.layout, kernel.threads) else regularise_nest(nest, kernel.threads)
             except CompileError as error:
                 mistakes.add(error)
                 made = replace(nest, layout=None)
             if made is not nest:
-                kernel = replace(kernel, body=rewritten(kernel.body, nest, (made,)))
+                kernel = replace(kernel, body=replace_statement(kernel.body, nest, (made,)))
     return kernel if len(pinned) == len(kernel.layouts) else replace(kernel, layouts=tuple(pinned))
 
 
-def _without_conflict(kernel: tile.Kernel, stmt: tile.Stmt, error: CompileError, mistakes: Mistakes) -> tile.Kernel:
+def _replace_conflicting_statement(
+    kernel: tile.Kernel, stmt: tile.Stmt, error: CompileError, mistakes: ErrorCollector
+) -> tile.Kernel:
     """Replace a statement that cannot have its operands. The error is dropped where a refused statement already left an
     operand without a layout."""
-    lost = {r.buffer for s in tile.walk(kernel.body) if isinstance(s, tile.TileOp) and is_refused(s) for r in s.regions}
-    if not any(b.scope == "fragment" and b in lost for b in (*reads(stmt), *writes(stmt))):
+    lost = {
+        r.buffer
+        for s in tile.walk_statements(kernel.body)
+        if isinstance(s, tile.TileOp) and is_refused(s)
+        for r in s.regions
+    }
+    if not any(b.scope == "fragment" and b in lost for b in (*find_reads(stmt), *find_writes(stmt))):
         mistakes.add(error)
-    instead = refused(reads(stmt), writes(stmt), stmt.span)
-    return replace(kernel, body=rewritten(kernel.body, stmt, (instead,)))
+    instead = make_refused(find_reads(stmt), find_writes(stmt), stmt.span)
+    return replace(kernel, body=replace_statement(kernel.body, stmt, (instead,)))
 
 
-def shared_layouts(
-    kernels: list[LayoutAssignment], selected: Selected, mistakes: Mistakes = AT_ONCE
+def assign_shared_layouts(
+    kernels: list[LayoutAssignment], selected: MechanismSelection, mistakes: ErrorCollector = RAISE_FIRST
 ) -> dict[str, SharedLayout]:
     """Choose the cheapest layout of each shared tile for all its accesses, in all kernels that have the tile. Its
     versions have the same layout."""
     tiles = list(dict.fromkeys(b for assignment in kernels for b in assignment.kernel.buffers if b.scope == "shared"))
-    accesses: dict[str, list[Access]] = {b.name: [] for b in tiles}
+    accesses: dict[str, list[SharedAccess]] = {b.name: [] for b in tiles}
     for assignment in kernels:
-        for access in shared_accesses(assignment.kernel, assignment.fragments, assignment.nest_layout):
+        for access in find_shared_accesses(assignment.kernel, assignment.fragments, assignment.nest_layout):
             accesses[access.tile].append(access)
     weights, always = selected.weights, selected.always_swizzle
     pinned = {p.buffer: p for assignment in kernels for p in assignment.kernel.layouts}
     return {
-        b.name: _asked_for(pinned[b], accesses[b.name], mistakes)
+        b.name: _build_given_layout(pinned[b], accesses[b.name], mistakes)
         if b in pinned
-        else shared_layout(b, accesses[b.name], weights, always_swizzle=always)
+        else choose_shared_layout(b, accesses[b.name], weights, always_swizzle=always)
         for b in tiles
     }
 
 
-def _asked_for(pinned: tile.Pinned, accesses: list[Access], mistakes: Mistakes) -> SharedLayout:
+def _build_given_layout(
+    pinned: tile.LayoutAnnotation, accesses: list[SharedAccess], mistakes: ErrorCollector
+) -> SharedLayout:
     """Return the layout that the kernel gives a shared tile, and refuse it where an access does not allow it."""
     if isinstance(pinned.layout, tile.Placement):
-        layout = placed(pinned.layout, pinned.buffer.dtype.bytes)
+        layout = placed_layout(pinned.layout, pinned.buffer.dtype.bytes)
     else:
         assert isinstance(pinned.layout, int), "a layout of a fragment"
-        layout = with_swizzle(pinned.buffer, pinned.layout)
+        layout = find_swizzled_layout(pinned.buffer, pinned.layout)
     unable = next((a for a in accesses if not is_legal(layout, [a.pattern])), None)
     if unable is not None:
         with mistakes.caught():
-            fail(
+            raise_error(
                 "layout-conflict",
                 f"{pinned.buffer.name} cannot have the layout that it is given",
                 pinned.span,
                 "given here",
-                secondary=(Label(unable.span, _WANTED[str(unable.pattern)]),),
+                secondary=(Label(unable.span, _LAYOUT_NEEDS[str(unable.pattern)]),),
                 help="use tilelang.layout.make_swizzled_layout, or leave the layout to tilec",
             )
     return layout
 
 
-_WANTED = {
+_LAYOUT_NEEDS = {
     "wgmma": "wgmma needs rows of 32, 64 or 128 bytes in the swizzle of that width",
-    "tma": f"TMA needs rows, with or without a swizzle of 32, 64 or 128 bytes, of at most {MAX_BOX} elements",
+    "tma": f"TMA needs rows, with or without a swizzle of 32, 64 or 128 bytes, of at most {MAX_BOX_EXTENT} elements",
     "matrix": "ldmatrix and stmatrix need 16 bytes of a row together",
 }
 """The layouts that an access pattern needs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class FragmentUse:
     """A use of a fragment in a nest. `dims` are the loop variables that index its dimensions, by number; None if the
     elements are not those of the loop. `by` counts the values of each variable that share an element (`x[i, j // 2]`:
     two). `is_reshaped`: the elements are those of the loop, in the same order but in another shape."""
@@ -299,11 +324,11 @@ class Use:
     is_reshaped: bool = False
 
 
-def fragment_uses(nest: tile.Parallel) -> Iterator[Use]:
+def find_fragment_uses(nest: tile.Parallel) -> Iterator[FragmentUse]:
     """Yield each use of a fragment in the nest; in a statement, the stored fragment comes first."""
     place = {var: i for i, var in enumerate(nest.vars)}
 
-    def use(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], stored: bool = False) -> Use:
+    def build_use(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], stored: bool = False) -> FragmentUse:
         found: list[tuple[int, int]] = []
         fits = True
         for index, size in zip(indices, buffer.shape, strict=True):
@@ -317,72 +342,74 @@ def fragment_uses(nest: tile.Parallel) -> Iterator[Use]:
                 case _:
                     fits &= size == 1 and index == tile.Const(0, index.dtype)
         fits &= len({dim for dim, _ in found}) == len(found)
-        if not fits and _in_order(nest, buffer, indices):
+        if not fits and _is_reshaped_access(nest, buffer, indices):
             every = tuple(range(len(nest.vars)))
-            return Use(buffer, indices, every, (1,) * len(every), stored, is_reshaped=True)
-        return Use(buffer, indices, tuple(d for d, _ in found) if fits else None, tuple(by for _, by in found), stored)
+            return FragmentUse(buffer, indices, every, (1,) * len(every), stored, is_reshaped=True)
+        return FragmentUse(
+            buffer, indices, tuple(d for d, _ in found) if fits else None, tuple(by for _, by in found), stored
+        )
 
-    for stmt in tile.walk(nest.body):
+    for stmt in tile.walk_statements(nest.body):
         if isinstance(stmt, tile.Store) and stmt.buffer.scope == "fragment":
-            yield use(stmt.buffer, stmt.indices, stored=True)
-        for expr in expressions(stmt):
+            yield build_use(stmt.buffer, stmt.indices, stored=True)
+        for expr in list_expressions(stmt):
             for e in tile.walk_expr(expr):
                 if isinstance(e, tile.Load) and e.buffer.scope == "fragment":
-                    yield use(e.buffer, e.indices)
+                    yield build_use(e.buffer, e.indices)
 
 
-def _in_order(nest: tile.Parallel, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> bool:
+def _is_reshaped_access(nest: tile.Parallel, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> bool:
     """Return True if the nest visits the elements in their order, though it has another shape."""
     if nest.is_per_thread or math.prod(nest.extents) != math.prod(buffer.shape):
         return False
-    return indices == moved(replace(buffer, extents=nest.extents), buffer, nest.vars)
+    return indices == map_view_indices(replace(buffer, extents=nest.extents), buffer, nest.vars)
 
 
-def deciding_uses(nest: tile.Parallel) -> list[Use]:
+def find_deciding_uses(nest: tile.Parallel) -> list[FragmentUse]:
     """Return the uses that decide which thread runs an iteration, those of one value per element first. A single
     element that is only read does not decide: each thread has a copy."""
-    return _deciding(list(fragment_uses(nest)))
+    return _select_deciding_uses(list(find_fragment_uses(nest)))
 
 
-def _deciding(all_uses: list[Use]) -> list[Use]:
+def _select_deciding_uses(all_uses: list[FragmentUse]) -> list[FragmentUse]:
     uses = [use for use in all_uses if use.dims is not None]
     stored = {use.buffer for use in uses if use.stored}
     deciding = [use for use in uses if use.dims or use.buffer in stored]
     return sorted(deciding, key=lambda use: max(use.by, default=1) > 1)
 
 
-_Uses = dict[Same[tile.Parallel], tuple[list[Use], list[Use]]]
+_NestUses = dict[IdentityKey[tile.Parallel], tuple[list[FragmentUse], list[FragmentUse]]]
 """The uses of fragments of each nest, by identity, and the deciding ones."""
 
 
-class _Fragments:
-    def __init__(self, kernel: tile.Kernel, nest_uses: _Uses) -> None:
+class _FragmentSolver:
+    def __init__(self, kernel: tile.Kernel, nest_uses: _NestUses) -> None:
         self.kernel, self.nest_uses = kernel, nest_uses
         self.known: dict[str, tuple[Fragment, Span]] = {}
-        self.everywhere = everywhere(kernel)
+        self.everywhere = find_replicated_reducers(kernel)
 
-    def solve(self) -> dict[str, Fragment]:
+    def solve_layouts(self) -> dict[str, Fragment]:
         fragments = [b for b in self.kernel.buffers if b.scope == "fragment"]
-        stmts = list(tile.walk(self.kernel.body))
+        stmts = list(tile.walk_statements(self.kernel.body))
         for buffer in self.kernel.buffers:
             if buffer.scope == "local":
-                self.known[buffer.name] = (local(self.kernel.threads, buffer.shape), buffer.span)
+                self.known[buffer.name] = (replicated_fragment(self.kernel.threads, buffer.shape), buffer.span)
         self.known |= {name: (layout, self.kernel.span) for name, layout in self.everywhere.items()}
         for pinned in self.kernel.layouts:
             if isinstance(pinned.layout, tile.LoopLayout):
-                self.known[pinned.buffer.name] = (digits(pinned.layout, self.kernel.threads), pinned.span)
+                self.known[pinned.buffer.name] = (build_digit_layout(pinned.layout, self.kernel.threads), pinned.span)
         for stmt in stmts:
             if isinstance(stmt, tile.TileOp) and (isinstance(stmt, Gemm) or stmt.via == "tcgen05"):
-                self.spread(stmt)  # hardware layouts come first
+                self.spread_layouts(stmt)  # hardware layouts come first
         while True:
             before = len(self.known)
             for stmt in stmts:
-                self.spread(stmt)
+                self.spread_layouts(stmt)
             if len(self.known) > before:
                 continue
             for stmt in stmts:
                 if isinstance(stmt, tile.Parallel):
-                    self.rows(stmt)
+                    self.spread_from_projections(stmt)
             if len(self.known) > before:
                 continue
             unknown = [b for b in fragments if b.name not in self.known]
@@ -391,183 +418,197 @@ class _Fragments:
             # The tile with the most dimensions fixes its projections; of two, the larger fixes the one that shares its
             # elements.
             first = max(unknown, key=lambda b: (len(b.shape), math.prod(b.shape)))
-            vector = widths.of_fragment(first, stmts, self.kernel.threads)
-            self.known[first.name] = (row_major(first.shape, self.kernel.threads, vector), first.span)
+            vector = widths.choose_fragment_width(first, stmts, self.kernel.threads)
+            self.known[first.name] = (row_major_fragment(first.shape, self.kernel.threads, vector), first.span)
 
-    def fix(self, buffer: tile.Buffer, layout: Fragment, stmt: tile.Stmt) -> None:
+    def fix_layout(self, buffer: tile.Buffer, layout: Fragment, stmt: tile.Stmt) -> None:
         """Give the buffer this layout, or raise a conflict."""
         _, origin = self.known.setdefault(buffer.name, (layout, stmt.span))
-        if self.differs(buffer, layout):
-            raise Conflict(stmt, buffer, origin)
+        if self.has_other_layout(buffer, layout):
+            raise LayoutConflict(stmt, buffer, origin)
 
-    def fix_exactly(self, buffer: tile.Buffer, layout: Fragment, stmt: tile.Stmt) -> None:
+    def fix_exact_layout(self, buffer: tile.Buffer, layout: Fragment, stmt: tile.Stmt) -> None:
         """Give the buffer this layout digit by digit: an equal one that the kernel gives may have other digits."""
-        self.fix(buffer, layout, stmt)
+        self.fix_layout(buffer, layout, stmt)
         self.known[buffer.name] = layout, self.known[buffer.name][1]
 
-    def differs(self, buffer: tile.Buffer, layout: Fragment | None) -> bool:
+    def has_other_layout(self, buffer: tile.Buffer, layout: Fragment | None) -> bool:
         """Return True if the buffer has another layout. `layout` None is one that no buffer has."""
         found = self.get(buffer)
         if found is None or layout is None:
             return layout is None
-        return found is not layout and found.canonical() != layout.canonical()
+        return found is not layout and found.to_canonical() != layout.to_canonical()
 
     def get(self, buffer: tile.Buffer) -> Fragment | None:
         found = self.known.get(buffer.name)
         return found[0] if found else None
 
-    def spread(self, stmt: tile.Stmt) -> None:
+    def spread_layouts(self, stmt: tile.Stmt) -> None:
         match stmt:
             case Gemm() if stmt.via == "tcgen05":
                 pass
             case Gemm():
                 a, b, c, *_ = (r.buffer for r in stmt.regions)
-                accumulator = self.accumulator(stmt)
-                self.fix_exactly(c, accumulator, stmt)
+                accumulator = self.build_accumulator_layout(stmt)
+                self.fix_exact_layout(c, accumulator, stmt)
                 if b.scope == "fragment":
                     transposed = stmt.transpose_B
-                    self.fix_exactly(b, operand_b(accumulator, b.shape[transposed], b.dtype.bytes, transposed), stmt)
+                    self.fix_exact_layout(
+                        b, operand_b_fragment(accumulator, b.shape[transposed], b.dtype.bytes, transposed), stmt
+                    )
                 if a.scope == "fragment":
                     as_accumulated = stmt.order is not None
-                    self.fix_exactly(a, operand_a(accumulator, a.shape[1], a.dtype.bytes, as_accumulated), stmt)
+                    self.fix_exact_layout(
+                        a, operand_a_fragment(accumulator, a.shape[1], a.dtype.bytes, as_accumulated), stmt
+                    )
             case Reduce():
                 source = self.get(stmt.regions[0].buffer)
                 if source is not None:
                     if not is_reducible(source, stmt.dim):
                         buffer = stmt.regions[0].buffer
-                        raise Conflict(stmt, buffer, self.known[buffer.name][1])
-                    self.fix(stmt.regions[1].buffer, self.reduced(stmt, source), stmt)
+                        raise LayoutConflict(stmt, buffer, self.known[buffer.name][1])
+                    self.fix_layout(stmt.regions[1].buffer, self.reduce_layout(stmt, source), stmt)
             case FinalizeReducer():
                 parts = self.get(stmt.regions[0].buffer)
                 if parts is not None:
-                    self.fix(stmt.regions[1].buffer, parts, stmt)
+                    self.fix_layout(stmt.regions[1].buffer, parts, stmt)
             case tile.TileOp(fragments_lie="alike"):
-                self.copy(stmt)
+                self.spread_over_copy(stmt)
             case tile.TileOp(fragments_lie=None):
                 if len({r.buffer for r in stmt.regions if r.buffer.scope == "fragment"}) > 1:
                     raise InternalError(f"T.{stmt.name} does not say how its fragments lie")
             case tile.Parallel():
-                self.nest(stmt)
-                self.add(stmt)
+                self.spread_over_nest(stmt)
+                self.spread_to_reducers(stmt)
             case _:
                 pass
 
-    def add(self, nest: tile.Parallel) -> None:
+    def spread_to_reducers(self, nest: tile.Parallel) -> None:
         """Fix the layouts of the reducers that a nest adds to, once the layout of the nest is known."""
-        stores = list(additions(nest))
-        if not stores or any(use.buffer.name not in self.known for use in fragment_uses(nest)):
+        stores = list(find_additions(nest))
+        if not stores or any(use.buffer.name not in self.known for use in find_fragment_uses(nest)):
             return
-        whole = nest_layout(nest, self.kernel.threads, {name: layout for name, (layout, _) in self.known.items()})
+        whole = find_nest_layout(nest, self.kernel.threads, {name: layout for name, (layout, _) in self.known.items()})
         for store in stores:
             if store.buffer.name in self.everywhere:
                 continue
-            parts = parts_layout(nest, store, whole)
+            parts = build_parts_layout(nest, store, whole)
             if not is_reducible(parts, ACROSS_COPIES):
-                parts = local(self.kernel.threads, store.buffer.shape)
-            self.fix(store.buffer, parts, nest)
+                parts = replicated_fragment(self.kernel.threads, store.buffer.shape)
+            self.fix_layout(store.buffer, parts, nest)
 
-    def accumulator(self, op: Gemm) -> Fragment:
+    def build_accumulator_layout(self, op: Gemm) -> Fragment:
         m, n = op.regions[2].buffer.shape
         if op.via == "wgmma":
-            groups = wgmma_groups(op, self.kernel.threads)
+            groups = partition_warpgroups(op, self.kernel.threads)
             assert groups is not None
             return wgmma_accumulator((m, n), *groups)
-        warps = mma_warps(op, self.kernel.threads)
+        warps = partition_warps(op, self.kernel.threads)
         assert warps is not None
         return mma_accumulator((m, n), *warps)
 
-    def reduced(self, op: Reduce, source: Fragment) -> Fragment:
+    def reduce_layout(self, op: Reduce, source: Fragment) -> Fragment:
         keep = tuple(d for d in range(len(source.shape)) if d != op.dim)
         layout = source.project(keep)
         shape = op.regions[1].buffer.shape
         if len(shape) == len(source.shape):  # the dimension is kept with extent 1
-            layout = spread(layout, shape, keep)
+            layout = embed_layout(layout, shape, keep)
         return layout
 
-    def copy(self, op: tile.TileOp) -> None:
+    def spread_over_copy(self, op: tile.TileOp) -> None:
         """Give all fragments of an elementwise operation the same layout."""
         for region in op.regions:
             if region.buffer.scope == "fragment" and not region.is_whole:
-                raise Conflict(op, region.buffer, region.buffer.span)
+                raise LayoutConflict(op, region.buffer, region.buffer.span)
         for source, destination in pairwise(r.buffer for r in op.regions):
-            self.alike(op, source, destination)
+            self.spread_between_fragments(op, source, destination)
 
-    def alike(self, op: tile.TileOp, source: tile.Buffer, destination: tile.Buffer) -> None:
+    def spread_between_fragments(self, op: tile.TileOp, source: tile.Buffer, destination: tile.Buffer) -> None:
         if "tmem" in (source.scope, destination.scope):
             assert isinstance(op, Copy)
-            tensor_layout = copied_layout(op, self.kernel.threads)
+            tensor_layout = build_copied_layout(op, self.kernel.threads)
             assert tensor_layout is not None, "a tile that no warps can reach"
-            self.fix_exactly(destination if source.scope == "tmem" else source, tensor_layout, op)
+            self.fix_exact_layout(destination if source.scope == "tmem" else source, tensor_layout, op)
         if source.scope != "fragment" or destination.scope != "fragment":
             return
         if source.shape != destination.shape:
-            raise Conflict(op, source, source.span)
+            raise LayoutConflict(op, source, source.span)
         a, b = self.known.get(source.name), self.known.get(destination.name)
-        if a is not None and b is not None and self.differs(destination, a[0]):
+        if a is not None and b is not None and self.has_other_layout(destination, a[0]):
             if not a[0].shares_threads(b[0]):
-                raise Conflict(op, source, a[1])
+                raise LayoutConflict(op, source, a[1])
             return
         if a is not None:
-            self.fix(destination, a[0], op)
+            self.fix_layout(destination, a[0], op)
         elif b is not None:
-            self.fix(source, b[0], op)
+            self.fix_layout(source, b[0], op)
 
-    def nest(self, nest: tile.Parallel) -> None:
-        uses, deciding = self.uses(nest)
+    def spread_over_nest(self, nest: tile.Parallel) -> None:
+        uses, deciding = self.find_uses(nest)
         if nest.layout is not None:
-            self.sweep(nest, uses, digits(nest.layout, self.kernel.threads))
+            self.fix_nest_layout(nest, uses, build_digit_layout(nest.layout, self.kernel.threads))
             return
         whole = [u for u in deciding if len(u.by) == len(nest.vars) and u.buffer.name in self.known]
-        swept = (_sweeping(u, self.known[u.buffer.name][0], nest.extents) for u in whole)
+        swept = (_build_sweeping_layout(u, self.known[u.buffer.name][0], nest.extents) for u in whole)
         layouts = [layout for layout in swept if layout is not None]
         if layouts:
-            self.sweep(nest, uses, min(layouts, key=lambda layout: self.moved(uses, layout)))
+            self.fix_nest_layout(
+                nest, uses, min(layouts, key=lambda layout: self.count_conflicting_bytes(uses, layout))
+            )
         elif whole or any(use.dims is None for use in uses):
-            self.sweep(nest, [use for use in uses if use.dims is None or use in whole], None)
+            self.fix_nest_layout(nest, [use for use in uses if use.dims is None or use in whole], None)
 
-    def uses(self, nest: tile.Parallel) -> tuple[list[Use], list[Use]]:
+    def find_uses(self, nest: tile.Parallel) -> tuple[list[FragmentUse], list[FragmentUse]]:
         """Return the uses of fragments of a nest and the deciding ones, cached."""
-        if Same(nest) not in self.nest_uses:
-            uses = list(fragment_uses(nest))
-            self.nest_uses[Same(nest)] = uses, _deciding(uses)
-        return self.nest_uses[Same(nest)]
+        if IdentityKey(nest) not in self.nest_uses:
+            uses = list(find_fragment_uses(nest))
+            self.nest_uses[IdentityKey(nest)] = uses, _select_deciding_uses(uses)
+        return self.nest_uses[IdentityKey(nest)]
 
-    def moved(self, uses: list[Use], whole: Fragment) -> int:
+    def count_conflicting_bytes(self, uses: list[FragmentUse], whole: Fragment) -> int:
         """Count the bytes of the fragments whose layout is not the one that a nest of layout `whole` needs."""
-        conflicting = {use.buffer for use in uses if use.dims is None or self.differs(use.buffer, _needed(use, whole))}
+        conflicting = {
+            use.buffer
+            for use in uses
+            if use.dims is None or self.has_other_layout(use.buffer, _find_required_layout(use, whole))
+        }
         return sum(buffer.bytes for buffer in conflicting)
 
-    def sweep(self, nest: tile.Parallel, uses: list[Use], whole: Fragment | None) -> None:
+    def fix_nest_layout(self, nest: tile.Parallel, uses: list[FragmentUse], whole: Fragment | None) -> None:
         """Run the nest in this layout: fix the layouts of its fragments, or raise a conflict."""
-        conflicting: list[Use] = []
+        conflicting: list[FragmentUse] = []
         for use in uses:
             if use.dims is None or whole is None:
                 conflicting.append(use)
                 continue
-            needed = _needed(use, whole)
+            needed = _find_required_layout(use, whole)
             if needed is not None:
                 self.known.setdefault(use.buffer.name, (needed, nest.span))
-            if self.differs(use.buffer, needed):
+            if self.has_other_layout(use.buffer, needed):
                 conflicting.append(use)
         if conflicting:
             buffer = conflicting[0].buffer
             _, origin = self.known.get(buffer.name, (None, buffer.span))
-            raise Conflict(nest, buffer, origin, frozenset(use.indices for use in conflicting if use.buffer == buffer))
+            raise LayoutConflict(
+                nest, buffer, origin, frozenset(use.indices for use in conflicting if use.buffer == buffer)
+            )
 
-    def rows(self, nest: tile.Parallel) -> None:
+    def spread_from_projections(self, nest: tile.Parallel) -> None:
         """Fix the fragments of a nest that all have fewer dimensions than it: the first known one decides for the
         others."""
-        uses, deciding = self.uses(nest)
+        uses, deciding = self.find_uses(nest)
         deciding = [use for use in deciding if use.buffer.name in self.known]
         reached = [use for use in deciding if use.dims is not None and not use.is_reshaped]
         known = [(use.dims, self.known[use.buffer.name][0]) for use in reached if use.dims is not None]
         if not known or any(use.dims is not None and len(use.dims) == len(nest.vars) for use in uses):
             return
-        swept = [extended(layout, dims, nest.extents) for dims, layout in known]
-        self.sweep(nest, uses, next((s for s in swept if all(holds(s, *use) for use in known)), swept[0]))
+        swept = [extend_layout(layout, dims, nest.extents) for dims, layout in known]
+        self.fix_nest_layout(
+            nest, uses, next((s for s in swept if all(is_projection(s, *use) for use in known)), swept[0])
+        )
 
 
-def _needed(use: Use, whole: Fragment) -> Fragment | None:
+def _find_required_layout(use: FragmentUse, whole: Fragment) -> Fragment | None:
     """Return the layout that the fragment needs in a nest of layout `whole`, or None where there is none."""
     assert use.dims is not None
     if use.is_reshaped:
@@ -575,16 +616,16 @@ def _needed(use: Use, whole: Fragment) -> Fragment | None:
     layout: Fragment | None = whole.project(use.dims)
     for dim, by in enumerate(use.by):
         layout = None if layout is None else layout.grouped(dim, by)
-    return None if layout is None else with_unit_dims(layout, use.buffer.shape)
+    return None if layout is None else restore_unit_dims(layout, use.buffer.shape)
 
 
-def _sweeping(use: Use, layout: Fragment, extents: tuple[int, ...]) -> Fragment | None:
+def _build_sweeping_layout(use: FragmentUse, layout: Fragment, extents: tuple[int, ...]) -> Fragment | None:
     """Return the layout of a nest of these extents that indexes a fragment of this layout with all its variables."""
     dims = use.dims
     assert dims is not None
     if use.is_reshaped:
         return layout.reshaped(extents)
-    layout = without_unit_dims(layout, len(dims))
+    layout = drop_unit_dims(layout, len(dims))
     for dim, by in enumerate(use.by):
         layout = layout.widened(dim, by)
     return layout if dims == tuple(range(len(dims))) else layout.project(tuple(dims.index(d) for d in range(len(dims))))

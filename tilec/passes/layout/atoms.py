@@ -12,19 +12,31 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Literal
 
-from tilec.ir.layout import Fragment, SharedLayout, mma_accumulator, plain
+from tilec.ir.layout import Fragment, SharedLayout, mma_accumulator, unswizzled_layout
 from tilec.ir.multicast import BOX_BYTES
-from tilec.ir.placement import places
-from tilec.ir.tile import Buffer, Expr, Kernel, Load, Parallel, Placement, Store, TileOp, Var, walk, walk_expr
+from tilec.ir.placement import element_slots
+from tilec.ir.tile import (
+    Buffer,
+    Expr,
+    Kernel,
+    Load,
+    Parallel,
+    Placement,
+    Store,
+    TileOp,
+    Var,
+    walk_expr,
+    walk_statements,
+)
 from tilec.ops.block_scaled import ScaledGemm
 from tilec.ops.copy import Copy
-from tilec.ops.copy.by_matrix import loads_by_matrix
+from tilec.ops.copy.by_matrix import can_use_ldmatrix
 from tilec.ops.gemm import Gemm
-from tilec.ops.transpose import Transpose, swept
-from tilec.passes.analysis.usage import expressions
+from tilec.ops.transpose import Transpose, make_sweep_layout
+from tilec.passes.analysis.usage import list_expressions
 from tilec.support.records import dataclass
 from tilec.support.source import Span
-from tilec.target.table import Weights
+from tilec.target.table import LayoutWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +47,7 @@ class Sweep:
     dims: tuple[int, ...]
 
 
-Pattern = Literal["rows", "columns", "accumulator", "matrix", "tma", "wgmma"] | Sweep
+AccessPattern = Literal["rows", "columns", "accumulator", "matrix", "tma", "wgmma"] | Sweep
 """The way in which a statement reaches a tile.
 
 rows         threads along the last dimension, 16 bytes each
@@ -47,15 +59,15 @@ tma          boxes
 """
 
 BANKS, BANK_BYTES, CHUNK = 32, 4, 16
-TRANSACTION = BANKS * BANK_BYTES
-SWIZZLES = (128, 64, 32)
-MAX_BOX = 256  # elements along any dimension of a TMA box
-_RUNS = 8  # of registers: every pattern occurs in so many
-_PERIOD = 8  # rows after which banks and swizzles repeat; by columns, a warp has 32
+TRANSACTION_BYTES = BANKS * BANK_BYTES
+SWIZZLE_WIDTHS = (128, 64, 32)
+MAX_BOX_EXTENT = 256  # elements along any dimension of a TMA box
+_SAMPLED_RUNS = 8  # of registers: every pattern occurs in so many
+_SAMPLED_ROWS = 8  # rows after which banks and swizzles repeat; by columns, a warp has 32
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class StorageCost:
     """The cost of holding a tile: shared-memory transactions of 128 bytes, tensor-memory cycles, registers per thread.
     `bank_conflicts` are the transactions beyond those that the bytes need."""
 
@@ -64,7 +76,7 @@ class Cost:
     live_registers: int
     bank_conflicts: int = 0
 
-    def score(self, weights: Weights) -> float:
+    def score(self, weights: LayoutWeights) -> float:
         return (
             weights.smem_transactions * self.smem_transactions
             + weights.tmem_cycles * self.tmem_cycles
@@ -78,80 +90,82 @@ class Atom:
 
     name: str
     memory: Literal["registers", "shared", "tensor"]
-    cost: Cost
+    cost: StorageCost
 
 
-def cheapest(atoms: Iterable[Atom], is_legal: Callable[[Atom], bool], weights: Weights) -> Atom | None:
+def choose_cheapest(atoms: Iterable[Atom], is_legal: Callable[[Atom], bool], weights: LayoutWeights) -> Atom | None:
     """Return the legal atom of least cost, or None where none is legal."""
     legal = [atom for atom in atoms if is_legal(atom)]
 
-    def rank(atom: Atom) -> tuple[float, int, int]:
+    def rank_atom(atom: Atom) -> tuple[float, int, int]:
         return atom.cost.score(weights), atom.cost.live_registers, atom.cost.bank_conflicts
 
-    return min(legal, key=rank, default=None)
+    return min(legal, key=rank_atom, default=None)
 
 
 # ---- shared tiles ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class SharedAccess:
     """A statement's access to a shared tile."""
 
     tile: str
-    pattern: Pattern
+    pattern: AccessPattern
     span: Span
 
 
-def shared_layout(
-    buffer: Buffer, accesses: Iterable[Access], weights: Weights, *, always_swizzle: bool
+def choose_shared_layout(
+    buffer: Buffer, accesses: Iterable[SharedAccess], weights: LayoutWeights, *, always_swizzle: bool
 ) -> SharedLayout:
     """Return the cheapest layout of a tile that is legal for all its accesses."""
     patterns = [access.pattern for access in accesses]
-    layouts = {str(layout.swizzle): layout for layout in candidates(buffer) if is_legal(layout, patterns)}
+    layouts = {str(layout.swizzle): layout for layout in list_candidate_layouts(buffer) if is_legal(layout, patterns)}
     if always_swizzle and len(layouts) > 1:
         layouts.pop("0", None)
         return next(iter(layouts.values()))
     if len(layouts) < 2:
-        return next(iter(layouts.values()), plain(buffer.shape, buffer.dtype.bytes))
-    atoms = [Atom(name, "shared", cost(layout, patterns)) for name, layout in layouts.items()]
-    best = cheapest(atoms, lambda _: True, weights)
+        return next(iter(layouts.values()), unswizzled_layout(buffer.shape, buffer.dtype.bytes))
+    atoms = [Atom(name, "shared", compute_storage_cost(layout, patterns)) for name, layout in layouts.items()]
+    best = choose_cheapest(atoms, lambda _: True, weights)
     assert best is not None
     return layouts[best.name]
 
 
-def scores(buffer: Buffer, patterns: Iterable[Pattern], weights: Weights) -> dict[int, tuple[Cost, float]]:
+def score_layouts(
+    buffer: Buffer, patterns: Iterable[AccessPattern], weights: LayoutWeights
+) -> dict[int, tuple[StorageCost, float]]:
     """Return the cost and score of each legal layout of a tile, by the width of its swizzle."""
     pattern_list = list(patterns)
-    legal = (layout for layout in candidates(buffer) if is_legal(layout, pattern_list))
-    costs = {layout.swizzle: cost(layout, pattern_list) for layout in legal}
+    legal = (layout for layout in list_candidate_layouts(buffer) if is_legal(layout, pattern_list))
+    costs = {layout.swizzle: compute_storage_cost(layout, pattern_list) for layout in legal}
     return {swizzle: (one, one.score(weights)) for swizzle, one in costs.items()}
 
 
-def candidates(buffer: Buffer) -> tuple[SharedLayout, ...]:
+def list_candidate_layouts(buffer: Buffer) -> tuple[SharedLayout, ...]:
     """List the layouts that the tile's rows allow: without a swizzle, then the widest first."""
     size = buffer.dtype.bytes
-    swizzled = (SharedLayout(buffer.shape, size, width // size, width) for width in swizzles(buffer))
-    return (plain(buffer.shape, size), *swizzled)
+    swizzled = (SharedLayout(buffer.shape, size, width // size, width) for width in list_swizzle_widths(buffer))
+    return (unswizzled_layout(buffer.shape, size), *swizzled)
 
 
-def with_swizzle(buffer: Buffer, width: int) -> SharedLayout:
+def find_swizzled_layout(buffer: Buffer, width: int) -> SharedLayout:
     """Return the tile's layout with a bank swizzle of `width` bytes (0: none)."""
-    return next(layout for layout in candidates(buffer) if layout.swizzle == width)
+    return next(layout for layout in list_candidate_layouts(buffer) if layout.swizzle == width)
 
 
-def swizzles(buffer: Buffer) -> tuple[int, ...]:
+def list_swizzle_widths(buffer: Buffer) -> tuple[int, ...]:
     """List the widths in bytes of the bank swizzles that divide the tile's rows, the widest first."""
     row = buffer.shape[-1] * buffer.dtype.bytes // buffer.dtype.per_byte
-    return tuple(width for width in SWIZZLES if row % width == 0)
+    return tuple(width for width in SWIZZLE_WIDTHS if row % width == 0)
 
 
-def holds_boxes(buffer: Buffer) -> bool:
+def can_hold_boxes(buffer: Buffer) -> bool:
     """Return True if TMA can reach the tile in some layout."""
-    return any(is_legal(layout, ("tma",)) for layout in candidates(buffer))
+    return any(is_legal(layout, ("tma",)) for layout in list_candidate_layouts(buffer))
 
 
-def is_legal(layout: SharedLayout, patterns: Iterable[Pattern]) -> bool:
+def is_legal(layout: SharedLayout, patterns: Iterable[AccessPattern]) -> bool:
     """Return True if the layout allows all patterns. wgmma needs swizzled rows whose pattern begins anew in each panel.
     A TMA box is bounded, and each panel begins at a multiple of `BOX_BYTES`. ldmatrix and stmatrix need 16 contiguous
     bytes of a row."""
@@ -163,89 +177,91 @@ def is_legal(layout: SharedLayout, patterns: Iterable[Pattern]) -> bool:
     panel_stride = layout.panel_bytes if layout.panels > 1 else 0
     if "wgmma" in pattern_set and (not layout.swizzle or panel_stride % layout.repeat_bytes):
         return False
-    return not ("tma" in pattern_set and (layout.panel > MAX_BOX or panel_stride % BOX_BYTES))
+    return not ("tma" in pattern_set and (layout.panel > MAX_BOX_EXTENT or panel_stride % BOX_BYTES))
 
 
-def cost(layout: SharedLayout, patterns: Iterable[Pattern]) -> Cost:
+def compute_storage_cost(layout: SharedLayout, patterns: Iterable[AccessPattern]) -> StorageCost:
     """Return the cost of all accesses together. A swizzled address takes each thread one more register."""
-    needed = -(-layout.bytes // TRANSACTION)
+    needed = -(-layout.bytes // TRANSACTION_BYTES)
     transactions = conflicts = registers = 0
     for pattern in patterns:
-        taken, _ = _transactions(layout, pattern)
+        taken, _ = _count_transactions(layout, pattern)
         transactions += taken
         conflicts += max(0, taken - needed) if pattern != "tma" else 0
         if layout.swizzle and pattern not in ("tma", "wgmma"):
             registers = 1
-    return Cost(transactions, 0, registers, conflicts)
+    return StorageCost(transactions, 0, registers, conflicts)
 
 
-def conflicts(layout: SharedLayout, pattern: Pattern) -> float:
+def compute_conflict_factor(layout: SharedLayout, pattern: AccessPattern) -> float:
     """Return how many times longer the pattern takes than without bank conflicts."""
-    taken, needed = _transactions(layout, pattern)
+    taken, needed = _count_transactions(layout, pattern)
     return taken / max(needed, 1)  # none is needed where nothing of the tile is reached
 
 
 @lru_cache(maxsize=1024)
-def _transactions(layout: SharedLayout, pattern: Pattern) -> tuple[int, int]:
+def _count_transactions(layout: SharedLayout, pattern: AccessPattern) -> tuple[int, int]:
     """Count the transactions that the pattern takes, and those that it would take without bank conflicts."""
     if pattern == "tma":
-        row = -(-layout.panel * layout.element_bytes // TRANSACTION)
+        row = -(-layout.panel * layout.element_bytes // TRANSACTION_BYTES)
         # Each row of a box takes its own transactions; each panel is a box, and an instruction.
         boxes = layout.rows * layout.panels * row + layout.panels
         return boxes, boxes
     if isinstance(pattern, Sweep):
-        return _swept(layout, pattern)
-    rows = min(layout.rows, BANKS if pattern == "columns" else _PERIOD)
-    sampled = of_phases(_phases(layout, pattern, rows))
-    return _scaled(sampled, layout.rows, rows)
+        return _count_sweep_transactions(layout, pattern)
+    rows = min(layout.rows, BANKS if pattern == "columns" else _SAMPLED_ROWS)
+    sampled = count_phase_transactions(_list_phases(layout, pattern, rows))
+    return _scale_sample(sampled, layout.rows, rows)
 
 
-def of_phases(phases: Iterable[list[int]]) -> tuple[int, int]:
+def count_phase_transactions(phases: Iterable[list[int]]) -> tuple[int, int]:
     """Count the transactions of phases, and those that they would take without bank conflicts. A phase lists the bytes
     of the words that are reached at once."""
-    transactions = [(_busiest_bank(phase), _least_transactions(phase)) for phase in phases]
+    transactions = [(_count_bank_transactions(phase), _count_least_transactions(phase)) for phase in phases]
     return sum(taken for taken, _ in transactions), sum(needed for _, needed in transactions)
 
 
-def _scaled(sampled: tuple[int, int], whole: int, part: int) -> tuple[int, int]:
+def _scale_sample(sampled: tuple[int, int], whole: int, part: int) -> tuple[int, int]:
     taken, needed = (-(-count * whole // part) for count in sampled)
     return taken, needed
 
 
-def _swept(layout: SharedLayout, sweep: Sweep) -> tuple[int, int]:
+def _count_sweep_transactions(layout: SharedLayout, sweep: Sweep) -> tuple[int, int]:
     """Count the transactions of the first warp's first runs of registers, scaled to all of them and all warps."""
     spread, size = sweep.layout, layout.element_bytes
     vector = next((a for a in spread.registers if a.size > 1), None)
     is_run = vector is not None and vector.stride == 1 and vector.dim == sweep.dims[-1]
     run = math.gcd(vector.size, max(CHUNK // size, 1)) if vector is not None and is_run else 1
-    at_once = min(BANKS, TRANSACTION // max(run * size, BANK_BYTES))
+    at_once = min(BANKS, TRANSACTION_BYTES // max(run * size, BANK_BYTES))
     lanes = [spread.thread_offset(lane) for lane in range(BANKS)]
     runs = range(0, spread.register_count, run)
     phases = []
-    for register in runs[:_RUNS]:
+    for register in runs[:_SAMPLED_RUNS]:
         shift = spread.register_offset(register)
         places = [tuple(lane[d] + shift[d] for d in sweep.dims) for lane in lanes]
         inside = [p if all(c < extent for c, extent in zip(p, layout.shape, strict=True)) else None for p in places]
         for first in range(0, BANKS, at_once):
-            reached = [_byte(layout, p) for p in inside[first : first + at_once] if p is not None]
-            phases += [words(reached, run * size)] if reached else []
-    return _scaled(of_phases(phases), len(runs) * spread.thread_count, min(len(runs), _RUNS) * BANKS)
+            reached = [_find_byte(layout, p) for p in inside[first : first + at_once] if p is not None]
+            phases += [list_word_offsets(reached, run * size)] if reached else []
+    return _scale_sample(
+        count_phase_transactions(phases), len(runs) * spread.thread_count, min(len(runs), _SAMPLED_RUNS) * BANKS
+    )
 
 
-def _byte(layout: SharedLayout, place: tuple[int, ...]) -> int:
+def _find_byte(layout: SharedLayout, place: tuple[int, ...]) -> int:
     row = 0
     for index, extent in zip(place[:-1], layout.shape[:-1], strict=True):
         row = row * extent + index
-    return offset(layout, row, place[-1] * layout.element_bytes)
+    return find_byte_offset(layout, row, place[-1] * layout.element_bytes)
 
 
-def _phases(layout: SharedLayout, pattern: Pattern, rows: int) -> Iterator[list[int]]:
+def _list_phases(layout: SharedLayout, pattern: AccessPattern, rows: int) -> Iterator[list[int]]:
     """Yield the byte offsets of the words that are reached at once; a thread's chunk is the first of its words."""
     size = layout.element_bytes
     row_bytes = layout.shape[-1] * size
     if pattern == "columns":
         for column in range(layout.shape[-1]):
-            offsets = [offset(layout, row, column * size) for row in range(rows)]
+            offsets = [find_byte_offset(layout, row, column * size) for row in range(rows)]
             # Threads of a warp that read one word share its transaction.
             yield from (offsets[first : first + BANKS] for first in range(0, rows, BANKS))
         return
@@ -253,29 +269,31 @@ def _phases(layout: SharedLayout, pattern: Pattern, rows: int) -> Iterator[list[
         for first in range(0, rows, 8):
             for byte in range(0, row_bytes, 8 * size):
                 yield [
-                    offset(layout, row, byte + inside)
+                    find_byte_offset(layout, row, byte + inside)
                     for row in range(first, min(first + 8, rows))
                     for inside in range(0, min(8 * size, row_bytes - byte), size)
                 ]
         return
     chunk = CHUNK if row_bytes % CHUNK == 0 else size
     if pattern == "rows":
-        chunks = [offset(layout, row, byte) for row in range(rows) for byte in range(0, row_bytes, chunk)]
-        at_once = TRANSACTION // chunk
+        chunks = [find_byte_offset(layout, row, byte) for row in range(rows) for byte in range(0, row_bytes, chunk)]
+        at_once = TRANSACTION_BYTES // chunk
         for first in range(0, len(chunks), at_once):
-            yield words(chunks[first : first + at_once], chunk)
+            yield list_word_offsets(chunks[first : first + at_once], chunk)
         return
     for first in range(0, rows, 8):
         for byte in range(0, row_bytes, chunk):
-            yield words([offset(layout, row, byte) for row in range(first, min(first + 8, rows))], chunk)
+            yield list_word_offsets(
+                [find_byte_offset(layout, row, byte) for row in range(first, min(first + 8, rows))], chunk
+            )
 
 
-def words(offsets: list[int], chunk: int) -> list[int]:
+def list_word_offsets(offsets: list[int], chunk: int) -> list[int]:
     """List the first bytes of the words in chunks at these offsets."""
     return [offset + byte for offset in offsets for byte in range(0, max(chunk, 1), BANK_BYTES)]
 
 
-def _busiest_bank(offsets: list[int]) -> int:
+def _count_bank_transactions(offsets: list[int]) -> int:
     """Count the transactions of a phase: the most different words in one bank."""
     words = {offset // BANK_BYTES for offset in offsets}
     counts = [0] * BANKS
@@ -284,16 +302,16 @@ def _busiest_bank(offsets: list[int]) -> int:
     return max(counts)
 
 
-def _least_transactions(offsets: list[int]) -> int:
+def _count_least_transactions(offsets: list[int]) -> int:
     """Count the transactions of a phase whose words are spread evenly over the banks."""
     return -(-len({offset // BANK_BYTES for offset in offsets}) // BANKS)
 
 
-def offset(layout: SharedLayout, row: int, byte: int) -> int:
+def find_byte_offset(layout: SharedLayout, row: int, byte: int) -> int:
     """Return the offset in the tile of a byte of a row."""
     if layout.placement is not None:
         column, inner = divmod(byte, layout.element_bytes)
-        return places(layout.placement)[row * layout.shape[-1] + column] * layout.element_bytes + inner
+        return element_slots(layout.placement)[row * layout.shape[-1] + column] * layout.element_bytes + inner
     panel_row = layout.panel * layout.element_bytes
     panel, inner = divmod(byte, panel_row)
     offset = panel * layout.panel_bytes + row * panel_row + inner
@@ -302,49 +320,51 @@ def offset(layout: SharedLayout, row: int, byte: int) -> int:
 
 # ---- what reaches a tile ---------------------------------------------------------------------------------------------
 
-_COPIES: dict[str, Pattern] = {"tma": "tma", "tma_store": "tma", "stmatrix": "matrix"}
+_COPY_PATTERNS: dict[str, AccessPattern] = {"tma": "tma", "tma_store": "tma", "stmatrix": "matrix"}
 ACCUMULATOR_LANES = mma_accumulator((16, 8), 1, 1).threads[:2]
 """The lanes of a warp that share a block of an accumulator, the same for all instructions."""
 
 
-def shared_accesses(
+def find_shared_accesses(
     kernel: Kernel, fragments: Mapping[str, Fragment], nest_layout: Callable[[Parallel], Fragment]
-) -> Iterator[Access]:
+) -> Iterator[SharedAccess]:
     """Yield every access to a shared tile, in program order. `fragments` and `nest_layout` give the layouts of the
     registers."""
     scattered = frozenset(name for name, fragment in fragments.items() if fragment.threads[:2] == ACCUMULATOR_LANES)
     placed = {given.buffer for given in kernel.layouts if isinstance(given.layout, Placement)}
-    for stmt in walk(kernel.body):
+    for stmt in walk_statements(kernel.body):
         if isinstance(stmt, TileOp):
             via = stmt.via
             for place, region in enumerate(stmt.regions):
                 if region.buffer.scope == "shared":
                     is_operand = isinstance(stmt, Gemm | ScaledGemm) and place < 2
-                    operand: Pattern = "wgmma" if via in ("wgmma", "tcgen05") else "matrix"
-                    by_thread = _moved(stmt, place, fragments, scattered)
-                    if region.buffer not in placed and _is_by_matrix(stmt, fragments):
+                    operand: AccessPattern = "wgmma" if via in ("wgmma", "tcgen05") else "matrix"
+                    by_thread = _find_copy_pattern(stmt, place, fragments, scattered)
+                    if region.buffer not in placed and _is_ldmatrix_copy(stmt, fragments):
                         by_thread = "matrix"
-                    pattern = operand if is_operand else _COPIES.get(str(via), by_thread)
+                    pattern = operand if is_operand else _COPY_PATTERNS.get(str(via), by_thread)
                     if isinstance(stmt, Transpose):
-                        pattern = Sweep(swept(stmt, kernel.threads), (0, 1) if place else (1, 0))
-                    yield Access(region.buffer.name, pattern, stmt.span)
+                        pattern = Sweep(make_sweep_layout(stmt, kernel.threads), (0, 1) if place else (1, 0))
+                    yield SharedAccess(region.buffer.name, pattern, stmt.span)
         elif isinstance(stmt, Parallel):
-            yield from _nest_accesses(stmt, scattered, fragments, nest_layout)
+            yield from _find_nest_accesses(stmt, scattered, fragments, nest_layout)
 
 
-def _is_by_matrix(op: TileOp, fragments: Mapping[str, Fragment]) -> bool:
+def _is_ldmatrix_copy(op: TileOp, fragments: Mapping[str, Fragment]) -> bool:
     """Return True if ldmatrix makes this copy to a fragment."""
     if not isinstance(op, Copy):
         return False
     source, destination = op.regions
     layout = fragments.get(destination.buffer.name)
-    return layout is not None and loads_by_matrix(source, destination, layout)
+    return layout is not None and can_use_ldmatrix(source, destination, layout)
 
 
-def _moved(op: TileOp, place: int, fragments: Mapping[str, Fragment], scattered: frozenset[str]) -> Pattern:
+def _find_copy_pattern(
+    op: TileOp, place: int, fragments: Mapping[str, Fragment], scattered: frozenset[str]
+) -> AccessPattern:
     """Return the pattern in which threads reach the tile at `place` of a copy: the layout of the other side's
     fragment."""
-    by_default: Pattern = "accumulator" if {region.buffer.name for region in op.regions} & scattered else "rows"
+    by_default: AccessPattern = "accumulator" if {region.buffer.name for region in op.regions} & scattered else "rows"
     tile, *others = (op.regions[place], *(r for i, r in enumerate(op.regions) if i != place))
     other = fragments.get(others[0].buffer.name) if len(others) == 1 else None
     if other is None or not tile.is_whole or other.shape != tile.buffer.shape:
@@ -352,35 +372,37 @@ def _moved(op: TileOp, place: int, fragments: Mapping[str, Fragment], scattered:
     return Sweep(other, tuple(range(len(other.shape))))
 
 
-def _nest_accesses(
+def _find_nest_accesses(
     nest: Parallel,
     scattered: frozenset[str],
     fragments: Mapping[str, Fragment],
     nest_layout: Callable[[Parallel], Fragment],
-) -> Iterator[Access]:
+) -> Iterator[SharedAccess]:
     fastest = nest.vars[-1]
-    loads = [e for s in walk(nest.body) for x in expressions(s) for e in walk_expr(x) if isinstance(e, Load)]
-    stored = [s.buffer.name for s in walk(nest.body) if isinstance(s, Store)]
-    along: Pattern = "accumulator" if scattered & {*stored, *(e.buffer.name for e in loads)} else "rows"
+    loads = [
+        e for s in walk_statements(nest.body) for x in list_expressions(s) for e in walk_expr(x) if isinstance(e, Load)
+    ]
+    stored = [s.buffer.name for s in walk_statements(nest.body) if isinstance(s, Store)]
+    along: AccessPattern = "accumulator" if scattered & {*stored, *(e.buffer.name for e in loads)} else "rows"
     used = {*stored, *(e.buffer.name for e in loads)}
     layout = nest_layout(nest) if used & fragments.keys() else None
 
-    def pattern(buffer: Buffer, indices: tuple[Expr, ...]) -> Pattern:
-        dims = _dims(nest, buffer, indices)
+    def find_pattern(buffer: Buffer, indices: tuple[Expr, ...]) -> AccessPattern:
+        dims = _map_dimensions(nest, buffer, indices)
         if layout is None or dims is None:
-            return _direction(indices, fastest, along)
+            return _find_direction(indices, fastest, along)
         return Sweep(layout, dims)
 
-    for stmt in walk(nest.body):
+    for stmt in walk_statements(nest.body):
         if isinstance(stmt, Store) and stmt.buffer.scope == "shared":
-            yield Access(stmt.buffer.name, pattern(stmt.buffer, stmt.indices), stmt.span)
-        for expr in expressions(stmt):
+            yield SharedAccess(stmt.buffer.name, find_pattern(stmt.buffer, stmt.indices), stmt.span)
+        for expr in list_expressions(stmt):
             for load in walk_expr(expr):
                 if isinstance(load, Load) and load.buffer.scope == "shared":
-                    yield Access(load.buffer.name, pattern(load.buffer, load.indices), stmt.span)
+                    yield SharedAccess(load.buffer.name, find_pattern(load.buffer, load.indices), stmt.span)
 
 
-def _dims(nest: Parallel, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[int, ...] | None:
+def _map_dimensions(nest: Parallel, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[int, ...] | None:
     """Return the variable of the nest behind each index of a tile, by number; None unless each occurs once and spans
     its dimension."""
     place = {var: i for i, var in enumerate(nest.vars)}
@@ -390,7 +412,7 @@ def _dims(nest: Parallel, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[in
     return dims if tuple(nest.extents[d] for d in dims) == buffer.shape else None
 
 
-def _direction(indices: tuple[Expr, ...], fastest: Var, along: Pattern) -> Pattern:
+def _find_direction(indices: tuple[Expr, ...], fastest: Var, along: AccessPattern) -> AccessPattern:
     """Return "columns" where the fastest variable indexes another dimension than the last, else `along`."""
     *others, last = (any(part == fastest for part in walk_expr(index)) for index in indices)
     return "columns" if any(others) and not last else along

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilec.ops.block_scaled import ROWS, ScaleCopy, ScaledGemm
-from tilec.ops.gemm import gemm_shape
+from tilec.ops.gemm import get_gemm_shape
 from tilec.target.table import Target
 
 
@@ -15,7 +15,7 @@ def why_not_scaled(op: ScaledGemm | ScaleCopy, target: Target) -> str | None:
         return f"a part of {part.buffer.name} is given: T.copy it to a tile of its own first"
     if isinstance(op, ScaleCopy):
         return None
-    m, n, k = gemm_shape(op)
+    m, n, k = get_gemm_shape(op)
     tiles = [r.buffer for r in op.regions[:2]]
     if m % ROWS:
         return f"C has {m} rows, not a multiple of {ROWS}"

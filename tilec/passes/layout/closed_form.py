@@ -13,12 +13,12 @@ from typing import Literal
 from tilec.ir import tile
 from tilec.ir.types import BOOL, INT32
 
-Table = dict[tuple[int, int], int]
-_Combine = Literal["add", "xor"]
+ValueTable = dict[tuple[int, int], int]
+_CombineOp = Literal["add", "xor"]
 
 
-def of_two(
-    table: Table, first: tile.Var, second: tile.Var, modulus: int | None, by_cases: bool = False
+def fit_two_variables(
+    table: ValueTable, first: tile.Var, second: tile.Var, modulus: int | None, by_cases: bool = False
 ) -> tile.Expr | None:
     """Return an expression of two variables with the values of the table: a sum, a sum modulo a number, or an exclusive
     or of an expression of each. Without one return None or, `by_cases`, a case for each value of the second variable.
@@ -31,22 +31,22 @@ def of_two(
     base = column[longest]
     added = {b: v - base for b, v in row.items()}
     if all(v == column[a] + added[b] for (a, b), v in table.items()):
-        return _pair("add", column, added, first, second, by_cases)
+        return _combine_fits("add", column, added, first, second, by_cases)
     mixed = {b: v ^ base for b, v in row.items()}
     if all(v == column[a] ^ mixed[b] for (a, b), v in table.items()):
-        return _pair("xor", column, mixed, first, second, by_cases)
+        return _combine_fits("xor", column, mixed, first, second, by_cases)
     if modulus is not None and all(v == (column[a] + added[b]) % modulus for (a, b), v in table.items()):
         reduced = {b: v % modulus for b, v in added.items()}
-        total = _pair("add", column, reduced, first, second, by_cases, modulus)
-        return None if total is None else tile.Binary("floormod", total, tile.integer(modulus), INT32)
+        total = _combine_fits("add", column, reduced, first, second, by_cases, modulus)
+        return None if total is None else tile.Binary("floormod", total, tile.int32_const(modulus), INT32)
     if not by_cases:
         return None
     columns = [{a: v for (a, b), v in table.items() if b == n} for n in range(1 + max(b for _, b in table))]
-    return _cases([of_one(c, first, modulus) for c in columns], second, 0)
+    return _build_cases([fit_one_variable(c, first, modulus) for c in columns], second, 0)
 
 
-def _pair(
-    op: _Combine,
+def _combine_fits(
+    op: _CombineOp,
     a: dict[int, int],
     b: dict[int, int],
     first: tile.Var,
@@ -54,44 +54,44 @@ def _pair(
     by_cases: bool,
     modulus: int | None = None,
 ) -> tile.Expr | None:
-    of_first = of_one(a, first, modulus) if by_cases else closed(a, first, modulus)
+    of_first = fit_one_variable(a, first, modulus) if by_cases else fit_closed_form(a, first, modulus)
     if of_first is None:
         return None
-    of_second = of_one(b, second, modulus)
-    return of_first if of_second == tile.integer(0) else tile.Binary(op, of_first, of_second, INT32)
+    of_second = fit_one_variable(b, second, modulus)
+    return of_first if of_second == tile.int32_const(0) else tile.Binary(op, of_first, of_second, INT32)
 
 
-def of_one(values: dict[int, int], var: tile.Var, modulus: int | None = None) -> tile.Expr:
+def fit_one_variable(values: dict[int, int], var: tile.Var, modulus: int | None = None) -> tile.Expr:
     """Return an expression of one variable that has these values."""
-    found = closed(values, var, modulus)
+    found = fit_closed_form(values, var, modulus)
     if found is not None:
         return found
     low, high = min(values), max(values)
     middle = (low + high + 1) // 2
     halves = ({a: v for a, v in values.items() if (a >= middle) == upper} for upper in (False, True))
-    below, above = (of_one(half, var, modulus) for half in halves)
-    return tile.Select(tile.Binary("lt", var, tile.integer(middle), BOOL), below, above, INT32)
+    below, above = (fit_one_variable(half, var, modulus) for half in halves)
+    return tile.Select(tile.Binary("lt", var, tile.int32_const(middle), BOOL), below, above, INT32)
 
 
-def _cases(expressions: list[tile.Expr], var: tile.Var, start: int) -> tile.Expr:
+def _build_cases(expressions: list[tile.Expr], var: tile.Var, start: int) -> tile.Expr:
     if len(expressions) == 1:
         return expressions[0]
     half = len(expressions) // 2
-    below, above = _cases(expressions[:half], var, start), _cases(expressions[half:], var, start + half)
-    return tile.Select(tile.Binary("lt", var, tile.integer(start + half), BOOL), below, above, INT32)
+    below, above = _build_cases(expressions[:half], var, start), _build_cases(expressions[half:], var, start + half)
+    return tile.Select(tile.Binary("lt", var, tile.int32_const(start + half), BOOL), below, above, INT32)
 
 
-def closed(values: dict[int, int], var: tile.Var, modulus: int | None = None) -> tile.Expr | None:
+def fit_closed_form(values: dict[int, int], var: tile.Var, modulus: int | None = None) -> tile.Expr | None:
     """Return an expression without cases that has these values, or None."""
     if len(set(values.values())) == 1:
-        return tile.integer(next(iter(values.values())))
-    for found in (_digits(values, var), _bits(values, var), _multiple(values, var, modulus)):
+        return tile.int32_const(next(iter(values.values())))
+    for found in (_fit_digits(values, var), _fit_bits(values, var), _fit_multiple(values, var, modulus)):
         if found is not None:
             return found
     return None
 
 
-def _digits(values: dict[int, int], var: tile.Var) -> tile.Expr | None:
+def _fit_digits(values: dict[int, int], var: tile.Var) -> tile.Expr | None:
     """Return a sum of mixed-radix digits of the variable, each times a factor, or None."""
     count = 1 + max(values)
     if any(n not in values for n in range(count)):
@@ -111,19 +111,19 @@ def _digits(values: dict[int, int], var: tile.Var) -> tile.Expr | None:
     for n, v in values.items():
         if v != values[0] + sum(n // below % size * stride for below, size, stride in terms):
             return None
-    total: tile.Expr | None = tile.integer(values[0]) if values[0] else None
+    total: tile.Expr | None = tile.int32_const(values[0]) if values[0] else None
     for below, size, stride in terms:
         if stride == 0:
             continue
-        digit: tile.Expr = var if below == 1 else tile.Binary("floordiv", var, tile.integer(below), INT32)
+        digit: tile.Expr = var if below == 1 else tile.Binary("floordiv", var, tile.int32_const(below), INT32)
         if below * size < count:
-            digit = tile.Binary("floormod", digit, tile.integer(size), INT32)
-        term = digit if stride == 1 else tile.Binary("mul", digit, tile.integer(stride), INT32)
+            digit = tile.Binary("floormod", digit, tile.int32_const(size), INT32)
+        term = digit if stride == 1 else tile.Binary("mul", digit, tile.int32_const(stride), INT32)
         total = term if total is None else tile.Binary("add", total, term, INT32)
     return total
 
 
-def _bits(values: dict[int, int], var: tile.Var) -> tile.Expr | None:
+def _fit_bits(values: dict[int, int], var: tile.Var) -> tile.Expr | None:
     """Return the exclusive or of a mask for each set bit of the variable, or None."""
     if 0 not in values or min(values.values()) < 0:
         return None
@@ -137,17 +137,17 @@ def _bits(values: dict[int, int], var: tile.Var) -> tile.Expr | None:
             expected ^= mask * (n >> b & 1)
         if v != expected:
             return None
-    total: tile.Expr | None = tile.integer(values[0]) if values[0] else None
-    for low, length in _runs(masks):
-        part: tile.Expr = var if low == 0 else tile.Binary("floordiv", var, tile.integer(1 << low), INT32)
+    total: tile.Expr | None = tile.int32_const(values[0]) if values[0] else None
+    for low, length in _group_bits(masks):
+        part: tile.Expr = var if low == 0 else tile.Binary("floordiv", var, tile.int32_const(1 << low), INT32)
         if low + length < width:
-            part = tile.Binary("floormod", part, tile.integer(1 << length), INT32)
-        term = part if masks[low] == 1 else tile.Binary("mul", part, tile.integer(masks[low]), INT32)
+            part = tile.Binary("floormod", part, tile.int32_const(1 << length), INT32)
+        term = part if masks[low] == 1 else tile.Binary("mul", part, tile.int32_const(masks[low]), INT32)
         total = term if total is None else tile.Binary("xor", total, term, INT32)
     return total
 
 
-def _runs(masks: list[int]) -> Iterator[tuple[int, int]]:
+def _group_bits(masks: list[int]) -> Iterator[tuple[int, int]]:
     """Yield runs of bits, as first and length: single-bit masks each of which doubles the one before."""
     starts = [0]
     starts += [b for b, (m, n) in enumerate(pairwise(masks), 1) if n != 2 * m or m.bit_count() != 1]
@@ -156,14 +156,14 @@ def _runs(masks: list[int]) -> Iterator[tuple[int, int]]:
             yield low, high - low
 
 
-def _multiple(values: dict[int, int], var: tile.Var, modulus: int | None) -> tile.Expr | None:
+def _fit_multiple(values: dict[int, int], var: tile.Var, modulus: int | None) -> tile.Expr | None:
     """Return the variable times a factor, plus an offset, modulo `modulus`, or None."""
     if modulus is None or not {0, 1} <= values.keys() or min(values.values()) < 0:
         return None
     start, factor = values[0], (values[1] - values[0]) % modulus
     if any(v != (start + factor * n) % modulus for n, v in values.items()):
         return None
-    total: tile.Expr = tile.Binary("mul", var, tile.integer(factor), INT32)
+    total: tile.Expr = tile.Binary("mul", var, tile.int32_const(factor), INT32)
     if start:
-        total = tile.Binary("add", total, tile.integer(start), INT32)
-    return tile.Binary("floormod", total, tile.integer(modulus), INT32)
+        total = tile.Binary("add", total, tile.int32_const(start), INT32)
+    return tile.Binary("floormod", total, tile.int32_const(modulus), INT32)

@@ -11,22 +11,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.rewrite import map_expressions, map_statements, rewrite
+from tilec.ir.rewrite import map_expressions, map_statements, rewrite_statements
 from tilec.ops.copy import Copy
-from tilec.passes.analysis.copy_nests import covers
-from tilec.passes.analysis.scheduling_hints import with_scheduled_bodies
-from tilec.passes.analysis.usage import expressions, reads, writes
-from tilec.support.diagnostics import InternalError, Label, fail
+from tilec.passes.analysis.copy_nests import covers_tile
+from tilec.passes.analysis.scheduling_hints import rewrite_scheduled_bodies
+from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.support.diagnostics import InternalError, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 Indices = tuple[tile.Expr, ...]
 
-CONVERSION = "conversion."
+CONVERSION_PREFIX = "conversion."
 """The first part of the names of conversion tiles; no tile of a kernel has it."""
 
 
-class Conflict(Exception):
+class LayoutConflict(Exception):
     """A statement needs `buffer` in another layout than the text at `origin` gives it. In a nest, only for its uses
     with these `indices`."""
 
@@ -38,7 +38,7 @@ class Conflict(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
+class LayoutConversion:
     """A conversion at the statement at `span`: `buffer` got its layout at `origin`, and passes through the shared tile
     `staging`. `passes` counts the copies to it."""
 
@@ -54,27 +54,27 @@ class Conversion:
         return self.staging.bytes * self.passes
 
 
-def resolve(kernel: tile.Kernel, conflict: Conflict) -> tuple[tile.Kernel, Conversion]:
+def insert_conversion(kernel: tile.Kernel, conflict: LayoutConflict) -> tuple[tile.Kernel, LayoutConversion]:
     """Give the conflicting statement its buffer through shared memory."""
     stmt, buffer = conflict.stmt, conflict.buffer
-    staging = _staging(kernel, stmt, _carried(stmt, buffer))
+    staging = _choose_staging_tile(kernel, stmt, _choose_carried_buffer(stmt, buffer))
     match stmt:
         case tile.Parallel():
-            statements = _nest(stmt, conflict, staging)
+            statements = _convert_nest(stmt, conflict, staging)
         case tile.TileOp(is_elementwise=True):
-            statements = _move(stmt, buffer, staging)
+            statements = _convert_copy(stmt, buffer, staging)
         case tile.TileOp():
-            statements = _operation(stmt, buffer, staging, kernel)
+            statements = _convert_operation(stmt, buffer, staging, kernel)
         case _:
             raise InternalError(f"{type(stmt).__name__} has no registers")
-    used = dict.fromkeys(b for s in statements for b in (*reads(s), *writes(s)) if b.scope != "global")
+    used = dict.fromkeys(b for s in statements for b in (*find_reads(s), *find_writes(s)) if b.scope != "global")
     buffers = (*kernel.buffers, *(b for b in used if b not in kernel.buffers))
-    passes = sum(staging in writes(s) for s in statements)
-    converted = replace(kernel, body=rewritten(kernel.body, stmt, statements), buffers=buffers)
-    return converted, Conversion(buffer, staging, conflict.origin, stmt.span, passes)
+    passes = sum(staging in find_writes(s) for s in statements)
+    converted = replace(kernel, body=replace_statement(kernel.body, stmt, statements), buffers=buffers)
+    return converted, LayoutConversion(buffer, staging, conflict.origin, stmt.span, passes)
 
 
-def _carried(stmt: tile.Stmt, buffer: tile.Buffer) -> tile.Buffer:
+def _choose_carried_buffer(stmt: tile.Stmt, buffer: tile.Buffer) -> tile.Buffer:
     """Return the buffer that passes through shared memory: of a converting copy, the narrower elements."""
     if isinstance(stmt, Copy) and stmt.regions[0].buffer == buffer:
         dtype = stmt.regions[1].buffer.dtype
@@ -82,49 +82,49 @@ def _carried(stmt: tile.Stmt, buffer: tile.Buffer) -> tile.Buffer:
     return buffer
 
 
-def _staging(kernel: tile.Kernel, stmt: tile.Stmt, carried: tile.Buffer) -> tile.Buffer:
+def _choose_staging_tile(kernel: tile.Kernel, stmt: tile.Stmt, carried: tile.Buffer) -> tile.Buffer:
     """Return a conversion tile that the statement does not use, existing or new."""
-    made = [b for b in kernel.buffers if b.name.startswith(CONVERSION)]
+    made = [b for b in kernel.buffers if b.name.startswith(CONVERSION_PREFIX)]
     fitting = (b for b in made if (b.extents, b.dtype) == (carried.extents, carried.dtype))
-    used = {*reads(stmt), *writes(stmt)}
+    used = {*find_reads(stmt), *find_writes(stmt)}
     found = next((b for b in fitting if b not in used), None)
-    return found or tile.Buffer(f"{CONVERSION}{len(made)}", carried.extents, carried.dtype, "shared", stmt.span)
+    return found or tile.Buffer(f"{CONVERSION_PREFIX}{len(made)}", carried.extents, carried.dtype, "shared", stmt.span)
 
 
 # ---- the ways through ------------------------------------------------------------------------------------------------
 
 
-def _move(op: tile.TileOp, buffer: tile.Buffer, staging: tile.Buffer) -> tuple[tile.Stmt, ...]:
+def _convert_copy(op: tile.TileOp, buffer: tile.Buffer, staging: tile.Buffer) -> tuple[tile.Stmt, ...]:
     """Convert for a copy or an atomic one, from the fragment or into it."""
     source, destination = op.regions
     if source.buffer == buffer:
-        return _copy(buffer, staging, op), op.with_regions((replace(source, buffer=staging), destination))
+        return _build_copy(buffer, staging, op), op.with_regions((replace(source, buffer=staging), destination))
     through = op.with_regions((source, replace(destination, buffer=staging)))
-    kept = () if destination.is_whole else (_copy(buffer, staging, op),)
-    return *kept, through, _copy(staging, buffer, op)
+    kept = () if destination.is_whole else (_build_copy(buffer, staging, op),)
+    return *kept, through, _build_copy(staging, buffer, op)
 
 
-def _operation(
+def _convert_operation(
     op: tile.TileOp, buffer: tile.Buffer, staging: tile.Buffer, kernel: tile.Kernel
 ) -> tuple[tile.Stmt, ...]:
     """Give an operation on registers a fragment of its own, copied in and out."""
     taken = sum(b.name.startswith(f"{buffer.name}.again") for b in kernel.buffers)
     own = replace(buffer, name=f"{buffer.name}.again{taken}", span=op.span)
     regions = tuple(replace(r, buffer=own) if r.buffer == buffer else r for r in op.regions)
-    into = (_copy(buffer, staging, op), _copy(staging, own, op)) if buffer in reads(op) else ()
-    back = (_copy(own, staging, op), _copy(staging, buffer, op)) if buffer in writes(op) else ()
+    into = (_build_copy(buffer, staging, op), _build_copy(staging, own, op)) if buffer in find_reads(op) else ()
+    back = (_build_copy(own, staging, op), _build_copy(staging, buffer, op)) if buffer in find_writes(op) else ()
     return *into, op.with_regions(regions), *back
 
 
-def _nest(nest: tile.Parallel, conflict: Conflict, staging: tile.Buffer) -> tuple[tile.Stmt, ...]:
+def _convert_nest(nest: tile.Parallel, conflict: LayoutConflict, staging: tile.Buffer) -> tuple[tile.Stmt, ...]:
     """Let the nest load and store elements of the shared tile instead."""
     buffer, indices = conflict.buffer, conflict.indices
-    stores = [s for s in tile.walk(nest.body) if isinstance(s, tile.Store) and s.buffer == buffer]
-    loaded = {e.indices for e in _loads(nest) if e.buffer == buffer}
+    stores = [s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store) and s.buffer == buffer]
+    loaded = {e.indices for e in _find_loads(nest) if e.buffer == buffer}
     read, written = loaded & indices, {s.indices for s in stores} & indices
     if stores and len({s.indices for s in stores} | loaded) > 1:
         if len(nest.body) > 1 or nest.body[0] is not stores[0]:
-            fail(
+            raise_error(
                 "fragment-index",
                 f"{buffer.name} is set in this nest, which also uses elements of it that other threads have",
                 stores[0].span,
@@ -135,54 +135,54 @@ def _nest(nest: tile.Parallel, conflict: Conflict, staging: tile.Buffer) -> tupl
         # A single store reads the old elements in shared memory, and sets the new ones in the fragment.
         written = set() if read else written
 
-    def rename(used: tile.Buffer, at: Indices, stored: bool) -> tile.Buffer:
+    def choose_buffer(used: tile.Buffer, at: Indices, stored: bool) -> tile.Buffer:
         return staging if used == buffer and at in (written if stored else read) else used
 
-    through = _renamed(nest, rename)
+    through = _replace_buffers(nest, choose_buffer)
     extents = dict(zip(nest.vars, nest.extents, strict=True))
     sets = (s for s in through.body if isinstance(s, tile.Store) and s.buffer == staging)
-    whole = any(covers(staging, s.indices, extents) for s in sets)
-    before = () if not read and whole else (_copy(buffer, staging, nest),)
-    return *before, through, *((_copy(staging, buffer, nest),) if written else ())
+    whole = any(covers_tile(staging, s.indices, extents) for s in sets)
+    before = () if not read and whole else (_build_copy(buffer, staging, nest),)
+    return *before, through, *((_build_copy(staging, buffer, nest),) if written else ())
 
 
-def _copy(source: tile.Buffer, destination: tile.Buffer, at: tile.Stmt) -> tile.TileOp:
-    def whole(buffer: tile.Buffer) -> tile.Region:
-        return tile.Region(buffer, tuple(tile.integer(0) for _ in buffer.extents), buffer.shape, at.span)
+def _build_copy(source: tile.Buffer, destination: tile.Buffer, at: tile.Stmt) -> tile.TileOp:
+    def cover_buffer(buffer: tile.Buffer) -> tile.Region:
+        return tile.Region(buffer, tuple(tile.int32_const(0) for _ in buffer.extents), buffer.shape, at.span)
 
-    return Copy(whole(source), whole(destination), via="registers", span=at.span)
+    return Copy(cover_buffer(source), cover_buffer(destination), via="registers", span=at.span)
 
 
 # ---- rewriting -------------------------------------------------------------------------------------------------------
 
-Rename = Callable[[tile.Buffer, Indices, bool], tile.Buffer]
+ChooseBuffer = Callable[[tile.Buffer, Indices, bool], tile.Buffer]
 """Choose the buffer to use instead at these indices, in a store (True) or a load."""
 
 
-def _loads(nest: tile.Parallel) -> Iterator[tile.Load]:
-    for stmt in tile.walk(nest.body):
-        for expr in expressions(stmt):
+def _find_loads(nest: tile.Parallel) -> Iterator[tile.Load]:
+    for stmt in tile.walk_statements(nest.body):
+        for expr in list_expressions(stmt):
             yield from (e for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
 
 
-def _renamed(nest: tile.Parallel, rename: Rename) -> tile.Parallel:
-    def load(part: tile.Expr) -> tile.Expr:
+def _replace_buffers(nest: tile.Parallel, rename: ChooseBuffer) -> tile.Parallel:
+    def replace_load(part: tile.Expr) -> tile.Expr:
         if not isinstance(part, tile.Load):
-            return map_expressions(part, load)
-        return map_expressions(replace(part, buffer=rename(part.buffer, part.indices, False)), load)
+            return map_expressions(part, replace_load)
+        return map_expressions(replace(part, buffer=rename(part.buffer, part.indices, False)), replace_load)
 
-    def one(stmt: tile.Stmt) -> tile.Stmt:
+    def replace_in_statement(stmt: tile.Stmt) -> tile.Stmt:
         if isinstance(stmt, tile.Store):
             stmt = replace(stmt, buffer=rename(stmt.buffer, stmt.indices, True))
-        return map_expressions(stmt, load)
+        return map_expressions(stmt, replace_load)
 
-    return replace(nest, body=rewrite(nest.body, one))
+    return replace(nest, body=rewrite_statements(nest.body, replace_in_statement))
 
 
-def rewritten(body: tuple[tile.Stmt, ...], old: tile.Stmt, new: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+def replace_statement(body: tuple[tile.Stmt, ...], old: tile.Stmt, new: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
     """Replace the statement `old` by `new`, at any depth."""
 
-    def one(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
-        return new if stmt is old else (with_scheduled_bodies(stmt, one),)
+    def replace_if_old(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+        return new if stmt is old else (rewrite_scheduled_bodies(stmt, replace_if_old),)
 
-    return map_statements(body, one)
+    return map_statements(body, replace_if_old)

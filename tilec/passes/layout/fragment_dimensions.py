@@ -7,24 +7,26 @@ import math
 from tilec.ir.layout import Axis, Fragment
 
 
-def extended(layout: Fragment, dims: tuple[int, ...], extents: tuple[int, ...]) -> Fragment:
+def extend_layout(layout: Fragment, dims: tuple[int, ...], extents: tuple[int, ...]) -> Fragment:
     """Return a layout of `extents` whose dimensions `dims` have this layout; each thread has all of the others."""
-    wide = spread(without_unit_dims(layout, len(dims)), extents, dims)
+    wide = embed_layout(drop_unit_dims(layout, len(dims)), extents, dims)
     more = tuple(Axis(extents[d], d, 1) for d in reversed(range(len(extents))) if d not in dims)
     return Fragment(extents, wide.threads, more + wide.registers)
 
 
-def shared_out(dims: tuple[int, ...], layout: Fragment, extents: tuple[int, ...], vector: int) -> Fragment | None:
+def distribute_last_dimension(
+    dims: tuple[int, ...], layout: Fragment, extents: tuple[int, ...], vector: int
+) -> Fragment | None:
     """Return a layout of `extents` whose dimensions `dims` have this layout, and whose last one is divided among the
     threads with copies: in runs of at most `vector` elements, neighbouring threads side by side. None where it does not
     divide."""
     last = len(extents) - 1
-    known = without_unit_dims(layout, len(dims))
+    known = drop_unit_dims(layout, len(dims))
     repeating = math.prod(a.size for a in known.threads if a.dim < 0)
     if last in dims or repeating == 1 or extents[last] % repeating:
         return None
     run = math.gcd(extents[last] // repeating, vector)
-    wide, stride = extended(layout, dims, extents), run
+    wide, stride = extend_layout(layout, dims, extents), run
     threads: list[Axis] = []
     for axis in wide.threads:
         threads.append(axis if axis.dim >= 0 else Axis(axis.size, last, stride))
@@ -33,31 +35,31 @@ def shared_out(dims: tuple[int, ...], layout: Fragment, extents: tuple[int, ...]
     return Fragment(extents, tuple(threads), (Axis(run, last, 1), Axis(extents[last] // stride, last, stride), *others))
 
 
-def holds(whole: Fragment, dims: tuple[int, ...], layout: Fragment) -> bool:
+def is_projection(whole: Fragment, dims: tuple[int, ...], layout: Fragment) -> bool:
     """Return True if `whole`, projected to its dimensions `dims`, is this layout."""
-    return whole.project(dims).canonical() == without_unit_dims(layout, len(dims)).canonical()
+    return whole.project(dims).to_canonical() == drop_unit_dims(layout, len(dims)).to_canonical()
 
 
-def without_unit_dims(layout: Fragment, count: int) -> Fragment:
+def drop_unit_dims(layout: Fragment, count: int) -> Fragment:
     """Drop the dimensions of extent 1 where the layout has more than `count`."""
     if len(layout.shape) == count:
         return layout
     return layout.project(tuple(d for d, extent in enumerate(layout.shape) if extent != 1))
 
 
-def with_unit_dims(layout: Fragment, shape: tuple[int, ...]) -> Fragment:
+def restore_unit_dims(layout: Fragment, shape: tuple[int, ...]) -> Fragment:
     """Put back dimensions of extent 1 that indices skip."""
     if len(layout.shape) == len(shape):
         return layout
     kept = [d for d, extent in enumerate(shape) if extent != 1]
     kept = kept if len(kept) == len(layout.shape) else list(range(len(layout.shape)))
-    return spread(layout, shape, tuple(kept))
+    return embed_layout(layout, shape, tuple(kept))
 
 
-def spread(layout: Fragment, shape: tuple[int, ...], dims: tuple[int, ...]) -> Fragment:
+def embed_layout(layout: Fragment, shape: tuple[int, ...], dims: tuple[int, ...]) -> Fragment:
     """Return the layout with its dimensions as dimensions `dims` of a larger shape."""
 
-    def moved(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    def move_axes(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(Axis(a.size, dims[a.dim] if a.dim >= 0 else -1, a.stride) for a in axes)
 
-    return Fragment(shape, moved(layout.threads), moved(layout.registers))
+    return Fragment(shape, move_axes(layout.threads), move_axes(layout.registers))

@@ -9,12 +9,12 @@ from tilec.ir.text import show_expr
 from tilec.ir.tile import Buffer
 from tilec.ops.four_rows import ROWS, Gather4, Scatter4
 from tilec.passes.analysis.box_starts import Coordinates
-from tilec.passes.layout.atoms import holds_boxes
-from tilec.passes.layout.tensor_maps import NO_BOXES, why_no_tensor_map
-from tilec.support.diagnostics import Label, fail
+from tilec.passes.layout.atoms import can_hold_boxes
+from tilec.passes.layout.tensor_maps import NO_BOXES_REASON, why_no_tensor_map
+from tilec.support.diagnostics import Label, raise_error
 from tilec.target.table import Target
 
-_ALIGNED = 128
+_ALIGNMENT_BYTES = 128
 """Alignment in bytes of a TMA box in shared memory (PTX ISA, cp.async.bulk.tensor)."""
 
 
@@ -27,8 +27,8 @@ def check_four_rows(
 ) -> None:
     """Refuse an operation that TMA cannot do. `placed` are tiles whose layout TMA does not know, `ordered` the tensors
     whose accesses by threads have an order. Errors: `unsupported-operand`."""
-    if reason := _why_not(op, target, placed, ordered, coordinates):
-        fail(
+    if reason := _why_not_by_tma(op, target, placed, ordered, coordinates):
+        raise_error(
             "unsupported-operand",
             f"this T.tma_{op.name} cannot go by TMA",
             op.span,
@@ -38,7 +38,7 @@ def check_four_rows(
         )
 
 
-def _why_not(
+def _why_not_by_tma(
     op: Gather4 | Scatter4,
     target: Target,
     placed: Collection[Buffer],
@@ -56,8 +56,8 @@ def _why_not(
     if isinstance(op, Scatter4) and not coordinates.is_never_negative(line.start[-1]):
         return f"it begins in column {show_expr(line.start[-1])} of {line.buffer.name}, perhaps below 0"
     row = tile.shape[-1]
-    if not part.is_whole and row * size * ROWS % _ALIGNED:
-        return f"four rows of {tile.name} are {row * size * ROWS} bytes, not a multiple of {_ALIGNED}"
-    if not holds_boxes(tile):
-        return NO_BOXES
+    if not part.is_whole and row * size * ROWS % _ALIGNMENT_BYTES:
+        return f"four rows of {tile.name} are {row * size * ROWS} bytes, not a multiple of {_ALIGNMENT_BYTES}"
+    if not can_hold_boxes(tile):
+        return NO_BOXES_REASON
     return why_no_tensor_map(line, replace(tile, extents=(row,)), coordinates, least_dimensions=1)

@@ -14,19 +14,19 @@ from dataclasses import replace
 from tilec.ir import tile
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.analysis.substitution import substitute_stmt
-from tilec.passes.layout.closed_form import Table, of_one, of_two
-from tilec.passes.layout.loop_layout import fitting
+from tilec.passes.layout.closed_form import ValueTable, fit_one_variable, fit_two_variables
+from tilec.passes.layout.loop_layout import build_fitting_table
 
 Element = tuple[int, ...]
 
 
-def regular(nest: tile.Parallel, threads: int) -> tile.Parallel:
+def regularise_nest(nest: tile.Parallel, threads: int) -> tile.Parallel:
     """Return the nest with the same iterations in the same threads, in a layout of digits. An iteration of several
     threads is run by the first. Errors: `loop-layout`."""
     layout = nest.layout
     assert layout is not None
     found: dict[Element, tuple[int, int]] = {}
-    for place, element in sorted(fitting(layout, threads).items()):
+    for place, element in sorted(build_fitting_table(layout, threads).items()):
         found.setdefault(element, place)
     rows: dict[int, list[tuple[int, Element]]] = {}
     for element, (t, n) in found.items():
@@ -39,20 +39,21 @@ def regular(nest: tile.Parallel, threads: int) -> tile.Parallel:
     table = {(t, at[n]): element for t, row in rows.items() for n, element in row}
     counts = {t: len(row) for t, row in rows.items()}
     thread, number = (tile.Var(f"{nest.vars[0].name}.{name}") for name in ("thread", "number"))
-    coordinates = _coordinates(table, layout.shape, thread, number)
+    coordinates = _build_coordinates(table, layout.shape, thread, number)
     least = min(counts.get(t, 0) for t in range(used))
     exists: tile.Expr | None = None
     if least < len(numbers):
-        count = of_one({t: counts.get(t, 0) for t in range(used)}, thread)
+        count = fit_one_variable({t: counts.get(t, 0) for t in range(used)}, thread)
         exists = tile.Binary("lt", number, count, BOOL)
         # A masked thread still reads: let it read its own last element, as others may be written meanwhile.
-        last = tile.Binary("min", number, tile.Binary("sub", count, tile.integer(1), INT32), INT32)
-        own = tile.Select(tile.Binary("lt", number, tile.integer(least), BOOL), number, last, INT32)
-        coordinates = tuple(tile.substitute(c, {number: own}) for c in coordinates)
+        last = tile.Binary("min", number, tile.Binary("sub", count, tile.int32_const(1), INT32), INT32)
+        own = tile.Select(tile.Binary("lt", number, tile.int32_const(least), BOOL), number, last, INT32)
+        coordinates = tuple(tile.substitute_variables(c, {number: own}) for c in coordinates)
         if least == 0:  # a thread without iterations is out of bounds everywhere
-            empty = tile.Binary("lt", count, tile.integer(1), BOOL)
+            empty = tile.Binary("lt", count, tile.int32_const(1), BOOL)
             coordinates = tuple(
-                tile.Select(empty, tile.integer(e), c, INT32) for c, e in zip(coordinates, layout.shape, strict=True)
+                tile.Select(empty, tile.int32_const(e), c, INT32)
+                for c, e in zip(coordinates, layout.shape, strict=True)
             )
     body = tuple(substitute_stmt(s, dict(zip(nest.vars, coordinates, strict=True))) for s in nest.body)
     if exists is not None:
@@ -62,36 +63,38 @@ def regular(nest: tile.Parallel, threads: int) -> tile.Parallel:
     return replace(nest, vars=(thread, number), extents=extents, body=body, layout=own_layout)
 
 
-def _coordinates(
+def _build_coordinates(
     table: dict[tuple[int, int], Element], shape: tuple[int, ...], thread: tile.Var, number: tile.Var
 ) -> tuple[tile.Expr, ...]:
     """Return the coordinates of each thread's iterations: each by itself, else as digits of the iteration's index in
     some order of the dimensions, else by cases."""
     rank = len(shape)
-    each: list[Table] = [{place: element[d] for place, element in table.items()} for d in range(rank)]
-    separate = [of_two(one, thread, number, shape[d]) for d, one in enumerate(each)]
+    each: list[ValueTable] = [{place: element[d] for place, element in table.items()} for d in range(rank)]
+    separate = [fit_two_variables(one, thread, number, shape[d]) for d, one in enumerate(each)]
     if all(one is not None for one in separate):
         return tuple(one for one in separate if one is not None)
     for order in itertools.permutations(range(rank)) if rank <= 4 else (tuple(range(rank)),):
-        flat: Table = {}
+        flat: ValueTable = {}
         for place, element in table.items():
             value = 0
             for d in order:
                 value = value * shape[d] + element[d]
             flat[place] = value
-        whole = of_two(flat, thread, number, math.prod(shape))
+        whole = fit_two_variables(flat, thread, number, math.prod(shape))
         if whole is not None:
-            return _unflattened(whole, shape, order)
+            return _unflatten_index(whole, shape, order)
     return tuple(
-        one if one is not None else of_two(each[d], thread, number, shape[d], by_cases=True) or tile.integer(0)
+        one
+        if one is not None
+        else fit_two_variables(each[d], thread, number, shape[d], by_cases=True) or tile.int32_const(0)
         for d, one in enumerate(separate)
     )
 
 
-def _unflattened(place: tile.Expr, shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[tile.Expr, ...]:
+def _unflatten_index(place: tile.Expr, shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[tile.Expr, ...]:
     found: dict[int, tile.Expr] = {}
     for d in reversed(order[1:]):
-        found[d] = tile.Binary("floormod", place, tile.integer(shape[d]), INT32)
-        place = tile.Binary("floordiv", place, tile.integer(shape[d]), INT32)
+        found[d] = tile.Binary("floormod", place, tile.int32_const(shape[d]), INT32)
+        place = tile.Binary("floordiv", place, tile.int32_const(shape[d]), INT32)
     found[order[0]] = place
     return tuple(found[d] for d in range(len(shape)))

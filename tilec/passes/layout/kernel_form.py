@@ -10,22 +10,22 @@ from tilec.ops.atomic import AtomicTile
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
 from tilec.ops.rendezvous import is_for_every_role
-from tilec.ops.sync import spelled
-from tilec.passes.analysis.box_starts import coordinates_of
-from tilec.passes.analysis.control_slice import is_per_thread, kept_by_every_role, scalar_reads
-from tilec.passes.analysis.rings import is_load, pipelined_loops, why_not_fed
-from tilec.passes.analysis.scheduling_hints import asynchronous, awaited
-from tilec.passes.analysis.tensor_order import ordered_tensors
-from tilec.passes.layout.atoms import is_legal, with_swizzle
+from tilec.ops.sync import get_spelling
+from tilec.passes.analysis.box_starts import collect_coordinates
+from tilec.passes.analysis.control_slice import find_replicated_variables, find_scalar_reads, is_per_thread
+from tilec.passes.analysis.rings import find_pipelined_loops, is_load, why_not_fed
+from tilec.passes.analysis.scheduling_hints import build_explicit_waits, list_asynchronous_hints
+from tilec.passes.analysis.tensor_order import find_ordered_tensors
+from tilec.passes.layout.atoms import find_swizzled_layout, is_legal
 from tilec.passes.layout.tensor_maps import why_not_tma
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 from tilec.support.options import Strategy
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
-Form = Literal["serial", "unspecialised", "warp_specialised"]
+KernelForm = Literal["serial", "unspecialised", "warp_specialised"]
 
-NO_WARPS = "the strategy leaves no warps for that"
+NO_ROLE_WARPS = "the strategy leaves no warps for that"
 """The reason why no role loads for a loop where roles were not asked for."""
 
 
@@ -34,12 +34,12 @@ class FormChoice:
     """The form, and the reason why no warps have roles: None where some have, or where the strategy that is asked for
     leaves none."""
 
-    form: Form
+    form: KernelForm
     why_alike: str | None = None
 
 
-def form_of(kernel: tile.Kernel, target: Target, strategy: Strategy) -> FormChoice:
-    loops = pipelined_loops(kernel.body)
+def choose_kernel_form(kernel: tile.Kernel, target: Target, strategy: Strategy) -> FormChoice:
+    loops = find_pipelined_loops(kernel.body)
     if not loops:
         return FormChoice("serial", "there is no T.Pipelined loop")
     if strategy == "none":
@@ -48,10 +48,10 @@ def form_of(kernel: tile.Kernel, target: Target, strategy: Strategy) -> FormChoi
         return FormChoice("unspecialised")
     refusal = _why_no_roles(target) or why_not_specialised(kernel, loops)
     if strategy == "auto":
-        refusal = refusal or _why_shared(loops)
+        refusal = refusal or _why_roles_not_needed(loops)
         return FormChoice("unspecialised", refusal) if refusal else FormChoice("warp_specialised")
     if refusal:
-        fail(
+        raise_error(
             "strategy-impossible",
             f"this kernel cannot be warp-specialised: {refusal}",
             loops[0].span,
@@ -65,18 +65,18 @@ def _why_no_roles(target: Target) -> str | None:
     return None if target.has("tma") and target.has("setmaxnreg") else f"{target.name} has no TMA"
 
 
-def _why_shared(loops: tuple[tile.For, ...]) -> str | None:
-    return None if _fills_a_multiprocessor(loops) else "other blocks hide the latencies of its loops"
+def _why_roles_not_needed(loops: tuple[tile.For, ...]) -> str | None:
+    return None if _can_fill_multiprocessor(loops) else "other blocks hide the latencies of its loops"
 
 
-def _fills_a_multiprocessor(loops: tuple[tile.For, ...]) -> bool:
+def _can_fill_multiprocessor(loops: tuple[tile.For, ...]) -> bool:
     """Return True if one block is enough for a multiprocessor. Roles take all of its registers, which products need,
     and stores that a role of their own may issue. Other kernels hide their latencies behind other blocks."""
-    stmts = [s for loop in loops for s in tile.walk(loop.body) if isinstance(s, tile.TileOp)]
-    return any(isinstance(s, Gemm) or _leaves_shared(s) for s in stmts)
+    stmts = [s for loop in loops for s in tile.walk_statements(loop.body) if isinstance(s, tile.TileOp)]
+    return any(isinstance(s, Gemm) or _is_store_from_shared(s) for s in stmts)
 
 
-def _leaves_shared(op: tile.TileOp) -> bool:
+def _is_store_from_shared(op: tile.TileOp) -> bool:
     return isinstance(op, Copy | AtomicTile) and [r.buffer.scope for r in op.regions] == ["shared", "global"]
 
 
@@ -86,23 +86,27 @@ def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str
     if kernel.threads % WARPGROUP_THREADS or kernel.threads > 3 * WARPGROUP_THREADS:
         return f"{kernel.threads} threads are not one to three warpgroups of {WARPGROUP_THREADS}"
     load_count = 0
-    ordered, placed, coordinates = ordered_tensors(kernel), placed_tiles(kernel), coordinates_of(kernel)
-    tiles = {b.name for b in kernel.buffers} - kept_by_every_role(kernel)
-    if control_reads := scalar_reads(kernel.body) & (ordered | tiles):
+    ordered, placed, coordinates = find_ordered_tensors(kernel), find_placed_tiles(kernel), collect_coordinates(kernel)
+    tiles = {b.name for b in kernel.buffers} - find_replicated_variables(kernel)
+    if control_reads := find_scalar_reads(kernel.body) & (ordered | tiles):
         return f"the kernel computes {min(control_reads)}, which decides what is copied"
-    if own := next((s for s in tile.walk(kernel.body) if isinstance(s, tile.Bind) and is_per_thread(s.value)), None):
+    if own := next(
+        (s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.Bind) and is_per_thread(s.value)), None
+    ):
         return f"in {own.span.place}, each thread reads for itself"
     for loop in loops:
-        if barrier := next((s for s in tile.walk(loop.body) if is_for_every_role(s)), None):
-            return f"in line {barrier.span.line}, {spelled(barrier)} stands in the loop"
-        if pipelined_loops(loop.body):
+        if barrier := next((s for s in tile.walk_statements(loop.body) if is_for_every_role(s)), None):
+            return f"in line {barrier.span.line}, {get_spelling(barrier)} stands in the loop"
+        if find_pipelined_loops(loop.body):
             continue
-        for stmt, hint, waits in zip(loop.body, asynchronous(loop), awaited(kernel, loop), strict=True):
+        for stmt, hint, waits in zip(
+            loop.body, list_asynchronous_hints(loop), build_explicit_waits(kernel, loop), strict=True
+        ):
             if hint is False and isinstance(stmt, tile.TileOp) and is_load(stmt):
                 return f"the copy in {stmt.span.place} is to be synchronous"
             if waits and isinstance(stmt, tile.TileOp) and is_load(stmt):
                 return f"`sync` lets the copy in {stmt.span.place} wait for others"
-            inner = [s for s in tile.walk((stmt,)) if isinstance(s, tile.TileOp) and is_load(s)]
+            inner = [s for s in tile.walk_statements((stmt,)) if isinstance(s, tile.TileOp) and is_load(s)]
             for copy in inner:
                 if copy is not stmt:
                     return f"the copy in {copy.span.place} is conditional or in a loop of its own"
@@ -118,12 +122,12 @@ def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str
     return None if load_count else "no copy from global to shared memory in a pipelined loop"
 
 
-def placed_tiles(kernel: tile.Kernel) -> frozenset[tile.Buffer]:
+def find_placed_tiles(kernel: tile.Kernel) -> frozenset[tile.Buffer]:
     """Return the shared tiles with a given layout that TMA does not know: no hardware swizzle, or panels that are no
     boxes."""
     return frozenset(
         p.buffer
         for p in kernel.layouts
         if isinstance(p.layout, tile.Placement)
-        or (isinstance(p.layout, int) and not is_legal(with_swizzle(p.buffer, p.layout), ("tma",)))
+        or (isinstance(p.layout, int) and not is_legal(find_swizzled_layout(p.buffer, p.layout), ("tma",)))
     )

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import NoReturn
 
 from tilec.ir import tile
-from tilec.ir.affine import affine
+from tilec.ir.affine import affine_form
 from tilec.ir.expr import SMALL_FLOATS
-from tilec.ir.ptx_values import evaluating
+from tilec.ir.ptx_values import build_snippet_kernel
 from tilec.ir.types import FLOAT16, FLOAT64
 from tilec.ops.gemm import Gemm
-from tilec.passes.analysis.usage import expressions
+from tilec.passes.analysis.usage import list_expressions
 from tilec.ptx import snippet
-from tilec.ptx.assemble import refusal
-from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
+from tilec.ptx.assemble import find_assembler_error
+from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, Label, raise_error
 from tilec.support.source import Span
 from tilec.target.table import Target
 
@@ -26,20 +26,20 @@ ROW_BYTES = 16
 format")."""
 
 
-def check_arithmetic(body: tuple[tile.Stmt, ...], target: Target, mistakes: Mistakes = AT_ONCE) -> None:
+def check_arithmetic(body: tuple[tile.Stmt, ...], target: Target, mistakes: ErrorCollector = RAISE_FIRST) -> None:
     """Refuse functions without instructions, the first in each statement."""
-    for stmt in tile.walk(body):
+    for stmt in tile.walk_statements(body):
         with mistakes.caught():
-            _check(stmt, target)
+            _check_statement(stmt, target)
 
 
-def _check(stmt: tile.Stmt, target: Target) -> None:
-    for expr in expressions(stmt):
+def _check_statement(stmt: tile.Stmt, target: Target) -> None:
+    for expr in list_expressions(stmt):
         for e in tile.walk_expr(expr):
             if isinstance(e, tile.Ptx):
                 _check_ptx(e, target, stmt.span)
             if isinstance(e, tile.Call) and e.dtype == FLOAT64 and e.fn not in FLOAT64_FUNCTIONS:
-                fail(
+                raise_error(
                     "unsupported-type",
                     f"T.{e.fn} of float64 is not supported",
                     stmt.span,
@@ -50,25 +50,27 @@ def _check(stmt: tile.Stmt, target: Target) -> None:
 
 def _check_ptx(expr: tile.Ptx, target: Target, span: Span) -> None:
     """Refuse T.ptx text that the assembler would refuse, for the target or the types of its registers."""
-    complaint = snippet.complaint(snippet.read(expr.text, len(expr.args)), target.ptx_target, target.ptx_version)
+    complaint = snippet.find_target_error(
+        snippet.parse_snippet(expr.text, len(expr.args)), target.ptx_target, target.ptx_version
+    )
     if complaint is None:
         types = tuple(a.dtype for a in expr.args)
-        complaint = refusal(
-            evaluating(expr.text, types, expr.dtype, target.ptx_target, target.ptx_version), target.ptx_target
+        complaint = find_assembler_error(
+            build_snippet_kernel(expr.text, types, expr.dtype, target.ptx_target, target.ptx_version), target.ptx_target
         )
     if complaint is not None:
         registers = "a value is in a register of its type: .f32 for float32, .b32 for int32, .pred for bool"
-        fail("bad-ptx", f"T.ptx: {complaint}", span, "in this statement", help=registers)
+        raise_error("bad-ptx", f"T.ptx: {complaint}", span, "in this statement", help=registers)
 
 
-def check_parts(op: Gemm) -> None:
+def check_product_parts(op: Gemm) -> None:
     """Refuse a product of parts of tiles that no instruction can reach."""
     whole = len(op.regions) > 3 or op.nibbles is not None
     for region in op.regions:
         buffer = region.buffer
         if region.is_whole:
             continue
-        row = affine(region.start[-1]).divisor * buffer.dtype.bytes
+        row = affine_form(region.start[-1]).divisor * buffer.dtype.bytes
         if buffer.scope == "shared" and not whole and row % ROW_BYTES == 0:
             continue
         what = f"a part of {buffer.name}, which is {' × '.join(map(str, buffer.shape))}"
@@ -80,14 +82,16 @@ def check_parts(op: Gemm) -> None:
             title = "T.gemm cannot begin there"
             what = f"not known to be a multiple of {ROW_BYTES} bytes along the rows of {buffer.name}"
             way = f"begin at a multiple of {ROW_BYTES // buffer.dtype.bytes} elements, or copy the part to another tile"
-        fail("unsupported-operand", title, region.span, what, secondary=(Label(buffer.span, "from here"),), help=way)
+        raise_error(
+            "unsupported-operand", title, region.span, what, secondary=(Label(buffer.span, "from here"),), help=way
+        )
 
 
 def check_narrow_sum(op: Gemm) -> None:
     """Refuse an accumulator type that mma.sync does not have."""
     a, _, c, *_ = (r.buffer for r in op.regions)
     if a.dtype in SMALL_FLOATS and c.dtype == FLOAT16:
-        fail(
+        raise_error(
             "unsupported-type",
             f"T.gemm of {a.dtype} accumulates in float16 only by wgmma or tcgen05",
             op.span,
@@ -96,9 +100,9 @@ def check_narrow_sum(op: Gemm) -> None:
         )
 
 
-def no_fill(op: tile.TileOp) -> NoReturn:
+def refuse_tensor_fill(op: tile.TileOp) -> NoReturn:
     """Refuse a T.clear of a tile in tensor memory."""
-    fail(
+    raise_error(
         "wrong-scope",
         "T.clear of a tile in tensor memory",
         op.span,
@@ -108,29 +112,29 @@ def no_fill(op: tile.TileOp) -> NoReturn:
     )
 
 
-def no_barrier(op: tile.TileOp) -> NoReturn:
+def refuse_missing_barrier(op: tile.TileOp) -> NoReturn:
     """Refuse a T.gemm into tensor memory without a barrier, in a kernel that orders its threads itself."""
     title = "T.gemm into tensor memory needs `mbar` in a kernel with barriers or roles of its own"
-    _unawaited(op, title, help="pass mbar= what T.alloc_barrier made, and wait for it")
+    _refuse_unawaited_product(op, title, help="pass mbar= what T.alloc_barrier made, and wait for it")
 
 
-def no_roles(op: tile.TileOp) -> NoReturn:
+def refuse_tcgen05_gemm(op: tile.TileOp) -> NoReturn:
     """Refuse a T.tcgen05_gemm in a kernel without barriers."""
     title = "T.tcgen05_gemm is for kernels that order their threads by barriers of their own"
-    _unawaited(op, title, help="write T.gemm, also into tensor memory: tilec waits for it")
+    _refuse_unawaited_product(op, title, help="write T.gemm, also into tensor memory: tilec waits for it")
 
 
-def _unawaited(op: tile.TileOp, title: str, help: str) -> NoReturn:
+def _refuse_unawaited_product(op: tile.TileOp, title: str, help: str) -> NoReturn:
     sum_at = Label(op.regions[2].buffer.span, "C is allocated here")
-    fail("unsupported-operand", title, op.span, "nothing says when it is done", secondary=(sum_at,), help=help)
+    raise_error("unsupported-operand", title, op.span, "nothing says when it is done", secondary=(sum_at,), help=help)
 
 
-def no_wgmma(op: tile.TileOp, target: Target) -> NoReturn:
+def refuse_wgmma_gemm(op: tile.TileOp, target: Target) -> NoReturn:
     """Refuse a T.wgmma_gemm that wgmma cannot do."""
     why = "wgmma takes whole warpgroups and blocks of 64 rows, and float16 and bfloat16 alone transposed"
     if any(not r.is_whole for r in op.regions):
         why = "wgmma takes parts of tiles from every eighth row and 32 bytes on, across K whole panels of 128 bytes"
-    fail(
+    raise_error(
         "unsupported-operand",
         "this T.wgmma_gemm cannot go by wgmma",
         op.span,

@@ -12,38 +12,38 @@ from typing import NoReturn
 from tilec.ir.layout import Axis, Fragment
 from tilec.ir.tile import Expr, LoopLayout, Var
 from tilec.passes.analysis.fold_constants import compute_expr
-from tilec.support.diagnostics import fail
+from tilec.support.diagnostics import raise_error
 
 
 @lru_cache(maxsize=64)
-def digits(layout: LoopLayout, threads: int) -> Fragment:
+def build_digit_layout(layout: LoopLayout, threads: int) -> Fragment:
     """Return the layout as mixed-radix digits. Each iteration has one thread and a number there; threads without
     iterations repeat those of others. Errors: `loop-layout`."""
     try:
-        return _digits(layout, threads)
-    except _Irregular as irregular:
-        _refuse(layout, irregular.reason)
+        return _build_digits(layout, threads)
+    except _IrregularLayout as irregular:
+        _refuse_layout(layout, irregular.reason)
 
 
 def why_irregular(layout: LoopLayout) -> str | None:
     """Return why a valid layout is not one of digits, or None."""
-    return _reason(layout, None)
+    return _find_irregularity(layout, None)
 
 
 def is_regular(layout: LoopLayout, threads: int) -> bool:
     """Return True if the layout is one of digits. Errors: `loop-layout`."""
-    return _reason(layout, threads) is None
+    return _find_irregularity(layout, threads) is None
 
 
-def _reason(layout: LoopLayout, threads: int | None) -> str | None:
+def _find_irregularity(layout: LoopLayout, threads: int | None) -> str | None:
     try:
-        _digits(layout, threads)
-    except _Irregular as irregular:
+        _build_digits(layout, threads)
+    except _IrregularLayout as irregular:
         return irregular.reason
     return None
 
 
-class _Irregular(Exception):
+class _IrregularLayout(Exception):
     """A valid layout that is not one of digits."""
 
     def __init__(self, reason: str) -> None:
@@ -52,7 +52,7 @@ class _Irregular(Exception):
 
 
 @lru_cache(maxsize=64)
-def places(layout: LoopLayout) -> dict[tuple[int, int], tuple[int, ...]]:
+def build_iteration_table(layout: LoopLayout) -> dict[tuple[int, int], tuple[int, ...]]:
     """Map (thread, number) to its iteration; an iteration with copies occurs once for each. Without given numbers, a
     thread's iterations are numbered in order. Errors: `loop-layout`."""
     found: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -63,49 +63,49 @@ def places(layout: LoopLayout) -> dict[tuple[int, int], tuple[int, ...]]:
             # A layout of several copies has one variable more: the number of the copy.
             at = (*element, copy) if layout.copies > 1 else element
             values = dict(zip(layout.vars, at, strict=True))
-            thread = _evaluate(layout.thread, values, layout)
+            thread = _evaluate_index(layout.thread, values, layout)
             if thread in copies and layout.index is None:
                 continue
             copies.add(thread)
             counts[thread] = counts.get(thread, -1) + 1
-            number = counts[thread] if layout.index is None else _evaluate(layout.index, values, layout)
+            number = counts[thread] if layout.index is None else _evaluate_index(layout.index, values, layout)
             taken = found.setdefault((thread, number), element)
             if taken != element:
-                _refuse(layout, f"iterations {taken} and {element} are both number {number} of thread {thread}")
+                _refuse_layout(layout, f"iterations {taken} and {element} are both number {number} of thread {thread}")
             if thread < 0 or number < 0:
-                _refuse(layout, f"iteration {element} is number {number} of thread {thread}")
+                _refuse_layout(layout, f"iteration {element} is number {number} of thread {thread}")
     return found
 
 
-def fitting(layout: LoopLayout, threads: int) -> dict[tuple[int, int], tuple[int, ...]]:
+def build_fitting_table(layout: LoopLayout, threads: int) -> dict[tuple[int, int], tuple[int, ...]]:
     """Return this table, checked against a block of `threads`. Errors: `loop-layout`."""
-    found = places(layout)
+    found = build_iteration_table(layout)
     used = 1 + max(thread for thread, _ in found)
     if used > threads:
-        _refuse(layout, f"threads 0 to {used - 1} do not fit a block of {threads}")
+        _refuse_layout(layout, f"threads 0 to {used - 1} do not fit a block of {threads}")
     return found
 
 
-def _digits(layout: LoopLayout, threads: int | None) -> Fragment:
-    found = places(layout)
+def _build_digits(layout: LoopLayout, threads: int | None) -> Fragment:
+    found = build_iteration_table(layout)
     used, numbers = (1 + max(p[side] for p in found) for side in (0, 1))
     threads = threads or used
-    fitting(layout, threads)
+    build_fitting_table(layout, threads)
     if len(found) != used * numbers or found[(0, 0)] != (0,) * len(layout.shape):
-        raise _Irregular(f"{used} threads with {numbers} iterations each are not {math.prod(layout.shape)}")
-    thread_axes = _axes([found[(t, 0)] for t in range(used)])
-    registers = _axes([found[(0, r)] for r in range(numbers)])
+        raise _IrregularLayout(f"{used} threads with {numbers} iterations each are not {math.prod(layout.shape)}")
+    thread_axes = _find_axes([found[(t, 0)] for t in range(used)])
+    registers = _find_axes([found[(0, r)] for r in range(numbers)])
     if any(axis.dim < 0 for axis in registers):
-        raise _Irregular("a thread has an iteration twice")
-    made = _over_all(Fragment(layout.shape, thread_axes, registers), used, threads)
-    thread_elements = [_sum(thread_axes, t, len(layout.shape)) for t in range(used)]
+        raise _IrregularLayout("a thread has an iteration twice")
+    made = _extend_to_threads(Fragment(layout.shape, thread_axes, registers), used, threads)
+    thread_elements = [_sum_axes(thread_axes, t, len(layout.shape)) for t in range(used)]
     for (thread, number), element in found.items():
         if tuple(a + b for a, b in zip(thread_elements[thread], made.register_offset(number), strict=True)) != element:
-            raise _Irregular(f"iteration {element} breaks the pattern of the others")
+            raise _IrregularLayout(f"iteration {element} breaks the pattern of the others")
     return made
 
 
-def _over_all(layout: Fragment, used: int, threads: int) -> Fragment:
+def _extend_to_threads(layout: Fragment, used: int, threads: int) -> Fragment:
     """Extend the layout from `used` threads to all: the others repeat their iterations, or run past the end of a
     dimension."""
     if threads % used == 0:
@@ -114,13 +114,13 @@ def _over_all(layout: Fragment, used: int, threads: int) -> Fragment:
     below = math.prod(axis.size for axis in axes)
     past = last.dim >= 0 and last.size * last.stride == layout.shape[last.dim]
     if not past or threads % below:
-        raise _Irregular(f"{used} threads do not divide a block of {threads}")
+        raise _IrregularLayout(f"{used} threads do not divide a block of {threads}")
     size = next(n for n in range(last.size, threads + 1) if threads % (below * n) == 0)
     grown = (*axes, replace(last, size=size), Axis(threads // (below * size), -1, 0))
     return replace(layout, threads=grown)
 
 
-def _axes(elements: list[tuple[int, ...]]) -> tuple[Axis, ...]:
+def _find_axes(elements: list[tuple[int, ...]]) -> tuple[Axis, ...]:
     """Return the digits of a number, least significant first, from the element of each of its values."""
     axes: list[Axis] = []
     base = 1
@@ -128,32 +128,32 @@ def _axes(elements: list[tuple[int, ...]]) -> tuple[Axis, ...]:
         step = elements[base]
         changed_dims = [d for d, s in enumerate(step) if s]
         if len(changed_dims) > 1 or (changed_dims and step[changed_dims[0]] < 0):
-            raise _Irregular(f"a step from {elements[0]} to {step} goes along no dimension")
+            raise _IrregularLayout(f"a step from {elements[0]} to {step} goes along no dimension")
         size = 2
         while size * base < len(elements) and elements[size * base] == tuple(size * s for s in step):
             size += 1
         while len(elements) % (size * base):
             size -= 1
         if size == 1:
-            raise _Irregular("its steps are no digits")
+            raise _IrregularLayout("its steps are no digits")
         axes.append(Axis(size, changed_dims[0], step[changed_dims[0]]) if changed_dims else Axis(size, -1, 0))
         base *= size
     return tuple(axes)
 
 
-def _sum(axes: tuple[Axis, ...], value: int, rank: int) -> tuple[int, ...]:
+def _sum_axes(axes: tuple[Axis, ...], value: int, rank: int) -> tuple[int, ...]:
     return Fragment((1,) * rank, (), axes).register_offset(value)
 
 
-def _evaluate(expr: Expr, values: Mapping[Var, int], layout: LoopLayout) -> int:
+def _evaluate_index(expr: Expr, values: Mapping[Var, int], layout: LoopLayout) -> int:
     result = compute_expr(expr, values)
     if result is None:
-        _refuse(layout, "it is more than arithmetic on the loop variables")
+        _refuse_layout(layout, "it is more than arithmetic on the loop variables")
     return int(result)
 
 
-def _refuse(layout: LoopLayout, reason: str) -> NoReturn:
-    fail(
+def _refuse_layout(layout: LoopLayout, reason: str) -> NoReturn:
+    raise_error(
         "loop-layout",
         "this layout cannot be used",
         layout.span,

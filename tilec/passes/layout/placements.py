@@ -9,115 +9,115 @@ from dataclasses import replace
 from typing import NoReturn
 
 from tilec.ir import tile
-from tilec.ir.affine import add, interval, scale
-from tilec.ir.expr import cast
+from tilec.ir.affine import add_exprs, scale_expr, value_interval
+from tilec.ir.expr import cast_expr
 from tilec.ir.layout import SharedLayout
-from tilec.ir.placement import NotArithmetic, NoValue, evaluated
+from tilec.ir.placement import NotArithmetic, NoValue, evaluate_index
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.values import IndexMap, show_shape
 from tilec.passes.analysis.fold_constants import fold_expr
-from tilec.passes.layout.atoms import candidates, offset
-from tilec.passes.layout.reshape_views import moved
-from tilec.support.diagnostics import Label, fail
+from tilec.passes.layout.atoms import find_byte_offset, list_candidate_layouts
+from tilec.passes.layout.reshape_views import map_view_indices
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 
 
-def placement_of(buffer: tile.Buffer, given: IndexMap, span: Span) -> tile.Placement | int:
+def build_placement(buffer: tile.Buffer, given: IndexMap, span: Span) -> tile.Placement | int:
     """Return the width of the swizzle with the map's order of elements, or else the map."""
-    places, extents = _linear(buffer, given, span)
-    for layout in candidates(buffer):
-        if math.prod(extents) == len(places) and _puts(layout, places):
+    places, extents = _linearise_map(buffer, given, span)
+    for layout in list_candidate_layouts(buffer):
+        if math.prod(extents) == len(places) and _has_same_places(layout, places):
             return layout.swizzle
     if buffer.dtype.per_byte > 1:
-        _refuse(buffer, span, f"elements of {buffer.dtype} share bytes, which go together")
-    place: tile.Expr = tile.integer(0)
+        _refuse_map(buffer, span, f"elements of {buffer.dtype} share bytes, which go together")
+    place: tile.Expr = tile.int32_const(0)
     for index, extent in zip(given.indices, extents, strict=True):
-        place = add(scale(place, extent), index)
+        place = add_exprs(scale_expr(place, extent), index)
     return tile.Placement(given.shape, given.vars, place, 1 + max(places))
 
 
-def _linear(
+def _linearise_map(
     buffer: tile.Buffer, given: IndexMap, span: Span, among: tuple[int, ...] = ()
 ) -> tuple[list[int], list[int]]:
     """Return the linear index of each element, in row-major order, and the extents of the map's results: `among`, or
     those that the elements reach."""
     try:
-        found = [evaluated(index, given.shape, given.vars) for index in given.indices]
+        found = [evaluate_index(index, given.shape, given.vars) for index in given.indices]
     except NoValue:
-        _refuse(buffer, span, "it divides by zero")
+        _refuse_map(buffer, span, "it divides by zero")
     except NotArithmetic:
-        _refuse(buffer, span, "it is more than arithmetic on the indices")
+        _refuse_map(buffer, span, "it is more than arithmetic on the indices")
     elements = list(itertools.product(*(range(e) for e in given.shape)))
     extents = list(among) or [1 + max(values) for values in found]
     places = [0] * len(elements)
     for values, extent in zip(found, extents, strict=True):
         if min(values) < 0:
-            _refuse(buffer, span, f"element {list(elements[values.index(min(values))])} lies at {min(values)}")
+            _refuse_map(buffer, span, f"element {list(elements[values.index(min(values))])} lies at {min(values)}")
         places = [place * extent + value for place, value in zip(places, values, strict=True)]
     taken: dict[int, tuple[int, ...]] = {}
     for element, place in zip(elements, places, strict=True):
         if place in taken:
-            _refuse(buffer, span, f"elements {list(taken[place])} and {list(element)} lie at one place")
+            _refuse_map(buffer, span, f"elements {list(taken[place])} and {list(element)} lie at one place")
         taken[place] = element
     return places, extents
 
 
-MOST_TRIED = 1 << 16  # elements of a tensor whose places are checked one by one
+MAX_CHECKED_ELEMENTS = 1 << 16  # elements of a tensor whose places are checked one by one
 
 
-def tensor_places(tensor: tile.Buffer, given: IndexMap, span: Span) -> IndexMap:
+def check_tensor_map(tensor: tile.Buffer, given: IndexMap, span: Span) -> IndexMap:
     """Return the map if it permutes the elements of the tensor. For a large tensor only the extents and a corner are
     checked."""
     ranges = {var: (0, extent - 1) for var, extent in zip(given.vars, given.shape, strict=True)}
-    reached = [interval(index, ranges) for index in given.indices]
+    reached = [value_interval(index, ranges) for index in given.indices]
     if any(low < 0 or high == math.inf for low, high in reached):
-        _refuse(tensor, span, "it is more than arithmetic on the indices, or leaves the tensor")
+        _refuse_map(tensor, span, "it is more than arithmetic on the indices, or leaves the tensor")
     extents = tuple(int(high) + 1 for _, high in reached)
     if math.prod(extents) != math.prod(given.shape):
-        _refuse(tensor, span, f"{show_shape(extents)} places are not the {math.prod(given.shape)} of the tensor")
+        _refuse_map(tensor, span, f"{show_shape(extents)} places are not the {math.prod(given.shape)} of the tensor")
     corner = list(given.shape)
-    while math.prod(corner) > MOST_TRIED:
+    while math.prod(corner) > MAX_CHECKED_ELEMENTS:
         corner[corner.index(max(corner))] = -(-max(corner) // 2)
-    _linear(tensor, replace(given, shape=tuple(corner)), span, extents)
+    _linearise_map(tensor, replace(given, shape=tuple(corner)), span, extents)
     return given
 
 
-def placed_at(tensor: tile.Buffer, given: IndexMap, indices: tuple[tile.Expr, ...]) -> tuple[tile.Expr, ...]:
+def remap_indices(tensor: tile.Buffer, given: IndexMap, indices: tuple[tile.Expr, ...]) -> tuple[tile.Expr, ...]:
     """Return the mapped indices of an element."""
     ranges = {var: (0, extent - 1) for var, extent in zip(given.vars, given.shape, strict=True)}
-    extents = tuple(int(interval(index, ranges)[1]) + 1 for index in given.indices)
-    values = dict(zip(given.vars, (cast(i, INT32) for i in indices), strict=True))
-    places = tuple(fold_expr(tile.substitute(index, values)) for index in given.indices)
-    return moved(replace(tensor, extents=extents), tensor, places)
+    extents = tuple(int(value_interval(index, ranges)[1]) + 1 for index in given.indices)
+    values = dict(zip(given.vars, (cast_expr(i, INT32) for i in indices), strict=True))
+    places = tuple(fold_expr(tile.substitute_variables(index, values)) for index in given.indices)
+    return map_view_indices(replace(tensor, extents=extents), tensor, places)
 
 
-def inside_tensor(tensor: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr | None:
+def build_bounds_condition(tensor: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr | None:
     """Return the condition under which the element exists; None if always."""
     total: tile.Expr | None = None
     for index, extent in zip(indices, tensor.shape, strict=True):
         if isinstance(index, tile.Const) and 0 <= index.value < extent:
             continue
-        index = cast(index, INT32)
+        index = cast_expr(index, INT32)
         above, below = (
-            tile.Binary("ge", index, tile.integer(0), BOOL),
-            tile.Binary("lt", index, tile.integer(extent), BOOL),
+            tile.Binary("ge", index, tile.int32_const(0), BOOL),
+            tile.Binary("lt", index, tile.int32_const(extent), BOOL),
         )
         both = tile.Binary("and", above, below, BOOL)
         total = both if total is None else tile.Binary("and", total, both, BOOL)
     return total
 
 
-def _puts(layout: SharedLayout, places: list[int]) -> bool:
+def _has_same_places(layout: SharedLayout, places: list[int]) -> bool:
     """Return True if the layout has every element at its index in `places`."""
     size, columns = layout.element_bytes, layout.shape[-1]
     return all(
-        offset(layout, number // columns, number % columns * size) == place * size
+        find_byte_offset(layout, number // columns, number % columns * size) == place * size
         for number, place in enumerate(places)
     )
 
 
-def _refuse(buffer: tile.Buffer, span: Span, reason: str) -> NoReturn:
-    fail(
+def _refuse_map(buffer: tile.Buffer, span: Span, reason: str) -> NoReturn:
+    raise_error(
         "layout-map",
         f"this is no layout for {buffer.name}",
         span,

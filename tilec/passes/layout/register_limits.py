@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from tilec.ir.tile import Parallel, walk
+from tilec.ir.tile import Parallel, walk_statements
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
+from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, Label, raise_error
 
 MAX_REGISTERS = 1024
 """Four times the registers of a thread. The assembler's time and memory grow with live registers times instructions: at
@@ -20,22 +20,22 @@ MAX_WORK = 1 << 24
 """Registers of fragments times instructions, where the assembler has to spill: three quarters of this took ptxas 13.0
 42 seconds and 375 MB."""
 
-_THREAD = 255
+_THREAD_REGISTERS = 255
 
-_SHOWN = 3
+_MAX_SHOWN = 3
 
 
-def check_registers(assignment: LayoutAssignment, mistakes: Mistakes = AT_ONCE) -> None:
+def check_registers(assignment: LayoutAssignment, mistakes: ErrorCollector = RAISE_FIRST) -> None:
     """Refuse fragments that the assembler cannot be asked to keep. Those a little too large are spilled, with a warning
     (register-spill)."""
     for one in assignment.kernels:
         with mistakes.caught():
-            _check(one)
-        for nest in (s for s in walk(one.kernel.body) if isinstance(s, Parallel)):
+            _check_fragments(one)
+        for nest in (s for s in walk_statements(one.kernel.body) if isinstance(s, Parallel)):
             count = one.nest_layout(nest).register_count
             if count > MAX_ELEMENTS:
                 with mistakes.caught():
-                    fail(
+                    raise_error(
                         "too-many-instructions",
                         f"each thread computes {count} elements, {MAX_ELEMENTS} are the most",
                         nest.span.first_line(),
@@ -44,15 +44,15 @@ def check_registers(assignment: LayoutAssignment, mistakes: Mistakes = AT_ONCE) 
                     )
 
 
-def check_work(assignment: LayoutAssignment, instructions: int) -> None:
+def check_assembler_work(assignment: LayoutAssignment, instructions: int) -> None:
     """Refuse fragments that make this many instructions too much work for the assembler."""
     for one in assignment.kernels:
-        registers = sum(_taken(one).values())
-        if registers > _THREAD and registers * instructions > MAX_WORK:
-            _refuse(one, f"and {instructions:,} instructions use them: too many to assemble")
+        registers = sum(_count_registers(one).values())
+        if registers > _THREAD_REGISTERS and registers * instructions > MAX_WORK:
+            _refuse_fragments(one, f"and {instructions:,} instructions use them: too many to assemble")
 
 
-def _taken(assignment: LayoutAssignment) -> dict[str, int]:
+def _count_registers(assignment: LayoutAssignment) -> dict[str, int]:
     """Count the registers of a thread for each fragment."""
     known = {buffer.name: buffer for buffer in assignment.kernel.buffers}
     bits = {
@@ -61,16 +61,16 @@ def _taken(assignment: LayoutAssignment) -> dict[str, int]:
     return {name: -(-count // 32) for name, count in bits.items()}
 
 
-def _check(assignment: LayoutAssignment) -> None:
-    if sum(_taken(assignment).values()) > MAX_REGISTERS:
-        _refuse(assignment, f"{MAX_REGISTERS} are the most")
+def _check_fragments(assignment: LayoutAssignment) -> None:
+    if sum(_count_registers(assignment).values()) > MAX_REGISTERS:
+        _refuse_fragments(assignment, f"{MAX_REGISTERS} are the most")
 
 
-def _refuse(assignment: LayoutAssignment, why: str) -> NoReturn:
-    taken, known = _taken(assignment), {buffer.name: buffer for buffer in assignment.kernel.buffers}
-    largest = sorted(taken, key=lambda name: (-taken[name], name))[:_SHOWN]
+def _refuse_fragments(assignment: LayoutAssignment, why: str) -> NoReturn:
+    taken, known = _count_registers(assignment), {buffer.name: buffer for buffer in assignment.kernel.buffers}
+    largest = sorted(taken, key=lambda name: (-taken[name], name))[:_MAX_SHOWN]
     first, *others = (Label(known[n].span, f"{n}: {taken[n]} registers of each thread") for n in largest)
-    fail(
+    raise_error(
         "fragment-overflow",
         f"the fragments take {sum(taken.values())} registers of a thread, {why}",
         first.span,

@@ -13,49 +13,61 @@ from dataclasses import replace
 from typing import Literal, TypeVar
 
 from tilec.ir import tile
-from tilec.ir.affine import affine, row_divisor
+from tilec.ir.affine import affine_form, row_divisor
 from tilec.ir.expr import SMALL_FLOATS
-from tilec.ir.placement import run
-from tilec.ir.rewrite import with_bodies
+from tilec.ir.placement import contiguous_run
+from tilec.ir.rewrite import map_nested_bodies
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64
 from tilec.ops import im2col
 from tilec.ops.atomic import AtomicTile
 from tilec.ops.cluster_launch import TryCancel
 from tilec.ops.copy import Copy
-from tilec.ops.fill import Fill, masked
+from tilec.ops.fill import Fill, build_masked_fill
 from tilec.ops.four_rows import Gather4, Scatter4
 from tilec.ops.gemm import Gemm
 from tilec.ops.im2col import Im2col
-from tilec.ops.reduce import Reduce, kept_extents
-from tilec.ops.refused import refused
-from tilec.ops.scan import Scan, expansion
+from tilec.ops.reduce import Reduce, get_kept_extents
+from tilec.ops.refused import make_refused
+from tilec.ops.scan import Scan, expand_scan
 from tilec.ops.sync import Fence
 from tilec.ops.warpgroups import SetRegisters, WaitWgmma
-from tilec.passes.analysis.box_starts import coordinates_of
-from tilec.passes.analysis.cluster_launch_control import check_request
-from tilec.passes.analysis.clusters import check_cluster
-from tilec.passes.analysis.named_versions import carried
-from tilec.passes.analysis.rings import is_load, is_pipelined, pipelined_loops, why_not_fed
-from tilec.passes.analysis.scheduling_hints import asynchronous, awaited, expanded, honoured
-from tilec.passes.analysis.tensor_order import ordered_tensors
-from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.analysis.box_starts import collect_coordinates
+from tilec.passes.analysis.cluster_launch_control import check_block_request
+from tilec.passes.analysis.clusters import check_cluster_support
+from tilec.passes.analysis.named_versions import carry_versions
+from tilec.passes.analysis.rings import find_pipelined_loops, is_load, is_pipelined, why_not_fed
+from tilec.passes.analysis.scheduling_hints import (
+    apply_asynchronous_hint,
+    build_explicit_waits,
+    expand_statements,
+    list_asynchronous_hints,
+)
+from tilec.passes.analysis.tensor_order import find_ordered_tensors
+from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.atoms import CHUNK
 from tilec.passes.layout.gather4 import check_four_rows
-from tilec.passes.layout.kernel_form import NO_WARPS, Form, FormChoice, form_of, placed_tiles
-from tilec.passes.layout.legalise import check_arithmetic, check_narrow_sum, check_parts, no_fill, no_roles, no_wgmma
-from tilec.passes.layout.tensor_maps import why_not_stored, why_not_tma, without_tma
-from tilec.passes.layout.tensor_memory import check_sums, check_tensor_copy, with_sums_in_tensor_memory
-from tilec.passes.layout.transpose_operands import is_transposed, transposed
-from tilec.passes.layout.warp_partition import mma_warps, wgmma_groups
-from tilec.support.diagnostics import AT_ONCE, CompileError, Label, Mistakes, fail
-from tilec.support.identity import Same
-from tilec.support.options import NO_SWITCHES, Strategy, Switches
+from tilec.passes.layout.kernel_form import NO_ROLE_WARPS, FormChoice, KernelForm, choose_kernel_form, find_placed_tiles
+from tilec.passes.layout.legalise import (
+    check_arithmetic,
+    check_narrow_sum,
+    check_product_parts,
+    refuse_tcgen05_gemm,
+    refuse_tensor_fill,
+    refuse_wgmma_gemm,
+)
+from tilec.passes.layout.tensor_maps import is_tma_disabled, why_no_tma_store, why_not_tma
+from tilec.passes.layout.tensor_memory import check_tensor_copy, check_tensor_sums, move_sums_to_tmem
+from tilec.passes.layout.transpose_operands import is_transposed_operand, transpose_operands
+from tilec.passes.layout.warp_partition import partition_warpgroups, partition_warps
+from tilec.support.diagnostics import RAISE_FIRST, CompileError, ErrorCollector, Label, raise_error
+from tilec.support.identity import IdentityKey
+from tilec.support.options import NO_SWITCHES, EnvironmentSwitches, Strategy
 from tilec.support.records import dataclass
 from tilec.support.source import Span
-from tilec.target.table import Target, Weights
+from tilec.target.table import LayoutWeights, Target
 
-CP_ASYNC_BYTES = 4  # of the smallest cp.async
-CHUNK_BYTES = 128  # of a row per chunk of a staged store: the widest bank swizzle
+MIN_CP_ASYNC_BYTES = 4  # of the smallest cp.async
+STAGED_CHUNK_BYTES = 128  # of a row per chunk of a staged store: the widest bank swizzle
 Op = TypeVar("Op", bound=tile.TileOp)
 StoredByTma = Copy | AtomicTile | Scatter4
 TMA_REDUCTIONS = {
@@ -67,66 +79,66 @@ TMA_REDUCTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class MechanismSelection:
     """A kernel with its mechanisms, and the settings for its layouts. `has_one_loader`: one of the computing threads
     loads by TMA."""
 
     kernel: tile.Kernel
     form: FormChoice
-    weights: Weights
+    weights: LayoutWeights
     always_swizzle: bool = False
     has_one_loader: bool = False
 
 
-def select(
+def select_mechanisms(
     kernel: tile.Kernel,
     target: Target,
     strategy: Strategy,
-    switches: Switches = NO_SWITCHES,
-    mistakes: Mistakes = AT_ONCE,
+    switches: EnvironmentSwitches = NO_SWITCHES,
+    mistakes: ErrorCollector = RAISE_FIRST,
     tma_loads: bool = True,
-) -> Selected:
+) -> MechanismSelection:
     """Select a mechanism for each copy and product. `tma_loads`: loops without a producer role may load by TMA too."""
     check_arithmetic(kernel.body, target, mistakes)
     form = FormChoice("unspecialised")
     with mistakes.caught():
-        check_cluster(kernel, target)
+        check_cluster_support(kernel, target)
     with mistakes.caught():
-        form = form_of(kernel, target, strategy)
-    selector = _Selector(kernel, target, form.form, switches, mistakes, tma_loads and target.has("tma"))
-    body = selector.body(kernel.body)
+        form = choose_kernel_form(kernel, target, strategy)
+    selector = _MechanismSelector(kernel, target, form.form, switches, mistakes, tma_loads and target.has("tma"))
+    body = selector.select_body(kernel.body)
     kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
     if selector.has_tensor_memory:
-        kernel = with_sums_in_tensor_memory(kernel, target)
-        for op in tile.walk(kernel.body):
+        kernel = move_sums_to_tmem(kernel, target)
+        for op in tile.walk_statements(kernel.body):
             if isinstance(op, Gemm) and op.via == "mma":
                 with mistakes.caught():
                     check_narrow_sum(op)
     with mistakes.caught():
-        check_sums(kernel, target, None if selector.has_tensor_memory else form.why_alike or NO_WARPS)
+        check_tensor_sums(kernel, target, None if selector.has_tensor_memory else form.why_alike or NO_ROLE_WARPS)
     has_one_loader = form.form != "warp_specialised" and bool(selector.fed_copies)
-    return Selected(kernel, form, target.weights, switches.always_swizzle, has_one_loader)
+    return MechanismSelection(kernel, form, target.weights, switches.always_swizzle, has_one_loader)
 
 
-def _loads(loop: tile.For) -> tuple[tile.TileOp, ...]:
-    return tuple(s for s in tile.walk(loop.body) if isinstance(s, tile.TileOp) and is_load(s))
+def _find_loads(loop: tile.For) -> tuple[tile.TileOp, ...]:
+    return tuple(s for s in tile.walk_statements(loop.body) if isinstance(s, tile.TileOp) and is_load(s))
 
 
-def _is_alone(copy: tile.TileOp, loop: tile.For) -> bool:
+def _is_sole_producer(copy: tile.TileOp, loop: tile.For) -> bool:
     """Return True if nothing else in the loop fills the tile, and no loaded element decides what is copied."""
     source, buffer = copy.regions[0], copy.regions[1].buffer
     by_data = any(isinstance(e, tile.Load) for index in source.start for e in tile.walk_expr(index))
-    return not by_data and sum(buffer in writes(s) for s in loop.body) == 1
+    return not by_data and sum(buffer in find_writes(s) for s in loop.body) == 1
 
 
-def _through_registers(source: tile.Region, destination: tile.Region, span: Span) -> Copy:
+def _copy_through_registers(source: tile.Region, destination: tile.Region, span: Span) -> Copy:
     return Copy(source, destination, via="registers", span=span)
 
 
-def _becoming_a(kernel: tile.Kernel) -> frozenset[str]:
+def _find_sources_of_a(kernel: tile.Kernel) -> frozenset[str]:
     """Return the fragments that a T.gemm takes as A, and those from which they are computed elementwise: whole rows of
     them should be in one warp, as A's must."""
-    statements = list(tile.walk(kernel.body))
+    statements = list(tile.walk_statements(kernel.body))
     found = {s.regions[0].buffer for s in statements if isinstance(s, Gemm)}
     found = {b for b in found if b.scope == "fragment"}
     steps = [s for s in statements if isinstance(s, tile.Parallel | Copy)]
@@ -134,19 +146,19 @@ def _becoming_a(kernel: tile.Kernel) -> frozenset[str]:
         more = {
             b
             for s in steps
-            if any(w in found for w in writes(s))
-            for b in reads(s)
-            if b.scope == "fragment" and any(b.shape == w.shape for w in writes(s) if w in found)
+            if any(w in found for w in find_writes(s))
+            for b in find_reads(s)
+            if b.scope == "fragment" and any(b.shape == w.shape for w in find_writes(s) if w in found)
         }
         if more <= found:
             return frozenset(b.name for b in found)
         found |= more
 
 
-def _from_accumulators(kernel: tile.Kernel) -> dict[str, frozenset[str]]:
+def _trace_accumulators(kernel: tile.Kernel) -> dict[str, frozenset[str]]:
     """Map each fragment that is computed elementwise from accumulators of T.gemm, and so has their layout, to these
     accumulators. They map to themselves."""
-    statements = list(tile.walk(kernel.body))
+    statements = list(tile.walk_statements(kernel.body))
     found: dict[tile.Buffer, frozenset[str]] = {}
     for gemm in (s for s in statements if isinstance(s, Gemm)):
         found[gemm.regions[2].buffer] = frozenset({gemm.regions[2].buffer.name})
@@ -155,99 +167,101 @@ def _from_accumulators(kernel: tile.Kernel) -> dict[str, frozenset[str]]:
     while grows:
         grows = False
         for s in steps:
-            for made in (w for w in writes(s) if w.scope == "fragment" and w not in found):
-                origins = [found[b] for b in reads(s) if b in found and b.shape == made.shape]
+            for made in (w for w in find_writes(s) if w.scope == "fragment" and w not in found):
+                origins = [found[b] for b in find_reads(s) if b in found and b.shape == made.shape]
                 if origins:
                     found[made] = frozenset().union(*origins)
                     grows = True
     return {buffer.name: origins for buffer, origins in found.items()}
 
 
-class _Selector:
+class _MechanismSelector:
     def __init__(
         self,
         kernel: tile.Kernel,
         target: Target,
-        form: Form,
-        switches: Switches,
-        mistakes: Mistakes,
+        form: KernelForm,
+        switches: EnvironmentSwitches,
+        mistakes: ErrorCollector,
         tma_loads: bool,
     ) -> None:
         self.kernel, self.target, self.form, self.switches, self.mistakes = kernel, target, form, switches, mistakes
         self.tma_loads = tma_loads
         self.staging: list[tile.Buffer] = []
         self.values: dict[tile.Var, tile.Expr] = {}  # of the integer binds so far
-        self.fed_copies: set[Same[tile.Stmt]] = set()  # the copies of a producer role or loading thread
+        self.fed_copies: set[IdentityKey[tile.Stmt]] = set()  # the copies of a producer role or loading thread
         self.in_pipeline = False
         self.row_accumulators: set[str] = set()  # accumulators of which each warpgroup has whole rows
-        self.ordered, self.placed = ordered_tensors(kernel), placed_tiles(kernel)
-        self.coordinates = coordinates_of(kernel)
-        self.sources_of_a = _becoming_a(kernel)
-        self.origins = _from_accumulators(kernel)
+        self.ordered, self.placed = find_ordered_tensors(kernel), find_placed_tiles(kernel)
+        self.coordinates = collect_coordinates(kernel)
+        self.sources_of_a = _find_sources_of_a(kernel)
+        self.origins = _trace_accumulators(kernel)
         self.accumulators = frozenset().union(*self.origins.values())
         self.has_tensor_memory = form == "warp_specialised" and target.has("tcgen05")
         if form != "warp_specialised":
-            self.fed_copies |= {Same(copy) for copy in self.begun_by_one()}
+            self.fed_copies |= {IdentityKey(copy) for copy in self.find_loader_copies()}
 
-    def body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return tuple(new for stmt in stmts for new in self.stmt(stmt))
+    def select_body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+        return tuple(new for stmt in stmts for new in self.select_or_refuse(stmt))
 
-    def stmt(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+    def select_or_refuse(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
         try:
-            made = self.selected(stmt)
-            return carried(stmt, made) if isinstance(stmt, tile.TileOp) else made
+            made = self.select_statement(stmt)
+            return carry_versions(stmt, made) if isinstance(stmt, tile.TileOp) else made
         except CompileError as error:
             self.mistakes.add(error)
-            return (refused(reads(stmt), writes(stmt), stmt.span),)
+            return (make_refused(find_reads(stmt), find_writes(stmt), stmt.span),)
 
-    def selected(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+    def select_statement(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
         match stmt:
             case tile.For():
-                return (self.loop(stmt),)
+                return (self.select_loop(stmt),)
             case tile.If() | tile.While():
-                return (with_bodies(stmt, self.body),)
+                return (map_nested_bodies(stmt, self.select_body),)
             case tile.Bind(var=var, value=value):
                 if var.dtype.kind == "int" and not any(isinstance(e, tile.Load) for e in tile.walk_expr(value)):
-                    self.values[var] = tile.substitute(value, self.values)
+                    self.values[var] = tile.substitute_variables(value, self.values)
                 return (stmt,)
             case Copy():
-                return self.copy(stmt, is_fed=Same(stmt) in self.fed_copies)
+                return self.select_copy(stmt, is_fed=IdentityKey(stmt) in self.fed_copies)
             case Im2col():
                 is_scattered = self.is_scattered(stmt.regions[1].buffer)
-                by_threads = self.target.has("cp.async") and not is_scattered and im2col.cp_async_width(stmt)
+                by_threads = self.target.has("cp.async") and not is_scattered and im2col.select_cp_async_width(stmt)
                 chosen = replace(stmt, via="cp_async" if by_threads else "registers")
-                return (replace(stmt, via="tma") if Same(stmt) in self.fed_copies else chosen,)
+                return (replace(stmt, via="tma") if IdentityKey(stmt) in self.fed_copies else chosen,)
             case Gather4():
                 check_four_rows(stmt, self.target, self.placed, self.ordered, self.coordinates)
                 return (stmt,)
             case TryCancel():
-                check_request(stmt, self.kernel, self.target)
+                check_block_request(stmt, self.kernel, self.target)
                 return (stmt,)
             case Scatter4():
                 check_four_rows(stmt, self.target, self.placed, self.ordered, self.coordinates)
-                return (self.tma_store(stmt),)
+                return (self.build_tma_store(stmt),)
             case Gemm() if stmt.is_in_tensor_memory:
                 if stmt.via != "tcgen05":
-                    no_roles(stmt)
+                    refuse_tcgen05_gemm(stmt)
                 return (stmt,)
             case Gemm():
-                stmt = self.resolved(stmt)
+                stmt = self.resolve_starts(stmt)
                 if stmt.policy == "square" and stmt.regions[2].buffer.name in self.sources_of_a:
                     stmt = replace(stmt, policy="full_row")
                 before, product = (
-                    transposed(stmt, self.fits_wgmma, self.room) if self.target.has("wgmma") else ((), stmt)
+                    transpose_operands(stmt, self.fits_wgmma, self.add_staging_tile)
+                    if self.target.has("wgmma")
+                    else ((), stmt)
                 )
-                return *before, replace(product, via=self.gemm(product))
+                return *before, replace(product, via=self.select_gemm(product))
             case AtomicTile():
-                return self.atomic(stmt)
+                return self.select_atomic(stmt)
             case Reduce():
-                return self.reduce(stmt)
+                return self.select_reduce(stmt)
             case Fill(regions=(part,)) if part.buffer.scope == "tmem":
-                return no_fill(stmt)
+                return refuse_tensor_fill(stmt)
             case Fill(regions=(part,)) if part.buffer.scope == "fragment" and not part.is_whole:
-                return (masked(stmt),)
+                return (build_masked_fill(stmt),)
             case Scan():
-                return expansion(stmt, self.scan_tile)
+                return expand_scan(stmt, self.get_scan_tile)
             case Fence() if not self.target.has("tma"):
                 return (replace(stmt, via="nothing"),)  # there is no asynchronous proxy
             case WaitWgmma() | SetRegisters() if not stmt.via is not None:
@@ -255,31 +269,31 @@ class _Selector:
             case _:
                 return (stmt,)
 
-    def loop(self, loop: tile.For) -> tile.For:
+    def select_loop(self, loop: tile.For) -> tile.For:
         """Select for the statements of a loop. Statements made of one keep its place in a manual schedule."""
         if self.form == "warp_specialised" and is_pipelined(loop):
-            self.fed_copies |= {Same(s) for s in self.for_a_producer(loop)}
+            self.fed_copies |= {IdentityKey(s) for s in self.find_producer_copies(loop)}
         was_in_pipeline, self.in_pipeline = self.in_pipeline, self.in_pipeline or is_pipelined(loop)
-        parts = [self.stmt(s) for s in loop.body]
+        parts = [self.select_or_refuse(s) for s in loop.body]
         self.in_pipeline = was_in_pipeline
         if loop.stage is not None and is_pipelined(loop):
-            waits = zip(asynchronous(loop), awaited(self.kernel, loop), strict=True)
-            parts = [(*wait, *self.honoured(part, hint)) for part, (hint, wait) in zip(parts, waits, strict=True)]
-        return expanded(loop, parts)
+            waits = zip(list_asynchronous_hints(loop), build_explicit_waits(self.kernel, loop), strict=True)
+            parts = [(*wait, *self.apply_hint(part, hint)) for part, (hint, wait) in zip(parts, waits, strict=True)]
+        return expand_statements(loop, parts)
 
-    def honoured(self, part: tuple[tile.Stmt, ...], hint: Label | bool | None) -> tuple[tile.Stmt, ...]:
+    def apply_hint(self, part: tuple[tile.Stmt, ...], hint: Label | bool | None) -> tuple[tile.Stmt, ...]:
         """Apply an asynchronous hint; report one that cannot be granted."""
         try:
-            return honoured(part, hint)
+            return apply_asynchronous_hint(part, hint)
         except CompileError as error:
             self.mistakes.add(error)
             return part
 
-    def begun_by_one(self) -> Iterator[tile.TileOp]:
+    def find_loader_copies(self) -> Iterator[tile.TileOp]:
         """Yield the copies that one of the computing threads issues by TMA: all those of a loop, and of loops that fill
         the same tiles, or none."""
-        loads = {loop.var: _loads(loop) for loop in pipelined_loops(self.kernel.body)}
-        supported = {loop.var for loop in pipelined_loops(self.kernel.body) if self.loads_by_tma(loop)}
+        loads = {loop.var: _find_loads(loop) for loop in find_pipelined_loops(self.kernel.body)}
+        supported = {loop.var for loop in find_pipelined_loops(self.kernel.body) if self.can_load_by_tma(loop)}
         while True:
             tiles = {s.regions[1].buffer for loop, copies in loads.items() if loop not in supported for s in copies}
             others = {loop for loop in supported if any(s.regions[1].buffer in tiles for s in loads[loop])}
@@ -288,25 +302,28 @@ class _Selector:
             supported -= others
         yield from (copy for loop in loads if loop in supported for copy in loads[loop])
 
-    def loads_by_tma(self, loop: tile.For) -> bool:
+    def can_load_by_tma(self, loop: tile.For) -> bool:
         """Return True if one computing thread issues all loads of the loop by TMA. That pays where wgmma reads the
         tiles: no other thread spends instructions on them, or waits for other threads' loads. Tiles that threads read,
         they load themselves."""
-        products = (s for s in tile.walk(loop.body) if isinstance(s, Gemm))
+        products = (s for s in tile.walk_statements(loop.body) if isinstance(s, Gemm))
         return (
             self.tma_loads
             and self.target.has("wgmma")
             and loop.stage is None
             and not any(
-                isinstance(s, tile.Break) or (isinstance(s, tile.For) and is_pipelined(s)) for s in tile.walk(loop.body)
+                isinstance(s, tile.Break) or (isinstance(s, tile.For) and is_pipelined(s))
+                for s in tile.walk_statements(loop.body)
             )
-            and any(not s.is_in_tensor_memory and self.fits_wgmma(self.resolved(s)) for s in products)
-            and sum(_is_alone(copy, loop) for copy in self.for_a_producer(loop)) == len(_loads(loop))
+            and any(not s.is_in_tensor_memory and self.fits_wgmma(self.resolve_starts(s)) for s in products)
+            and sum(_is_sole_producer(copy, loop) for copy in self.find_producer_copies(loop)) == len(_find_loads(loop))
         )
 
-    def for_a_producer(self, loop: tile.For) -> Iterator[tile.TileOp]:
+    def find_producer_copies(self, loop: tile.For) -> Iterator[tile.TileOp]:
         """Yield the copies of a pipelined loop that a producer role can issue."""
-        for stmt, hint, waits in zip(loop.body, asynchronous(loop), awaited(self.kernel, loop), strict=True):
+        for stmt, hint, waits in zip(
+            loop.body, list_asynchronous_hints(loop), build_explicit_waits(self.kernel, loop), strict=True
+        ):
             if not isinstance(stmt, tile.TileOp) or not is_load(stmt) or hint is False or waits:
                 continue
             is_ordered = stmt.regions[0].buffer.name in self.ordered
@@ -317,9 +334,9 @@ class _Selector:
             ):
                 yield stmt
 
-    def copy(self, op: Copy, is_fed: bool) -> tuple[tile.Stmt, ...]:
+    def select_copy(self, op: Copy, is_fed: bool) -> tuple[tile.Stmt, ...]:
         # The alignment of an index shows only when its names are substituted.
-        op = self.resolved(op)
+        op = self.resolve_starts(op)
         source, destination = op.regions
         scopes = (source.buffer.scope, destination.buffer.scope)
         if op.signals_barrier:
@@ -330,54 +347,54 @@ class _Selector:
         if scopes == ("global", "shared"):
             if is_fed:
                 return (replace(op, via="tma"),)
-            width = None if self.is_scattered(destination.buffer) else cp_async_width(op, self.target)
+            width = None if self.is_scattered(destination.buffer) else find_cp_async_width(op, self.target)
             return (replace(op, via="cp_async" if width else "registers"),)
         tma_store = (
             self.target.has("tma")
-            and not without_tma(op)
+            and not is_tma_disabled(op)
             and destination.buffer.scope == "global"
             and destination.buffer.name not in self.ordered
             and source.buffer not in self.placed
         )
         if tma_store and source.is_whole:
-            if scopes[0] == "shared" and why_not_stored(destination, source.buffer, self.coordinates) is None:
-                return (self.tma_store(op),)
-            if scopes[0] == "fragment" and (staged := self.staged_store(op)):
+            if scopes[0] == "shared" and why_no_tma_store(destination, source.buffer, self.coordinates) is None:
+                return (self.build_tma_store(op),)
+            if scopes[0] == "fragment" and (staged := self.build_staged_store(op)):
                 return staged
         if (
             scopes == ("fragment", "shared")
             and destination.buffer not in self.placed
-            and self.takes_stmatrix(source, destination)
+            and self.can_use_stmatrix(source, destination)
         ):
             return (replace(op, via="stmatrix"),)
         return (replace(op, via="registers"),)
 
     def is_scattered(self, buffer: tile.Buffer) -> bool:
         """Return True if the tile has a placement in which cp.async would not find its bytes contiguous."""
-        return buffer in self.placed and self.together(buffer) < CP_ASYNC_BYTES
+        return buffer in self.placed and self.count_contiguous_bytes(buffer) < MIN_CP_ASYNC_BYTES
 
-    def together(self, buffer: tile.Buffer) -> int:
+    def count_contiguous_bytes(self, buffer: tile.Buffer) -> int:
         """Count the contiguous bytes of a row in the given layout of the tile; a swizzle moves 16."""
         given = (p.layout for p in self.kernel.layouts if p.buffer == buffer and isinstance(p.layout, tile.Placement))
-        return next((run(placement) * buffer.dtype.bytes for placement in given), CHUNK)
+        return next((contiguous_run(placement) * buffer.dtype.bytes for placement in given), CHUNK)
 
-    def tma_store(self, op: StoredByTma) -> StoredByTma:
+    def build_tma_store(self, op: StoredByTma) -> StoredByTma:
         """Store by TMA. The wait stands where the tile is needed again, or right behind if the environment asks for
         it."""
         stored = replace(op, via="tma_store")
         return stored if self.switches.delay_tma_store_wait else replace(stored, wait="at once")
 
-    def atomic(self, op: AtomicTile) -> tuple[tile.Stmt, ...]:
+    def select_atomic(self, op: AtomicTile) -> tuple[tile.Stmt, ...]:
         """Select TMA where the hardware has the reduction and a store could use TMA; else the threads."""
         source = op.regions[0]
         reason = self.why_no_tma_reduction(op)
         if reason is None and source.buffer.scope == "shared":
-            return (self.tma_store(op),)
-        if reason is None and (staged := self.staged_store(op)):
+            return (self.build_tma_store(op),)
+        if reason is None and (staged := self.build_staged_store(op)):
             return staged
         if op.use_tma:
             with self.mistakes.caught():
-                fail(
+                raise_error(
                     "unsupported-operand",
                     f"this T.atomic_{op.kind} cannot go by TMA",
                     op.span,
@@ -402,14 +419,16 @@ class _Selector:
         if source.buffer in self.placed:
             return f"{source.buffer.name} is given a layout that TMA does not know"
         if source.buffer.scope == "shared":
-            return why_not_stored(destination, source.buffer, self.coordinates)
+            return why_no_tma_store(destination, source.buffer, self.coordinates)
         return None
 
-    def resolved(self, op: Op) -> Op:
-        regions = (replace(r, start=tuple(tile.substitute(s, self.values) for s in r.start)) for r in op.regions)
+    def resolve_starts(self, op: Op) -> Op:
+        regions = (
+            replace(r, start=tuple(tile.substitute_variables(s, self.values) for s in r.start)) for r in op.regions
+        )
         return op.with_regions(tuple(regions))
 
-    def staged_store(self, op: Copy | AtomicTile) -> tuple[tile.Stmt, ...] | None:
+    def build_staged_store(self, op: Copy | AtomicTile) -> tuple[tile.Stmt, ...] | None:
         """Store an accumulator, whose rows are scattered over lanes, through shared memory by TMA; None where that is
         impossible."""
         source, destination = op.regions
@@ -420,30 +439,30 @@ class _Selector:
         taken = sum(s.name.startswith(name) for s in self.staging)
         # No dot before the number: chunks of `memory.staged_stores` have names with a dot.
         buffer = tile.Buffer(f"{name}{taken or ''}", source.buffer.shape, destination.buffer.dtype, "shared", op.span)
-        if why_not_stored(destination, buffer, self.coordinates) is not None:
+        if why_no_tma_store(destination, buffer, self.coordinates) is not None:
             return None
         # Transposed operands are not reused: each warpgroup may have a copy.
-        others = (s for s in self.staging if not is_transposed(s))
+        others = (s for s in self.staging if not is_transposed_operand(s))
         reuse = next((s for s in others if replace(s, name=name) == replace(buffer, name=name)), None)
-        if reuse is None and not self.fits_memory(self.least_of(buffer, source.buffer)):
+        if reuse is None and not self.fits_memory(self.find_smallest_staging(buffer, source.buffer)):
             return None
-        buffer = self.room(reuse or buffer)
+        buffer = self.add_staging_tile(reuse or buffer)
         whole = tile.Region(buffer, source.start, source.extent, op.span)
         into = Copy(source, whole, staged=True, via="registers", span=op.span)
-        if self.takes_stmatrix(source, whole):
+        if self.can_use_stmatrix(source, whole):
             into = replace(into, via="stmatrix")
-        return into, self.tma_store(replace(op, source=whole, staged=True))
+        return into, self.build_tma_store(replace(op, source=whole, staged=True))
 
-    def least_of(self, buffer: tile.Buffer, source: tile.Buffer) -> tile.Buffer:
+    def find_smallest_staging(self, buffer: tile.Buffer, source: tile.Buffer) -> tile.Buffer:
         """Return the smallest staging tile of an accumulator: one chunk where it can be stored in chunks, as
         `memory.staged_stores` decides once layouts are known."""
-        columns = CHUNK_BYTES // buffer.dtype.bytes
+        columns = STAGED_CHUNK_BYTES // buffer.dtype.bytes
         origins = self.origins.get(source.name, frozenset({""}))
         if self.in_pipeline or not origins <= self.row_accumulators or buffer.shape[-1] % columns:
             return buffer
         return replace(buffer, extents=(*buffer.extents[:-1], columns))
 
-    def reduce(self, op: Reduce) -> tuple[tile.Stmt, ...]:
+    def select_reduce(self, op: Reduce) -> tuple[tile.Stmt, ...]:
         """Reduce in registers; shared tiles pass through fragments."""
         before: list[tile.Stmt] = []
         after: list[tile.Stmt] = []
@@ -451,7 +470,7 @@ class _Selector:
         for i, region in enumerate(op.regions):
             if region.buffer.scope == "fragment":
                 if not region.is_whole:
-                    fail(
+                    raise_error(
                         "unsupported-operand",
                         "T.reduce_* works on whole fragments",
                         region.span,
@@ -462,22 +481,24 @@ class _Selector:
                 regions.append(region)
                 continue
             name = f"{region.buffer.name}.{'result' if i else 'values'}{len(self.staging)}"
-            extents = kept_extents(region)
+            extents = get_kept_extents(region)
             fragment = tile.Buffer(name, extents, region.buffer.dtype, "fragment", op.span)
             self.staging.append(fragment)
-            whole = tile.Region(fragment, tuple(tile.integer(0) for _ in extents), extents, op.span)
+            whole = tile.Region(fragment, tuple(tile.int32_const(0) for _ in extents), extents, op.span)
             regions.append(whole)
             if i == 0 or not op.clear:
-                before.append(_through_registers(region, whole, op.span))
+                before.append(_copy_through_registers(region, whole, op.span))
             if i == 1:
-                after.append(_through_registers(whole, region, op.span))
+                after.append(_copy_through_registers(whole, region, op.span))
         return *before, op.with_regions(tuple(regions)), *after
 
-    def scan_tile(self, buffer: tile.Buffer) -> tile.Buffer:
+    def get_scan_tile(self, buffer: tile.Buffer) -> tile.Buffer:
         """Return a shared tile for a scan, the same for all scans of a shape and type."""
-        return self.room(replace(buffer, name=f"{buffer.name}.{buffer.dtype}.{'x'.join(map(str, buffer.shape))}"))
+        return self.add_staging_tile(
+            replace(buffer, name=f"{buffer.name}.{buffer.dtype}.{'x'.join(map(str, buffer.shape))}")
+        )
 
-    def room(self, buffer: tile.Buffer) -> tile.Buffer:
+    def add_staging_tile(self, buffer: tile.Buffer) -> tile.Buffer:
         """Add the shared tile, unless it is there."""
         if buffer not in self.staging:
             self.staging.append(buffer)
@@ -487,14 +508,14 @@ class _Selector:
         """Return True if shared memory has room for one more tile, beside two versions of those that a pipeline
         fills."""
         tiles = {b.name: b for b in (*self.kernel.buffers, *self.staging, buffer) if b.scope == "shared"}
-        filled = {b.name for loop in pipelined_loops(self.kernel.body) for s in loop.body for b in writes(s)}
+        filled = {b.name for loop in find_pipelined_loops(self.kernel.body) for s in loop.body for b in find_writes(s)}
         needed = sum(b.bytes * (2 if name in filled else 1) for name, b in tiles.items())
         return needed <= self.target.limit("smem_bytes_per_cta")
 
     def fits_wgmma(self, op: Gemm) -> bool:
-        return wgmma_groups(op, self.kernel.threads) is not None
+        return partition_warpgroups(op, self.kernel.threads) is not None
 
-    def takes_stmatrix(self, source: tile.Region, destination: tile.Region) -> bool:
+    def can_use_stmatrix(self, source: tile.Region, destination: tile.Region) -> bool:
         return (
             self.target.has("stmatrix")
             and source.buffer.name in self.accumulators
@@ -505,11 +526,11 @@ class _Selector:
             and destination.buffer.shape[-1] % 16 == 0
         )
 
-    def gemm(self, op: Gemm) -> Literal["wgmma", "mma"]:
+    def select_gemm(self, op: Gemm) -> Literal["wgmma", "mma"]:
         a, _, c, *_ = (r.buffer for r in op.regions)
-        check_parts(op)
+        check_product_parts(op)
         if a.dtype in SMALL_FLOATS and not self.target.has("fp8"):
-            fail(
+            raise_error(
                 "unsupported-type",
                 f"{self.target.name} has no tensor-core products of 8-bit floats",
                 op.span,
@@ -517,16 +538,16 @@ class _Selector:
                 secondary=(Label(a.span, "allocated here"),),
                 help="use float16 operands, or a target that has them: sm_89, sm_90a and later",
             )
-        if self.target.has("wgmma") and (groups := wgmma_groups(op, self.kernel.threads)):
+        if self.target.has("wgmma") and (groups := partition_warpgroups(op, self.kernel.threads)):
             self.row_accumulators |= {c.name} if groups[1] == 1 else set()
             return "wgmma"
         if op.wait == "wgmma":
-            no_wgmma(op, self.target)
+            refuse_wgmma_gemm(op, self.target)
         if not self.has_tensor_memory:
             check_narrow_sum(op)
-        if mma_warps(op, self.kernel.threads) is None:
+        if partition_warps(op, self.kernel.threads) is None:
             m, n = c.shape
-            fail(
+            raise_error(
                 "unsupported-shape",
                 f"{self.kernel.threads} threads cannot share a {m} × {n} accumulator",
                 op.span,
@@ -536,7 +557,7 @@ class _Selector:
         return "mma"
 
 
-def cp_async_width(op: Copy, target: Target) -> int | None:
+def find_cp_async_width(op: Copy, target: Target) -> int | None:
     """Return the largest chunk, in bytes, by which cp.async can make this copy, or None: both sides aligned, never
     across the tensor's edge."""
     source, destination = op.regions
@@ -547,9 +568,9 @@ def cp_async_width(op: Copy, target: Target) -> int | None:
     size = source.buffer.dtype.bytes
     edge = row_divisor(source.buffer) * size
     row = edge if len(source.buffer.extents) > 1 else 0
-    first = affine(source.start[-1]).divisor * size
+    first = affine_form(source.start[-1]).divisor * size
     inner = source.extent[-1] * size
-    into = math.gcd(affine(destination.start[-1]).divisor, destination.buffer.shape[-1]) * size
+    into = math.gcd(affine_form(destination.start[-1]).divisor, destination.buffer.shape[-1]) * size
     for width in (16, 8, 4):
         if all(v % width == 0 for v in (row, first, inner, edge, into)):
             return width

@@ -13,9 +13,11 @@ from tilec.ops.copy import Copy
 from tilec.ops.im2col import Im2col
 from tilec.ops.lowering import TMA_ALIGNMENT
 from tilec.passes.analysis.box_starts import Coordinates
-from tilec.passes.layout.atoms import MAX_BOX, holds_boxes
+from tilec.passes.layout.atoms import MAX_BOX_EXTENT, can_hold_boxes
 
-NO_BOXES = f"no boxes of at most {MAX_BOX} columns, each from a multiple of {BOX_BYTES} bytes on, make up the tile"
+NO_BOXES_REASON = (
+    f"no boxes of at most {MAX_BOX_EXTENT} columns, each from a multiple of {BOX_BYTES} bytes on, make up the tile"
+)
 
 
 def why_not_tma(op: TileOp, placed: frozenset[Buffer], coordinates: Coordinates) -> str | None:
@@ -23,16 +25,16 @@ def why_not_tma(op: TileOp, placed: frozenset[Buffer], coordinates: Coordinates)
     source, destination = op.regions
     if destination.buffer in placed:
         return f"{destination.buffer.name} is given a layout that TMA does not know"
-    if without_tma(op):
+    if is_tma_disabled(op):
         return "by disable_tma"
     if isinstance(op, Im2col):
-        return im2col.why_no_map(op) or (None if holds_boxes(destination.buffer) else NO_BOXES)
+        return im2col.find_tma_obstacle(op) or (None if can_hold_boxes(destination.buffer) else NO_BOXES_REASON)
     if not destination.is_whole:
         return "it fills a part of a tile"
     return why_no_tensor_map(source, destination.buffer, coordinates, least_dimensions=1)
 
 
-def without_tma(op: TileOp) -> bool:
+def is_tma_disabled(op: TileOp) -> bool:
     return isinstance(op, Copy | Im2col) and op.tma is not None
 
 
@@ -46,7 +48,7 @@ def why_no_tensor_map(
     if len(tile.shape) < least_dimensions or len(tensor.extents) > 5:
         return f"the tile has {len(tile.shape)} dimension(s) and the tensor {len(tensor.extents)}"
     size = tensor.dtype.bytes
-    if global_region.extent[-1] != tile.shape[-1] or global_region.shape != _squeeze(tile.shape):
+    if global_region.extent[-1] != tile.shape[-1] or global_region.shape != _squeeze_shape(tile.shape):
         return "the region has another shape than the tile"
     row = size * row_divisor(tensor)
     if len(tensor.extents) > 1 and row % TMA_ALIGNMENT:
@@ -57,19 +59,19 @@ def why_no_tensor_map(
             f'it, declare that extent as {TMA_ALIGNMENT // math.gcd(row, TMA_ALIGNMENT)} * T.dynamic("n")'
         )
     column = global_region.start[-1]
-    if coordinates.divisor(column) * size % TMA_ALIGNMENT:
+    if coordinates.find_divisor(column) * size % TMA_ALIGNMENT:
         where = f"in column {show_expr(column)} of {tensor.name}"
         return f"it begins {where}, not known to be a multiple of {TMA_ALIGNMENT} bytes"
     if tile.shape[-1] * size % TMA_ALIGNMENT:
         return f"a tile row is {tile.shape[-1] * size} bytes, not a multiple of {TMA_ALIGNMENT}"
-    if any(e > MAX_BOX for e in global_region.extent[:-1]):
-        return f"a box has at most {MAX_BOX} rows"
-    if not holds_boxes(tile):
-        return NO_BOXES
+    if any(e > MAX_BOX_EXTENT for e in global_region.extent[:-1]):
+        return f"a box has at most {MAX_BOX_EXTENT} rows"
+    if not can_hold_boxes(tile):
+        return NO_BOXES_REASON
     return None
 
 
-def why_not_stored(global_region: Region, tile: Buffer, coordinates: Coordinates) -> str | None:
+def why_no_tma_store(global_region: Region, tile: Buffer, coordinates: Coordinates) -> str | None:
     """Return why TMA cannot, or should not, store the tile there, or None."""
     for start in global_region.start:
         if not coordinates.is_never_negative(start):
@@ -78,5 +80,5 @@ def why_not_stored(global_region: Region, tile: Buffer, coordinates: Coordinates
     return why_no_tensor_map(global_region, tile, coordinates)
 
 
-def _squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _squeeze_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(e for e in shape if e != 1) or (1,)

@@ -20,105 +20,115 @@ from dataclasses import replace
 from typing import NoReturn
 
 from tilec.ir import tile, warp
-from tilec.ir.affine import affine
+from tilec.ir.affine import affine_form
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.layout import Fragment, tensor_accumulator
-from tilec.ir.rewrite import with_bodies
+from tilec.ir.rewrite import map_nested_bodies
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32
 from tilec.ops.copy import Copy, refuse_scopes
 from tilec.ops.fill import Fill
 from tilec.ops.gemm import Gemm
-from tilec.passes.analysis.rings import is_pipelined, pipelined_loops, rings as ring_plans, shared_with
-from tilec.passes.analysis.trip_count import static_trip_count
-from tilec.passes.analysis.usage import reads, writes
-from tilec.support.diagnostics import Label, fail
+from tilec.passes.analysis.rings import find_pipelined_loops, find_sharing_loops, is_pipelined, plan_rings as ring_plans
+from tilec.passes.analysis.trip_count import get_static_trip_count
+from tilec.passes.analysis.usage import find_reads, find_writes
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 from tilec.target.table import Target
 
-SUFFIX = ".tmem"
+TENSOR_SUFFIX = ".tmem"
 _K_BYTES = 32  # along K, of a tcgen05.mma of any kind
 
 
-def columns(tensor: tile.Buffer, is_factor: bool = False) -> int:
+def count_columns(tensor: tile.Buffer, is_factor: bool = False) -> int:
     """Count the columns of a tile. A column holds 128 rows; an element of a sum takes 32 bits of any type, elements of
     a factor are packed (PTX ISA, tcgen05 "Data Path Layout Organization"). Leading dimensions number versions."""
     *versions, rows, width = tensor.shape
-    return math.prod(versions) * -(-rows // TENSOR_LANES) * width // (factor_run(tensor) if is_factor else 1)
+    return (
+        math.prod(versions)
+        * -(-rows // TENSOR_LANES)
+        * width
+        // (count_elements_per_column(tensor) if is_factor else 1)
+    )
 
 
-def factor_run(tensor: tile.Buffer) -> int:
+def count_elements_per_column(tensor: tile.Buffer) -> int:
     """Count the elements of a factor in tensor memory that share a column."""
     return 32 // tensor.dtype.bits
 
 
-def factors(kernel: tile.Kernel) -> frozenset[tile.Buffer]:
+def find_factors(kernel: tile.Kernel) -> frozenset[tile.Buffer]:
     """Return the tiles in tensor memory that are factors of products, not sums."""
-    products = (s for s in tile.walk(kernel.body) if isinstance(s, Gemm))
+    products = (s for s in tile.walk_statements(kernel.body) if isinstance(s, Gemm))
     return frozenset(p.regions[0].buffer for p in products if p.regions[0].buffer.scope == "tmem")
 
 
-def with_sums_in_tensor_memory(kernel: tile.Kernel, target: Target) -> tile.Kernel:
+def move_sums_to_tmem(kernel: tile.Kernel, target: Target) -> tile.Kernel:
     """Move the sums to tensor memory that can be there, in program order, as long as there are columns. The kernel has
     its mechanisms selected, and a producer for its loads."""
-    return _with_sums(kernel, target, target.limit("tmem_columns"))[0]
+    return _move_sums(kernel, target, target.limit("tmem_columns"))[0]
 
 
-def _with_sums(
+def _move_sums(
     kernel: tile.Kernel, target: Target, room: int | None
 ) -> tuple[tile.Kernel, list[tile.Buffer], set[Span]]:
     """Return the kernel with sums in tensor memory, these sums, and the loops that keep theirs in registers since other
     loops load the same tiles for products by threads."""
     kept: set[Span] = set()
     while True:
-        rewriter = _Rewriter(kernel, target, room, kept)
-        body = rewriter.body(kernel.body)
+        rewriter = _SumRewriter(kernel, target, room, kept)
+        body = rewriter.rewrite_body(kernel.body)
         if not rewriter.tiles:
             return kernel, [], kept
         rewritten = replace(kernel, body=body, buffers=(*kernel.buffers, *rewriter.tiles))
-        uneven = set(_unevenly_read(rewritten)) & rewriter.loops
+        uneven = set(_find_unevenly_released_loops(rewritten)) & rewriter.loops
         if not uneven:
             return rewritten, rewriter.tiles, kept
         kept |= uneven
 
 
-def _unevenly_read(kernel: tile.Kernel) -> Iterator[Span]:
+def _find_unevenly_released_loops(kernel: tile.Kernel) -> Iterator[Span]:
     """Yield the loops that share a ring with loops where others release its tiles: a ring has one count of arrivals."""
-    for loop in pipelined_loops(kernel.body):
-        for name, others in shared_with(kernel, loop).items():
-            if any(_releases(loop, name) != _releases(other, name) for other in others):
+    for loop in find_pipelined_loops(kernel.body):
+        for name, others in find_sharing_loops(kernel, loop).items():
+            if any(_find_reader_kinds(loop, name) != _find_reader_kinds(other, name) for other in others):
                 yield loop.span
 
 
-def _releases(loop: tile.For, tensor: str) -> set[bool]:
+def _find_reader_kinds(loop: tile.For, tensor: str) -> set[bool]:
     """Return whether the loop's readers of a tile are tensor cores (True), threads (False) or both."""
-    readers = (s for s in loop.body if any(b.name == tensor for b in reads(s)))
+    readers = (s for s in loop.body if any(b.name == tensor for b in find_reads(s)))
     return {isinstance(s, tile.TileOp) and s.via == "tcgen05" for s in readers}
 
 
-def crowded_out(kernel: tile.Kernel, target: Target) -> tuple[tile.Buffer, ...]:
+def find_crowded_out_sums(kernel: tile.Kernel, target: Target) -> tuple[tile.Buffer, ...]:
     """Return the sums that are not in tensor memory only for lack of columns."""
-    _, tiles, _ = _with_sums(kernel, target, None)
-    return tuple(replace(t, name=t.name.removesuffix(SUFFIX)) for t in tiles)
+    _, tiles, _ = _move_sums(kernel, target, None)
+    return tuple(replace(t, name=t.name.removesuffix(TENSOR_SUFFIX)) for t in tiles)
 
 
-def loops_sharing_tiles(kernel: tile.Kernel, target: Target) -> set[Span]:
+def find_loops_sharing_tiles(kernel: tile.Kernel, target: Target) -> set[Span]:
     """Return the loops whose sums are in registers only since other loops load the same tiles for threads."""
-    _, _, kept = _with_sums(kernel, target, None)
+    _, _, kept = _move_sums(kernel, target, None)
     return kept
 
 
-def tensor_tiles(kernel: tile.Kernel, target: Target, versions: Mapping[str, int]) -> tuple[warp.TensorTile, ...]:
+def allocate_tensor_tiles(
+    kernel: tile.Kernel, target: Target, versions: Mapping[str, int]
+) -> tuple[warp.TensorTile, ...]:
     """Allocate columns to the tiles in tensor memory, one behind the other, with the versions that the kernel names.
     Other sums that a loop around makes again have two where the columns suffice, so that one is read while the next
     begins."""
     tiles = [b for b in kernel.buffers if b.scope == "tmem"]
     if not tiles:
         return ()
-    multiplied = factors(kernel)
+    multiplied = find_factors(kernel)
     repeated = {
-        b.name for s in tile.walk(kernel.body) if isinstance(s, tile.For | tile.While) for b in _summed_within(s)
+        b.name
+        for s in tile.walk_statements(kernel.body)
+        if isinstance(s, tile.For | tile.While)
+        for b in _find_inner_sums(s)
     }
-    needed = {t: columns(t, t in multiplied) for t in tiles}
+    needed = {t: count_columns(t, t in multiplied) for t in tiles}
     twice = sum(needed[t] * (2 if t.name in repeated else 1) for t in tiles) <= target.limit("tmem_columns")
     placed, offset = [], 0
     for tensor in tiles:
@@ -128,7 +138,7 @@ def tensor_tiles(kernel: tile.Kernel, target: Target, versions: Mapping[str, int
     return tuple(placed)
 
 
-def summed(loop: tile.Stmt) -> tuple[tile.Buffer, ...]:
+def find_loop_sums(loop: tile.Stmt) -> tuple[tile.Buffer, ...]:
     """Return the tiles in tensor memory that the products of a pipelined loop add to."""
     if not isinstance(loop, tile.For) or not is_pipelined(loop):
         return ()
@@ -136,13 +146,13 @@ def summed(loop: tile.Stmt) -> tuple[tile.Buffer, ...]:
     return tuple(dict.fromkeys(p.regions[2].buffer for p in products if p.regions[2].buffer.scope == "tmem"))
 
 
-def _summed_within(stmt: tile.For | tile.While) -> Iterator[tile.Buffer]:
+def _find_inner_sums(stmt: tile.For | tile.While) -> Iterator[tile.Buffer]:
     """Yield the sums of the loops inside."""
-    for inner in tile.walk(stmt.body):
-        yield from summed(inner)
+    for inner in tile.walk_statements(stmt.body):
+        yield from find_loop_sums(inner)
 
 
-class _Rewriter:
+class _SumRewriter:
     """Moves sums to tensor memory. `room` counts the free columns, None for any number. Loops in `kept` stay as they
     are."""
 
@@ -152,33 +162,33 @@ class _Rewriter:
         self.loops: set[Span] = set()
         """The loops whose sums are in tensor memory."""
 
-    def body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+    def rewrite_body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         new: list[tile.Stmt] = []
         for stmt in stmts:
             match stmt:
-                case tile.For() if sums := self.sums(stmt, new):
-                    new = self.moved(stmt, sums, new)
+                case tile.For() if sums := self.find_movable_sums(stmt, new):
+                    new = self.move_sums(stmt, sums, new)
                 case _:
-                    new.append(with_bodies(stmt, self.body))
+                    new.append(map_nested_bodies(stmt, self.rewrite_body))
         return tuple(new)
 
     # ---- what can be there ----
 
-    def sums(self, loop: tile.For, before: list[tile.Stmt]) -> dict[tile.Buffer, int]:
+    def find_movable_sums(self, loop: tile.For, before: list[tile.Stmt]) -> dict[tile.Buffer, int]:
         """Return the accumulators of a loop that can be in tensor memory, each with the index in `before` of its
         clearing."""
         if (
             not is_pipelined(loop)
-            or pipelined_loops(loop.body)
+            or find_pipelined_loops(loop.body)
             or loop.stage is not None
             or loop.scheduling_hints is not None
         ):
             return {}
         if loop.span in self.kept:
             return {}
-        if any(isinstance(e, tile.Load) for e in tile.walk_expr(loop.start)) or static_trip_count(loop) == 0:
+        if any(isinstance(e, tile.Load) for e in tile.walk_expr(loop.start)) or get_static_trip_count(loop) == 0:
             return {}
-        if any(isinstance(s, tile.Break) for s in tile.walk(loop.body)):
+        if any(isinstance(s, tile.Break) for s in tile.walk_statements(loop.body)):
             return {}
         fed = {b for ring in ring_plans(self.kernel, loop) for b in ring.buffers}
         found: dict[tile.Buffer, int] = {}
@@ -186,16 +196,16 @@ class _Rewriter:
             if not isinstance(op, Gemm) or op.regions[2].buffer in found:
                 continue
             tensor = op.regions[2].buffer
-            users = [s for s in loop.body if tensor in reads(s) or tensor in writes(s)]
-            if not all(isinstance(s, tile.TileOp) and self.fits(s, tensor, fed) for s in users):
+            users = [s for s in loop.body if tensor in find_reads(s) or tensor in find_writes(s)]
+            if not all(isinstance(s, tile.TileOp) and self.can_add_to_sum(s, tensor, fed) for s in users):
                 continue
-            place = _cleared_at(tensor, before)
-            needed = columns(tensor) + sum(map(columns, (*self.tiles, *found)))
+            place = _find_clearing(tensor, before)
+            needed = count_columns(tensor) + sum(map(count_columns, (*self.tiles, *found)))
             if place is not None and (self.room is None or needed <= self.room):
                 found[tensor] = place
         return found
 
-    def fits(self, op: tile.TileOp, tensor: tile.Buffer, fed: set[tile.Buffer]) -> bool:
+    def can_add_to_sum(self, op: tile.TileOp, tensor: tile.Buffer, fed: set[tile.Buffer]) -> bool:
         """Return True if tcgen05.mma can do this product, and it adds to the tile, of operands in rings."""
         if (
             not isinstance(op, Gemm)
@@ -209,10 +219,12 @@ class _Rewriter:
 
     # ---- and how ----
 
-    def moved(self, loop: tile.For, sums: dict[tile.Buffer, int], before: list[tile.Stmt]) -> list[tile.Stmt]:
+    def move_sums(self, loop: tile.For, sums: dict[tile.Buffer, int], before: list[tile.Stmt]) -> list[tile.Stmt]:
         """Return the statements before the loop, the loop, and the loads of its sums."""
         tiles = {
-            fragment: tile.Buffer(fragment.name + SUFFIX, fragment.extents, fragment.dtype, "tmem", fragment.span)
+            fragment: tile.Buffer(
+                fragment.name + TENSOR_SUFFIX, fragment.extents, fragment.dtype, "tmem", fragment.span
+            )
             for fragment in sums
         }
         taken = {b.name for b in (*self.kernel.buffers, *self.tiles)}
@@ -230,20 +242,20 @@ class _Rewriter:
                 stmt = replace(stmt, c=replace(stmt.c, buffer=tiles[fragment]), via="tcgen05", clear_when=initialises)
                 begun.add(fragment)
             body.append(stmt)
-        loads = tuple(_load(tensor, fragment, loop) for fragment, tensor in tiles.items())
+        loads = tuple(_build_sum_load(tensor, fragment, loop) for fragment, tensor in tiles.items())
         summed_loop: tuple[tile.Stmt, ...] = (replace(loop, body=tuple(body)), *loads)
-        if static_trip_count(loop):
+        if get_static_trip_count(loop):
             kept = [s for i, s in enumerate(before) if i not in sums.values()]
             return [*kept, *summed_loop]
         some = tile.Binary("lt", loop.start, loop.stop, BOOL)
         return [*before, tile.If(some, summed_loop, (), loop.span)]
 
 
-def _cleared_at(tensor: tile.Buffer, before: list[tile.Stmt]) -> int | None:
+def _find_clearing(tensor: tile.Buffer, before: list[tile.Stmt]) -> int | None:
     """Return the index of the last statement that touches the tile, if it clears it."""
     for place in reversed(range(len(before))):
         stmt = before[place]
-        if tensor in writes(stmt) or tensor in reads(stmt):
+        if tensor in find_writes(stmt) or tensor in find_reads(stmt):
             if isinstance(stmt, Fill) and stmt.regions[0].is_whole:
                 value = stmt.value
                 return place if isinstance(value, tile.Const) and value.value == 0 else None
@@ -251,18 +263,20 @@ def _cleared_at(tensor: tile.Buffer, before: list[tile.Stmt]) -> int | None:
     return None
 
 
-def _load(tensor: tile.Buffer, fragment: tile.Buffer, loop: tile.For) -> Copy:
+def _build_sum_load(tensor: tile.Buffer, fragment: tile.Buffer, loop: tile.For) -> Copy:
     start = tuple(tile.Const(0, INT32) for _ in tensor.extents)
     source, destination = (tile.Region(b, start, tensor.shape, loop.span) for b in (tensor, fragment))
     return Copy(source, destination, via="tcgen05", span=loop.span)
 
 
-def copied_layout(op: Copy, threads: int) -> Fragment | None:
+def build_copied_layout(op: Copy, threads: int) -> Fragment | None:
     """Return the layout of the fragment that a copy to or from tensor memory needs, or None where no warps can reach
     it."""
     tensor, fragment = sorted((r.buffer for r in op.regions), key=lambda buffer: buffer.scope != "tmem")
     rows, width = fragment.shape
-    return tensor_accumulator((rows, width), threads, max(factor_run(tensor), 2) if op.factor is not None else 2)
+    return tensor_accumulator(
+        (rows, width), threads, max(count_elements_per_column(tensor), 2) if op.factor is not None else 2
+    )
 
 
 def refuse_tensor_copy(op: Copy) -> NoReturn:
@@ -278,14 +292,17 @@ def check_tensor_copy(op: Copy, threads: int) -> None:
     rows of a tile, from a column where a block of columns can start."""
     registers, part = op.regions if op.regions[1].buffer.scope == "tmem" else op.regions[::-1]
     fragment, tensor = registers.buffer, part.buffer
-    is_block = part.extent[0] == tensor.shape[0] and affine(part.start[-1]).divisor % (2 * factor_run(tensor)) == 0
+    is_block = (
+        part.extent[0] == tensor.shape[0]
+        and affine_form(part.start[-1]).divisor % (2 * count_elements_per_column(tensor)) == 0
+    )
     fits = fragment.scope == "fragment" and registers.is_whole and part.extent == fragment.extents and is_block
     fits &= len(fragment.extents) == 2
     if not fits or fragment.dtype != tensor.dtype:
         refuse_tensor_copy(op)
     rows, width = fragment.shape
-    if copied_layout(op, threads) is None:
-        fail(
+    if build_copied_layout(op, threads) is None:
+        raise_error(
             "unsupported-shape",
             f"{threads} threads cannot share {rows} × {width} elements of tensor memory",
             op.span,
@@ -297,12 +314,12 @@ def check_tensor_copy(op: Copy, threads: int) -> None:
 
 def check_columns(kernel: tile.Kernel, target: Target) -> None:
     """Refuse tiles of the kernel in tensor memory that do not fit. Errors: `tensor-memory-overflow`."""
-    multiplied = factors(kernel)
-    needed = {b: columns(b, b in multiplied) for b in kernel.buffers if b.scope == "tmem"}
+    multiplied = find_factors(kernel)
+    needed = {b: count_columns(b, b in multiplied) for b in kernel.buffers if b.scope == "tmem"}
     total, limit = sum(needed.values()), target.limit("tmem_columns") if needed else 0
     if total > limit:
         most = max(needed, key=lambda tensor: needed[tensor])
-        fail(
+        raise_error(
             "tensor-memory-overflow",
             f"the tiles take {total} columns of tensor memory, {target.name} has {limit}",
             most.span,
@@ -353,27 +370,27 @@ def why_no_tensor_product(op: Gemm, target: Target) -> str | None:
 # ---- sums that a kernel wants there (`explicit_roles.tensor_sums`) ---------------------------------------------------
 
 
-def products_held(body: tuple[tile.Stmt, ...]) -> Iterator[Gemm]:
+def find_held_products(body: tuple[tile.Stmt, ...]) -> Iterator[Gemm]:
     """Yield the products whose sums the kernel puts in tensor memory."""
-    return (s for s in tile.walk(body) if isinstance(s, Gemm) and s.held is not None)
+    return (s for s in tile.walk_statements(body) if isinstance(s, Gemm) and s.held is not None)
 
 
-def check_sums(kernel: tile.Kernel, target: Target, unfed: str | None) -> None:
+def check_tensor_sums(kernel: tile.Kernel, target: Target, unfed: str | None) -> None:
     """Refuse sums that the kernel puts in tensor memory and that are not there. `unfed` is the reason why no role loads
     the tiles of the kernel's loops. Errors: `unsupported-operand`."""
-    for op in products_held(kernel.body):
+    for op in find_held_products(kernel.body):
         tensor = op.regions[2].buffer
         if tensor.scope == "fragment":
-            fail(
+            raise_error(
                 "unsupported-operand",
                 "the sum of this T.gemm cannot be in tensor memory",
                 op.span,
-                _why_not(op, kernel, target, unfed),
+                _why_not_in_tmem(op, kernel, target, unfed),
                 help="T.gemm into a fragment takes the instruction that there is",
             )
 
 
-def _why_not(op: Gemm, kernel: tile.Kernel, target: Target, unfed: str | None) -> str:
+def _why_not_in_tmem(op: Gemm, kernel: tile.Kernel, target: Target, unfed: str | None) -> str:
     tensor = op.regions[2].buffer
     rows, width = tensor.shape
     if not target.has("tcgen05"):
@@ -384,6 +401,6 @@ def _why_not(op: Gemm, kernel: tile.Kernel, target: Target, unfed: str | None) -
         return f"{kernel.threads} threads cannot share {rows} × {width} elements of it"
     if unfed is not None:
         return f"the tiles must come by TMA, but {unfed}"
-    if tensor.name in {t.name for t in crowded_out(kernel, target)}:
+    if tensor.name in {t.name for t in find_crowded_out_sums(kernel, target)}:
         return f"the sums together take more than {target.limit('tmem_columns')} columns"
     return "it must be all that a T.Pipelined loop does with C, cleared before, of tiles that the loop fills by TMA"

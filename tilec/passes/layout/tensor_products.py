@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from tilec.ir import tile
 from tilec.ir.layout import tensor_accumulator
 from tilec.ops.gemm import Gemm
-from tilec.passes.analysis.fills import filled
-from tilec.passes.analysis.rings import is_pipelined, pipelined_loops, rings, shared_with
-from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.analysis.fills import find_filled_tiles
+from tilec.passes.analysis.rings import find_pipelined_loops, find_sharing_loops, is_pipelined, plan_rings
+from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.kernel_form import NO_WARPS
-from tilec.passes.layout.tensor_memory import crowded_out, loops_sharing_tiles, why_no_tensor_product
+from tilec.passes.layout.kernel_form import NO_ROLE_WARPS
+from tilec.passes.layout.tensor_memory import find_crowded_out_sums, find_loops_sharing_tiles, why_no_tensor_product
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class FallbackProduct:
     """A product left to mma.sync. `is_supported`: tcgen05 could do it if the text around it were another."""
 
     op: Gemm
@@ -30,73 +30,79 @@ class Left:
     is_supported: bool
 
 
-def left_to_threads(assignment: LayoutAssignment, target: Target) -> Iterator[Left]:
+def find_fallback_products(assignment: LayoutAssignment, target: Target) -> Iterator[FallbackProduct]:
     """Yield the products left to mma.sync, in program order."""
     if not target.has("tcgen05"):
         return
     for role in assignment.kernels:
-        for op in tile.walk(role.kernel.body):
+        for op in tile.walk_statements(role.kernel.body):
             if isinstance(op, Gemm) and op.via == "mma":
-                yield _left(op, role.kernel, assignment, target)
+                yield _explain_fallback(op, role.kernel, assignment, target)
 
 
-def _left(op: Gemm, kernel: tile.Kernel, assignment: LayoutAssignment, target: Target) -> Left:
+def _explain_fallback(op: Gemm, kernel: tile.Kernel, assignment: LayoutAssignment, target: Target) -> FallbackProduct:
     rows, width = op.regions[2].buffer.shape
     if reason := why_no_tensor_product(op, target):
-        return Left(op, reason, _OTHER_TILES, False)
+        return FallbackProduct(op, reason, _OTHER_TILES_HELP, False)
     if tensor_accumulator((rows, width), kernel.threads) is None:
         why = f"{kernel.threads} threads cannot share {rows} × {width} elements of tensor memory"
-        return Left(op, why, "use 128 threads, or as many times that as the sum has rows for", False)
+        return FallbackProduct(op, why, "use 128 threads, or as many times that as the sum has rows for", False)
     if assignment.roles:
-        return Left(op, "the kernel says itself which threads multiply", "T.tcgen05_gemm into T.alloc_tmem", False)
+        return FallbackProduct(
+            op, "the kernel says itself which threads multiply", "T.tcgen05_gemm into T.alloc_tmem", False
+        )
     if assignment.form != "warp_specialised":
-        why = assignment.why_alike or NO_WARPS
-        return Left(op, why, "load its tiles in a T.Pipelined loop, by TMA", bool(_around(op, kernel)))
-    why, remedy = _about_loop(op, kernel, target)
-    return Left(op, why, remedy, not _is_for_each_iteration(op, kernel))
+        why = assignment.why_alike or NO_ROLE_WARPS
+        return FallbackProduct(
+            op, why, "load its tiles in a T.Pipelined loop, by TMA", bool(_find_enclosing_loop(op, kernel))
+        )
+    why, remedy = _explain_loop(op, kernel, target)
+    return FallbackProduct(op, why, remedy, not _is_sum_per_iteration(op, kernel))
 
 
-def _is_for_each_iteration(op: Gemm, kernel: tile.Kernel) -> bool:
+def _is_sum_per_iteration(op: Gemm, kernel: tile.Kernel) -> bool:
     """Return True if each iteration has a sum of its own, as attention's scores are, and its loop uses it."""
-    loop, sums = _around(op, kernel), op.regions[2].buffer
-    used = loop is not None and any(sums in reads(s) for s in loop.body if not isinstance(s, Gemm))
+    loop, sums = _find_enclosing_loop(op, kernel), op.regions[2].buffer
+    used = loop is not None and any(sums in find_reads(s) for s in loop.body if not isinstance(s, Gemm))
     return used or op.clear_accum
 
 
-_OTHER_TILES = "use whole tiles in shared memory of 64 rows or a multiple of 128, and types that it has"
+_OTHER_TILES_HELP = "use whole tiles in shared memory of 64 rows or a multiple of 128, and types that it has"
 
 
-def _around(op: Gemm, kernel: tile.Kernel) -> tile.For | None:
+def _find_enclosing_loop(op: Gemm, kernel: tile.Kernel) -> tile.For | None:
     """Return the pipelined loop whose body has the product, under no condition and in no other loop."""
-    return next((loop for loop in pipelined_loops(kernel.body) if any(s is op for s in loop.body)), None)
+    return next((loop for loop in find_pipelined_loops(kernel.body) if any(s is op for s in loop.body)), None)
 
 
-def _about_loop(op: Gemm, kernel: tile.Kernel, target: Target) -> tuple[str, str]:
+def _explain_loop(op: Gemm, kernel: tile.Kernel, target: Target) -> tuple[str, str]:
     """Return what in the text keeps a product's sum out of tensor memory, and the remedy."""
     sums = op.regions[2].buffer
-    loop = _around(op, kernel)
+    loop = _find_enclosing_loop(op, kernel)
     if loop is None:
-        is_nested = any(op is s for other in pipelined_loops(kernel.body) for s in tile.walk(other.body))
+        is_nested = any(
+            op is s for other in find_pipelined_loops(kernel.body) for s in tile.walk_statements(other.body)
+        )
         what = (
             "a condition or another loop stands between it and its T.Pipelined loop" if is_nested else "it is in none"
         )
         return f"its sum must be made in a T.Pipelined loop, and {what}", "let it stand in such a loop's body"
-    if any(is_pipelined(s) for s in tile.walk(loop.body) if isinstance(s, tile.For)):
+    if any(is_pipelined(s) for s in tile.walk_statements(loop.body) if isinstance(s, tile.For)):
         return "another pipelined loop stands in its loop", "make the outer loop a serial one"
     if loop.stage is not None or loop.scheduling_hints is not None:
         return "its loop's schedule is given by hand", "leave out stage=, order= and the other hints"
     if any(isinstance(e, tile.Load) for e in tile.walk_expr(loop.start)):
         return "where its loop begins is read from memory", "let the loop begin at 0, and add what was read to indices"
-    if any(isinstance(s, tile.Break) for s in tile.walk(loop.body)):
+    if any(isinstance(s, tile.Break) for s in tile.walk_statements(loop.body)):
         return "its loop may be left early", "run all its iterations"
     if op.clear_accum or op.wait == "later":
         return "it clears its sum itself, or says when it is waited for", f"T.clear({sums.name}) in front of the loop"
-    fed = {b for ring in rings(kernel, loop) for b in ring.buffers}
+    fed = {b for ring in plan_rings(kernel, loop) for b in ring.buffers}
     for buffer in dict.fromkeys(r.buffer for r in op.regions[:2] if r.buffer not in fed):
-        fills = any(buffer in filled(s) for s in loop.body)
+        fills = any(buffer in find_filled_tiles(s) for s in loop.body)
         what = "has one version only, which other statements use too" if fills else "is not filled in its loop"
         return f"{buffer.name} {what}", f"T.copy what it holds to {buffer.name} in the loop"
-    users = [s for s in loop.body if sums in reads(s) or sums in writes(s)]
+    users = [s for s in loop.body if sums in find_reads(s) or sums in find_writes(s)]
     for stmt in users:
         other = not (isinstance(stmt, Gemm) and stmt.regions[2].buffer == sums)
         if other or any(sums == r.buffer for r in getattr(stmt, "regions", ())[:2]):
@@ -107,10 +113,12 @@ def _about_loop(op: Gemm, kernel: tile.Kernel, target: Target) -> tuple[str, str
                 f"the product in line {stmt.span.line} adds to {sums.name} too, by mma.sync",
                 "give it a sum of its own",
             )
-    if sums.name in {t.name for t in crowded_out(kernel, target)}:
+    if sums.name in {t.name for t in find_crowded_out_sums(kernel, target)}:
         return f"the sums together take more than {target.limit('tmem_columns')} columns", "use smaller tiles"
-    if loop.span in loops_sharing_tiles(kernel, target):
-        others = {other.span.line for loops in shared_with(kernel, loop).values() for other in loops} - {loop.span.line}
+    if loop.span in find_loops_sharing_tiles(kernel, target):
+        others = {other.span.line for loops in find_sharing_loops(kernel, loop).values() for other in loops} - {
+            loop.span.line
+        }
         where = ", ".join(map(str, sorted(others)))
         return (
             f"the loop in line {where} loads the same tiles, and its products go by mma.sync",

@@ -16,20 +16,20 @@ OPERANDS = ((0, False), (1, True))
 """Index of the region of a T.gemm, and the value of its transpose flag where it is stored along K."""
 
 
-_NAME = ".turned"
+_SUFFIX = ".turned"
 
 
-def is_turning(stmt: tile.Stmt) -> bool:
+def is_operand_transposition(stmt: tile.Stmt) -> bool:
     """Return True if the statement transposes an operand, and is no T.transpose of the kernel."""
-    return isinstance(stmt, Transpose) and is_transposed(stmt.regions[1].buffer)
+    return isinstance(stmt, Transpose) and is_transposed_operand(stmt.regions[1].buffer)
 
 
-def is_transposed(buffer: tile.Buffer) -> bool:
+def is_transposed_operand(buffer: tile.Buffer) -> bool:
     """Return True if the tile holds a transposed operand."""
-    return buffer.name.endswith(_NAME)
+    return buffer.name.endswith(_SUFFIX)
 
 
-def transposed(
+def transpose_operands(
     op: Gemm, fits: Callable[[Gemm], bool], buffer: Callable[[tile.Buffer], tile.Buffer]
 ) -> tuple[tuple[Transpose, ...], Gemm]:
     """Return the transpositions before a T.gemm after which it `fits`, and the new T.gemm; none where it fits already,
@@ -47,9 +47,12 @@ def transposed(
             or len(region.extent) != 2
         ):
             continue
-        transposed_tile = replace(region.buffer, name=region.buffer.name + _NAME, extents=region.extent[::-1])
+        transposed_tile = replace(region.buffer, name=region.buffer.name + _SUFFIX, extents=region.extent[::-1])
         whole = tile.Region(
-            transposed_tile, tuple(tile.integer(0) for _ in transposed_tile.shape), transposed_tile.shape, region.span
+            transposed_tile,
+            tuple(tile.int32_const(0) for _ in transposed_tile.shape),
+            transposed_tile.shape,
+            region.span,
         )
         steps.append((region, whole))
         new = replace(new, b=whole, transpose_B=along_k) if place else replace(new, a=whole, transpose_A=along_k)

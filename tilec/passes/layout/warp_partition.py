@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 
-from tilec.ir.affine import add, affine, scale
+from tilec.ir.affine import add_exprs, affine_form, scale_expr
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import Expr, Region, integer
-from tilec.ops.gemm import Gemm, gemm_shape
+from tilec.ir.tile import Expr, Region, int32_const
+from tilec.ops.gemm import Gemm, get_gemm_shape
 
 
-def wgmma_groups(op: Gemm, threads: int) -> tuple[int, int] | None:
+def partition_warpgroups(op: Gemm, threads: int) -> tuple[int, int] | None:
     """Return the number of warpgroups along M and along N, or None where wgmma cannot do this gemm."""
     a, b, *_ = (r.buffer for r in op.regions)
-    m, n, k = gemm_shape(op)
+    m, n, k = get_gemm_shape(op)
     if (
         b.scope == "fragment"
         or a.dtype.bytes == 8
@@ -28,7 +28,7 @@ def wgmma_groups(op: Gemm, threads: int) -> tuple[int, int] | None:
     if any(t.shape[-1] * t.dtype.bytes % 32 for t in (a, b) if t.scope == "shared"):
         return None  # no bank swizzle fits the rows
     along_k = (not op.transpose_A, op.transpose_B)
-    if not all(map(_is_described, op.regions[:2], along_k)):
+    if not all(map(_has_descriptor, op.regions[:2], along_k)):
         return None
     groups = threads // WARPGROUP_THREADS
     across_m = {"full_row": groups, "full_col": 1}.get(op.policy, math.gcd(groups, m // 64))
@@ -44,29 +44,29 @@ def wgmma_groups(op: Gemm, threads: int) -> tuple[int, int] | None:
     return across_m, across_n
 
 
-def _is_described(part: Region, along_k: bool) -> bool:
+def _has_descriptor(part: Region, along_k: bool) -> bool:
     """Return True if a descriptor can address the part. It begins where the swizzle's pattern of 8 rows does (PTX ISA,
     "Matrix descriptor format": else it needs a base offset), and in these rows where a step along k does, or, stored
     along the other dimension, a panel."""
     tile = part.buffer
     if tile.scope != "shared" or part.is_whole:
         return True
-    row: Expr = integer(0)
+    row: Expr = int32_const(0)
     for index, extent in zip(part.start[:-1], tile.shape[:-1], strict=True):
-        row = add(scale(row, extent), index)
-    first = affine(part.start[-1]).divisor * tile.dtype.bytes
+        row = add_exprs(scale_expr(row, extent), index)
+    first = affine_form(part.start[-1]).divisor * tile.dtype.bytes
     panel = math.gcd(tile.shape[-1] * tile.dtype.bytes, 128)
     columns = part.extent[-1] * tile.dtype.bytes
     if math.prod(tile.shape[:-1]) % 8 and tile.shape[-1] * tile.dtype.bytes > panel:
         return False  # panels behind the first begin inside the pattern
-    return affine(row).divisor % 8 == 0 and not (first % 32 if along_k else first % panel or columns % panel)
+    return affine_form(row).divisor % 8 == 0 and not (first % 32 if along_k else first % panel or columns % panel)
 
 
-def mma_warps(op: Gemm, threads: int) -> tuple[int, int] | None:
+def partition_warps(op: Gemm, threads: int) -> tuple[int, int] | None:
     """Return the number of warps along M and along N: as square as the policy allows, blocks of at least 16 × 16. None
     where mma.sync cannot do this gemm."""
     a, b, *_ = (r.buffer for r in op.regions)
-    m, n, k = gemm_shape(op)
+    m, n, k = get_gemm_shape(op)
     if threads % 32 or m % 16 or n % 8 or k * a.dtype.bytes % 32:
         return None
     warps = threads // 32

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from tilec.ir.tile import Stmt
-from tilec.ops.sync import is_explicit
-from tilec.passes.analysis.rings import requested_versions
-from tilec.passes.analysis.usage import reads, writes
+from tilec.ops.sync import is_ordering_statement
+from tilec.passes.analysis.rings import count_ring_versions
+from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.memory.shared_limits import refuse_versions
 from tilec.sched.problem import Edge
 from tilec.sched.schedule import Schedule
-from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
+from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, Label, raise_error
 
 
-def given_schedule(loop: LoopProblem, mistakes: Mistakes = AT_ONCE) -> Schedule | None:
+def given_schedule(loop: LoopProblem, mistakes: ErrorCollector = RAISE_FIRST) -> Schedule | None:
     """The person's schedule; None where the loop leaves it to the solver.
 
     Within an interval the statements issue in the given order, each as soon as its predecessors in that order and the
@@ -28,7 +28,7 @@ def given_schedule(loop: LoopProblem, mistakes: Mistakes = AT_ONCE) -> Schedule 
         return None
     problem = loop.problem
     blamed = set(_check_groups(loop, stages, mistakes))
-    versions = tuple(requested_versions(loop.loop, plan) for plan in loop.rings)
+    versions = tuple(count_ring_versions(loop.loop, plan) for plan in loop.rings)
     with mistakes.caught():
         _check_memory(loop, versions)
     sequence = sorted(range(len(stages)), key=lambda i: order[i])
@@ -78,11 +78,11 @@ def _refuse(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[
     if kind == "order":
         _out_of_order(loop, edge, stages, place, name)
     needs = {"data": "reads", "anti": "overwrites", "output": "overwrites"}[kind]
-    if is_explicit(destination):
+    if is_ordering_statement(destination):
         needs = "waits for"
     first = Label(source.span, f"must come first: stage {stages[edge.src]}, place {place[edge.src]}")
     if edge.distance and kind == "anti" and any(r.name == name for r in loop.problem.rings):
-        fail(
+        raise_error(
             "schedule-depth",
             f"{edge.distance} version{'s' * (edge.distance != 1)} of {name} are too few for this schedule",
             destination.span,
@@ -98,7 +98,7 @@ def _refuse(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[
     single = next((of for of in loop.single if of[0] == name and is_carried), None)
     blamed = single[2] if single is not None else None
     outside = () if blamed is None else (Label(blamed.span, f"uses {name} too"),)
-    fail(
+    raise_error(
         "schedule-order",
         f"stage= and order= put a statement before one{later} that it depends on through {name}",
         destination.span,
@@ -119,7 +119,7 @@ def _out_of_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place:
     """An explicit barrier or wait, or what a `sync` list says, is not kept."""
     source, destination = loop.statements[edge.src], loop.statements[edge.dst]
     later = _earlier(edge)
-    fail(
+    raise_error(
         "schedule-order",
         f"stage= and order= do not keep the order that {name} asks for",
         destination.span,
@@ -132,13 +132,13 @@ def _out_of_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place:
     )
 
 
-def _check_groups(loop: LoopProblem, stages: tuple[int, ...], mistakes: Mistakes) -> Iterator[int]:
+def _check_groups(loop: LoopProblem, stages: tuple[int, ...], mistakes: ErrorCollector) -> Iterator[int]:
     """The statements of a group fill one ring: each of them a tile as a whole, in one stage, before any is read. Those
     of the groups for which this is not so."""
     groups = (loop.loop.scheduling_hints and loop.loop.scheduling_hints.groups) or ()
     for number in sorted({g for g in groups if g >= 0}):
         members = [i for i, g in enumerate(groups) if g == number]
-        if not any(b.scope == "shared" for i in members for b in writes(loop.statements[i])):
+        if not any(b.scope == "shared" for i in members for b in find_writes(loop.statements[i])):
             continue  # they fill no tile that could share a ring, as in group=[[0, 1], [2]] with a product last
         known = mistakes.met
         with mistakes.caught():
@@ -174,7 +174,7 @@ def _check_group(loop: LoopProblem, stages: tuple[int, ...], members: list[int])
 
 
 def _refuse_group(loop: LoopProblem, member: int, why: str, way_out: str, *others: Label) -> NoReturn:
-    fail(
+    raise_error(
         "group-impossible",
         "this statement cannot share a ring with the others of its group",
         loop.statements[member].span,
@@ -188,7 +188,7 @@ def _way_out(source: Stmt, destination: Stmt, name: str, carried: bool) -> str:
     """What to do where one statement must come before another; `carried`: before it overwrites what is still needed."""
     if not carried:
         return "give the statement that comes first a lower stage, or the same stage and a lower order"
-    touched = (*reads(source), *writes(source), *reads(destination), *writes(destination))
+    touched = (*find_reads(source), *find_writes(source), *find_reads(destination), *find_writes(destination))
     scope = next((b.scope for b in touched if b.name == name), "global")
     first = "give both one stage, the one that comes first the lower order"
     if scope == "fragment":

@@ -23,14 +23,14 @@ from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ops.gemm import Gemm
 from tilec.ops.lowering import Demand
-from tilec.ops.reduce import crossing_warps
+from tilec.ops.reduce import count_crossing_warps
 from tilec.ops.rendezvous import is_for_every_role
-from tilec.ops.sync import is_explicit
+from tilec.ops.sync import is_ordering_statement
 from tilec.passes.analysis.compound import is_compound
-from tilec.passes.analysis.control_slice import is_kept_by_every_role
-from tilec.passes.analysis.rings import RingPlan, accesses, is_load, pipelined_loops
-from tilec.passes.analysis.scalar_definitions import scheduled
-from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.analysis.control_slice import is_replicated_setting
+from tilec.passes.analysis.rings import RingPlan, find_accesses, find_pipelined_loops, is_load
+from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
+from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.memory.privatise import own_tiles
 from tilec.sched.problem import Op, Problem, Ring, Slot, Use, Value
@@ -58,11 +58,11 @@ def role_of(stmt: tile.Stmt, assignment: LayoutAssignment) -> str:
     """The role of the warp program that runs a statement; one that holds work for both is for `EVERY` role."""
     if assignment.form != "warp_specialised":
         return "all"
-    if is_for_every_role(stmt) or is_kept_by_every_role(stmt, assignment.kernel):
+    if is_for_every_role(stmt) or is_replicated_setting(stmt, assignment.kernel):
         return EVERY
     if not is_compound(stmt):
         return "producer" if is_producer(stmt, assignment) else MMA if is_tensor_product(stmt) else "consumer"
-    inside = {role_of(s, assignment) for body in tile.bodies(stmt) for s in body if not isinstance(s, tile.Bind)}
+    inside = {role_of(s, assignment) for body in tile.nested_bodies(stmt) for s in body if not isinstance(s, tile.Bind)}
     return inside.pop() if len(inside) == 1 else EVERY
 
 
@@ -74,7 +74,7 @@ def runners(stmt: tile.Stmt, assignment: LayoutAssignment) -> tuple[str, ...]:
         return "consumer", "producer"
     inside = {
         name
-        for body in tile.bodies(stmt)
+        for body in tile.nested_bodies(stmt)
         for s in body
         if not isinstance(s, tile.Bind)
         for name in runners(s, assignment)
@@ -91,7 +91,7 @@ def consumer_groups(assignment: LayoutAssignment, loop: tile.For, target: Target
     """How many warpgroups could each run their part of the loop's statements on their own; 1 where they must stay
     together. A schedule made by hand is one for all of them."""
     groups = assignment.kernel.threads // WARPGROUP_THREADS
-    mine = [s for s in scheduled(loop) if role_of(s, assignment) == "consumer"]
+    mine = [s for s in find_scheduled_statements(loop) if role_of(s, assignment) == "consumer"]
     products = [s for s in mine if is_product(s)]
     if assignment.form != "warp_specialised" or groups < 2 or loop.stage is not None or not products:
         return 1
@@ -100,7 +100,10 @@ def consumer_groups(assignment: LayoutAssignment, loop: tile.For, target: Target
         return 1
     own = own_tiles(assignment, loop)
     alone = (
-        not any(is_compound(s) or any(is_explicit(inner) for inner in tile.walk((s,))) for s in scheduled(loop))
+        not any(
+            is_compound(s) or any(is_ordering_statement(inner) for inner in tile.walk_statements((s,)))
+            for s in find_scheduled_statements(loop)
+        )
         and len(products) < len(mine)
         and all(_keeps_to_itself(s, assignment, own) for s in mine)
     )
@@ -123,18 +126,22 @@ class Stores:
 
 def stores(assignment: LayoutAssignment, loop: tile.For, plans: Sequence[RingPlan]) -> Stores:
     """A loop in another pipelined one, or around one, and one with a schedule made by hand have roles by rule."""
-    statements = scheduled(loop)
-    around = (pipelined_loops(other.body) for other in pipelined_loops(assignment.kernel.body))
+    statements = find_scheduled_statements(loop)
+    around = (find_pipelined_loops(other.body) for other in find_pipelined_loops(assignment.kernel.body))
     if (
         assignment.form != "warp_specialised"
         or loop.stage is not None
         or any(loop is inner for of in around for inner in of)
     ):
         return Stores()
-    if any(is_compound(s) or any(is_explicit(inner) for inner in tile.walk((s,))) for s in statements):
+    if any(
+        is_compound(s) or any(is_ordering_statement(inner) for inner in tile.walk_statements((s,))) for s in statements
+    ):
         return Stores()
-    others = (other for other in pipelined_loops(assignment.kernel.body) if other is not loop)
-    elsewhere = {b.name for other in others for s in tile.walk(other.body) for b in (*reads(s), *writes(s))}
+    others = (other for other in find_pipelined_loops(assignment.kernel.body) if other is not loop)
+    elsewhere = {
+        b.name for other in others for s in tile.walk_statements(other.body) for b in (*find_reads(s), *find_writes(s))
+    }
     together, kept = [], []
     for ring in plans:
         of = tuple(i for i in ring.consumers if is_bulk_store(statements[i]))
@@ -159,7 +166,7 @@ def _why_no_store_role(
         return f"{names} may be loaded for several blocks, whose consumers give it back"
     for i in dict.fromkeys((*ring.producers, *ring.consumers)):
         stmt = statements[i]
-        writes = accesses(stmt).writes & tiles
+        writes = find_accesses(stmt).writes & tiles
         if is_bulk_store(stmt) or is_producer(stmt, assignment):
             continue
         if is_loaded and writes:
@@ -200,7 +207,7 @@ def is_product(stmt: tile.Stmt) -> bool:
 
 def products(body: tuple[tile.Stmt, ...]) -> tuple[tile.TileOp, ...]:
     """The products that warpgroups do not wait for, wherever they stand below these statements."""
-    return tuple(s for s in tile.walk(body) if isinstance(s, tile.TileOp) and is_product(s))
+    return tuple(s for s in tile.walk_statements(body) if isinstance(s, tile.TileOp) and is_product(s))
 
 
 def _keeps_to_itself(stmt: tile.Stmt, assignment: LayoutAssignment, own: frozenset[str]) -> bool:
@@ -208,17 +215,17 @@ def _keeps_to_itself(stmt: tile.Stmt, assignment: LayoutAssignment, own: frozens
     own registers, and tiles of which it may have its `own` copy, and no row is spread over several warps."""
     scopes = {b.name: b.scope for b in (*assignment.kernel.params, *assignment.kernel.buffers) if hasattr(b, "scope")}
     if isinstance(stmt, tile.Bind) or any(
-        scopes.get(name) not in tile.IN_REGISTERS for name in accesses(stmt).writes - own
+        scopes.get(name) not in tile.IN_REGISTERS for name in find_accesses(stmt).writes - own
     ):
         return False
-    for inner in tile.walk((stmt,)):
+    for inner in tile.walk_statements((stmt,)):
         if not isinstance(inner, tile.TileOp):
             continue
         if not inner.by_warpgroups:
             return False
         if inner.folded is not None:
             folded = assignment.fragments[inner.regions[0].buffer.name]
-            if crossing_warps(folded, inner.folded) > 1:
+            if count_crossing_warps(folded, inner.folded) > 1:
                 return False
     return True
 

@@ -13,33 +13,33 @@ from typing import NoReturn
 from tilec.ir import tile
 from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ops.gemm import Gemm
-from tilec.passes.analysis.compound import Cost, cost, is_compound
+from tilec.passes.analysis.compound import CompoundCost, compute_compound_cost, is_compound
 from tilec.passes.analysis.fragment_prefetch import (
-    begun_beside,
-    check_order,
-    fragment_prefetches,
-    is_by_wgmma,
+    check_prefetch_order,
+    find_fragment_prefetches,
+    find_overlapped_products,
     is_fragment_prefetch,
+    is_wgmma_operation,
 )
-from tilec.passes.analysis.likely_branch import in_most_iterations
-from tilec.passes.analysis.ordering import orders
+from tilec.passes.analysis.likely_branch import select_likely_branch
+from tilec.passes.analysis.ordering import find_order_constraints
 from tilec.passes.analysis.rings import (
     RingPlan,
-    accesses,
-    all_sharing,
-    body,
+    analyse_loop_body,
+    count_ring_versions,
+    find_accesses,
+    find_outside_use,
+    find_pipelined_loops,
+    find_shared_ring_tiles,
+    find_touched_outside,
     is_load,
-    pipelined_loops,
-    requested_versions,
-    rings as ring_plans,
-    touched_outside,
-    used_outside,
+    plan_rings as ring_plans,
 )
-from tilec.passes.analysis.scalar_definitions import replayed, scheduled, users_of_binds
-from tilec.passes.analysis.tensor_regions import Regions
-from tilec.passes.analysis.usage import never_read
+from tilec.passes.analysis.scalar_definitions import find_bind_users, find_replayed_binds, find_scheduled_statements
+from tilec.passes.analysis.tensor_regions import RegionAnalysis
+from tilec.passes.analysis.usage import find_unread_tiles
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.tensor_memory import tensor_tiles
+from tilec.passes.layout.tensor_memory import allocate_tensor_tiles
 from tilec.passes.loop import pools
 from tilec.passes.loop.assign_roles import (
     STORE,
@@ -65,7 +65,7 @@ from tilec.passes.memory.shared_limits import refuse_tiles, refuse_versions
 from tilec.passes.memory.shared_reuse import over_rings
 from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Role, Slot, Use
 from tilec.sched.schedule import Schedule
-from tilec.support.diagnostics import AT_ONCE, Mistakes
+from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
@@ -126,7 +126,7 @@ class Scheduled:
 
 def loops_to_schedule(assignment: LayoutAssignment) -> tuple[tile.For, ...]:
     """The pipelined loops, in program order; none in a serial kernel."""
-    return () if assignment.form == "serial" else pipelined_loops(assignment.kernel.body)
+    return () if assignment.form == "serial" else find_pipelined_loops(assignment.kernel.body)
 
 
 def problems(
@@ -138,7 +138,7 @@ def problems(
     overlap: bool = True,
     store_role: bool = True,
     divided: Sequence[LoopProblem] = (),
-    mistakes: Mistakes = AT_ONCE,
+    mistakes: ErrorCollector = RAISE_FIRST,
 ) -> tuple[LoopProblem, ...]:
     """The problems that can be solved now, in program order: those of the loops that are not decided yet, if all loops
     in them are. An outer loop gets the shared memory that those in it have left. `divided` are the problems of loops
@@ -147,11 +147,11 @@ def problems(
     begins the copies to global memory."""
     known = {s.loop.loop.var: s for s in decided}
     begun = {one.loop.var: one for one in divided}
-    sharing = tuple(all_sharing(assignment.kernel).values())
+    sharing = tuple(find_shared_ring_tiles(assignment.kernel).values())
     found = []
     for loop in loops_to_schedule(assignment):
         before = tuple(_sharing_before(sharing, loop))
-        inside = pipelined_loops(loop.body)
+        inside = find_pipelined_loops(loop.body)
         if loop.var in known or not all(one.var in known for one in (*inside, *before)):
             continue
         made = begun.get(loop.var)
@@ -190,7 +190,7 @@ def divisions(
 ) -> Iterator[tuple[tile.For, int, Callable[[], Division]]]:
     """The loops whose warpgroups could run apart, in program order, how many these are, and what makes the problems."""
     loops = loops_to_schedule(assignment)
-    inner = {inside.var for loop in loops for inside in pipelined_loops(loop.body)}
+    inner = {inside.var for loop in loops for inside in find_pipelined_loops(loop.body)}
     for loop in loops:
         groups = 1 if loop.var in inner else consumer_groups(assignment, loop, target)
         if groups > 1:
@@ -238,13 +238,13 @@ class _Builder:
         unlimited_smem: bool,
         overlap: bool,
         groups: int = 1,
-        mistakes: Mistakes = AT_ONCE,
+        mistakes: ErrorCollector = RAISE_FIRST,
     ) -> None:
         self.overlap, self.mistakes = overlap, mistakes
         self.assignment, self.target, self.loop, self.decided, self.groups = assignment, target, loop, decided, groups
         self.smem_bytes = UNLIMITED if unlimited_smem else target.limit("smem_bytes_per_cta")
-        self.statements = scheduled(loop)
-        self.accesses = tuple(accesses(s) for s in self.statements)
+        self.statements = find_scheduled_statements(loop)
+        self.accesses = tuple(find_accesses(s) for s in self.statements)
         self.roles = tuple(role_of(s, assignment) for s in self.statements)
         self.plans = ring_plans(assignment.kernel, loop)
         # Whose role is to be decided, those together that one role must run; and the roles, that by rule first.
@@ -253,8 +253,8 @@ class _Builder:
         self.candidates = ("consumer", STORE) if self.open else ()
         running = (name for s in self.statements for name in runners(s, assignment))
         role_names = tuple(dict.fromkeys([*running, *self.candidates]))
-        self.tensor = tensor_tiles(assignment.kernel, target, dict(assignment.versions))
-        self.unread = never_read(assignment.kernel) if loop.stage is not None else frozenset()
+        self.tensor = allocate_tensor_tiles(assignment.kernel, target, dict(assignment.versions))
+        self.unread = find_unread_tiles(assignment.kernel) if loop.stage is not None else frozenset()
         self.issue_slot = {role: len(target.slots) + i for i, role in enumerate(role_names)}
         self.slots = (*target.slots, *(Slot(f"issue ({role})") for role in role_names))
 
@@ -266,7 +266,7 @@ class _Builder:
             with self.mistakes.caught():
                 self.overflow(pool.capacity)
         name = f"{self.assignment.kernel.name}.{self.loop.var.name}"
-        outside = touched_outside(self.assignment.kernel, self.loop)
+        outside = find_touched_outside(self.assignment.kernel, self.loop)
         fed = [p for p in rings if self.open & {*p.consumers} or self.is_loaded(p)]
         held = pools.held(
             self.assignment, self.target, self.accesses, outside, fed, self.loop.stage is not None, self.groups
@@ -304,11 +304,11 @@ class _Builder:
 
     def single(self) -> Iterator[tuple[str, str, tile.Stmt | None]]:
         """The shared tiles that the loop fills and has one version of: see `LoopProblem`."""
-        inside, kernel = body(self.assignment.kernel, self.loop), self.assignment.kernel
+        inside, kernel = analyse_loop_body(self.assignment.kernel, self.loop), self.assignment.kernel
         for buffer in (b for b in kernel.buffers if b.scope == "shared"):
             if any(buffer.name in touched.writes for touched in self.accesses):
                 reason = inside.why_not_versioned(buffer)
-                blamed = used_outside(kernel, self.loop, buffer.name) if buffer.name in inside.outside else None
+                blamed = find_outside_use(kernel, self.loop, buffer.name) if buffer.name in inside.outside else None
                 if reason is not None:
                     yield buffer.name, reason, blamed
 
@@ -321,7 +321,7 @@ class _Builder:
     def overflow(self, capacity: int) -> NoReturn:
         """Where other loops' schedules by hand ask for too many versions, that is the mistake."""
         of = [(loop, plan) for loop in self.manual_loops for plan in ring_plans(self.assignment.kernel, loop)]
-        sizes = [(requested_versions(loop, plan), _version_bytes(self.assignment, plan)) for loop, plan in of]
+        sizes = [(count_ring_versions(loop, plan), _version_bytes(self.assignment, plan)) for loop, plan in of]
         left = capacity - self.least + sum(versions * size for versions, size in sizes)
         if sizes and left >= sum(size for _, size in sizes):
             (versions, size), (loop, plan) = max(zip(sizes, of, strict=True), key=lambda each: each[0][0] * each[0][1])
@@ -362,12 +362,12 @@ class _Builder:
             if other.buffers == plan.buffers
         ]
         depths += [
-            requested_versions(loop, other)
+            count_ring_versions(loop, other)
             for loop in self.manual_loops
             for other in ring_plans(self.assignment.kernel, loop)
             if other.buffers == plan.buffers
         ]
-        here = requested_versions(self.loop, plan)
+        here = count_ring_versions(self.loop, plan)
         return max(depths) if depths and (not here or here < max(depths)) else None
 
     @property
@@ -401,8 +401,8 @@ class _Builder:
                 known = self.decided[loop.var]
                 made = list(zip(known.loop.rings, known.schedule.depth, strict=True))
             elif loop.var in manual_loops:
-                made = [(plan, requested_versions(loop, plan)) for plan in ring_plans(self.assignment.kernel, loop)]
-            elif loop is not self.loop and self.loop in pipelined_loops(loop.body):
+                made = [(plan, count_ring_versions(loop, plan)) for plan in ring_plans(self.assignment.kernel, loop)]
+            elif loop is not self.loop and self.loop in find_pipelined_loops(loop.body):
                 around = ring_plans(self.assignment.kernel, loop)
                 versions |= {b.name: 1 for plan in around for b in plan.buffers}
                 barriers += (loop.num_stages or MOST_VERSIONS) * len(around)
@@ -421,11 +421,11 @@ class _Builder:
             return self.compound(index)
         groups = self.groups if self.roles[index] == "consumer" else 1
         issue, latency, uses = price(
-            in_most_iterations(stmt, self.loop, self.assignment.kernel),
+            select_likely_branch(stmt, self.loop, self.assignment.kernel),
             self.assignment,
             self.target,
             groups,
-            replayed(self.loop),
+            find_replayed_binds(self.loop),
         )
         roles: tuple[int, ...] = ()
         if self.roles[index] in self.candidates:
@@ -458,15 +458,15 @@ class _Builder:
         barrier = self.target.price("barrier")
         return barrier.issue + barrier.latency
 
-    def flat(self, stmt: tile.Stmt) -> Cost:
-        _, latency, uses = price(stmt, self.assignment, self.target, replays=replayed(self.loop))
-        return Cost(latency, {slot: cycles for slot, (cycles, _) in uses.items()})
+    def flat(self, stmt: tile.Stmt) -> CompoundCost:
+        _, latency, uses = price(stmt, self.assignment, self.target, replays=find_replayed_binds(self.loop))
+        return CompoundCost(latency, {slot: cycles for slot, (cycles, _) in uses.items()})
 
     def compound(self, index: int) -> Op:
         """The units that it uses are held at its end, where they are least in the way of what was begun before it."""
         stmt, role = self.statements[index], self.roles[index]
         decided = {known: (s.loop.problem, s.schedule) for known, s in self.decided.items()}
-        whole = cost(stmt, decided, self.flat)
+        whole = compute_compound_cost(stmt, decided, self.flat)
         cycles = max(whole.cycles, 1)
         uses = [Use(self.issue_slot[name], cycles) for name in runners(stmt, self.assignment)]
         for slot, held in sorted(whole.held.items()):
@@ -487,8 +487,8 @@ class _Builder:
             if key not in found or found[key].latency < latency:
                 found[key] = Edge(src, dst, latency, distance, why)
 
-        regions = Regions(self.loop)
-        touched = [regions.of(stmt) for stmt in self.statements]
+        regions = RegionAnalysis(self.loop)
+        touched = [regions.find_touched(stmt) for stmt in self.statements]
         n = len(ops)
         for i in range(n):
             for j in range(n):
@@ -508,12 +508,12 @@ class _Builder:
                         # A sum in tensor memory has its versions in turns, and is overwritten as a whole.
                         again: int | None = tensor_core_runs.get(name, 1) if distance and i != j else distance
                         if name in first and name in then:  # of a tensor, in the first iteration that meets its places
-                            again = regions.distance(first[name], then[name], distance)
+                            again = regions.find_distance(first[name], then[name], distance)
                         if again is None:
                             continue
                         # Registers that a load fills are free as soon as the instructions before it have read them.
                         is_read = kind == "anti" and is_fragment_prefetch(self.statements[j])
-                        is_read &= not is_by_wgmma(self.statements[i])
+                        is_read &= not is_wgmma_operation(self.statements[i])
                         if not (kind == "data" and again > 1 and name in tensor_core_runs):
                             latency = ops[i].issue if is_read else self.hand_over(ops, i, j)
                             add(i, j, latency, again, f"{kind} {name}")
@@ -521,23 +521,23 @@ class _Builder:
             computing = [i for i, s in enumerate(self.statements) if not _loads(s)]
             for i, j in product(computing, repeat=2):
                 add(i, j, self.hand_over(ops, i, j), 1, "no overlap")
-        for bind, users in users_of_binds(self.loop.body):
+        for bind, users in find_bind_users(self.loop.body):
             bound = self.statements[bind]
             assert isinstance(bound, tile.Bind)
             for user in users:
                 add(bind, user, ops[bind].latency, 0, f"data {bound.var.name}")
-        for load, use, iterations, name in fragment_prefetches(self.statements):
+        for load, use, iterations, name in find_fragment_prefetches(self.statements):
             add(load, use, ops[load].issue, iterations, f"{name} is prefetched")
-        for use, load, iterations, name in begun_beside(self.statements):
+        for use, load, iterations, name in find_overlapped_products(self.statements):
             add(use, load, ops[use].issue, iterations, f"{name} is loaded beside a product")
-        for order in orders(self.statements, rings):
+        for order in find_order_constraints(self.statements, rings):
             latency = ops[order.src].issue if order.begun else self.hand_over(ops, order.src, order.dst)
             add(order.src, order.dst, latency, order.distance, order.why)
         for ring in rings:
             for own, other in read_before_handed_on(ring, self.roles, self.statements):
                 name = ring.buffers[0].name
                 add(own, other, self.hand_over(ops, own, other), 0, f"{name} is handed on when its role has read it")
-        check_order(self.statements, tuple(found.values()))
+        check_prefetch_order(self.statements, tuple(found.values()))
         return [self.handed_over(edge) for edge in found.values()]
 
     def handed_over(self, edge: Edge) -> Edge:
@@ -548,7 +548,7 @@ class _Builder:
 
     def same_stage(self) -> Iterator[tuple[int, ...]]:
         """A scheduled bind has one value at a time, so that all who use it work on the iteration that it does."""
-        for bind, users in users_of_binds(self.loop.body):
+        for bind, users in find_bind_users(self.loop.body):
             if users:
                 yield (bind, *users)
 

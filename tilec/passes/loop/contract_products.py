@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.rewrite import map_expressions, map_statements, rewrite_expression, with_bodies
+from tilec.ir.rewrite import map_expressions, map_nested_bodies, map_statements, rewrite_expression
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 
 FUSED_TYPES = (FLOAT16, BFLOAT16, FLOAT32, FLOAT64)
@@ -29,7 +29,7 @@ def _body(body: tuple[tile.Stmt, ...], nest: tuple[tile.Var, ...]) -> tuple[tile
 def _statement(stmt: tile.Stmt, nest: tuple[tile.Var, ...]) -> tile.Stmt:
     inside = stmt.vars if isinstance(stmt, tile.Parallel) else nest
     stmt = map_expressions(stmt, lambda expr: rewrite_expression(expr, lambda part: _fused(part, nest)))
-    return with_bodies(stmt, lambda body: _body(body, inside))
+    return map_nested_bodies(stmt, lambda body: _body(body, inside))
 
 
 def _fused(expr: tile.Expr, nest: tuple[tile.Var, ...]) -> tile.Expr:

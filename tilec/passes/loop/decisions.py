@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.tile import walk
+from tilec.ir.tile import walk_statements
 from tilec.ops.gemm import Gemm
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.tensor_products import left_to_threads
+from tilec.passes.layout.tensor_products import find_fallback_products
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.loop.pools import product_pieces
 from tilec.sched.decision import Decision
@@ -42,7 +42,7 @@ def about_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterat
 def about_products(assignment: LayoutAssignment, target: Target) -> Iterator[Decision]:
     """Where one wgmma cannot have all columns that a warpgroup has of a product, and which products the tensor cores do
     not do by themselves, where they could."""
-    for left in left_to_threads(assignment, target):
+    for left in find_fallback_products(assignment, target):
         why = f"not tcgen05.mma: {left.why}; {left.help}"
         yield Decision(f"product at line {left.op.span.line}", "mma.sync", "the compiler", why)
     threads = assignment.block_threads
@@ -50,7 +50,7 @@ def about_products(assignment: LayoutAssignment, target: Target) -> Iterator[Dec
     sums = (
         (role.fragments[op.c.buffer.name], op.c.buffer)
         for role in assignment.kernels
-        for op in walk(role.kernel.body)
+        for op in walk_statements(role.kernel.body)
         if isinstance(op, Gemm) and op.via == "wgmma"
     )
     for columns, pieces in dict(product_pieces(of, layout, threads, target) for layout, of in sums).items():

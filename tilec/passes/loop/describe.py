@@ -15,7 +15,7 @@ def describe(stmt: tile.Stmt) -> str:
         case tile.TileOp(name=name, regions=regions):
             return f"{name} {', '.join(r.buffer.name for r in regions)}".rstrip()
         case tile.Parallel():
-            written = dict.fromkeys(s.buffer.name for s in tile.walk(stmt.body) if isinstance(s, tile.Store))
+            written = dict.fromkeys(s.buffer.name for s in tile.walk_statements(stmt.body) if isinstance(s, tile.Store))
             return f"parallel {', '.join(written)}" if written else "print"
         case tile.For(var=var):
             return f"for {var.name}"

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.rewrite import map_statements, with_bodies
+from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ops.barriers import AllocBarrier
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis import rings
-from tilec.passes.analysis.rings import is_load, is_pipelined, pipelined_loops
-from tilec.passes.analysis.trip_count import static_trip_count
-from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.analysis.rings import find_pipelined_loops, is_load, is_pipelined
+from tilec.passes.analysis.trip_count import get_static_trip_count
+from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.sched.decision import Decider
-from tilec.support.options import MAY_DECIDE, CompileOptions, Strategy
+from tilec.support.options import DECIDING_LEVEL, CompileOptions, Strategy
 from tilec.target.table import Target
 
 
@@ -33,14 +33,14 @@ def _pipelined(body: tuple[tile.Stmt, ...], found: set[tile.Var]) -> tuple[tile.
     def pipelined(stmt: tile.Stmt) -> tile.Stmt:
         if isinstance(stmt, tile.For) and stmt.var in found:
             return replace(stmt, kind="pipelined")
-        return with_bodies(stmt, lambda inside: _pipelined(inside, found))
+        return map_nested_bodies(stmt, lambda inside: _pipelined(inside, found))
 
     return map_statements(body, pipelined)
 
 
 def serial_loops(kernel: tile.Kernel) -> Iterator[tile.For]:
     """Those that load a tile in each iteration, in program order."""
-    for loop in tile.walk(kernel.body):
+    for loop in tile.walk_statements(kernel.body):
         if isinstance(loop, tile.For) and loop.kind == "serial" and any(loads(loop)):
             yield loop
 
@@ -52,14 +52,14 @@ def loads(loop: tile.For) -> Iterator[tile.TileOp]:
 
 def detected(written: tile.Kernel, kernel: tile.Kernel) -> tuple[tile.For, ...]:
     """The loops of `kernel` that the text, `written`, does not say to pipeline."""
-    before = {loop.span for loop in pipelined_loops(written.body)}
-    return tuple(loop for loop in pipelined_loops(kernel.body) if loop.span not in before)
+    before = {loop.span for loop in find_pipelined_loops(written.body)}
+    return tuple(loop for loop in find_pipelined_loops(kernel.body) if loop.span not in before)
 
 
 def prefetches_tiles(assignment: LayoutAssignment, loops: tuple[tile.For, ...]) -> bool:
     """Whether some load of each loop goes by an asynchronous copy: else there is nothing to overlap."""
     spans = {loop.span for loop in loops}
-    made = [loop for loop in pipelined_loops(assignment.kernel.body) if loop.span in spans]
+    made = [loop for loop in find_pipelined_loops(assignment.kernel.body) if loop.span in spans]
     return all(any(op.via in ("tma", "cp_async") for op in loads(loop)) for loop in made)
 
 
@@ -67,7 +67,7 @@ def why_not_detected(strategy: Strategy, options: CompileOptions) -> tuple[Decid
     """Who says that loops are pipelined only where the text says so, and how; None if nobody does."""
     if not options.auto_pipeline:
         return "the command line", "--no-auto-pipeline"
-    if options.opt_level < MAY_DECIDE:
+    if options.opt_level < DECIDING_LEVEL:
         return "the compiler", f"not at -O{options.opt_level}"
     return ("the command line", "--pipeline-strategy none") if strategy == "none" else None
 
@@ -78,15 +78,15 @@ def why_not_pipelined(kernel: tile.Kernel, loop: tile.For, target: Target) -> st
         return None if is_pipelined(loop) else "the kernel says so: num_stages=0, or one stage for its tiles"
     if loop.kind == "unroll":
         return "it is written out, iteration after iteration"
-    if any(isinstance(s, AllocBarrier) for s in tile.walk(kernel.body)):
+    if any(isinstance(s, AllocBarrier) for s in tile.walk_statements(kernel.body)):
         return "the kernel orders its threads by barriers of its own"
-    if (trip_count := static_trip_count(loop)) is not None and trip_count < 2:
+    if (trip_count := get_static_trip_count(loop)) is not None and trip_count < 2:
         return f"it makes {trip_count} iteration{'s' * (trip_count != 1)}"
-    if any(isinstance(s, tile.For) and (is_pipelined(s) or any(loads(s))) for s in tile.walk(loop.body)):
+    if any(isinstance(s, tile.For) and (is_pipelined(s) or any(loads(s))) for s in tile.walk_statements(loop.body)):
         return "a loop in it loads too, and is the one to be pipelined"
-    if (odd := next((s for s in tile.walk(loop.body) if _is_in_order(s)), None)) is not None:
+    if (odd := next((s for s in tile.walk_statements(loop.body) if _is_in_order(s)), None)) is not None:
         return f"{odd.span.place} {_why_in_order(odd)} in the order of the text"
-    inside = rings.body(kernel, loop)
+    inside = rings.analyse_loop_body(kernel, loop)
     reasons = [
         (buffer, inside.why_not_versioned(buffer)) for buffer in (load.regions[1].buffer for load in loads(loop))
     ]
@@ -95,7 +95,7 @@ def why_not_pipelined(kernel: tile.Kernel, loop: tile.For, target: Target) -> st
     tiles = [buffer for buffer, _ in reasons]
     if not _are_multiplied(tiles, loop):
         return "no product uses what it loads: T.Pipelined pipelines it"
-    changed = {b.name for s in tile.walk(kernel.body) for b in writes(s) if b.scope == "global"}
+    changed = {b.name for s in tile.walk_statements(kernel.body) for b in find_writes(s) if b.scope == "global"}
     if own := next((load for load in loads(loop) if load.regions[0].buffer.name in changed), None):
         return f"the kernel also writes {own.regions[0].buffer.name}"
     others = sum(b.bytes for b in kernel.buffers if b.scope == "shared" and b not in tiles)
@@ -108,18 +108,18 @@ def why_not_pipelined(kernel: tile.Kernel, loop: tile.For, target: Target) -> st
 def _are_multiplied(tiles: Sequence[tile.Buffer], loop: tile.For) -> bool:
     """Whether a product of the loop has one of these as an operand, or what is made of it there."""
     made = {buffer.name for buffer in tiles}
-    for stmt in tile.walk(loop.body):
+    for stmt in tile.walk_statements(loop.body):
         if isinstance(stmt, Gemm):
             if any(operand.buffer.name in made for operand in stmt.regions[:2]):
                 return True
-        elif isinstance(stmt, tile.TileOp | tile.Parallel) and any(b.name in made for b in reads(stmt)):
-            made |= {b.name for b in writes(stmt)}
+        elif isinstance(stmt, tile.TileOp | tile.Parallel) and any(b.name in made for b in find_reads(stmt)):
+            made |= {b.name for b in find_writes(stmt)}
     return False
 
 
 def _why_in_order(stmt: tile.Stmt) -> str:
     match stmt:
-        case tile.If() if any(isinstance(s, tile.Break) for s in tile.walk((stmt,))):
+        case tile.If() if any(isinstance(s, tile.Break) for s in tile.walk_statements((stmt,))):
             return "may leave the loop, and stays"
         case tile.If():
             return "is done on a condition, and stays"

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilec.ir import tile, warp
-from tilec.ir.layout import plain
+from tilec.ir.layout import unswizzled_layout
 from tilec.ir.types import BOOL, INT32, UINT32
-from tilec.ops.cluster_launch import WORDS
+from tilec.ops.cluster_launch import ANSWER_WORDS
 from tilec.support.options import Arrivals
 
 VERSIONS = 3
@@ -31,12 +31,14 @@ RING_BYTES = VERSIONS * warp.SMALL_STRIDE
 
 def walk_of(kernel: tile.Kernel) -> tile.For | None:
     """The loop over tiles that are dynamically scheduled, if the kernel has one."""
-    return next((s for s in tile.walk(kernel.body) if isinstance(s, tile.For) and s.dynamically_scheduled), None)
+    return next(
+        (s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.For) and s.dynamically_scheduled), None
+    )
 
 
 def answer_of(loop: tile.For) -> tile.Buffer:
     """Where its answers come."""
-    return tile.Buffer(f"{loop.var.name}.answer", (WORDS,), UINT32, "shared", loop.span)
+    return tile.Buffer(f"{loop.var.name}.answer", (ANSWER_WORDS,), UINT32, "shared", loop.span)
 
 
 def ring_of(loop: tile.For, kernel: tile.Kernel, by: Arrivals) -> warp.Ring:
@@ -46,7 +48,7 @@ def ring_of(loop: tile.For, kernel: tile.Kernel, by: Arrivals) -> warp.Ring:
 
 
 def tile_of(loop: tile.For) -> warp.SharedTile:
-    return warp.SharedTile(answer_of(loop), plain((WORDS,), UINT32.bytes), VERSIONS)
+    return warp.SharedTile(answer_of(loop), unswizzled_layout((ANSWER_WORDS,), UINT32.bytes), VERSIONS)
 
 
 def counted(ring: warp.Ring, roles: Sequence[warp.Role]) -> warp.Ring:
@@ -54,8 +56,10 @@ def counted(ring: warp.Ring, roles: Sequence[warp.Role]) -> warp.Ring:
     products of two blocks runs in the first of them only."""
     arrivals = 0
     for role in roles:
-        if any(isinstance(op, warp.RingRelease) and op.cursor.ring == ring.name for op in warp.walk(role.body)):
-            is_of_pairs = any(isinstance(op, warp.TensorMma) and op.paired for op in warp.walk(role.body))
+        if any(
+            isinstance(op, warp.RingRelease) and op.cursor.ring == ring.name for op in warp.walk_operations(role.body)
+        ):
+            is_of_pairs = any(isinstance(op, warp.TensorMma) and op.paired for op in warp.walk_operations(role.body))
             arrivals += role.arrivals(ring.by) * (ring.heard_by // 2 if is_of_pairs else ring.heard_by)
     return replace(ring, arrivals=arrivals)
 
@@ -72,19 +76,21 @@ def walked(loop: tile.For, body: tuple[warp.Operation, ...], role: str, cluster:
             warp.TryCancel(answer, None, 0, cursors=(asks,), span=loop.span),
             warp.Advance(asks, span=loop.span),
         )
-    following = warp.Following(tile.Var(f"{loop.var.name}.following"), tile.Var(f"{loop.var.name}.is_there", BOOL))
+    following = warp.NextIteration(tile.Var(f"{loop.var.name}.following"), tile.Var(f"{loop.var.name}.is_there", BOOL))
     first_block = _asked("clc_get_first_ctaid_x", answer)
     hearing = (
         warp.RingWait(hears, span=loop.span),
         warp.Let(
             following.is_there,
-            tile.Binary("ne", _asked("clc_is_canceled", answer), tile.integer(0), BOOL),
+            tile.Binary("ne", _asked("clc_is_canceled", answer), tile.int32_const(0), BOOL),
             cursors=(hears,),
             span=loop.span,
         ),
         warp.Let(
             following.value,
-            tile.Binary("floordiv", first_block, tile.integer(cluster[0]), INT32) if cluster[0] > 1 else first_block,
+            tile.Binary("floordiv", first_block, tile.int32_const(cluster[0]), INT32)
+            if cluster[0] > 1
+            else first_block,
             cursors=(hears,),
             span=loop.span,
         ),
@@ -97,4 +103,6 @@ def walked(loop: tile.For, body: tuple[warp.Operation, ...], role: str, cluster:
 
 def _asked(question: str, answer: tile.Buffer) -> tile.Expr:
     """What an answer says: a call of tile IR that has its words (`ops.cluster_launch`)."""
-    return tile.Call(question, tuple(tile.Load(answer, (tile.integer(word),)) for word in range(WORDS)), INT32)
+    return tile.Call(
+        question, tuple(tile.Load(answer, (tile.int32_const(word),)) for word in range(ANSWER_WORDS)), INT32
+    )

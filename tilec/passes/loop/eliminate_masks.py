@@ -14,15 +14,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.affine import Affine, Interval, interval
-from tilec.ir.rewrite import map_expressions, with_bodies
+from tilec.ir.affine import Affine, Interval, value_interval
+from tilec.ir.rewrite import map_expressions, map_nested_bodies
 from tilec.ir.text import show_expr
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.rings import is_pipelined
-from tilec.passes.analysis.thresholds import REFUTES, below_zero, threshold
-from tilec.passes.analysis.unique_names import with_unique_names
-from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.analysis.thresholds import OPPOSITES, build_difference, solve_threshold
+from tilec.passes.analysis.unique_names import make_names_unique
+from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
@@ -49,7 +49,7 @@ def without_masks(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tup
     if not pass_.found:
         return kernel, ()
     # Where a nest has become two, each has variables of its own.
-    return with_unique_names(replace(kernel, body=body)), tuple(pass_.found)
+    return make_names_unique(replace(kernel, body=body)), tuple(pass_.found)
 
 
 def iterations(mask: Mask) -> str:
@@ -86,7 +86,7 @@ class _Pass:
         known, made = dict(ranges), []
         for stmt in stmts:
             if isinstance(stmt, tile.Bind):
-                known[stmt.var] = interval(stmt.value, known)
+                known[stmt.var] = value_interval(stmt.value, known)
             made.append(self.stmt(stmt, known))
         return tuple(made)
 
@@ -95,15 +95,15 @@ class _Pass:
             case tile.For():
                 within = {**ranges, stmt.var: _trip_count(stmt, ranges)}
                 if not is_pipelined(stmt):
-                    return with_bodies(stmt, lambda body: self.body(body, within))
+                    return map_nested_bodies(stmt, lambda body: self.body(body, within))
                 return replace(stmt, body=tuple(self.nests(stmt, within)))
             case _:
-                return with_bodies(stmt, lambda body: self.body(body, ranges))
+                return map_nested_bodies(stmt, lambda body: self.body(body, ranges))
 
     def nests(self, loop: tile.For, ranges: Ranges) -> Iterator[tile.Stmt]:
         """The statements of a pipelined loop."""
         names: dict[tile.Var, tile.Expr] = {}  # of values that each statement may compute for itself
-        moving = {s.var for s in tile.walk(loop.body) if isinstance(s, tile.Bind)}
+        moving = {s.var for s in tile.walk_statements(loop.body) if isinstance(s, tile.Bind)}
         for stmt in loop.body:
             match stmt:
                 case tile.Parallel() if self.is_worth_it(stmt):
@@ -111,7 +111,7 @@ class _Pass:
                 case tile.For() | tile.While() | tile.If():
                     yield self.stmt(stmt, ranges)
                 case tile.Bind() if not _loads(stmt.value):
-                    names[stmt.var] = tile.substitute(stmt.value, names)
+                    names[stmt.var] = tile.substitute_variables(stmt.value, names)
                     yield stmt
                 case _:
                     yield stmt
@@ -123,8 +123,8 @@ class _Pass:
         return (
             not nest.is_per_thread
             and elements >= LEAST_ELEMENTS * self.kernel.threads
-            and all(b.scope == "fragment" for b in writes(nest))
-            and all(b.scope != "global" for b in reads(nest))
+            and all(b.scope == "fragment" for b in find_writes(nest))
+            and all(b.scope != "global" for b in find_reads(nest))
         )
 
     def nest(self, loop: tile.For, nest: tile.Parallel, proof: _Proof) -> Iterator[tile.Stmt]:
@@ -134,7 +134,7 @@ class _Pass:
         if holds is None or known is False:
             yield nest
             return
-        does_nothing = not any(isinstance(s, tile.Store) for s in tile.walk(body))
+        does_nothing = not any(isinstance(s, tile.Store) for s in tile.walk_statements(body))
         if known and does_nothing and (loop.stage is not None or loop.scheduling_hints is not None):
             yield nest  # what says by hand when each statement runs counts it
             return
@@ -182,7 +182,7 @@ class _Proof:
         for stmt in stmts:
             match stmt:
                 case tile.Bind():
-                    known[stmt.var] = tile.substitute(stmt.value, known)
+                    known[stmt.var] = tile.substitute_variables(stmt.value, known)
                     made.append(stmt)
                 case tile.Store() if stmt.atomic is None:
                     value = self.expr(stmt.value, known)
@@ -198,15 +198,15 @@ class _Proof:
         masks = not stmt.orelse and all(
             isinstance(s, tile.Store) and isinstance(s.value, tile.Const) for s in stmt.then
         )
-        if (needed := self.throughout(tile.substitute(stmt.condition, names), not masks)) is not None:
+        if (needed := self.throughout(tile.substitute_variables(stmt.condition, names), not masks)) is not None:
             self.taken.append(needed)
             return self.body(stmt.orelse if masks else stmt.then, names)
-        return (with_bodies(stmt, lambda body: self.body(body, names)),)
+        return (map_nested_bodies(stmt, lambda body: self.body(body, names)),)
 
     def expr(self, expr: tile.Expr, names: Mapping[tile.Var, tile.Expr]) -> tile.Expr:
         if isinstance(expr, tile.Select):
             masks = isinstance(expr.then, tile.Const) and not isinstance(expr.orelse, tile.Const)
-            if (needed := self.throughout(tile.substitute(expr.condition, names), not masks)) is not None:
+            if (needed := self.throughout(tile.substitute_variables(expr.condition, names), not masks)) is not None:
                 self.taken.append(needed)
                 return self.expr(expr.orelse if masks else expr.then, names)
         return map_expressions(expr, lambda operand: self.expr(operand, names))
@@ -222,7 +222,7 @@ class _Proof:
                     return tile.Binary("and" if (op == "and") == value else "or", left, right, BOOL)
                 return None if (op == "and") == value else left or right
             case tile.Binary(op="lt" | "ge" | "gt" | "le" as op, a=a, b=b) if a.dtype == INT32:
-                form = below_zero(op if value else REFUTES[op], a, b)
+                form = build_difference(op if value else OPPOSITES[op], a, b)
                 return self.greatestbelow_zero(form)
             case _:
                 return None
@@ -236,7 +236,7 @@ class _Proof:
             if atom == self.var:
                 factor = coefficient
             elif parts & self.own.keys():
-                low, high = interval(atom, self.own)
+                low, high = value_interval(atom, self.own)
                 most = max(coefficient * low, coefficient * high)
                 if math.isinf(most):
                     return None
@@ -245,7 +245,7 @@ class _Proof:
                 return None
             else:
                 rest.append((atom, coefficient))
-        return threshold(self.var, factor, Affine(tuple(rest), greatest))
+        return solve_threshold(self.var, factor, Affine(tuple(rest), greatest))
 
 
 def refuted(condition: tile.Expr) -> tile.Expr:
@@ -253,8 +253,8 @@ def refuted(condition: tile.Expr) -> tile.Expr:
     match condition:
         case tile.Binary(op="and" | "or" as op, a=a, b=b):
             return tile.Binary("or" if op == "and" else "and", refuted(a), refuted(b), BOOL)
-        case tile.Binary(op=op, a=a, b=b) if op in REFUTES:
-            return replace(condition, op=REFUTES[op])
+        case tile.Binary(op=op, a=a, b=b) if op in OPPOSITES:
+            return replace(condition, op=OPPOSITES[op])
         case tile.Unary(op="not", a=a):
             return a
         case _:
@@ -271,7 +271,7 @@ def truth(condition: tile.Expr, ranges: Ranges) -> bool | None:
             decisive = op == "or"
             return decisive if decisive in either else None if None in either else not decisive
         case tile.Binary(op="lt" | "ge" as op, a=a, b=b):
-            low, high = interval(tile.Binary("sub", a, b, INT32), ranges)
+            low, high = value_interval(tile.Binary("sub", a, b, INT32), ranges)
             is_less = True if high < 0 else False if low >= 0 else None
             return is_less if is_less is None or op == "lt" else not is_less
         case _:
@@ -280,7 +280,7 @@ def truth(condition: tile.Expr, ranges: Ranges) -> bool | None:
 
 def _trip_count(loop: tile.For, ranges: Ranges) -> Interval:
     """The values of the loop's variable."""
-    return interval(loop.start, ranges)[0], interval(loop.stop, ranges)[1] - 1
+    return value_interval(loop.start, ranges)[0], value_interval(loop.stop, ranges)[1] - 1
 
 
 def _loads(expr: tile.Expr) -> bool:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from tilec.ir import tile
 from tilec.ir.layout import Fragment
-from tilec.ops.lowering import Demand, demand, loaded, stored
-from tilec.passes.analysis.usage import expressions
+from tilec.ops.lowering import Demand, list_load_demands, list_store_demands, make_demand
+from tilec.passes.analysis.usage import list_expressions
 from tilec.ptx import snippet
 
 TRANSCENDENTAL = frozenset({
@@ -27,22 +27,22 @@ it)."""
 
 def nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math: bool) -> list[Demand]:
     """`threads` run the nest together, each what `layout` gives it."""
-    in_registers = all(s.buffer.in_registers for s in tile.walk(nest.body) if isinstance(s, tile.Store))
+    in_registers = all(s.buffer.in_registers for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store))
     elements = math.prod(nest.extents)
     found: list[Demand] = []
     operations = special = 0
-    for stmt in tile.walk(nest.body):
-        for expr in expressions(stmt):
+    for stmt in tile.walk_statements(nest.body):
+        for expr in list_expressions(stmt):
             for e in _each_element(expr, nest):
                 match e:
                     case tile.Load(buffer=buffer):
                         count = _distinct(e, nest, layout) * threads if in_registers else elements
-                        found += loaded(buffer, min(count, elements) * buffer.dtype.bytes, threads)
+                        found += list_load_demands(buffer, min(count, elements) * buffer.dtype.bytes, threads)
                     case tile.Call(fn=fn) if fn in TRANSCENDENTAL:
                         special += 1
                         operations += SUBNORMAL_EXP2 if fn == "exp2" and not fast_math else 0
                     case tile.Ptx(text=text, args=args):
-                        written = snippet.read(text, len(args))
+                        written = snippet.parse_snippet(text, len(args))
                         special += written.special
                         operations += len(written.instructions) - written.special
                     case tile.Unary(op="neg", dtype=dtype) if dtype.is_float:
@@ -52,10 +52,10 @@ def nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math:
                     case _:
                         pass
         if isinstance(stmt, tile.Store):
-            found += stored(stmt.buffer, elements * stmt.buffer.dtype.bytes, threads)
+            found += list_store_demands(stmt.buffer, elements * stmt.buffer.dtype.bytes, threads)
     if special:
-        found.append(demand("mufu", elements=elements * special))
-    found.append(demand("elementwise", ops=max(operations, 1), elements=elements, threads=threads))
+        found.append(make_demand("mufu", elements=elements * special))
+    found.append(make_demand("elementwise", ops=max(operations, 1), elements=elements, threads=threads))
     return found
 
 
@@ -63,7 +63,7 @@ def _each_element(expr: tile.Expr, nest: tile.Parallel) -> Iterator[tile.Expr]:
     """The parts that every element of the nest has of its own, and all loads."""
     if isinstance(expr, tile.Load) or is_of_each(expr, nest):
         yield expr
-    for part in tile.children(expr):
+    for part in tile.direct_operands(expr):
         yield from _each_element(part, nest)
 
 

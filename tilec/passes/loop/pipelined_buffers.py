@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from tilec.ir.tile import Buffer, For, Parallel, Stmt, TileOp, Var, While, bodies
+from tilec.ir.tile import Buffer, For, Parallel, Stmt, TileOp, Var, While, nested_bodies
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis import rings
-from tilec.passes.analysis.fragment_prefetch import is_first, is_fragment_prefetch
+from tilec.passes.analysis.fragment_prefetch import is_first_step, is_fragment_prefetch
 from tilec.passes.analysis.rings import is_load, is_pipelined
-from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.convert_layouts import CONVERSION
+from tilec.passes.layout.convert_layouts import CONVERSION_PREFIX
 from tilec.passes.loop.build_problem import Scheduled
 from tilec.passes.loop.detect_pipelines import loads, why_not_pipelined
 from tilec.support.records import dataclass
@@ -64,7 +64,7 @@ def _statements(body: Sequence[Stmt], loops: Loops) -> Iterator[tuple[TileOp | P
     for stmt in body:
         if isinstance(stmt, TileOp | Parallel):
             yield stmt, loops
-        for inner in bodies(stmt):
+        for inner in nested_bodies(stmt):
             yield from _statements(inner, (*loops, stmt) if isinstance(stmt, For | While) else loops)
 
 
@@ -79,8 +79,8 @@ def _of_statement(
     loop = loops[-1] if loops else None
     line = loop.span.line if loop is not None else None
     if isinstance(op, Parallel):
-        sources = [buffer.name for buffer in reads(op) if buffer.scope == "global"]
-        for tile in (buffer for buffer in writes(op) if buffer.scope == "shared" and sources):
+        sources = [buffer.name for buffer in find_reads(op) if buffer.scope == "global"]
+        for tile in (buffer for buffer in find_writes(op) if buffer.scope == "shared" and sources):
             versions, why = _shared(assignment, tile, _THREADS, loops, decided, target, explicit_roles)
             yield LoadedTile(tile.name, ", ".join(sources), "global → shared", op.span.line, line, versions, why)
     elif is_load(op):
@@ -90,10 +90,10 @@ def _of_statement(
     elif isinstance(op, Copy) and [r.buffer.scope for r in op.regions] == ["shared", "fragment"]:
         source, tile = (region.buffer for region in op.regions)
         if is_fragment_prefetch(op):
-            if is_first(op):
+            if is_first_step(op):
                 yield LoadedTile(str(op.of), source.name, "shared → registers", op.span.line, line, *_prefetched(op))
             return
-        if source.name.startswith(CONVERSION):
+        if source.name.startswith(CONVERSION_PREFIX):
             return
         why = "a copy by the threads that use it: the assembler starts it as early as its barrier lets it"
         yield LoadedTile(tile.name, source.name, "shared → registers", op.span.line, line, 1, why)
@@ -144,7 +144,7 @@ def _shared(
     for at, (plan, depth) in enumerate(zip(known.loop.rings, known.schedule.depth, strict=True)):
         if tile in plan.buffers:
             return depth, f"{by}; {_why_versions(tile.bytes, depth, loop, has_room=_has_room(known, at))}"
-    return 1, rings.body(assignment.kernel, loop).why_not_versioned(
+    return 1, rings.analyse_loop_body(assignment.kernel, loop).why_not_versioned(
         tile
     ) or "it has no version of its own in each iteration"
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import Fragment
-from tilec.ir.tile import Buffer, Parallel, walk
+from tilec.ir.tile import Buffer, Parallel, walk_statements
 from tilec.ir.warp import TensorTile
 from tilec.passes.analysis.rings import Accesses, RingPlan
-from tilec.passes.analysis.usage import reads
+from tilec.passes.analysis.usage import find_reads
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import ROLE_BARRIERS
 from tilec.sched.problem import UNLIMITED, Pool, Value
@@ -118,7 +118,9 @@ def _needed(assignment: LayoutAssignment) -> int:
     in which narrow ones are computed with."""
     kernel = assignment.kernel
     fragments = [(assignment.fragments[b.name].register_count, b.dtype.bytes) for b in kernel.buffers if b.in_registers]
-    computes = any(b.in_registers for s in walk(kernel.body) if isinstance(s, Parallel) for b in reads(s))
+    computes = any(
+        b.in_registers for s in walk_statements(kernel.body) if isinstance(s, Parallel) for b in find_reads(s)
+    )
     held = sum(elements * max(1, size // 4) for elements, size in fragments)
     return held + BESIDES_PRODUCTS + (_REGISTERS_BESIDES if computes else 0)
 
@@ -144,7 +146,7 @@ def product_pieces(sums: Buffer, layout: Fragment, threads: int, target: Target)
 
 def _fragments(assignment: LayoutAssignment, accesses: Sequence[Accesses]) -> list[Buffer]:
     """The fragments that the loop uses."""
-    used = {name for access in accesses for name in access.all}
+    used = {name for access in accesses for name in access.all_names}
     return [b for b in assignment.kernel.buffers if b.in_registers and b.name in used]
 
 
@@ -156,7 +158,7 @@ def _count(assignment: LayoutAssignment, buffer: Buffer) -> int:
 def _passing(assignment: LayoutAssignment, accesses: Sequence[Accesses], outside: frozenset[str]) -> Iterator[Value]:
     """Fragments that hold something only for a part of each iteration: written there first, and used nowhere else."""
     for buffer in _fragments(assignment, accesses):
-        first, *others = (i for i, access in enumerate(accesses) if buffer.name in access.all)
+        first, *others = (i for i, access in enumerate(accesses) if buffer.name in access.all_names)
         if buffer.name not in outside and buffer.name not in accesses[first].reads:
             yield Value(buffer.name, (first,), tuple(others) or (first,), _count(assignment, buffer), 1)
 

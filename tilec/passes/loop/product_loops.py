@@ -17,20 +17,20 @@ from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.affine import add
-from tilec.ir.rewrite import rewrite
+from tilec.ir.affine import add_exprs
+from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.types import INT32
 from tilec.ops.copy import Copy
-from tilec.ops.gemm import Gemm, gemm_shape
-from tilec.passes.analysis.rings import is_load, pipelined_loops
-from tilec.passes.analysis.scalar_definitions import scheduled
-from tilec.passes.analysis.trip_count import static_trip_count
+from tilec.ops.gemm import Gemm, get_gemm_shape
+from tilec.passes.analysis.rings import find_pipelined_loops, is_load
+from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
+from tilec.passes.analysis.trip_count import get_static_trip_count
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.product_steps import steps_along_k
 from tilec.passes.loop.register_stages import MOST_STEPS, loaded_fragment, with_register_stages
 from tilec.passes.loop.requested_stages import Asked
-from tilec.support.diagnostics import AT_ONCE, CompileError
-from tilec.support.identity import Same
+from tilec.support.diagnostics import RAISE_FIRST, CompileError
+from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 
 STAGES = 2
@@ -55,15 +55,15 @@ class Candidate:
 def candidates(kernel: tile.Kernel, assignment: LayoutAssignment, is_asked: bool) -> tuple[Candidate, ...]:
     """Of a kernel and the same with layouts, in program order. If `is_asked`, loops may make any number of
     iterations."""
-    numbers: dict[Same[tile.TileOp], int] = {
-        Same(product): number for number, product in enumerate(_products(assignment.kernel))
+    numbers: dict[IdentityKey[tile.TileOp], int] = {
+        IdentityKey(product): number for number, product in enumerate(_products(assignment.kernel))
     }
     if assignment.form != "unspecialised" or len(numbers) != len(list(_products(kernel))):
         return ()
     written = {buffer.name for buffer in kernel.buffers}
     found = (
         one
-        for loop in pipelined_loops(assignment.kernel.body)
+        for loop in find_pipelined_loops(assignment.kernel.body)
         for stmt in loop.body
         if (one := _candidate(loop, stmt, numbers, written, is_asked)) is not None
     )
@@ -71,15 +71,19 @@ def candidates(kernel: tile.Kernel, assignment: LayoutAssignment, is_asked: bool
 
 
 def _products(kernel: tile.Kernel) -> Iterator[Gemm]:
-    return (s for s in tile.walk(kernel.body) if isinstance(s, Gemm))
+    return (s for s in tile.walk_statements(kernel.body) if isinstance(s, Gemm))
 
 
 def _candidate(
-    loop: tile.For, stmt: tile.Stmt, numbers: Mapping[Same[tile.TileOp], int], written: AbstractSet[str], is_asked: bool
+    loop: tile.For,
+    stmt: tile.Stmt,
+    numbers: Mapping[IdentityKey[tile.TileOp], int],
+    written: AbstractSet[str],
+    is_asked: bool,
 ) -> Candidate | None:
     match stmt:
         case Gemm() if _is_by_mma(stmt) and any(r.buffer.scope == "shared" for r in stmt.regions[:2]):
-            return Candidate(loop, stmt, numbers[Same(stmt)], *_steps(loop, stmt, is_asked))
+            return Candidate(loop, stmt, numbers[IdentityKey(stmt)], *_steps(loop, stmt, is_asked))
         case tile.For(kind="serial", num_stages=None):
             loaded = {fragment for s in stmt.body if (fragment := loaded_fragment(s))}
             for product in stmt.body:
@@ -89,7 +93,7 @@ def _candidate(
                     steps, why = _written_steps(loop, stmt, is_asked)
                     if not loaded <= written:
                         steps, why = 0, "a fragment that it loads has to lie otherwise for the product"
-                    return Candidate(loop, product, numbers[Same(product)], steps, why, stmt)
+                    return Candidate(loop, product, numbers[IdentityKey(product)], steps, why, stmt)
     return None
 
 
@@ -111,7 +115,7 @@ def _is_by_mma(op: tile.TileOp) -> bool:
 def _written_steps(loop: tile.For, inner: tile.For, is_asked: bool) -> tuple[int, str]:
     """Of a loop that the kernel has written; what else speaks against stages for its fragments is found when they get
     them."""
-    steps = static_trip_count(inner)
+    steps = get_static_trip_count(inner)
     if why := _why_not_in(loop, inner, is_asked):
         return 0, why
     if steps is None:
@@ -121,8 +125,10 @@ def _written_steps(loop: tile.For, inner: tile.For, is_asked: bool) -> tuple[int
 
 def _why_not_in(loop: tile.For, use: tile.Stmt, is_asked: bool) -> str:
     """What of a loop speaks against it whose only use of its tiles this is, or should be."""
-    others = [s for s in scheduled(loop) if s is not use and not (isinstance(s, tile.TileOp) and is_load(s))]
-    trip_count = static_trip_count(loop)
+    others = [
+        s for s in find_scheduled_statements(loop) if s is not use and not (isinstance(s, tile.TileOp) and is_load(s))
+    ]
+    trip_count = get_static_trip_count(loop)
     reasons = (
         (loop.stage is not None, "the loop has its schedule by hand"),
         (bool(others), f"the loop does more than load and multiply: {others[0].span.place}" if others else ""),
@@ -162,7 +168,7 @@ def with_register_level(kernel: tile.Kernel, chosen: Sequence[Candidate]) -> til
     """The kernel, which has no layouts yet, with these products from fragments with two stages."""
     wanted = {one.number: one.steps for one in chosen if one.inner is None}
     writer = _Writer(wanted, {b.name for b in kernel.buffers})
-    body = rewrite(kernel.body, writer.stmt)
+    body = rewrite_statements(kernel.body, writer.stmt)
     looped = replace(kernel, body=body, buffers=(*kernel.buffers, *(one.tile for one in writer.asked)))
     tiles = {buffer.name: buffer for buffer in kernel.buffers}
     written = [
@@ -171,7 +177,7 @@ def with_register_level(kernel: tile.Kernel, chosen: Sequence[Candidate]) -> til
         for s in (one.inner.body if one.inner is not None else ())
         if (fragment := loaded_fragment(s))
     ]
-    return with_register_stages(looped, (*writer.asked, *written), AT_ONCE)
+    return with_register_stages(looped, (*writer.asked, *written), RAISE_FIRST)
 
 
 class _Writer:
@@ -189,7 +195,7 @@ class _Writer:
 
     def loop(self, product: Gemm, steps: int) -> tile.For:
         a, b = product.a, product.b
-        size = gemm_shape(product)[2] // steps
+        size = get_gemm_shape(product)[2] // steps
         var = tile.Var(self.name("step"), INT32)
         along = (-1, -1 if product.transpose_B else -2)
         loads, fragments = [], []
@@ -198,12 +204,18 @@ class _Writer:
             buffer = tile.Buffer(self.name(f"{operand.buffer.name}.registers"), part.extent[-2:], operand.buffer.dtype,
                           "fragment", operand.buffer.span)  # fmt: skip
             self.asked.append(Asked(buffer, STAGES, product.span))
-            whole = tile.Region(buffer, (tile.integer(0), tile.integer(0)), part.extent[-2:], operand.span)
+            whole = tile.Region(buffer, (tile.int32_const(0), tile.int32_const(0)), part.extent[-2:], operand.span)
             loads.append(Copy(part, whole, span=product.span))
             fragments.append(whole)
         multiply = replace(product, a=fragments[0], b=fragments[1])
         return tile.For(
-            "serial", var, tile.integer(0), tile.integer(steps * size), size, (*loads, multiply), span=product.span
+            "serial",
+            var,
+            tile.int32_const(0),
+            tile.int32_const(steps * size),
+            size,
+            (*loads, multiply),
+            span=product.span,
         )
 
     def name(self, wanted: str) -> str:
@@ -218,6 +230,6 @@ class _Writer:
 
 def _part(of: tile.Region, dimension: int, first: tile.Expr, size: int) -> tile.Region:
     start, extent = list(of.start), list(of.extent)
-    start[dimension] = add(start[dimension], first)
+    start[dimension] = add_exprs(start[dimension], first)
     extent[dimension] = size
     return replace(of, start=tuple(start), extent=tuple(extent))

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilec.ir.tile import Stmt
-from tilec.ops.gemm import Gemm, gemm_shape
+from tilec.ops.gemm import Gemm, get_gemm_shape
 from tilec.ops.lowering import Demand
-from tilec.passes.analysis.fragment_prefetch import is_between, use_of
+from tilec.passes.analysis.fragment_prefetch import find_first_use, is_interleaved_load
 from tilec.sched.problem import Op, Use
 from tilec.support.records import dataclass
 from tilec.target.kinds import InstructionKind
@@ -43,7 +43,7 @@ class Steps:
 
 
 def steps_along_k(product: Gemm) -> int:
-    return max(gemm_shape(product)[2] * product.regions[0].buffer.dtype.bits // STEP_BITS, 1)
+    return max(get_gemm_shape(product)[2] * product.regions[0].buffer.dtype.bits // STEP_BITS, 1)
 
 
 def product_steps(product: Stmt, demands: Sequence[Demand], target: Target) -> Steps | None:
@@ -81,7 +81,7 @@ def with_loads_between(ops: tuple[Op, ...], statements: Sequence[Stmt], target: 
     before; they themselves only issue."""
     made = list(ops)
     for at, op in enumerate(ops):
-        if not is_between(statements, at):
+        if not is_interleaved_load(statements, at):
             continue
         schedulers = next((u for u in op.uses if u.slot < len(target.slots) and _is_issue(target, u.slot)), None)
         if schedulers is None:
@@ -89,7 +89,7 @@ def with_loads_between(ops: tuple[Op, ...], statements: Sequence[Stmt], target: 
         issue = schedulers.cycles
         warps = tuple(replace(u, cycles=issue) for u in op.uses if u.slot >= len(target.slots))
         made[at] = replace(op, uses=(schedulers, *warps), issue=issue)
-        product = use_of(statements, at)
+        product = find_first_use(statements, at)
         moved = [u for u in op.uses if u.slot < len(target.slots) and u != schedulers]
         made[product] = replace(made[product], uses=_together((*made[product].uses, *moved)))
     return tuple(made)

@@ -24,19 +24,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.affine import add
-from tilec.ir.rewrite import map_statements, with_bodies
+from tilec.ir.affine import add_exprs
+from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import Gemm
 from tilec.passes.analysis import rings
-from tilec.passes.analysis.fragment_prefetch import made_anew
+from tilec.passes.analysis.fragment_prefetch import find_rewritten_fragments
 from tilec.passes.analysis.rings import is_pipelined
-from tilec.passes.analysis.substitution import renamed, substitute_stmt
-from tilec.passes.analysis.trip_count import static_trip_count
-from tilec.passes.analysis.usage import reads
+from tilec.passes.analysis.substitution import rename_buffers, substitute_stmt
+from tilec.passes.analysis.trip_count import get_static_trip_count
+from tilec.passes.analysis.usage import find_reads
 from tilec.passes.loop.detect_pipelines import loads
 from tilec.passes.loop.requested_stages import Asked, refuse
-from tilec.support.diagnostics import Label, Mistakes
+from tilec.support.diagnostics import ErrorCollector, Label
 
 MOST_STEPS = 32
 """Statements that a pipelined loop is given for an inner one: more of them take long to schedule."""
@@ -44,7 +44,7 @@ MOST_STEPS = 32
 # ---- the steps written out -------------------------------------------------------------------------------------------
 
 
-def with_register_stages(kernel: tile.Kernel, asked: Sequence[Asked], mistakes: Mistakes) -> tile.Kernel:
+def with_register_stages(kernel: tile.Kernel, asked: Sequence[Asked], mistakes: ErrorCollector) -> tile.Kernel:
     """The kernel in which those fragments asked for have their versions. A loop that loads fragments with one stage
     says so, by its own. Errors: `pipeline-impossible`."""
     asked = [one for one in asked if one.tile.in_registers]
@@ -60,7 +60,7 @@ def with_register_stages(kernel: tile.Kernel, asked: Sequence[Asked], mistakes: 
                 inner.setdefault(loop.var, {})[one.tile.name] = one
                 loops[loop.var] = loop
     for key, loop in loops.items():
-        inner[key] |= _made_of_them(rings.body(kernel, loop), inner[key])
+        inner[key] |= _made_of_them(rings.analyse_loop_body(kernel, loop), inner[key])
     if not inner and not single:
         return kernel
     versions = {
@@ -78,15 +78,15 @@ def with_register_stages(kernel: tile.Kernel, asked: Sequence[Asked], mistakes: 
     return replace(kernel, body=body, buffers=buffers, layouts=layouts)
 
 
-def _made_of_them(inside: rings.Body, asked: Mapping[str, Asked]) -> dict[str, Asked]:
+def _made_of_them(inside: rings.LoopBody, asked: Mapping[str, Asked]) -> dict[str, Asked]:
     """The operands of products that nests of the loop make anew, in each step, of a fragment with stages: they have as
     many, so that one is made while a product reads the other."""
     multiplied = {r.buffer for s in inside.statements if isinstance(s, Gemm) for r in s.regions[:2]}
     found: dict[str, Asked] = {}
     for at, stmt in enumerate(inside.statements):
-        of = next((asked[buffer.name] for buffer in reads(stmt) if buffer.name in asked), None)
-        for buffer in () if of is None else made_anew(stmt):
-            is_new = not any(buffer.name in touched.all for touched in inside.touched[:at])
+        of = next((asked[buffer.name] for buffer in find_reads(stmt) if buffer.name in asked), None)
+        for buffer in () if of is None else find_rewritten_fragments(stmt):
+            is_new = not any(buffer.name in touched.all_names for touched in inside.touched[:at])
             if of is not None and buffer in multiplied and is_new and buffer.name not in inside.outside:
                 found[buffer.name] = replace(of, tile=buffer)
     return found
@@ -106,12 +106,12 @@ def _written_out(
         case tile.For() if stmt.var in inner:
             return tuple(_steps(stmt, inner[stmt.var]))
         case tile.For():
-            made = with_bodies(stmt, those_of)
+            made = map_nested_bodies(stmt, those_of)
             is_around = any(isinstance(s, tile.For) and s.var in inner for s in stmt.body)
             made = replace(made, kind="pipelined") if is_around else made
             return (replace(made, num_stages=1) if stmt.var in single else made,)
         case _:
-            return (with_bodies(stmt, those_of),)
+            return (map_nested_bodies(stmt, those_of),)
 
 
 def _peeled(loop: tile.For, one: Asked) -> int:
@@ -120,7 +120,7 @@ def _peeled(loop: tile.For, one: Asked) -> int:
 
 
 def _trip_count(loop: tile.For) -> int:
-    trip_count = static_trip_count(loop)
+    trip_count = get_static_trip_count(loop)
     assert trip_count is not None, "checked"
     return trip_count
 
@@ -128,7 +128,7 @@ def _trip_count(loop: tile.For) -> int:
 def _steps(loop: tile.For, asked: Mapping[str, Asked]) -> Iterator[tile.Stmt]:
     trip_count = _trip_count(loop)
     for step in range(trip_count):
-        values: dict[tile.Var, tile.Expr] = {loop.var: add(loop.start, tile.integer(step * loop.step))}
+        values: dict[tile.Var, tile.Expr] = {loop.var: add_exprs(loop.start, tile.int32_const(step * loop.step))}
         for var in _declared(loop.body):  # each step has its own
             values[var] = tile.Var(f"{var.name}.step{step}", var.dtype)
         peeled = {name for name, one in asked.items() if step >= trip_count - _peeled(loop, one)}
@@ -137,15 +137,15 @@ def _steps(loop: tile.For, asked: Mapping[str, Asked]) -> Iterator[tile.Stmt]:
             for name, one in asked.items()
         }
         for stmt in loop.body:
-            made = renamed(substitute_stmt(stmt, values), names)
+            made = rename_buffers(substitute_stmt(stmt, values), names)
             if isinstance(made, Copy) and (of := loaded_fragment(stmt)) in asked and of not in peeled:
                 made = replace(made, prefetch_distance=asked[of].stages - 1, of=of, step=step)
             yield made
 
 
 def _declared(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
-    for stmt in tile.walk(body):
-        yield from (var for var in tile.declared(stmt) if var != tile.THREAD)
+    for stmt in tile.walk_statements(body):
+        yield from (var for var in tile.declared_variables(stmt) if var != tile.THREAD)
 
 
 def loaded_fragment(stmt: tile.Stmt) -> str:
@@ -166,7 +166,7 @@ def loaded_fragment(stmt: tile.Stmt) -> str:
 def _checked(kernel: tile.Kernel, one: Asked) -> tile.For:
     """The loop that loads the fragment in each step."""
     name = one.tile.name
-    loops = [loop for loop in tile.walk(kernel.body) if isinstance(loop, tile.For)]
+    loops = [loop for loop in tile.walk_statements(kernel.body) if isinstance(loop, tile.For)]
     loop = next((loop for loop in loops if any(loaded_fragment(s) == name for s in loop.body)), None)
     if loop is None:
         refuse(
@@ -181,7 +181,7 @@ def _checked(kernel: tile.Kernel, one: Asked) -> tile.For:
     if loop.kind not in ("serial", "unroll"):
         refuse(one, f"the loop that loads {name} from shared memory is pipelined itself", place,
                help="put the copy and the product in a T.serial loop in it, over parts of the tiles")  # fmt: skip
-    trip_count = static_trip_count(loop)
+    trip_count = get_static_trip_count(loop)
     if trip_count is None:
         refuse(one, f"how often the loop that loads {name} runs is known at run time only", place,
                help="registers are named in the code: make the trip count a constant")  # fmt: skip
@@ -192,11 +192,11 @@ def _checked(kernel: tile.Kernel, one: Asked) -> tile.For:
     if trip_count * len(loop.body) > MOST_STEPS:
         refuse(one, f"{trip_count} iterations of {len(loop.body)} statements are too many to be written out", place,
                help=f"at most {MOST_STEPS} statements together: take larger steps")  # fmt: skip
-    if left := next((s for s in tile.walk(loop.body) if isinstance(s, tile.Break)), None):
+    if left := next((s for s in tile.walk_statements(loop.body) if isinstance(s, tile.Break)), None):
         refuse(one, f"the loop that loads {name} is left in the middle", place,
                Label(left.span, "when the loads of later steps would be under way"),
                help="guard the rest of the body with `if`")  # fmt: skip
-    if (reason := _why_not_versioned(rings.body(kernel, loop), name)) is not None:
+    if (reason := _why_not_versioned(rings.analyse_loop_body(kernel, loop), name)) is not None:
         refuse(one, f"{name} cannot have versions: {reason}", place,
                help="let one copy of the loop fill it before others read it, and nothing else use it")  # fmt: skip
     around = next((outer for outer in loops if any(s is loop for s in outer.body)), None)
@@ -210,11 +210,11 @@ def _checked(kernel: tile.Kernel, one: Asked) -> tile.For:
     return loop
 
 
-def _why_not_versioned(inside: rings.Body, name: str) -> str | None:
+def _why_not_versioned(inside: rings.LoopBody, name: str) -> str | None:
     """Why what a fragment holds is not each step's own, or None."""
     if name in inside.outside:
         return f"{name} is also used outside the loop"
-    first, *others = (at for at, touched in enumerate(inside.touched) if name in touched.all)
+    first, *others = (at for at, touched in enumerate(inside.touched) if name in touched.all_names)
     if loaded_fragment(inside.statements[first]) != name:
         return f"{inside.statements[first].span.place} uses {name} before it is loaded"
     if (again := next((at for at in others if loaded_fragment(inside.statements[at]) == name), None)) is not None:

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from tilec.ir.rewrite import map_statements, with_bodies
-from tilec.ir.tile import Break, Buffer, For, Kernel, Stmt, TileOp, Var, walk
+from tilec.ir.rewrite import map_nested_bodies, map_statements
+from tilec.ir.tile import Break, Buffer, For, Kernel, Stmt, TileOp, Var, walk_statements
 from tilec.ops.barriers import AllocBarrier
 from tilec.passes.analysis import rings
-from tilec.passes.analysis.rings import is_load, pipelined_loops
+from tilec.passes.analysis.rings import find_pipelined_loops, is_load
 from tilec.passes.loop.detect_pipelines import loads
-from tilec.support.diagnostics import Label, Mistakes, fail
+from tilec.support.diagnostics import ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -31,16 +31,16 @@ class Asked:
 
 
 def refuse(one: Asked, title: str, *secondary: Label, help: str) -> NoReturn:
-    fail("pipeline-impossible", title, one.span, f"{one.stages} stage{'s' * (one.stages > 1)} asked for here",
+    raise_error("pipeline-impossible", title, one.span, f"{one.stages} stage{'s' * (one.stages > 1)} asked for here",
          secondary=secondary, help=help)  # fmt: skip
 
 
-def with_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mistakes) -> Kernel:
+def with_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: ErrorCollector) -> Kernel:
     """The kernel, with its loops pipelined as is asked. Errors: `pipeline-impossible`."""
     asked = [one for one in asked if not one.tile.in_registers]
     if not asked:
         return kernel
-    found = [loop for loop in walk(kernel.body) if isinstance(loop, For)]
+    found = [loop for loop in walk_statements(kernel.body) if isinstance(loop, For)]
     wanted: dict[Var, int] = {}
     for one in asked:
         with mistakes.caught():
@@ -54,7 +54,7 @@ def with_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mistakes) -> K
     made = (
         replace(kernel, body=map_statements(kernel.body, lambda stmt: _asked_for(stmt, wanted))) if wanted else kernel
     )
-    for loop in pipelined_loops(made.body):
+    for loop in find_pipelined_loops(made.body):
         tiles = {load.regions[1].buffer for load in loads(loop)}
         for one in asked:
             if one.tile in tiles and one.stages > 1:
@@ -64,7 +64,7 @@ def with_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mistakes) -> K
 
 
 def _check_versions(kernel: Kernel, loop: For, one: Asked) -> None:
-    if (reason := rings.body(kernel, loop).why_not_versioned(one.tile)) is not None:
+    if (reason := rings.analyse_loop_body(kernel, loop).why_not_versioned(one.tile)) is not None:
         refuse(
             one,
             f"{one.tile.name} cannot have versions: {reason}",
@@ -74,7 +74,7 @@ def _check_versions(kernel: Kernel, loop: For, one: Asked) -> None:
 
 
 def _asked_for(stmt: Stmt, wanted: Mapping[Var, int]) -> Stmt:
-    made = with_bodies(stmt, lambda body: map_statements(body, lambda inner: _asked_for(inner, wanted)))
+    made = map_nested_bodies(stmt, lambda body: map_statements(body, lambda inner: _asked_for(inner, wanted)))
     if not isinstance(made, For) or made.var not in wanted:
         return made
     stages = wanted[made.var]
@@ -87,7 +87,7 @@ def _check_tile(kernel: Kernel, one: Asked, loops: Sequence[For]) -> None:
     if tile.scope != "shared":
         what = "a tensor" if tile.scope == "global" else "no tile of shared memory"
         refuse(one, f"{tile.name} is {what}, which has no stages", help="give stages to what T.alloc_shared makes")
-    if any(isinstance(s, AllocBarrier) for s in walk(kernel.body)):
+    if any(isinstance(s, AllocBarrier) for s in walk_statements(kernel.body)):
         refuse(
             one,
             f"{tile.name} cannot be pipelined: the kernel orders its threads by barriers of its own",
@@ -95,7 +95,9 @@ def _check_tile(kernel: Kernel, one: Asked, loops: Sequence[For]) -> None:
         )
     if any(load.regions[1].buffer == tile for loop in loops for load in loads(loop)):
         return
-    elsewhere = [s for s in walk(kernel.body) if isinstance(s, TileOp) and is_load(s) and s.regions[1].buffer == tile]
+    elsewhere = [
+        s for s in walk_statements(kernel.body) if isinstance(s, TileOp) and is_load(s) and s.regions[1].buffer == tile
+    ]
     refuse(
         one,
         f"no loop loads {tile.name} in each iteration",
@@ -129,7 +131,7 @@ def _stages(kernel: Kernel, loop: For, here: Sequence[Asked]) -> int:
     if loop.kind == "unroll":
         refuse(first, f"the loop that loads {first.tile.name} is written out, iteration after iteration", place,
                 help="write T.serial or T.Pipelined")  # fmt: skip
-    if left := next((s for s in walk(loop.body) if isinstance(s, Break)), None):
+    if left := next((s for s in walk_statements(loop.body) if isinstance(s, Break)), None):
         refuse(first, f"the loop that loads {first.tile.name} is left in the middle", place,
                 Label(left.span, "when the loads of later iterations would be under way"),
                 help="guard the rest of the body with `if`")  # fmt: skip

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilec.ir.tile import Stmt
-from tilec.passes.analysis.rings import Accesses, RingPlan, accesses
+from tilec.passes.analysis.rings import Accesses, RingPlan, find_accesses
 from tilec.passes.loop.assign_roles import LOADS, passing, user_of
 from tilec.support.records import dataclass
 
@@ -60,7 +60,7 @@ def read_before_handed_on(
 def links(ring: str, plan: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]) -> tuple[Link, ...]:
     """In the order of the text. Statements of one role that wait for the same ones of another share a link."""
     tiles = {b.name for b in plan.buffers}
-    touched = [accesses(s) for s in statements]
+    touched = [find_accesses(s) for s in statements]
     users = sorted({*plan.producers, *plan.consumers})
     known = set(begun(plan, roles, statements))
     waiting: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}
@@ -77,4 +77,4 @@ def links(ring: str, plan: RingPlan, roles: Sequence[str], statements: Sequence[
 
 
 def _conflict(a: Accesses, b: Accesses, tiles: set[str]) -> bool:
-    return bool(tiles & ((a.writes & b.all) | (a.all & b.writes)))
+    return bool(tiles & ((a.writes & b.all_names) | (a.all_names & b.writes)))

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.rewrite import map_statements, with_bodies
-from tilec.ops.barriers import AllocBarrier, barrier_of
+from tilec.ir.rewrite import map_nested_bodies, map_statements
+from tilec.ops.barriers import AllocBarrier, get_barrier
 from tilec.passes.analysis.control_slice import is_variable
-from tilec.passes.analysis.rings import accesses
-from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.passes.analysis.rings import find_accesses
+from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.loop.describe import describe
@@ -49,7 +49,7 @@ def loops_of_roles(assignment: LayoutAssignment) -> tuple[tuple[RoleAssignment, 
 
 
 def _loops(body: Statements) -> Iterator[tile.For]:
-    for loop in tile.walk(body):
+    for loop in tile.walk_statements(body):
         if not isinstance(loop, tile.For):
             continue
         is_wanted = loop.kind == "serial" and any(map(_acquires, loop.body))
@@ -61,7 +61,7 @@ def _loops(body: Statements) -> Iterator[tile.For]:
 
 def _looks(stmt: tile.Stmt) -> bool:
     """Whether it looks at a barrier without waiting: when it does so decides what it finds."""
-    return isinstance(stmt, tile.Parallel) and any(b.scope == "barrier" for b in reads(stmt))
+    return isinstance(stmt, tile.Parallel) and any(b.scope == "barrier" for b in find_reads(stmt))
 
 
 def _acquires(stmt: tile.Stmt) -> bool:
@@ -113,7 +113,7 @@ def _sets_variables(stmt: tile.Stmt) -> bool:
 def _is_free(stmt: tile.Stmt) -> bool:
     match stmt:
         case tile.Parallel():
-            return not any(isinstance(s, tile.Print) for s in tile.walk((stmt,)))
+            return not any(isinstance(s, tile.Print) for s in tile.walk_statements((stmt,)))
         case tile.TileOp():
             return stmt.order_is_known and stmt.wait is None and not stmt.commits
         case tile.Bind():
@@ -161,7 +161,7 @@ def named(stmt: tile.Stmt) -> str:
     if _stage(stmt):
         does = "acquire" if stmt.acquires is not None else "release" if stmt.releases is not None else "drain"
         return f"{does} {_stage(stmt)}"
-    return f"{stmt.name} {barrier_of(stmt).name}" if stmt.barrier is not None and not stmt.regions else describe(stmt)
+    return f"{stmt.name} {get_barrier(stmt).name}" if stmt.barrier is not None and not stmt.regions else describe(stmt)
 
 
 def _edges(found: Sequence[Unit], ops: Sequence[Op], held: Mapping[str, str]) -> Iterator[Edge]:
@@ -192,17 +192,17 @@ def _touched(unit: Unit) -> _Touched:
     written: set[str] = set()
     memory: set[str] = set()
     for stmt in unit.statements:
-        access = accesses(stmt)
+        access = find_accesses(stmt)
         used = {
             e.name
-            for s in tile.walk((stmt,))
-            for x in expressions(s)
+            for s in tile.walk_statements((stmt,))
+            for x in list_expressions(s)
             for e in tile.walk_expr(x)
             if isinstance(e, tile.Var)
         }
         read |= access.reads | {f"%{name}" for name in used}
         written |= access.writes | ({f"%{stmt.var.name}"} if isinstance(stmt, tile.Bind) else set())
-        memory |= {b.name for b in (*reads(stmt), *writes(stmt)) if not b.in_registers}
+        memory |= {b.name for b in (*find_reads(stmt), *find_writes(stmt)) if not b.in_registers}
     return _Touched(frozenset(read), frozenset(written), frozenset(memory))
 
 
@@ -259,7 +259,7 @@ def in_order(assignment: LayoutAssignment, schedules: Mapping[tuple[str, tile.Va
 def _in_order(body: Statements, schedules: Mapping[tile.Var, Schedule], held: Mapping[str, str]) -> Statements:
     def ordered(stmt: tile.Stmt) -> tile.Stmt:
         if not isinstance(stmt, tile.For) or stmt.var not in schedules:
-            return with_bodies(stmt, lambda inside: _in_order(inside, schedules, held))
+            return map_nested_bodies(stmt, lambda inside: _in_order(inside, schedules, held))
         parts = early(units(stmt.body), held)
         again = (s for place in schedules[stmt.var].order for s in parts[place].statements)
         return replace(stmt, body=tuple(again))

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilec.ir.tile import Buffer, Stmt, TileOp
-from tilec.passes.analysis.fragment_prefetch import loaded_fragments
-from tilec.passes.analysis.rings import accesses
-from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.analysis.fragment_prefetch import find_prefetched_fragments
+from tilec.passes.analysis.rings import find_accesses
+from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.records import dataclass
 
 RunPlace = tuple[int, int]
@@ -89,20 +89,20 @@ def flights(
 def others_registers(product: Stmt, steps: Sequence[Stmt]) -> frozenset[str]:
     """The product's registers that steps touch that add to something else; but for those that are prefetched, which
     the assembler follows where an iteration begins with a product."""
-    registers = {b.name for b in (*reads(product), *writes(product)) if b.scope in ("fragment", "reducer")}
-    others = [accesses(s).all for s in steps if accumulator(s) != accumulator(product)]
-    return frozenset(registers).intersection(frozenset().union(*others)) - loaded_fragments(steps)
+    registers = {b.name for b in (*find_reads(product), *find_writes(product)) if b.scope in ("fragment", "reducer")}
+    others = [find_accesses(s).all_names for s in steps if accumulator(s) != accumulator(product)]
+    return frozenset(registers).intersection(frozenset().union(*others)) - find_prefetched_fragments(steps)
 
 
 def _first_to_wait(product: Stmt, behind: Iterator[tuple[int, Stmt]], versioned: frozenset[str]) -> int | None:
     """Products complete in the order of issue: who waits for a later one waits for this one too."""
-    issued = accesses(product)
+    issued = find_accesses(product)
     read, written = issued.reads - versioned, issued.writes
     for at, stmt in behind:
-        mine, added = accesses(stmt), accumulator(stmt)
+        mine, added = find_accesses(stmt), accumulator(stmt)
         if added is not None and added == accumulator(product):
             continue  # added up in their order, without a wait
-        if written & mine.all or read & mine.writes:
+        if written & mine.all_names or read & mine.writes:
             return at
         if added is not None:
             read, written = read | (mine.reads - versioned), written | mine.writes

@@ -15,10 +15,10 @@ from typing import NoReturn
 
 from tilec.ir import tile
 from tilec.ops import registry
-from tilec.ops.lowering import Context, Demand, demand, loaded, stored
+from tilec.ops.lowering import Demand, LoweringContext, list_load_demands, list_store_demands, make_demand
 from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
-from tilec.passes.analysis.trip_count import static_trip_count
-from tilec.passes.analysis.usage import expressions
+from tilec.passes.analysis.trip_count import get_static_trip_count
+from tilec.passes.analysis.usage import list_expressions
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import part_of
 from tilec.passes.loop.nest_price import nest_demands
@@ -115,13 +115,13 @@ def _is_load(demand: Demand) -> bool:
 def _loads(expr: tile.Expr) -> list[tile.Load]:
     """The loads from memory in an expression."""
     own = [expr] if isinstance(expr, tile.Load) and expr.buffer.scope in _IN_MEMORY else []
-    return own + [load for part in tile.children(expr) for load in _loads(part)]
+    return own + [load for part in tile.direct_operands(expr) for load in _loads(part)]
 
 
 def _chain(expr: tile.Expr) -> int:
     """How many loads of an expression wait for one another."""
     is_one = isinstance(expr, tile.Load) and expr.buffer.scope in _IN_MEMORY
-    return is_one + max((_chain(part) for part in tile.children(expr)), default=0)
+    return is_one + max((_chain(part) for part in tile.direct_operands(expr)), default=0)
 
 
 def _only_fills(stmt: tile.Stmt) -> bool:
@@ -150,18 +150,18 @@ def _parts(
     # A loop looks at its bounds once, and runs its body as often as it has iterations.
     before = _before(stmt, assignment, times, stmt is not outer)
     found: list[_Part] = [before] if before is not None else []
-    if isinstance(stmt, tile.For) and (trip_count := static_trip_count(stmt)) is not None:
+    if isinstance(stmt, tile.For) and (trip_count := get_static_trip_count(stmt)) is not None:
         times *= trip_count
     asked: Sequence[Demand] = ()
     if isinstance(stmt, tile.TileOp):
-        asked = registry.get(stmt.name).demand(stmt, pricing_context(assignment))
+        asked = registry.get_operation(stmt.name).demand(stmt, pricing_context(assignment))
     elif isinstance(stmt, tile.Parallel):
         asked = nest_demands(
             stmt, assignment.nest_layout(stmt), assignment.kernel.threads, "fast-math" in assignment.kernel.asks
         )
     if asked:
         chain = (
-            max([1, *(_chain(e) for s in tile.walk(stmt.body) for e in expressions(s))])
+            max([1, *(_chain(e) for s in tile.walk_statements(stmt.body) for e in list_expressions(s))])
             if isinstance(stmt, tile.Parallel)
             else 1
         )
@@ -169,7 +169,10 @@ def _parts(
         found.append(_Part(tuple(asked), times, 0 if begun or _only_fills(stmt) else chain, begun))
     if not isinstance(stmt, tile.Parallel):
         found += [
-            part for body in tile.bodies(stmt) for inner in body for part in _parts(inner, assignment, times, outer)
+            part
+            for body in tile.nested_bodies(stmt)
+            for inner in body
+            for part in _parts(inner, assignment, times, outer)
         ]
     return tuple(found)
 
@@ -178,31 +181,37 @@ def _replayed(stmt: tile.Stmt, assignment: LayoutAssignment, replays: Sequence[t
     """What the values of binds load."""
     values: dict[tile.Var, tile.Expr] = {}
     for bind in replays:
-        values[bind.var] = tile.substitute(bind.value, values)
+        values[bind.var] = tile.substitute_variables(bind.value, values)
     named = {
-        e for s in tile.walk((stmt,)) for x in expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Var)
+        e
+        for s in tile.walk_statements((stmt,))
+        for x in list_expressions(s)
+        for e in tile.walk_expr(x)
+        if isinstance(e, tile.Var)
     }
     used = [value for var, value in values.items() if var in named]
     loads = dict.fromkeys(load for value in used for load in _loads(value))
     if loads:
         yield _Part(
-            tuple(d for load in loads for d in _access(loaded, load.buffer, assignment)), 1, max(map(_chain, used))
+            tuple(d for load in loads for d in _access(list_load_demands, load.buffer, assignment)),
+            1,
+            max(map(_chain, used)),
         )
 
 
 def _before(stmt: tile.Stmt, assignment: LayoutAssignment, times: int, is_nested: bool) -> _Part | None:
     """What a statement loads to know where or whether, and a scalar one to know what."""
-    exprs = list(expressions(stmt))
+    exprs = list(list_expressions(stmt))
     if isinstance(stmt, tile.TileOp):
         exprs = [e for region in stmt.regions for e in region.start]
     elif not isinstance(stmt, tile.If | tile.For | tile.While | tile.Bind | tile.Store):
         return None
     loads = dict.fromkeys(load for e in exprs for load in _loads(e))
-    asked = [d for load in loads for d in _access(loaded, load.buffer, assignment)]
+    asked = [d for load in loads for d in _access(list_load_demands, load.buffer, assignment)]
     if not asked:
         return None
     if isinstance(stmt, tile.Store):
-        asked += _access(stored, stmt.buffer, assignment)
+        asked += _access(list_store_demands, stmt.buffer, assignment)
     is_left = _only_fills(stmt) and not is_nested
     return _Part(tuple(asked), times, 0 if is_left else max(map(_chain, exprs)))
 
@@ -216,13 +225,13 @@ def _access(
 
 
 def _nothing(assignment: LayoutAssignment) -> tuple[Demand, ...]:
-    return (demand("elementwise", ops=1, elements=1, threads=assignment.kernel.threads),)
+    return (make_demand("elementwise", ops=1, elements=1, threads=assignment.kernel.threads),)
 
 
-def pricing_context(assignment: LayoutAssignment) -> Context:
+def pricing_context(assignment: LayoutAssignment) -> LoweringContext:
     """A context for prices only: nothing may be registered through it."""
 
     def refuse(*_: object) -> NoReturn:
         raise InternalError("prices need no resources")
 
-    return Context(assignment.kernel.threads, assignment.fragments, assignment.shared, (), refuse, refuse)
+    return LoweringContext(assignment.kernel.threads, assignment.fragments, assignment.shared, (), refuse, refuse)

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.rewrite import map_declared, map_expressions, with_bodies
+from tilec.ir.rewrite import map_declared_variables, map_expressions, map_nested_bodies
 from tilec.ir.types import INT32
-from tilec.passes.analysis.fold_constants import fold
+from tilec.passes.analysis.fold_constants import fold_constants
 from tilec.passes.analysis.unique_names import UniqueNames
-from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.support.records import dataclass
 
 Dimension = tuple[tile.Buffer, int]
@@ -40,7 +40,7 @@ def related(kernel: tile.Kernel, first: Dimension) -> dict[tile.Buffer, int]:
     tile's."""
     groups = [
         {(stmt_tile, d) for stmt_tile, d in group if stmt_tile.scope != "global"}
-        for stmt in tile.walk(kernel.body)
+        for stmt in tile.walk_statements(kernel.body)
         for group in _together(stmt)
     ]
     found = {first}
@@ -73,10 +73,10 @@ def _together(stmt: tile.Stmt) -> Iterator[set[Dimension]]:
 
 def _accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Expr, ...]]]:
     """The elements that a nest reads and writes."""
-    for stmt in tile.walk(nest.body):
+    for stmt in tile.walk_statements(nest.body):
         if isinstance(stmt, tile.Store):
             yield stmt.buffer, stmt.indices
-        for expr in expressions(stmt):
+        for expr in list_expressions(stmt):
             yield from ((e.buffer, e.indices) for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
 
 
@@ -106,7 +106,7 @@ class _Division:
 
     def kernel(self) -> tile.Kernel:
         buffers = tuple(part for buffer in self.whole.buffers for part in self.tiles.get(buffer, (buffer,)))
-        return fold(replace(self.whole, buffers=buffers, body=self.body(self.whole.body)))
+        return fold_constants(replace(self.whole, buffers=buffers, body=self.body(self.whole.body)))
 
     def body(self, body: Sequence[tile.Stmt]) -> tuple[tile.Stmt, ...]:
         return tuple(new for stmt in body for new in self.stmt(stmt))
@@ -118,21 +118,21 @@ class _Division:
             case tile.For(stage=stage) if stage is not None:
                 raise Indivisible("the loop's schedule is given by hand, statement by statement")
             case tile.For() | tile.While():
-                return (with_bodies(stmt, self.body),)
+                return (map_nested_bodies(stmt, self.body),)
             case tile.If() if not self.is_about_one_part(stmt):
-                return (with_bodies(stmt, self.body),)
+                return (map_nested_bodies(stmt, self.body),)
             case tile.If() | tile.TileOp() | tile.Parallel():
                 return tuple(_Part(self, stmt, part).stmt(stmt) for part in range(self.parts))
             case _:
                 raise Indivisible(f"line {stmt.span.line} is about elements of tiles")
 
     def touches(self, stmt: tile.Stmt) -> bool:
-        return any(buffer in self.split for buffer in (*reads(stmt), *writes(stmt)))
+        return any(buffer in self.split for buffer in (*find_reads(stmt), *find_writes(stmt)))
 
     def is_about_one_part(self, guard: tile.If) -> bool:
         """Whether each part can have a guard of its own: all under it is done part by part."""
-        inside = [s for body in tile.bodies(guard) for s in body if not isinstance(s, tile.Bind)]
-        own = {b for s in inside for b in writes(s)}
+        inside = [s for body in tile.nested_bodies(guard) for s in body if not isinstance(s, tile.Bind)]
+        own = {b for s in inside for b in find_writes(s)}
         asked = {e.buffer for e in tile.walk_expr(guard.condition) if isinstance(e, tile.Load)}
         return not own & asked and all(isinstance(s, tile.TileOp | tile.Parallel) and self.touches(s) for s in inside)
 
@@ -152,8 +152,8 @@ class _Part:
             case tile.Parallel():
                 return self.nest(stmt)
             case tile.Bind() | tile.If():
-                named = map_expressions(map_declared(stmt, self.names.__getitem__), self.expr)
-                return with_bodies(named, lambda body: tuple(map(self.stmt, body)))
+                named = map_expressions(map_declared_variables(stmt, self.names.__getitem__), self.expr)
+                return map_nested_bodies(named, lambda body: tuple(map(self.stmt, body)))
             case _:
                 raise Indivisible(f"line {stmt.span.line} cannot be done part by part")
 
@@ -214,13 +214,13 @@ class _Elements:
     size: int
 
     def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
-        named = map_declared(stmt, self.names.__getitem__)
+        named = map_declared_variables(stmt, self.names.__getitem__)
         match named:
             case tile.Store(buffer=buffer, indices=indices, value=value):
                 into, at = self.element(buffer, indices)
                 return replace(named, buffer=into, indices=at, value=self.expr(value))
             case tile.Bind() | tile.Print() | tile.If():
-                return with_bodies(map_expressions(named, self.expr), lambda body: tuple(map(self.stmt, body)))
+                return map_nested_bodies(map_expressions(named, self.expr), lambda body: tuple(map(self.stmt, body)))
             case _:
                 raise Indivisible(f"line {stmt.span.line} cannot be done part by part")
 
@@ -244,9 +244,9 @@ class _Elements:
 
 def _defined(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
     """The variables that statements bring, in them and below them."""
-    for inner in tile.walk(body):
-        yield from tile.declared(inner)
+    for inner in tile.walk_statements(body):
+        yield from tile.declared_variables(inner)
 
 
 def _plus(expr: tile.Expr, offset: int) -> tile.Expr:
-    return expr if offset == 0 else tile.Binary("add", expr, tile.integer(offset), INT32)
+    return expr if offset == 0 else tile.Binary("add", expr, tile.int32_const(offset), INT32)

@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilec.ir import warp
-from tilec.ir.rewrite import with_bodies
+from tilec.ir.rewrite import map_nested_bodies
 from tilec.ir.tile import Const, Store
-from tilec.passes.lower.touches import touches
+from tilec.passes.lower.touches import find_touches
 
 
-def set_by_products(program: warp.Program) -> warp.Program:
+def initialise_by_products(program: warp.Program) -> warp.Program:
     """Mark the first products, and drop the clearings. The program has no waits yet."""
-    return replace(program, roles=tuple(replace(role, body=_set(role.body)) for role in program.roles))
+    return replace(program, roles=tuple(replace(role, body=_initialise_body(role.body)) for role in program.roles))
 
 
-def _set(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
-    found = [with_bodies(op, _set) for op in body]
+def _initialise_body(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
+    found = [map_nested_bodies(op, _initialise_body) for op in body]
     for at in reversed(range(len(found))):
-        cleared = _cleared(found[at])
-        first = _first_to_touch(cleared, found[at + 1 :]) if cleared else None
+        cleared = _find_cleared_fragment(found[at])
+        first = _find_first_product(cleared, found[at + 1 :]) if cleared else None
         if first is not None:
             product = found[at + 1 + first]
             assert isinstance(product, warp.Wgmma)
@@ -30,7 +30,7 @@ def _set(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
     return tuple(found)
 
 
-def _cleared(op: warp.Operation) -> str:
+def _find_cleared_fragment(op: warp.Operation) -> str:
     """Return the fragment that the operation fills with zeros, if that is all it does; else ""."""
     match op:
         case warp.Elementwise(nest=nest, block=None):
@@ -41,13 +41,13 @@ def _cleared(op: warp.Operation) -> str:
     return ""
 
 
-def _first_to_touch(fragment: str, following: Sequence[warp.Operation]) -> int | None:
+def _find_first_product(fragment: str, following: Sequence[warp.Operation]) -> int | None:
     """Return the index of the product that is the first to touch the fragment on every path, and adds to it; None
     without one."""
     for at, op in enumerate(following):
-        if warp.nested(op) or isinstance(op, warp.Break):
+        if warp.nested_bodies(op) or isinstance(op, warp.Break):
             return None
-        if any(touch.buffer == fragment for touch in touches(op)[0]):
+        if any(touch.buffer == fragment for touch in find_touches(op)[0]):
             is_sum = isinstance(op, warp.Wgmma) and op.c.name == fragment
             return at if is_sum else None
     return None

@@ -8,18 +8,18 @@ from dataclasses import replace
 from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ir.warp import MBARRIER_BYTES, Program, SharedTile
 from tilec.passes.memory.shared_limits import sum_note
-from tilec.support.diagnostics import Label, fail
+from tilec.support.diagnostics import Label, raise_error
 from tilec.target.table import Target
 
 
-def place(program: Program, target: Target, *, unlimited: bool = False) -> Program:
+def allocate_shared(program: Program, target: Target, *, unlimited: bool = False) -> Program:
     """Lay tiles one after another in program order, those of rings last; tiles that reuse the rings' memory begin where
     these do, and barriers come last. `unlimited` accepts what no block could hold. Errors: `shared-memory-overflow`."""
     in_rings = {name for ring in program.rings for name in ring.buffers}
     kept = [t for t in program.shared if not t.over_rings and t.buffer.name not in in_rings]
-    placed, begin = _stacked(kept, 0)
-    rings, end = _stacked([t for t in program.shared if t.buffer.name in in_rings], begin)
-    over, end_over = _stacked([t for t in program.shared if t.over_rings], begin)
+    placed, begin = _stack_tiles(kept, 0)
+    rings, end = _stack_tiles([t for t in program.shared if t.buffer.name in in_rings], begin)
+    over, end_over = _stack_tiles([t for t in program.shared if t.over_rings], begin)
     offsets = placed | rings | over
     tiles = tuple(replace(t, offset=offsets[t.buffer.name]) for t in program.shared)
     barriers_at = -(-max(end, end_over) // MBARRIER_BYTES) * MBARRIER_BYTES
@@ -29,7 +29,7 @@ def place(program: Program, target: Target, *, unlimited: bool = False) -> Progr
         largest = sorted(tiles, key=lambda t: -t.bytes)
         behind = over if end_over > end else rings
         sizes = {t.buffer.name: t.bytes for t in tiles if t.buffer.name in placed | behind}
-        fail(
+        raise_error(
             "shared-memory-overflow",
             f"the tiles take {total:,} bytes of shared memory, {target.name} has {limit:,} for a block",
             largest[0].buffer.span,
@@ -41,7 +41,7 @@ def place(program: Program, target: Target, *, unlimited: bool = False) -> Progr
     return replace(program, shared=tiles, smem_bytes=total, barriers_at=barriers_at)
 
 
-def _stacked(tiles: Sequence[SharedTile], begin: int) -> tuple[dict[str, int], int]:
+def _stack_tiles(tiles: Sequence[SharedTile], begin: int) -> tuple[dict[str, int], int]:
     """Return the offset of each tile by name, one behind the other from `begin` on, and the end of the last."""
     offsets = {}
     for tile in tiles:

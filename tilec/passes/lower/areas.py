@@ -12,19 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.ir import tile, warp
-from tilec.ir.affine import UNKNOWN, Interval, affine, interval
-from tilec.passes.analysis.usage import expressions
+from tilec.ir.affine import UNKNOWN, Interval, affine_form, value_interval
+from tilec.passes.analysis.usage import list_expressions
 from tilec.support.records import dataclass
 
-ANYWHERE = -1
+UNKNOWN_AGE = -1
 """The age of an access of which only the tensor is known."""
 
-LONG_AGO = 8
+MAX_AGE = 8
 """The last age that is counted. Pipelines mostly have had a barrier by then."""
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class LoopFrame:
     """A loop inside no other one: its variable, and its first and last value where known."""
 
     var: tile.Var
@@ -34,7 +34,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class AreaSide:
     """The range from `first` to `last`, plus `coefficient` times the loop's variable, plus `fixed`, a sum of
     invariants."""
 
@@ -45,47 +45,50 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Area:
+class TensorArea:
     """A side for each dimension, in terms of the variable of `loop`, if the access is in one."""
 
     loop: tile.Var | None
-    sides: tuple[Side, ...]
+    sides: tuple[AreaSide, ...]
 
 
-def frame_of(loop: warp.Loop) -> Frame | None:
+def build_loop_frame(loop: warp.Loop) -> LoopFrame | None:
     """Return the frame of a loop; None if its iterations are not simply consecutive."""
     if loop.following is not None or loop.phases:
         return None
-    is_left = any(isinstance(op, warp.Break) for op in warp.walk(loop.body))
+    is_left = any(isinstance(op, warp.Break) for op in warp.walk_operations(loop.body))
     trip_count = None if is_left else warp.static_trip_count(loop)
     start = int(loop.start.value) if isinstance(loop.start, tile.Const) else None
     last = start + (trip_count - 1) * loop.step if trip_count and start is not None else None
-    return Frame(loop.var, start, last, loop.step)
+    return LoopFrame(loop.var, start, last, loop.step)
 
 
-def area(op: warp.Operation, tensor: str, write: bool, frame: Frame | None, fixed: frozenset[tile.Var]) -> Area | None:
+def build_area(
+    op: warp.Operation, tensor: str, write: bool, frame: LoopFrame | None, fixed: frozenset[tile.Var]
+) -> TensorArea | None:
     """Return the part of a tensor that the operation reads or writes; None if unknown."""
     if tensor in warp.scalar_reads(op):
         return None
-    found = list(_accesses(op, tensor, write))
+    found = list(_find_accesses(op, tensor, write))
     if isinstance(op, warp.Elementwise) and any(
-        isinstance(s, tile.Store) and s.buffer.name == tensor and s.atomic is not None for s in tile.walk(op.nest.body)
+        isinstance(s, tile.Store) and s.buffer.name == tensor and s.atomic is not None
+        for s in tile.walk_statements(op.nest.body)
     ):
         return None  # an atomic of several neighbours has the index of the first only
     if not found or any(buffer.dtype.bits < 8 or buffer.lanes != 1 or buffer.strides for buffer, _, _, _ in found):
         return None
     var = None if frame is None else frame.var
     boxes = [
-        tuple(_side(index, extent, ranges, var, fixed) for index, extent in zip(indices, extents, strict=True))
+        tuple(_build_side(index, extent, ranges, var, fixed) for index, extent in zip(indices, extents, strict=True))
         for _, indices, extents, ranges in found
     ]
-    return Area(var, tuple(_around(sides) for sides in zip(*boxes, strict=True)))
+    return TensorArea(var, tuple(_bound_sides(sides) for sides in zip(*boxes, strict=True)))
 
 
 _Access = tuple[tile.Buffer, Sequence[tile.Expr], Sequence[int], Mapping[tile.Var, Interval]]
 
 
-def _accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]:
+def _find_accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]:
     match op:
         case warp.CpAsync(source=tile.Region(buffer=buffer, start=start, extent=extent)) if buffer.name == tensor:
             yield buffer, start, extent, {}
@@ -95,25 +98,25 @@ def _accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]
             yield buffer, source.indices, (1,) * len(source.indices), ranges if len(ranges) == len(extents) else {}
         case warp.Elementwise(nest=nest, block=None):
             ranges = {v: (0.0, e - 1.0) for v, e in zip(nest.vars, nest.extents, strict=True)}
-            for buffer, indices in _elements(op, write):
+            for buffer, indices in _find_elements(op, write):
                 if buffer.name == tensor:
                     yield buffer, indices, (1,) * len(indices), ranges
         case _:
             pass
 
 
-def _elements(op: warp.Elementwise, write: bool) -> Iterator[tuple[tile.Buffer, Sequence[tile.Expr]]]:
-    for stmt in tile.walk(op.nest.body):
+def _find_elements(op: warp.Elementwise, write: bool) -> Iterator[tuple[tile.Buffer, Sequence[tile.Expr]]]:
+    for stmt in tile.walk_statements(op.nest.body):
         if isinstance(stmt, tile.Store) and write:
             yield stmt.buffer, stmt.indices
-        for expr in () if write else expressions(stmt):
+        for expr in () if write else list_expressions(stmt):
             yield from ((e.buffer, e.indices) for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
 
 
-def _side(
+def _build_side(
     index: tile.Expr, extent: int, ranges: Mapping[tile.Var, Interval], var: tile.Var | None, fixed: frozenset[tile.Var]
-) -> Side:
-    form = affine(index)
+) -> AreaSide:
+    form = affine_form(index)
     coefficient, same = 0, []
     first, last = float(form.constant), float(form.constant + extent - 1)
     for atom, factor in form.terms:
@@ -122,12 +125,12 @@ def _side(
         elif atom in fixed:
             same.append((atom, factor))
         else:
-            low, high = (factor * bound for bound in interval(atom, ranges))
+            low, high = (factor * bound for bound in value_interval(atom, ranges))
             first, last = first + min(low, high), last + max(low, high)
-    return Side(coefficient, frozenset(same), first, last)
+    return AreaSide(coefficient, frozenset(same), first, last)
 
 
-def _around(sides: Sequence[Side]) -> Side:
+def _bound_sides(sides: Sequence[AreaSide]) -> AreaSide:
     """Return a side that contains all of them."""
     one = sides[0]
     if any((s.coefficient, s.fixed) != (one.coefficient, one.fixed) for s in sides):
@@ -135,18 +138,20 @@ def _around(sides: Sequence[Side]) -> Side:
     return replace(one, first=min(s.first for s in sides), last=max(s.last for s in sides))
 
 
-def are_disjoint(earlier: Area, age: int, later: Area, frame: Frame | None) -> bool:
+def are_disjoint(earlier: TensorArea, age: int, later: TensorArea, frame: LoopFrame | None) -> bool:
     """Return True if the two areas share no element, where the earlier access was made `age` iterations of the loop
     ago. For an access before the loop, `age` counts the iterations begun since."""
     if len(earlier.sides) != len(later.sides):
         return False
-    least, most = _iterations(age)
+    least, most = _bound_iterations(age)
     if earlier.loop == later.loop:
         step = 0 if earlier.loop is None or frame is None else frame.step
-        sides = [(_swept(a, -least * step, -most * step), b) for a, b in zip(earlier.sides, later.sides, strict=True)]
+        sides = [
+            (_sweep_side(a, -least * step, -most * step), b) for a, b in zip(earlier.sides, later.sides, strict=True)
+        ]
     elif earlier.loop is None and frame is not None and frame.var == later.loop and frame.start is not None and age:
         first, last = frame.start + (least - 1) * frame.step, frame.start + (most - 1) * frame.step
-        moving = (replace(_swept(side, first, last), coefficient=0) for side in later.sides)
+        moving = (replace(_sweep_side(side, first, last), coefficient=0) for side in later.sides)
         sides = list(zip(earlier.sides, moving, strict=True))
     else:
         return False
@@ -156,23 +161,23 @@ def are_disjoint(earlier: Area, age: int, later: Area, frame: Frame | None) -> b
     )
 
 
-def behind(found: Area, age: int, frame: Frame) -> Area | None:
+def find_area_after_loop(found: TensorArea, age: int, frame: LoopFrame) -> TensorArea | None:
     """Return the area of an access made `age` iterations before the loop's last, without its variable; None if the last
     iteration is unknown."""
     if found.loop != frame.var:
         return found
     if frame.last is None:
         return None
-    least, most = _iterations(age)
+    least, most = _bound_iterations(age)
     first, last = frame.last - least * frame.step, frame.last - most * frame.step
-    return Area(None, tuple(replace(_swept(side, first, last), coefficient=0) for side in found.sides))
+    return TensorArea(None, tuple(replace(_sweep_side(side, first, last), coefficient=0) for side in found.sides))
 
 
-def _iterations(age: int) -> tuple[int, float]:
-    return age, math.inf if age >= LONG_AGO else age
+def _bound_iterations(age: int) -> tuple[int, float]:
+    return age, math.inf if age >= MAX_AGE else age
 
 
-def _swept(side: Side, least: float, most: float) -> Side:
+def _sweep_side(side: AreaSide, least: float, most: float) -> AreaSide:
     """Return the range of the side when the loop's variable has grown by `least` to `most`."""
     if not side.coefficient:
         return side

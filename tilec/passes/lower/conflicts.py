@@ -8,10 +8,10 @@ from tilec.ir import warp
 from tilec.ir.groups import WARPGROUP_WARPS
 from tilec.passes.lower.handover import Handover
 from tilec.passes.lower.numbered import Node
-from tilec.passes.lower.scoreboard import Key, Record, State, Touch
+from tilec.passes.lower.scoreboard import AccessRecord, RoleState, Touch, VersionKey
 
 
-class Conflicts:
+class ConflictFinder:
     """Finds the conflicts of a role of `warps` warps. `rings` are those of the tiles, by name; `fragments` are all
     names of registers."""
 
@@ -20,17 +20,17 @@ class Conflicts:
     ) -> None:
         self.rings, self.fragments, self.warps, self.handover = rings, fragments, warps, handover
 
-    def key(self, state: State, node: Node, touch: Touch) -> Key:
+    def find_key(self, state: RoleState, node: Node, touch: Touch) -> VersionKey:
         """Return the buffer and the version that a touch reaches, by how far the cursor has moved."""
         ring = self.rings.get(touch.buffer)
         if ring is None or ring.depth == 1 or node.cursors[ring.name] not in state.positions:
             return (touch.buffer, 0)  # versions that the kernel names are not distinguished
         return (touch.buffer, state.positions[node.cursors[ring.name]] % ring.depth)
 
-    def found(self, state: State, node: Node, touch: Touch, key: Key) -> Iterator[Record]:
+    def find_conflicts(self, state: RoleState, node: Node, touch: Touch, key: VersionKey) -> Iterator[AccessRecord]:
         """Yield the accesses to this version that the operation's touch must not overtake."""
         for record in state.records.get(key, ()):
-            commute = record.touch.atomic == touch.atomic != "" or self.by_same_warp(record.touch, touch)
+            commute = record.touch.atomic == touch.atomic != "" or self.is_same_warp(record.touch, touch)
             if commute or not (record.touch.write or touch.write):
                 continue
             if touch.owner is not None and touch.owner == record.touch.owner:
@@ -42,18 +42,18 @@ class Conflicts:
                 # groups keep their order.
                 if record.group and (touch.proxy == "registers" or not (record.queue == node.queue == "wgmma")):
                     yield record
-            elif record.group or not has_met(record, touch) or self.unfenced(record, touch):
+            elif record.group or not is_synchronised(record, touch) or self.is_fence_missing(record, touch):
                 yield record
 
-    def by_same_warp(self, one: Touch, other: Touch) -> bool:
+    def is_same_warp(self, one: Touch, other: Touch) -> bool:
         """Return True if both are threads' accesses to tensor memory, in a role whose warps have lanes of their own."""
         return self.warps == WARPGROUP_WARPS and one.proxy == other.proxy == "tensor" and not one.atomic + other.atomic
 
-    def unfenced(self, record: Record, touch: Touch) -> bool:
+    def is_fence_missing(self, record: AccessRecord, touch: Touch) -> bool:
         """Return True if a proxy fence is missing between the two."""
-        return touch.proxy == "async" and self.handover.is_to_be_fenced(record)
+        return touch.proxy == "async" and self.handover.needs_fence(record)
 
 
-def has_met(record: Record, touch: Touch) -> bool:
+def is_synchronised(record: AccessRecord, touch: Touch) -> bool:
     """Return True if the barriers since the recorded access are enough for this touch."""
     return record.met == "role" or (record.touch.per_warpgroup and touch.per_warpgroup and record.met == "warpgroup")

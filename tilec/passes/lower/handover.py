@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Literal
 
 from tilec.ir import warp
-from tilec.ir.rewrite import rewrite
+from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.tile import Expr
-from tilec.passes.lower.numbered import Node, flat
-from tilec.passes.lower.scoreboard import BY_TMA, Key, Record, State
+from tilec.passes.lower.numbered import Node, walk_nodes
+from tilec.passes.lower.scoreboard import TMA_ORDER, AccessRecord, RoleState, VersionKey
 from tilec.support.records import dataclass
 
 
@@ -33,90 +33,90 @@ class Handover:
     answers: frozenset[str]
     fragments: frozenset[str]
 
-    def demands(
-        self, state: State, together: bool, released: Expr | None
-    ) -> Iterator[tuple[Record, Literal["wait", "fence", "barrier"]]]:
+    def find_demands(
+        self, state: RoleState, together: bool, released: Expr | None
+    ) -> Iterator[tuple[AccessRecord, Literal["wait", "fence", "barrier"]]]:
         """Yield what must precede an arrival, one after the other: each is looked for once those before it are placed.
         `together`: some threads arrive for all. `released` is the stage that they release, if any."""
-        for key, record in _records(state):
+        for key, record in _list_records(state):
             if key[0] in self.fragments:
                 continue
             later = self.waited_later.get(record.place)
             if record.group and (later is None or released in later):
                 yield record, "wait"
-            if key[0] in self.by_async and self.is_to_be_fenced(record):
+            if key[0] in self.by_async and self.needs_fence(record):
                 yield record, "fence"
-            if together and record.met != "role" and record.touch.atomic != BY_TMA:
+            if together and record.met != "role" and record.touch.atomic != TMA_ORDER:
                 yield record, "barrier"
 
-    def is_to_be_fenced(self, record: Record) -> bool:
+    def needs_fence(self, record: AccessRecord) -> bool:
         """Return True if the asynchronous proxy may not see the access yet: threads have written, or have read an
         answer that the next one overwrites (PTX ISA, clusterlaunchcontrol.try_cancel, example)."""
         matters = record.touch.write or record.touch.buffer in self.answers
         return matters and record.touch.proxy == "generic" and not record.fenced
 
-    def take_over(self, state: State, barrier: str) -> None:
+    def forget_signalled(self, state: RoleState, barrier: str) -> None:
         """Drop the records that a wait for this barrier completes: TMA copies that signal it, and all work of the
         tensor cores."""
         for kept in state.records.values():
             kept[:] = [r for r in kept if barrier not in self.signals.get(r.place, ())]
 
 
-def forget_copies(state: State) -> None:
+def forget_copies(state: RoleState) -> None:
     """Drop the records of cp.async copies that arrive by themselves: whoever needs them waits for the barrier."""
     for kept in state.records.values():
         kept[:] = [r for r in kept if not (r.queue == "cp_async" and r.group and r.touch.write)]
 
 
-def _records(state: State) -> Iterator[tuple[Key, Record]]:
+def _list_records(state: RoleState) -> Iterator[tuple[VersionKey, AccessRecord]]:
     for key, kept in state.records.items():
         for record in kept:
             yield key, record
 
 
-def prepared(program: warp.Program, by_async: frozenset[str]) -> warp.Program:
+def prepare_arrivals(program: warp.Program, by_async: frozenset[str]) -> warp.Program:
     """Keep arrivals of cp.async copies only in roles with such copies: elsewhere threads arrive. Threads cannot fence
     copies that arrive by themselves, so whoever waits for them does."""
-    roles = tuple(replace(role, body=_by_threads(role.body)) for role in program.roles)
-    every = (op for role in roles for op in warp.walk(role.body))
+    roles = tuple(replace(role, body=_arrive_by_threads(role.body)) for role in program.roles)
+    every = (op for role in roles for op in warp.walk_operations(role.body))
     copied = frozenset(op.barrier.name for op in every if isinstance(op, warp.CopiesArrive))
     if copied and by_async:
-        roles = tuple(replace(role, body=_fenced(role.body, copied)) for role in roles)
+        roles = tuple(replace(role, body=_fence_waits(role.body, copied)) for role in roles)
     return replace(program, roles=roles)
 
 
-def _by_threads(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
-    if any(isinstance(op, warp.CpAsync) for op in warp.walk(body)):
+def _arrive_by_threads(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
+    if any(isinstance(op, warp.CpAsync) for op in warp.walk_operations(body)):
         return body
 
-    def arrive(op: warp.Operation) -> tuple[warp.Operation, ...]:
+    def replace_arrival(op: warp.Operation) -> tuple[warp.Operation, ...]:
         if not isinstance(op, warp.CopiesArrive):
             return (op,)
         return (warp.Arrive(op.barrier, op.condition, cursors=op.cursors, moment=op.moment, span=op.span),)
 
-    return rewrite(body, arrive)
+    return rewrite_statements(body, replace_arrival)
 
 
-def _fenced(body: tuple[warp.Operation, ...], copied: frozenset[str]) -> tuple[warp.Operation, ...]:
-    def fence(op: warp.Operation) -> tuple[warp.Operation, ...]:
+def _fence_waits(body: tuple[warp.Operation, ...], copied: frozenset[str]) -> tuple[warp.Operation, ...]:
+    def add_fence(op: warp.Operation) -> tuple[warp.Operation, ...]:
         waits = isinstance(op, warp.BarrierWait) and op.barrier.name in copied
         return (op, warp.ProxyFence(span=op.span)) if waits else (op,)
 
-    return rewrite(body, fence)
+    return rewrite_statements(body, add_fence)
 
 
-def _versions_read(product: warp.Wgmma) -> frozenset[Expr]:
+def _find_read_versions(product: warp.Wgmma) -> frozenset[Expr]:
     """Return the index expressions of the versions of a product's factors."""
     named = (cursor.index for cursor in product.cursors if cursor.index is not None)
     return frozenset((*named, *product.a.start, *product.b.start))
 
 
-def handover_of(
+def build_handover(
     nodes: tuple[Node, ...], by_async: frozenset[str], answers: frozenset[str], fragments: frozenset[str]
 ) -> Handover:
     """Collect the facts about a role's operations before anything is placed: see `Handover`."""
-    every = [(node.place, node.op) for node in flat(nodes)] if by_async else []
-    later = {p: _versions_read(op) for p, op in every if isinstance(op, warp.Wgmma) and op.waits_later}
+    every = [(node.place, node.op) for node in walk_nodes(nodes)] if by_async else []
+    later = {p: _find_read_versions(op) for p, op in every if isinstance(op, warp.Wgmma) and op.waits_later}
     signals: dict[int, tuple[str, ...]] = {}
     signals |= {
         p: (op.barrier.name,) for p, op in every if isinstance(op, warp.TmaLoad | warp.TryCancel) and op.barrier

@@ -26,43 +26,51 @@ from dataclasses import replace
 
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Expr, Var
-from tilec.passes.lower.areas import ANYWHERE
-from tilec.passes.lower.conflicts import Conflicts
-from tilec.passes.lower.handover import forget_copies, handover_of, prepared
-from tilec.passes.lower.loop_borders import begins_with_product, can_be_emptied, says_what_to_wait_for
-from tilec.passes.lower.numbered import Node, accumulators, flat, numbered
-from tilec.passes.lower.placed_waits import END, Counter, Needs, Part, inserted, is_drained, without
-from tilec.passes.lower.scoreboard import QUEUES, Record, RingUse, State, Touch
-from tilec.passes.lower.tensor_fences import with_tensor_fences
+from tilec.passes.lower.areas import UNKNOWN_AGE
+from tilec.passes.lower.conflicts import ConflictFinder
+from tilec.passes.lower.handover import build_handover, forget_copies, prepare_arrivals
+from tilec.passes.lower.loop_borders import begins_with_product, can_drain_iterations, has_explicit_wait
+from tilec.passes.lower.numbered import Node, find_wgmma_registers, number_operations, walk_nodes
+from tilec.passes.lower.placed_waits import (
+    ROLE_END,
+    NeedsPart,
+    PlaceCounter,
+    SyncNeeds,
+    drop_part,
+    insert_needs,
+    needs_drain,
+)
+from tilec.passes.lower.scoreboard import QUEUES, AccessRecord, RingUse, RoleState, Touch
+from tilec.passes.lower.tensor_fences import insert_tensor_fences
 from tilec.passes.lower.touches import (
-    Over,
-    in_registers,
-    lying_over,
-    reached_by_async,
-    reached_by_requests,
-    reached_per_warpgroup,
+    ReusingTile,
+    find_answer_tiles,
+    find_async_tiles,
+    find_reusing_tiles,
+    find_warpgroup_tiles,
+    name_metadata_registers,
 )
 from tilec.support.records import dataclass
 
 
-def synchronise(program: warp.Program) -> warp.Program:
-    by_async = frozenset(reached_by_async(program)) if program.explicit_roles else frozenset()
+def insert_sync(program: warp.Program) -> warp.Program:
+    by_async = frozenset(find_async_tiles(program)) if program.explicit_roles else frozenset()
     if program.explicit_roles:
-        program = prepared(program, by_async)
-    facts = _Facts.of(program, by_async)
+        program = prepare_arrivals(program, by_async)
+    facts = _ProgramFacts.from_program(program, by_async)
 
-    def synchronised(role: warp.Role, number: int) -> warp.Role:
-        execution = _Role(role, facts, reached_per_warpgroup(role, program))
-        placed, barrier = execution.place(), warp.BarSync(number, role.threads)
-        return replace(role, body=inserted(role.body, placed, execution.drained_loops, barrier, Counter()))
+    def synchronise_role(role: warp.Role, number: int) -> warp.Role:
+        execution = _RoleExecution(role, facts, find_warpgroup_tiles(role, program))
+        placed, barrier = execution.place_waits(), warp.BarSync(number, role.threads)
+        return replace(role, body=insert_needs(role.body, placed, execution.drained_loops, barrier, PlaceCounter()))
 
-    roles = tuple(synchronised(role, program.named_barrier(number)) for number, role in enumerate(program.roles))
-    common = None if program.common is None else synchronised(program.common, 0)
-    return with_tensor_fences(replace(program, roles=roles, common=common))
+    roles = tuple(synchronise_role(role, program.named_barrier(number)) for number, role in enumerate(program.roles))
+    common = None if program.common is None else synchronise_role(program.common, 0)
+    return insert_tensor_fences(replace(program, roles=roles, common=common))
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
+class _ProgramFacts:
     """Facts for all roles, by name: `rings` of the tiles in them, `fragments` all registers, `by_async` the tiles that
     the asynchronous proxy reaches where the kernel has explicit roles, `answers` the tiles of cluster-launch-control
     answers, `over` the tiles whose memory others reuse."""
@@ -71,31 +79,31 @@ class _Facts:
     fragments: frozenset[str]
     by_async: frozenset[str]
     answers: frozenset[str]
-    over: Mapping[str, tuple[Over, ...]]
+    over: Mapping[str, tuple[ReusingTile, ...]]
     fixed: frozenset[Var]
     tensors: frozenset[str]
     has_explicit_roles: bool
 
     @classmethod
-    def of(cls, program: warp.Program, by_async: frozenset[str]) -> _Facts:
-        registers = (in_registers(tile.buffer) for tile in program.shared)
+    def from_program(cls, program: warp.Program, by_async: frozenset[str]) -> _ProgramFacts:
+        registers = (name_metadata_registers(tile.buffer) for tile in program.shared)
         return cls(
             {b: ring for ring in program.rings for b in ring.buffers},
             frozenset({*(b.name for b, _ in program.fragments), *registers}),
             by_async,
-            frozenset(reached_by_requests(program)),
-            lying_over(program),
+            frozenset(find_answer_tiles(program)),
+            find_reusing_tiles(program),
             frozenset({*program.block_vars, *(p for p in program.params if isinstance(p, Var))}),
             frozenset(p.name for p in program.params if isinstance(p, Buffer)),
             program.explicit_roles,
         )
 
 
-class _Missing(Exception):
+class _MissingWait(Exception):
     """Synchronisation is missing in the final check."""
 
 
-_CONTROL = (
+_CONTROL_OPERATIONS = (
     warp.Loop, warp.Forever, warp.Break, warp.Pipeline, warp.Branch, warp.Advance,
     warp.RingRelease, warp.RingWait, warp.RingAcquire, warp.RingFill, warp.CpAsyncCommit, warp.PingPongWait,
     warp.Await, warp.BarSync, warp.ProxyFence, warp.WgmmaWait, warp.ClusterWait, warp.GridSync,
@@ -104,218 +112,222 @@ _CONTROL = (
 """Operations that are executed in another way than an access in program order."""
 
 
-class _Role:
-    def __init__(self, role: warp.Role, facts: _Facts, per_warpgroup: frozenset[str]) -> None:
+class _RoleExecution:
+    def __init__(self, role: warp.Role, facts: _ProgramFacts, per_warpgroup: frozenset[str]) -> None:
         self.rings, self.fragments = facts.rings, facts.fragments
-        self.nodes = numbered(role.body, Counter(), per_warpgroup, facts.over, facts.fixed)
-        self.spans = {node.place: node.op.span for node in flat(self.nodes)}
+        self.nodes = number_operations(role.body, PlaceCounter(), per_warpgroup, facts.over, facts.fixed)
+        self.spans = {node.place: node.op.span for node in walk_nodes(self.nodes)}
         # Without explicit roles, tensors that the role only reads need no records.
-        written = {t.buffer for node in flat(self.nodes) for t in node.touches if t.write}
+        written = {t.buffer for node in walk_nodes(self.nodes) for t in node.touches if t.write}
         self.read_only_tensors: frozenset[str] = frozenset() if facts.has_explicit_roles else facts.tensors - written
-        self.registers = accumulators(self.nodes, facts.fragments)
+        self.registers = find_wgmma_registers(self.nodes, facts.fragments)
         self.mixed_registers: frozenset[str] = frozenset()  # of wgmma in flight between iterations, and used by threads
         self.run_places = range(0)  # the places executed so far in the current run of operations
-        self.uses = tuple(_uses(role, facts.rings))
-        self.fenced = None if facts.has_explicit_roles else self.in_need_of_fences(role) | facts.answers
-        self.handover = handover_of(self.nodes, facts.by_async, facts.answers, facts.fragments)
-        self.conflicts = Conflicts(facts.rings, facts.fragments, role.warps, self.handover)
-        self.needs: dict[int, Needs] = {}
+        self.uses = tuple(_find_ring_uses(role, facts.rings))
+        self.fenced = None if facts.has_explicit_roles else self.find_fenced_tiles(role) | facts.answers
+        self.handover = build_handover(self.nodes, facts.by_async, facts.answers, facts.fragments)
+        self.conflicts = ConflictFinder(facts.rings, facts.fragments, role.warps, self.handover)
+        self.needs: dict[int, SyncNeeds] = {}
         self.drained_loops: set[int] = set()  # loops that wait for all wgmma at the end of each iteration
         self.changed = False
         self.is_final = False  # missing synchronisation is an error
-        self.state = State(self.uses, self.fenced)
+        self.state = RoleState(self.uses, self.fenced)
         self.trip_count = 0
         self.steady: tuple[Node, ...] = ()  # one iteration of the current pipeline
         self.read_by_loops: dict[int, tuple[tuple[Node, Touch], ...]] = {}
-        self.outcomes: dict[object, State] = {}  # end states of loops, by entry state
+        self.outcomes: dict[object, RoleState] = {}  # end states of loops, by entry state
 
-    def in_need_of_fences(self, role: warp.Role) -> frozenset[str]:
+    def find_fenced_tiles(self, role: warp.Role) -> frozenset[str]:
         """Return the tiles that the asynchronous proxy reaches in this role, or may reach in a role that they are
         passed to."""
-        async_tiles = {t.buffer for node in flat(self.nodes) for t in node.touches if t.proxy == "async"}
-        hand_overs = [op for op in warp.walk(role.body) if isinstance(op, warp.RingRelease | warp.RingFill)]
+        async_tiles = {t.buffer for node in walk_nodes(self.nodes) for t in node.touches if t.proxy == "async"}
+        hand_overs = [op for op in warp.walk_operations(role.body) if isinstance(op, warp.RingRelease | warp.RingFill)]
         passed = {cursor.ring for op in hand_overs for cursor in (op.cursor, *op.cursors)}
         return frozenset(async_tiles | {name for name, ring in self.rings.items() if ring.name in passed})
 
-    def place(self) -> dict[int, Needs]:
-        while self.sweep():
+    def place_waits(self) -> dict[int, SyncNeeds]:
+        while self.execute_role():
             pass
-        self.prune()
+        self.prune_needs()
         return self.needs
 
-    def sweep(self) -> bool:
+    def execute_role(self) -> bool:
         """Execute the role, add what is missing to the needs, and return True if something was."""
         self.changed = False
-        self.state = State(self.uses, self.fenced)
-        self.run(self.nodes)
-        self.finish()
+        self.state = RoleState(self.uses, self.fenced)
+        self.run_nodes(self.nodes)
+        self.finish_role()
         return self.changed
 
-    def prune(self) -> None:
+    def prune_needs(self) -> None:
         """Drop needs that later ones have made redundant, the last in the text first, so that each trial can start from
         the recorded state before it."""
         self.is_final = True
         self.outcomes = {}
-        self.state = State(self.uses, self.fenced)
+        self.state = RoleState(self.uses, self.fenced)
         reached = []
         for node in self.nodes:
             reached.append(self.state.copy())
-            self.run((node,))
+            self.run_nodes((node,))
         reached.append(self.state)
-        standing = [state.standing() for state in reached]
+        standing = [state.exact_shape() for state in reached]
         firsts = [node.place for node in self.nodes]
-        parts: tuple[Part, ...] = ("all", "barrier", "fence", *QUEUES)
-        last_first = sorted(self.needs, key=lambda place: (place == END, place), reverse=True)
+        parts: tuple[NeedsPart, ...] = ("all", "barrier", "fence", *QUEUES)
+        last_first = sorted(self.needs, key=lambda place: (place == ROLE_END, place), reverse=True)
         for place, part in itertools.product(last_first, parts):
             whole = self.needs[place]
-            lighter = without(whole, part)
-            if lighter not in (whole, Needs()) or part == "all":
+            lighter = drop_part(whole, part)
+            if lighter not in (whole, SyncNeeds()) or part == "all":
                 self.needs[place], self.outcomes = lighter, {}
-                at = len(self.nodes) if place == END else bisect.bisect_right(firsts, place) - 1
+                at = len(self.nodes) if place == ROLE_END else bisect.bisect_right(firsts, place) - 1
                 self.state = reached[at].copy()
                 try:
-                    self.run_on(at, standing)
-                except _Missing:
+                    self.resume_run(at, standing)
+                except _MissingWait:
                     self.needs[place], self.outcomes = whole, {}
 
-    def run_on(self, first: int, standing: list[object]) -> None:
+    def resume_run(self, first: int, standing: list[object]) -> None:
         """Run to the end, or until the state equals the one with all needs: nothing is missing from there on, as
         recorded."""
         for at in range(first, len(self.nodes)):
-            if at > first and self.state.standing() == standing[at]:
+            if at > first and self.state.exact_shape() == standing[at]:
                 return
-            self.run((self.nodes[at],), self.nodes[at + 1 :])
-        self.finish()
+            self.run_nodes((self.nodes[at],), self.nodes[at + 1 :])
+        self.finish_role()
 
     # ---- abstract execution ------------------------------------------------------------------------------------------
 
-    def run(self, nodes: tuple[Node, ...], behind: tuple[Node, ...] = ()) -> None:
+    def run_nodes(self, nodes: tuple[Node, ...], behind: tuple[Node, ...] = ()) -> None:
         """Run operations in order; those in `behind` follow, but are run by the caller."""
         for i, node in enumerate(nodes):
             self.run_places = range(nodes[0].place, node.place)
             following = nodes[i + 1 :] + behind
-            if not isinstance(node.op, _CONTROL):
-                self.execute(node, following)
+            if not isinstance(node.op, _CONTROL_OPERATIONS):
+                self.execute_operation(node, following)
                 continue
             match node.op:
                 case warp.Advance(cursor=cursor):
                     if cursor.name in self.state.positions:
                         self.state.positions[cursor.name] += 1
                 case warp.RingRelease(cursor=cursor):
-                    self.pass_on(node, cursor)
+                    self.release_version(node, cursor)
                 case warp.RingFill(cursor=cursor, keeps=keeps):
                     for passed in node.op.cursors or (cursor,):
-                        self.pass_on(node, passed, keeps)
+                        self.release_version(node, passed, keeps)
                 case warp.PingPongWait():
-                    self.before_ping_pong(node, following)
+                    self.wait_before_ping_pong(node, following)
                 case warp.CpAsyncCommit():
                     self.state.commit()
                 case warp.Await():
-                    self.wait_here(node, node.op, following)
+                    self.execute_await(node, node.op, following)
                 case warp.BarSync() | warp.ClusterWait(meets=True) | warp.GridSync():
-                    self.state.after_barrier("role")
+                    self.state.pass_barrier("role")
                 case warp.ProxyFence():
-                    self.state.fence()
+                    self.state.record_fence()
                 case warp.WgmmaWait(pending=pending):
-                    self.apply(node.place)
-                    self.state.wait("wgmma", pending)
+                    self.apply_needs(node.place)
+                    self.state.record_wait("wgmma", pending)
                 case warp.Arrive(condition=condition):
                     released = node.op.barrier.index if node.op.by_warps else None
-                    self.signal_ring(node, together=condition is not None, released=released)
+                    self.execute_arrival(node, together=condition is not None, released=released)
                 case warp.NamedBarrier(waits=waits):
-                    self.signal_ring(node, together=False)
+                    self.execute_arrival(node, together=False)
                     if waits:
-                        self.state.after_barrier("role")
+                        self.state.pass_barrier("role")
                 case warp.TensorArrive():
-                    self.come_together(node)
+                    self.require_role_barrier(node)
                 case warp.CopiesArrive():
-                    self.execute(node, ())
+                    self.execute_operation(node, ())
                     forget_copies(self.state)
                 case warp.BarrierWait(barrier=barrier):
-                    self.execute(node, ())
-                    self.handover.take_over(self.state, barrier.name)
+                    self.execute_operation(node, ())
+                    self.handover.forget_signalled(self.state, barrier.name)
                 case warp.Pipeline() | warp.Loop() | warp.Forever():
-                    self.repeated(node, node.op)
+                    self.execute_cached_loop(node, node.op)
                 case warp.Branch(part="guard", least=least):
                     if self.trip_count >= least:
-                        self.run(node.bodies[0])
-                        if is_drained(node.op):
-                            self.state.wait("wgmma", 0)
+                        self.run_nodes(node.bodies[0])
+                        if needs_drain(node.op):
+                            self.state.record_wait("wgmma", 0)
                 case warp.Branch():
-                    self.execute(node, ())
-                    self.before_branch(node, (*following, *self.steady))
+                    self.execute_operation(node, ())
+                    self.wait_before_branch(node, (*following, *self.steady))
                     other = self.state.copy()
-                    self.run(node.bodies[0])
+                    self.run_nodes(node.bodies[0])
                     self.state, other = other, self.state
-                    self.run(node.bodies[1])
+                    self.run_nodes(node.bodies[1])
                     self.state.join(other)
                 case _:
                     pass
 
-    def repeated(self, node: Node, op: warp.Pipeline | warp.Loop | warp.Forever) -> None:
+    def execute_cached_loop(self, node: Node, op: warp.Pipeline | warp.Loop | warp.Forever) -> None:
         """Execute a loop, or restore its end state where it was entered in this state before."""
-        outcomes, entered = self.outcomes, (node.place, self.trip_count, self.state.standing())
+        outcomes, entered = self.outcomes, (node.place, self.trip_count, self.state.exact_shape())
         if entered in outcomes:
             self.state = outcomes[entered].copy()
             return
         match op:
             case warp.Pipeline():
-                self.pipeline(node, op)
+                self.execute_pipeline(node, op)
             case warp.Loop():
-                self.execute(node, ())
-                self.loop(node, op)
+                self.execute_operation(node, ())
+                self.execute_loop(node, op)
             case warp.Forever():
-                if not says_what_to_wait_for(node):
-                    self.before_loop(node)
-                self.until_stable(node.bodies[0])
+                if not has_explicit_wait(node):
+                    self.wait_before_loop(node)
+                self.run_until_stable(node.bodies[0])
         outcomes[entered] = (
             self.state.copy()
         )  # lost if something was placed meanwhile: `self.outcomes` is another one then
 
-    def before_ping_pong(self, node: Node, following: tuple[Node, ...]) -> None:
+    def wait_before_ping_pong(self, node: Node, following: tuple[Node, ...]) -> None:
         """Place the barriers of a warpgroup's ping-pong turn before the turn: in it, a warpgroup waits for no other."""
-        self.apply(node.place)
+        self.apply_needs(node.place)
         within = itertools.takewhile(lambda inner: not isinstance(inner.op, warp.PingPongPass), following)
         touched = [(inner, t) for inner in within for t in inner.touches if t.buffer not in self.fragments]
-        conflicts = [(record, touch) for inner, touch in touched for record in self.conflicting(inner, touch)]
+        conflicts = [
+            (record, touch) for inner, touch in touched for record in self.find_conflicting_records(inner, touch)
+        ]
         if conflicts:
-            self.demand(node, conflicts, following)
-            self.apply(node.place)
+            self.demand_sync(node, conflicts, following)
+            self.apply_needs(node.place)
 
-    def before_branch(self, node: Node, others: tuple[Node, ...]) -> None:
+    def wait_before_branch(self, node: Node, others: tuple[Node, ...]) -> None:
         """Wait before a branch for products whose registers are used in it and behind it, perhaps in the next iteration
         of a pipeline. In the branch, the wait would be for all groups (see `add_wait`), and the assembler does not
         follow it to the next iteration."""
         shared = {t.buffer for other in others if other.queue is None for t in other.touches} & self.fragments
-        touched = [(inner, t) for inner in flat((node,)) for t in inner.touches if t.buffer in shared]
+        touched = [(inner, t) for inner in walk_nodes((node,)) for t in inner.touches if t.buffer in shared]
         for inner, touch in touched:
-            for record in self.conflicting(inner, touch):
-                self.add_wait(self.needed(node.place), record)
-                self.apply(node.place)
+            for record in self.find_conflicting_records(inner, touch):
+                self.add_wait(self.get_needs(node.place), record)
+                self.apply_needs(node.place)
 
-    def loop(self, node: Node, op: warp.Loop) -> None:
+    def execute_loop(self, node: Node, op: warp.Loop) -> None:
         """Execute a loop as often as it runs; without a known trip count, until another iteration adds nothing."""
-        if op.part == "steady" or not says_what_to_wait_for(node):
-            self.before_loop(node)
+        if op.part == "steady" or not has_explicit_wait(node):
+            self.wait_before_loop(node)
         trip_count = warp.static_trip_count(op)
         if node.frame is not None:
-            self.state.enter(node.frame)
-        if trip_count is None or any(isinstance(inner, warp.Break) for inner in warp.walk(op.body)):
-            self.until_stable(node.bodies[0], node)
+            self.state.enter_loop(node.frame)
+        if trip_count is None or any(isinstance(inner, warp.Break) for inner in warp.walk_operations(op.body)):
+            self.run_until_stable(node.bodies[0], node)
         else:
-            self.repeat(node, trip_count)
+            self.repeat_iterations(node, trip_count)
         if node.frame is not None:
-            self.state.leave()
+            self.state.leave_loop()
 
-    def iteration(self, node: Node) -> None:
+    def execute_iteration(self, node: Node) -> None:
         """Execute an iteration. The assembler allows no wgmma in flight at its end where threads use the accumulator:
         registers may have to be moved there. A loop that must keep one in flight has dearer waits, which are then all
         placed anew."""
         if node.frame is not None:
             self.state.next_iteration()
-        self.run(node.bodies[0])
-        crossing = frozenset() if self.is_final or node.place in self.drained_loops else self.crossing(node)
-        if crossing and isinstance(node.op, warp.Loop) and can_be_emptied(node.op):
+        self.run_nodes(node.bodies[0])
+        crossing = (
+            frozenset() if self.is_final or node.place in self.drained_loops else self.find_crossing_registers(node)
+        )
+        if crossing and isinstance(node.op, warp.Loop) and can_drain_iterations(node.op):
             self.drained_loops.add(node.place)
             self.changed, self.outcomes = True, {}
         elif not crossing <= self.mixed_registers:
@@ -323,20 +335,20 @@ class _Role:
             self.needs, self.drained_loops = {}, set()
             self.changed, self.outcomes = True, {}
         if node.place in self.drained_loops:
-            self.state.wait("wgmma", 0)
+            self.state.record_wait("wgmma", 0)
 
-    def crossing(self, loop: Node) -> frozenset[str]:
+    def find_crossing_registers(self, loop: Node) -> frozenset[str]:
         """Return the registers that wgmma and others use in the loop, if a wgmma with one of them is in flight when an
         iteration ends. Operands may cross the border where iterations begin with a product."""
-        inner = [n for body in loop.bodies for n in flat(body)]
+        inner = [n for body in loop.bodies for n in walk_nodes(body)]
         multiplied = {name for n in inner for name in self.registers.get(n.place, ())}
         if begins_with_product(loop):
             multiplied &= {n.op.c.name for n in inner if isinstance(n.op, warp.Wgmma)}
         mixed = multiplied & {t.buffer for n in inner if n.place not in self.registers for t in n.touches}
-        flying = (self.registers.get(record.place, frozenset()) for record in self.state.all() if record.group)
+        flying = (self.registers.get(record.place, frozenset()) for record in self.state.list_records() if record.group)
         return frozenset(mixed) if any(names & mixed for names in flying) else frozenset()
 
-    def until_stable(self, body: tuple[Node, ...], loop: Node | None = None) -> None:
+    def run_until_stable(self, body: tuple[Node, ...], loop: Node | None = None) -> None:
         """Execute any number of iterations. What is in flight at a `Break` is in flight at the end of its iteration:
         it is the last in its branch, what would follow is in the other branch (`sema.jumps`), and the two join at
         the end."""
@@ -346,54 +358,54 @@ class _Role:
         while (shape := self.state.shape()) not in seen:
             seen.add(shape)
             before = self.state.copy()
-            self.run(body) if loop is None else self.iteration(loop)
+            self.run_nodes(body) if loop is None else self.execute_iteration(loop)
             self.state.join(before)
 
-    def repeat(self, node: Node, trip_count: int) -> None:
+    def repeat_iterations(self, node: Node, trip_count: int) -> None:
         """Execute `trip_count` iterations, skipping whole periods once the state has occurred before."""
         iteration = 0
         seen = {self.state.shape(): iteration}
         while iteration < trip_count:
-            self.iteration(node)
+            self.execute_iteration(node)
             iteration += 1
             first = seen.setdefault(self.state.shape(), iteration)
             if first < iteration:  # periodic from here on
                 for _ in range((trip_count - iteration) % (iteration - first)):
-                    self.iteration(node)
+                    self.execute_iteration(node)
                 return
 
-    def pipeline(self, node: Node, op: warp.Pipeline) -> None:
+    def execute_pipeline(self, node: Node, op: warp.Pipeline) -> None:
         """Execute a pipeline for every trip count that makes a difference."""
         body = node.bodies[0]
         at = next(i for i, inner in enumerate(body) if isinstance(inner.op, warp.Loop) and inner.op.part == "steady")
         before, after = body[:at], body[at + 1 :]
-        drained = is_drained(body[at].op)
+        drained = needs_drain(body[at].op)
         outer, self.steady = (self.trip_count, self.steady), body[at].bodies[0]
         self.state.settle_cursors()
         ends = []
         begun = self.state
         for self.trip_count in range(op.stages + 1):
             self.state = begun.copy()
-            self.run(before)
-            self.run(after)
+            self.run_nodes(before)
+            self.run_nodes(after)
             ends.append(self.state)
         self.trip_count = op.stages + 1
         self.state = begun
-        self.run(before)
-        self.before_loop(body[at])
+        self.run_nodes(before)
+        self.wait_before_loop(body[at])
         frame = body[at].frame
         if frame is not None:
-            self.state.enter(frame)
+            self.state.enter_loop(frame)
         seen = set()
         while (shape := self.state.shape()) not in seen:
             seen.add(shape)
-            self.iteration(body[at])
+            self.execute_iteration(body[at])
             reached = self.state.copy()
             if drained:
-                self.state.wait("wgmma", 0)
+                self.state.record_wait("wgmma", 0)
             if frame is not None:
-                self.state.leave()
-            self.run(after)
+                self.state.leave_loop()
+            self.run_nodes(after)
             ends.append(self.state)
             self.state = reached
         self.state = ends[0]
@@ -401,41 +413,43 @@ class _Role:
             self.state.join(end)
         self.trip_count, self.steady = outer
 
-    def before_loop(self, loop: Node) -> None:
+    def wait_before_loop(self, loop: Node) -> None:
         """Wait before the loop for what it only reads. Where its iterations wait anyway, `prune_needs` drops this, but
         not before a steady state, which would wait many times."""
-        self.apply(loop.place)
+        self.apply_needs(loop.place)
         if self.is_final and getattr(loop.op, "part", "") != "steady":
             return
         conflicts = [
-            (record, touch) for node, touch in self.only_read_in(loop) for record in self.conflicting(node, touch)
+            (record, touch)
+            for node, touch in self.find_only_read(loop)
+            for record in self.find_conflicting_records(node, touch)
         ]
         if conflicts:
-            self.demand(loop, conflicts, ())
-            self.apply(loop.place)
+            self.demand_sync(loop, conflicts, ())
+            self.apply_needs(loop.place)
 
-    def only_read_in(self, loop: Node) -> tuple[tuple[Node, Touch], ...]:
+    def find_only_read(self, loop: Node) -> tuple[tuple[Node, Touch], ...]:
         """Return the touches of memory that the loop only reads, as in all iterations at once."""
         known = self.read_by_loops.get(loop.place)
         if known is None:
-            inner = tuple(flat(loop.bodies[0]))
+            inner = tuple(walk_nodes(loop.bodies[0]))
             changed = self.fragments | {touch.buffer for node in inner for touch in node.touches if touch.write}
             read = [(node, touch) for node in inner for touch in node.touches if touch.buffer not in changed]
             known = self.read_by_loops[loop.place] = tuple((node, replace(touch, area=None)) for node, touch in read)
         return known
 
-    def execute(self, node: Node, following: tuple[Node, ...]) -> None:
-        self.apply(node.place)
+    def execute_operation(self, node: Node, following: tuple[Node, ...]) -> None:
+        self.apply_needs(node.place)
         if not node.touches:
             return
         state = self.state
         touched = [
-            (t, self.conflicts.key(state, node, t)) for t in node.touches if t.buffer not in self.read_only_tensors
+            (t, self.conflicts.find_key(state, node, t)) for t in node.touches if t.buffer not in self.read_only_tensors
         ]
-        records, found = state.records, self.conflicts.found
+        records, found = state.records, self.conflicts.find_conflicts
         while conflicts := [(r, t) for t, key in touched if key in records for r in found(state, node, t, key)]:
-            self.demand(node, conflicts, following)
-            self.apply(node.place)
+            self.demand_sync(node, conflicts, following)
+            self.apply_needs(node.place)
         group = state.begin(node.queue)
         for touch, key in touched:
             kept = state.records.setdefault(key, [])
@@ -448,23 +462,23 @@ class _Role:
                     if (touch.area is not None and not r.is_settled and not r.is_same(touch))
                     or (r.place == node.place and r.touch.owner != touch.owner)
                 ]
-            self.record(kept, node, touch, group)
+            self.record_touch(kept, node, touch, group)
         for touch in node.early:  # any version: it only conflicts with the tile that reuses the memory
-            self.record(state.records.setdefault((touch.buffer, 0), []), node, touch, group)
+            self.record_touch(state.records.setdefault((touch.buffer, 0), []), node, touch, group)
 
-    def record(self, kept: list[Record], node: Node, touch: Touch, group: int) -> None:
+    def record_touch(self, kept: list[AccessRecord], node: Node, touch: Touch, group: int) -> None:
         if any(r.place == node.place for r in kept):
             kept[:] = [r for r in kept if r.place != node.place or not r.is_same(touch)]
-        age = ANYWHERE if touch.area is None else 0
-        kept.append(Record(node.place, touch, node.queue, group, "", False, age))
+        age = UNKNOWN_AGE if touch.area is None else 0
+        kept.append(AccessRecord(node.place, touch, node.queue, group, "", False, age))
 
-    def conflicting(self, node: Node, touch: Touch) -> Iterator[Record]:
-        return self.conflicts.found(self.state, node, touch, self.conflicts.key(self.state, node, touch))
+    def find_conflicting_records(self, node: Node, touch: Touch) -> Iterator[AccessRecord]:
+        return self.conflicts.find_conflicts(self.state, node, touch, self.conflicts.find_key(self.state, node, touch))
 
     # ---- what is missing ---------------------------------------------------------------------------------------------
 
-    def demand(self, node: Node, conflicts: list[tuple[Record, Touch]], following: tuple[Node, ...]) -> None:
-        needs = self.needed(node.place)
+    def demand_sync(self, node: Node, conflicts: list[tuple[AccessRecord, Touch]], following: tuple[Node, ...]) -> None:
+        needs = self.get_needs(node.place)
         before = (dict(needs.waits), needs.fence, needs.barrier)
         for record, touch in conflicts:
             self.add_wait(needs, record)
@@ -473,29 +487,29 @@ class _Role:
                     needs.over, needs.after = touch.buffer, self.spans[record.place]
                 if needs.barrier != "role":
                     needs.barrier = "warpgroup" if record.touch.per_warpgroup and touch.per_warpgroup else "role"
-                needs.fence |= self.conflicts.unfenced(record, touch)
+                needs.fence |= self.conflicts.is_fence_missing(record, touch)
         if needs.barrier:
             self.look_ahead(needs, following)
         assert before != (needs.waits, needs.fence, needs.barrier), f"{node.op} still conflicts after its waits"
 
-    def needed(self, place: int) -> Needs:
+    def get_needs(self, place: int) -> SyncNeeds:
         """Return the needs of a place, to be added to."""
         if self.is_final:
-            raise _Missing
+            raise _MissingWait
         self.changed, self.outcomes = True, {}
-        return self.needs.setdefault(place, Needs())
+        return self.needs.setdefault(place, SyncNeeds())
 
-    def add_wait(self, needs: Needs, record: Record) -> None:
+    def add_wait(self, needs: SyncNeeds, record: AccessRecord) -> None:
         if record.group and record.queue:
             # Where threads use an accumulator, the assembler needs a wait for all groups, unless the wgmma is in the
             # same run of operations.
             whole = record.place not in self.run_places and self.mixed_registers & self.registers.get(
                 record.place, frozenset()
             )
-            pending = 0 if whole else self.state.pending(record)
+            pending = 0 if whole else self.state.count_pending(record)
             needs.waits[record.queue] = min(needs.waits.get(record.queue, pending), pending)
 
-    def look_ahead(self, needs: Needs, following: tuple[Node, ...]) -> None:
+    def look_ahead(self, needs: SyncNeeds, following: tuple[Node, ...]) -> None:
         """Let this barrier also serve the reads of the next operations of the run, up to explicit synchronisation."""
         for node in following:
             if node.bodies or isinstance(node.op, warp.Advance | warp.Await | warp.BarSync | warp.ProxyFence):
@@ -503,57 +517,57 @@ class _Role:
             for touch in node.touches:
                 if touch.write or touch.buffer in self.fragments:
                     continue
-                for record in self.state.records.get(self.conflicts.key(self.state, node, touch), ()):
+                for record in self.state.records.get(self.conflicts.find_key(self.state, node, touch), ()):
                     if record.touch.write:
                         self.add_wait(needs, record)
-                        needs.fence |= self.conflicts.unfenced(record, touch)
+                        needs.fence |= self.conflicts.is_fence_missing(record, touch)
 
-    def apply(self, place: int) -> None:
+    def apply_needs(self, place: int) -> None:
         needs = self.needs.get(place)
         if needs is None:
             return
         for queue, pending in needs.waits.items():
-            self.state.wait(queue, pending)
+            self.state.record_wait(queue, pending)
         if needs.fence:
-            self.state.fence()
+            self.state.record_fence()
         if needs.barrier:
-            self.state.after_barrier(needs.barrier)
+            self.state.pass_barrier(needs.barrier)
 
-    def wait_here(self, node: Node, op: warp.Await, following: tuple[Node, ...]) -> None:
+    def execute_await(self, node: Node, op: warp.Await, following: tuple[Node, ...]) -> None:
         """Wait as an access would; no record is left, as nothing has to wait for this one."""
-        self.apply(node.place)
+        self.apply_needs(node.place)
         touched = [Touch(name, op.readers) for name in op.tiles]
-        conflicts = [(r, t) for t in touched for r in self.conflicting(node, t)]
+        conflicts = [(r, t) for t in touched for r in self.find_conflicting_records(node, t)]
         if op.rendezvous and conflicts:
-            self.demand(node, conflicts, following)
-            self.apply(node.place)
+            self.demand_sync(node, conflicts, following)
+            self.apply_needs(node.place)
         for record, _ in () if op.rendezvous else conflicts:
             if record.group:
-                self.add_wait(self.needed(node.place), record)
-                self.apply(node.place)
+                self.add_wait(self.get_needs(node.place), record)
+                self.apply_needs(node.place)
 
-    def signal_ring(self, node: Node, together: bool, released: Expr | None = None) -> None:
+    def execute_arrival(self, node: Node, together: bool, released: Expr | None = None) -> None:
         """Place what an arrival at a barrier of the kernel needs before it."""
-        self.execute(node, ())
-        for record, what in self.handover.demands(self.state, together, released):
-            needs = self.needed(node.place)
+        self.execute_operation(node, ())
+        for record, what in self.handover.find_demands(self.state, together, released):
+            needs = self.get_needs(node.place)
             if what == "wait":
                 self.add_wait(needs, record)
             elif what == "fence":
                 needs.fence = True
             else:
                 needs.barrier = "role"
-            self.apply(node.place)
+            self.apply_needs(node.place)
 
-    def come_together(self, node: Node) -> None:
+    def require_role_barrier(self, node: Node) -> None:
         """Place a barrier of the role before one thread arrives for all: no thread may still wait for a phase that has
         passed."""
-        self.execute(node, ())
-        if not self.needs.get(node.place, Needs()).barrier:
-            self.needed(node.place).barrier = "role"
-            self.apply(node.place)
+        self.execute_operation(node, ())
+        if not self.needs.get(node.place, SyncNeeds()).barrier:
+            self.get_needs(node.place).barrier = "role"
+            self.apply_needs(node.place)
 
-    def pass_on(self, node: Node, cursor: warp.Cursor, keeps: bool = False) -> None:
+    def release_version(self, node: Node, cursor: warp.Cursor, keeps: bool = False) -> None:
         """Complete the role's accesses to a version before another role, or the asynchronous proxy, gets it. Whoever
         touches it next has waited for that, so its records are dropped; unless this role `keeps` it, and may have
         waited for less."""
@@ -561,29 +575,29 @@ class _Role:
         if ring is None:
             return  # it has no tiles
         version = self.state.positions[cursor.name] % ring.depth if ring.depth > 1 else 0
-        self.apply(node.place)
+        self.apply_needs(node.place)
         for buffer in ring.buffers:
             for record in self.state.records.get((buffer, version), ()):
                 if record.group:
-                    self.add_wait(self.needed(node.place), record)
-                    self.apply(node.place)
-                if (record.touch.write and not record.fenced) or self.handover.is_to_be_fenced(record):
-                    self.needed(node.place).fence = True
-                    self.apply(node.place)
+                    self.add_wait(self.get_needs(node.place), record)
+                    self.apply_needs(node.place)
+                if (record.touch.write and not record.fenced) or self.handover.needs_fence(record):
+                    self.get_needs(node.place).fence = True
+                    self.apply_needs(node.place)
             if not keeps:
                 self.state.records.pop((buffer, version), None)
 
-    def finish(self) -> None:
+    def finish_role(self) -> None:
         """Place waits at the end of the role: no store may still read shared memory, no wgmma be in flight."""
-        self.apply(END)
-        for record in self.state.all():
+        self.apply_needs(ROLE_END)
+        for record in self.state.list_records():
             if record.group and record.queue in ("bulk", "wgmma"):
-                self.needed(END).waits[record.queue] = 0
+                self.get_needs(ROLE_END).waits[record.queue] = 0
 
 
-def _uses(role: warp.Role, rings: Mapping[str, warp.Ring]) -> Iterator[RingUse]:
+def _find_ring_uses(role: warp.Role, rings: Mapping[str, warp.Ring]) -> Iterator[RingUse]:
     """Yield the rings of several versions that this role moves through."""
-    advanced = dict.fromkeys(op.cursor for op in warp.walk(role.body) if isinstance(op, warp.Advance))
+    advanced = dict.fromkeys(op.cursor for op in warp.walk_operations(role.body) if isinstance(op, warp.Advance))
     for ring in dict.fromkeys(rings.values()):
         cursors = tuple(c.name for c in advanced if c.ring == ring.name)
         if ring.depth > 1 and cursors:

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tilec.ir import tile, warp
-from tilec.passes.lower.areas import Frame, area, frame_of
-from tilec.passes.lower.owners import owners
-from tilec.passes.lower.placed_waits import Counter
+from tilec.passes.lower.areas import LoopFrame, build_area, build_loop_frame
+from tilec.passes.lower.owners import find_owners
+from tilec.passes.lower.placed_waits import PlaceCounter
 from tilec.passes.lower.scoreboard import Queue, Touch
-from tilec.passes.lower.touches import Over, touched_early, touches
+from tilec.passes.lower.touches import ReusingTile, build_early_touch, find_touches
 from tilec.support.records import dataclass
 
-MOST_PARTS = 16
+MAX_AREAS = 16
 """Accesses of a role to one tensor whose areas are compared, each with each other and for each age. With more, the
 tensor is one area."""
 
@@ -30,76 +30,80 @@ class Node:
     queue: Queue | None
     cursors: dict[str, str]  # by ring
     bodies: tuple[tuple[Node, ...], ...]
-    frame: Frame | None = None
+    frame: LoopFrame | None = None
 
 
-def numbered(
+def number_operations(
     body: tuple[warp.Operation, ...],
-    counter: Counter,
+    counter: PlaceCounter,
     per_warpgroup: frozenset[str],
-    over: Mapping[str, tuple[Over, ...]],
+    over: Mapping[str, tuple[ReusingTile, ...]],
     fixed: frozenset[tile.Var],
 ) -> tuple[Node, ...]:
-    nodes = _numbered(body, counter, per_warpgroup, over, fixed)
-    contended = _shared_by_threads(nodes)
-    return _with_areas(nodes, contended, None, fixed) if contended else nodes
+    nodes = _number_body(body, counter, per_warpgroup, over, fixed)
+    contended = _find_contended_tensors(nodes)
+    return _add_areas(nodes, contended, None, fixed) if contended else nodes
 
 
-def _numbered(
+def _number_body(
     body: tuple[warp.Operation, ...],
-    counter: Counter,
+    counter: PlaceCounter,
     per_warpgroup: frozenset[str],
-    over: Mapping[str, tuple[Over, ...]],
+    over: Mapping[str, tuple[ReusingTile, ...]],
     fixed: frozenset[tile.Var],
 ) -> tuple[Node, ...]:
     nodes = []
     for op in body:
         place = counter.next()
-        own_touches, queue = touches(op, per_warpgroup)
-        known = owners(op, fixed)
+        own_touches, queue = find_touches(op, per_warpgroup)
+        known = find_owners(op, fixed)
         own_touches = tuple(replace(t, owner=known.get((t.buffer, t.write))) for t in own_touches)
         cursors = {c.ring: c.name for c in op.cursors}
         early = tuple(
             dict.fromkeys(
-                touched_early(op, touch, later) for touch in own_touches for later in over.get(touch.buffer, ())
+                build_early_touch(op, touch, later) for touch in own_touches for later in over.get(touch.buffer, ())
             )
         )
-        inner = tuple(_numbered(b, counter, per_warpgroup, over, fixed) for b in warp.nested(op))
+        inner = tuple(_number_body(b, counter, per_warpgroup, over, fixed) for b in warp.nested_bodies(op))
         nodes.append(Node(place, op, own_touches, early, queue, cursors, inner))
     return tuple(nodes)
 
 
-def _shared_by_threads(nodes: tuple[Node, ...]) -> frozenset[str]:
+def _find_contended_tensors(nodes: tuple[Node, ...]) -> frozenset[str]:
     """Return the tensors of whose elements one thread may write and another reach the same: only these need areas."""
     reached: dict[str, list[Touch]] = {}
-    for node in flat(nodes):
+    for node in walk_nodes(nodes):
         for touch in node.touches:
             reached.setdefault(touch.buffer, []).append(touch)
-    names = frozenset(buffer.name for node in flat(nodes) for buffer in _tensors(node.op))
+    names = frozenset(buffer.name for node in walk_nodes(nodes) for buffer in _find_tensors(node.op))
     return frozenset(
         name
         for name in names & reached.keys()
-        if len(reached[name]) <= MOST_PARTS
+        if len(reached[name]) <= MAX_AREAS
         and any(t.write for t in reached[name])
         and (len({t.owner for t in reached[name]}) > 1 or any(t.owner is None for t in reached[name]))
     )
 
 
-def _tensors(op: warp.Operation) -> Iterator[tile.Buffer]:
+def _find_tensors(op: warp.Operation) -> Iterator[tile.Buffer]:
     """Yield the tensors that threads reach in an operation, in areas that can be known."""
     match op:
         case warp.CpAsync(source=source):
             yield source.buffer
         case warp.Elementwise(nest=nest):
-            for stmt in tile.walk(nest.body):
+            for stmt in tile.walk_statements(nest.body):
                 if isinstance(stmt, tile.Store) and stmt.buffer.scope == "global":
                     yield stmt.buffer
         case _:
             pass
 
 
-def _with_areas(
-    nodes: tuple[Node, ...], contended: frozenset[str], frame: Frame | None, fixed: frozenset[tile.Var], depth: int = 0
+def _add_areas(
+    nodes: tuple[Node, ...],
+    contended: frozenset[str],
+    frame: LoopFrame | None,
+    fixed: frozenset[tile.Var],
+    depth: int = 0,
 ) -> tuple[Node, ...]:
     """Add areas to touches, inside at most one loop: the iterations of two loops between two accesses are not
     counted."""
@@ -108,25 +112,25 @@ def _with_areas(
         touches = node.touches
         if depth < 2 and any(t.buffer in contended for t in touches):
             touches = tuple(
-                replace(t, area=area(node.op, t.buffer, t.write, frame, fixed)) if t.buffer in contended else t
+                replace(t, area=build_area(node.op, t.buffer, t.write, frame, fixed)) if t.buffer in contended else t
                 for t in touches
             )
         is_loop = isinstance(node.op, warp.Loop | warp.Forever)
-        own = frame_of(node.op) if isinstance(node.op, warp.Loop) and not depth else None
+        own = build_loop_frame(node.op) if isinstance(node.op, warp.Loop) and not depth else None
         deeper = 2 if is_loop and own is None else depth + is_loop
-        bodies = tuple(_with_areas(b, contended, own or frame, fixed, deeper) for b in node.bodies)
+        bodies = tuple(_add_areas(b, contended, own or frame, fixed, deeper) for b in node.bodies)
         found.append(replace(node, touches=touches, bodies=bodies, frame=own))
     return tuple(found)
 
 
-def flat(nodes: tuple[Node, ...]) -> Iterator[Node]:
+def walk_nodes(nodes: tuple[Node, ...]) -> Iterator[Node]:
     for node in nodes:
         yield node
         for body in node.bodies:
-            yield from flat(body)
+            yield from walk_nodes(body)
 
 
-def accumulators(nodes: tuple[Node, ...], fragments: frozenset[str]) -> dict[int, frozenset[str]]:
+def find_wgmma_registers(nodes: tuple[Node, ...], fragments: frozenset[str]) -> dict[int, frozenset[str]]:
     """Return the accumulator of each wgmma, and its operand in registers, by place."""
-    found = ((n.place, n.op) for n in flat(nodes))
+    found = ((n.place, n.op) for n in walk_nodes(nodes))
     return {at: frozenset({op.a.buffer.name, op.c.name} & fragments) for at, op in found if isinstance(op, warp.Wgmma)}

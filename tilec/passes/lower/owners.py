@@ -9,9 +9,9 @@ thread.
 from __future__ import annotations
 
 from tilec.ir import tile, warp
-from tilec.ir.affine import affine
+from tilec.ir.affine import affine_form
 from tilec.ir.layout import Axis
-from tilec.passes.analysis.usage import expressions
+from tilec.passes.analysis.usage import list_expressions
 from tilec.support.records import dataclass
 
 
@@ -24,17 +24,17 @@ class Owner:
     indices: tuple[tuple[int, int, int, frozenset[tuple[tile.Expr, int]]], ...]
 
 
-def owners(op: warp.Operation, fixed: frozenset[tile.Var]) -> dict[tuple[str, bool], Owner]:
+def find_owners(op: warp.Operation, fixed: frozenset[tile.Var]) -> dict[tuple[str, bool], Owner]:
     """Return the owner of each tensor's elements in this operation, by name and by reading (False) or writing (True).
     Tensors whose elements do not determine the thread are left out. `fixed` are the variables that are constant in a
     block."""
     if not isinstance(op, warp.Elementwise) or op.block is not None:
         return {}
-    stores = [s for s in tile.walk(op.nest.body) if isinstance(s, tile.Store)]
+    stores = [s for s in tile.walk_statements(op.nest.body) if isinstance(s, tile.Store)]
     loads = [
         e
-        for stmt in tile.walk(op.nest.body)
-        for expr in expressions(stmt)
+        for stmt in tile.walk_statements(op.nest.body)
+        for expr in list_expressions(stmt)
         for e in tile.walk_expr(expr)
         if isinstance(e, tile.Load)
     ]
@@ -48,18 +48,18 @@ def owners(op: warp.Operation, fixed: frozenset[tile.Var]) -> dict[tuple[str, bo
     found: dict[tuple[str, bool], set[Owner | None]] = {}
     for write, accesses in groups:
         for access in accesses:
-            known = _owner(op, access.indices, fixed) if access.buffer.scope == "global" else None
+            known = _find_owner(op, access.indices, fixed) if access.buffer.scope == "global" else None
             found.setdefault((access.buffer.name, write), set()).add(known)
     return {
         key: known for key, several in found.items() if len(several) == 1 and (known := next(iter(several))) is not None
     }
 
 
-def _owner(op: warp.Elementwise, indices: tuple[tile.Expr, ...], fixed: frozenset[tile.Var]) -> Owner | None:
+def _find_owner(op: warp.Elementwise, indices: tuple[tile.Expr, ...], fixed: frozenset[tile.Var]) -> Owner | None:
     place = {var: dim for dim, var in enumerate(op.nest.vars)}
     by_dimension: dict[int, tuple[int, int, int, frozenset[tuple[tile.Expr, int]]]] = {}
     for dim, index in enumerate(indices):
-        form = affine(index)
+        form = affine_form(index)
         moving = [(atom, factor) for atom, factor in form.terms if atom not in fixed]
         if len(moving) == 1 and isinstance(moving[0][0], tile.Var) and moving[0][0] in place:
             var, factor = moving[0]
@@ -70,10 +70,10 @@ def _owner(op: warp.Elementwise, indices: tuple[tile.Expr, ...], fixed: frozense
     if not needed <= by_dimension.keys():
         return None
 
-    def digit(axis: Axis) -> tuple[int, int, int]:
+    def build_digit(axis: Axis) -> tuple[int, int, int]:
         return (axis.size, axis.stride, by_dimension[axis.dim][0]) if axis.dim in needed else (axis.size, 0, -1)
 
     return Owner(
-        tuple(digit(axis) for axis in op.layout.threads if axis.size > 1),
+        tuple(build_digit(axis) for axis in op.layout.threads if axis.size > 1),
         tuple(by_dimension[dim] for dim in sorted(needed)),
     )

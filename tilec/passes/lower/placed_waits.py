@@ -8,16 +8,16 @@ from dataclasses import field, replace
 from typing import Literal
 
 from tilec.ir import warp
-from tilec.ir.rewrite import with_bodies
+from tilec.ir.rewrite import map_nested_bodies
 from tilec.passes.lower.scoreboard import QUEUES, BarrierScope, Queue
 from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span
 
-END = -1  # the place after the role's last operation
+ROLE_END = -1  # the place after the role's last operation
 
 
 @dataclass(slots=True)
-class Needs:
+class SyncNeeds:
     """The synchronisation needed before one operation. `over` is the buffer that needs the barrier, and `after` the
     place of its earlier access."""
 
@@ -28,13 +28,13 @@ class Needs:
     after: Span = NOWHERE
 
 
-Part = Literal["all", "barrier", "fence"] | Queue
+NeedsPart = Literal["all", "barrier", "fence"] | Queue
 
 
-def without(needs: Needs, part: Part) -> Needs:
+def drop_part(needs: SyncNeeds, part: NeedsPart) -> SyncNeeds:
     match part:
         case "all":
-            return Needs()
+            return SyncNeeds()
         case "barrier":
             return replace(needs, barrier="")
         case "fence":
@@ -43,7 +43,7 @@ def without(needs: Needs, part: Part) -> Needs:
             return replace(needs, waits={q: n for q, n in needs.waits.items() if q != part})
 
 
-class Counter:
+class PlaceCounter:
     """A running number: the same in numbering and in insertion."""
 
     def __init__(self) -> None:
@@ -54,30 +54,30 @@ class Counter:
         return self.value
 
 
-def is_drained(op: warp.Operation) -> bool:
+def needs_drain(op: warp.Operation) -> bool:
     """Return True if no wgmma may be in flight at the end: of a pipeline's steady state, and of the guards that
     follow it. The assembler does not see that a guard skips its wait only where nothing is in flight, and would
     serialise all."""
     match op:
-        case warp.Loop(part="steady") | warp.Branch(part="guard", moment=warp.Moment(part="epilogue")):
-            return any(isinstance(inner, warp.Wgmma) for inner in warp.walk((op,)))
+        case warp.Loop(part="steady") | warp.Branch(part="guard", moment=warp.PipelinePosition(part="epilogue")):
+            return any(isinstance(inner, warp.Wgmma) for inner in warp.walk_operations((op,)))
         case _:
             return False
 
 
-def inserted(
+def insert_needs(
     body: tuple[warp.Operation, ...],
-    placed: dict[int, Needs],
+    placed: dict[int, SyncNeeds],
     drained_loops: set[int],
     barrier: warp.BarSync,
-    counter: Counter,
+    counter: PlaceCounter,
     outer: bool = True,
 ) -> tuple[warp.Operation, ...]:
     new: list[warp.Operation] = []
     for op in body:
         place = counter.next()
-        new += (replace(n, moment=op.moment) for n in _before(placed.get(place), barrier, op))
-        op = with_bodies(op, lambda inside: inserted(inside, placed, drained_loops, barrier, counter, False))
+        new += (replace(n, moment=op.moment) for n in _build_sync(placed.get(place), barrier, op))
+        op = map_nested_bodies(op, lambda inside: insert_needs(inside, placed, drained_loops, barrier, counter, False))
         match op:
             case warp.Loop() | warp.Forever() | warp.Pipeline() if place in drained_loops:
                 op = replace(op, body=(*op.body, warp.WgmmaWait(0, span=op.span, moment=op.moment)))
@@ -86,16 +86,16 @@ def inserted(
             case _:
                 pass
         if isinstance(op, warp.Pipeline):
-            op = replace(op, body=tuple(itertools.chain.from_iterable(map(_drained, op.body))))
+            op = replace(op, body=tuple(itertools.chain.from_iterable(map(_add_drain, op.body))))
         new.append(op)
     if outer:
-        new += _before(placed.get(END), barrier, None)
+        new += _build_sync(placed.get(ROLE_END), barrier, None)
     return tuple(new)
 
 
-def _drained(piece: warp.Operation) -> tuple[warp.Operation, ...]:
+def _add_drain(piece: warp.Operation) -> tuple[warp.Operation, ...]:
     """Return a piece of a pipeline, with the wait that `needs_drain` asks for."""
-    if not is_drained(piece):
+    if not needs_drain(piece):
         return (piece,)
     wait = warp.WgmmaWait(0, span=piece.span)
     if isinstance(piece, warp.Branch):
@@ -103,7 +103,7 @@ def _drained(piece: warp.Operation) -> tuple[warp.Operation, ...]:
     return (piece, wait)
 
 
-def _before(needs: Needs | None, barrier: warp.BarSync, op: warp.Operation | None) -> Iterator[warp.Operation]:
+def _build_sync(needs: SyncNeeds | None, barrier: warp.BarSync, op: warp.Operation | None) -> Iterator[warp.Operation]:
     if needs is None:
         return
     span = NOWHERE if op is None else op.span

@@ -20,61 +20,61 @@ from dataclasses import replace
 from tilec.ir import warp
 from tilec.ir.tile import Buffer
 from tilec.ir.warp import GridControl, Operation, Program, Role
-from tilec.passes.lower.touches import touches
+from tilec.passes.lower.touches import find_touches
 from tilec.support.source import NOWHERE, Span
 
 
-def with_programmatic_launch(program: Program) -> Program:
+def insert_programmatic_launch(program: Program) -> Program:
     """Insert the wait, and the signal to the next kernel. A program with its own stays as it is, and so does one with
     grid barriers: blocks of the next kernel could take the place of blocks that must run at the same time."""
-    operations = [op for role in _roles(program) for op in warp.walk(role.body)]
+    operations = [op for role in _list_roles(program) for op in warp.walk_operations(role.body)]
     if any(isinstance(op, GridControl | warp.GridSync) for op in operations):
         return program
     tensors = frozenset(p.name for p in program.params if isinstance(p, Buffer))
-    number, at = _last(program.roles, tensors)
+    number, at = _find_launch_point(program.roles, tensors)
     teller = program.roles[number]
-    word = GridControl("launch_dependents", span=_span(teller.body, at))
+    word = GridControl("launch_dependents", span=_find_span(teller.body, at))
     roles = list(program.roles)
     roles[number] = replace(teller, body=(*teller.body[:at], word, *teller.body[at:]))
     if not program.barrier_bytes:
         return replace(program, roles=tuple(roles))
-    if not any(_reaches(op, tensors) for role in roles for op in role.body):
+    if not any(_reaches_tensor(op, tensors) for role in roles for op in role.body):
         roles[0] = replace(roles[0], body=(*roles[0].body, GridControl("wait")))
-    common = None if program.common is None else _waiting(program.common, tensors)
-    return replace(program, roles=tuple(_waiting(role, tensors) for role in roles), common=common, begins_early=True)
+    common = None if program.common is None else _add_wait(program.common, tensors)
+    return replace(program, roles=tuple(_add_wait(role, tensors) for role in roles), common=common, begins_early=True)
 
 
-def _roles(program: Program) -> tuple[Role, ...]:
+def _list_roles(program: Program) -> tuple[Role, ...]:
     return program.roles if program.common is None else (program.common, *program.roles)
 
 
-def _waiting(role: Role, tensors: frozenset[str]) -> Role:
+def _add_wait(role: Role, tensors: frozenset[str]) -> Role:
     """Insert a wait before the role's first operation that reaches a tensor, at any depth."""
-    first = next((at for at, op in enumerate(role.body) if _reaches(op, tensors)), None)
+    first = next((at for at, op in enumerate(role.body) if _reaches_tensor(op, tensors)), None)
     if first is None:
         return role
-    wait = GridControl("wait", span=_span(role.body, first))
+    wait = GridControl("wait", span=_find_span(role.body, first))
     return replace(role, body=(*role.body[:first], wait, *role.body[first:]))
 
 
-def _last(roles: Sequence[Role], tensors: frozenset[str]) -> tuple[int, int]:
+def _find_launch_point(roles: Sequence[Role], tensors: frozenset[str]) -> tuple[int, int]:
     """Return the role that signals the next kernel, and the index of its operation: a producer behind its last loads,
     any other before its last operation that reaches a tensor."""
     for number, role in enumerate(roles):
         if role.name == "producer":
-            return number, 1 + max((at for at, op in enumerate(role.body) if _reaches(op, tensors)), default=-1)
+            return number, 1 + max((at for at, op in enumerate(role.body) if _reaches_tensor(op, tensors)), default=-1)
     body = roles[0].body
-    return 0, max((at for at, op in enumerate(body) if _reaches(op, tensors)), default=len(body))
+    return 0, max((at for at, op in enumerate(body) if _reaches_tensor(op, tensors)), default=len(body))
 
 
-def _reaches(op: Operation, tensors: frozenset[str]) -> bool:
+def _reaches_tensor(op: Operation, tensors: frozenset[str]) -> bool:
     """Return True if the operation, or one inside it, reads or writes a tensor."""
     return any(
         isinstance(inner, warp.TmaLoad | warp.TmaStore)
-        or any(touch.buffer in tensors for touch in touches(inner, frozenset())[0])
-        for inner in warp.walk((op,))
+        or any(touch.buffer in tensors for touch in find_touches(inner, frozenset())[0])
+        for inner in warp.walk_operations((op,))
     )
 
 
-def _span(body: tuple[Operation, ...], at: int) -> Span:
+def _find_span(body: tuple[Operation, ...], at: int) -> Span:
     return body[min(at, len(body) - 1)].span if body else NOWHERE

@@ -21,14 +21,14 @@ from tilec.sched.problem import Op, Problem
 from tilec.sched.schedule import Schedule
 
 
-def adding(statements: Sequence[Stmt], candidates: Sequence[int]) -> frozenset[int]:
+def find_independent_products(statements: Sequence[Stmt], candidates: Sequence[int]) -> frozenset[int]:
     """Return the products of wgmma in `candidates` whose registers nothing else in the loop touches: none waits for
     another."""
     products = [i for i in candidates if accumulator(statements[i]) is not None]
     return frozenset(i for i in products if not others_registers(statements[i], statements))
 
 
-def given_back(
+def choose_release_cycle(
     problem: Problem,
     schedule: Schedule,
     ring: RingPlan,
@@ -46,12 +46,12 @@ def given_back(
         return done
     following = min(start[product] + -(-(done - start[product]) // ii) * ii for product in independent)
     versions = following // ii - min(start[reader] for reader in readers) // ii + 1
-    is_soon = following - done <= min(_drain(ops[reader]) for reader in last)
+    is_soon = following - done <= min(_count_drain_cycles(ops[reader]) for reader in last)
     filled_again = min(start[fills] for fills in ring.producers) + depth * ii
     goes_first = is_soon or (computes and following <= filled_again)
     return following if goes_first and versions <= depth else done
 
 
-def _drain(op: Op) -> int:
+def _count_drain_cycles(op: Op) -> int:
     """Count the cycles from when the op's resources are free until it is complete."""
     return op.latency - max((use.offset + use.cycles for use in op.uses), default=0)

@@ -17,19 +17,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from tilec.ir import tile, warp
-from tilec.ir.affine import add, scale
-from tilec.ir.rewrite import with_bodies
+from tilec.ir.affine import add_exprs, scale_expr
+from tilec.ir.rewrite import map_nested_bodies
 from tilec.ir.types import BOOL
-from tilec.passes.analysis.fragment_prefetch import first_product, last_use
-from tilec.passes.analysis.rings import accesses
-from tilec.passes.analysis.scalar_definitions import replayed
+from tilec.passes.analysis.fragment_prefetch import find_first_overlapped_product, find_last_carried_use
+from tilec.passes.analysis.rings import find_accesses
+from tilec.passes.analysis.scalar_definitions import find_replayed_binds
 from tilec.passes.analysis.substitution import substitute_stmt
-from tilec.passes.analysis.trip_count import static_trip_count, trip_count
+from tilec.passes.analysis.trip_count import build_trip_count, get_static_trip_count
 from tilec.passes.loop.assign_roles import EVERY, LOADS, MMA, STORE, is_bulk_load, runners
 from tilec.passes.loop.build_problem import Scheduled
 from tilec.passes.loop.ring_links import begun
 from tilec.passes.loop.rotate_loop import accumulator, first_step, flights, keeps_ping_pong, others_registers
-from tilec.passes.lower.releases import adding, given_back
+from tilec.passes.lower.releases import choose_release_cycle, find_independent_products
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tilec.passes.loop.assign_roles import Passing
     from tilec.passes.loop.ring_links import Link
 
-BY_TMA = ("producer", LOADS)
+TMA_FILLERS = ("producer", LOADS)
 """Roles that fill rings with copies that complete by themselves."""
 
 Cursors = tuple[warp.Cursor, ...]
@@ -62,15 +62,15 @@ class Expansion(Protocol):
     most_cursors: dict[tuple[str, str], int]
     """The most stages in which any loop uses a shared ring, by ring and side."""
 
-    def fresh(self, var: tile.Var) -> tile.Var: ...
+    def copy_variable(self, var: tile.Var) -> tile.Var: ...
 
-    def lower(self, stmt: tile.Stmt, cursors: Cursors) -> tuple[warp.Operation, ...]: ...
+    def lower_statement(self, stmt: tile.Stmt, cursors: Cursors) -> tuple[warp.Operation, ...]: ...
 
-    def stmt(self, stmt: tile.Stmt, role: str, cursors: Cursors) -> tuple[warp.Operation, ...]: ...
+    def expand_statement(self, stmt: tile.Stmt, role: str, cursors: Cursors) -> tuple[warp.Operation, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _PipelineStep:
     """A statement of the role, or a release of a ring, at its place in the pipeline."""
 
     stage: int
@@ -98,17 +98,17 @@ class RolePipeline:
     def __init__(self, expansion: Expansion, scheduled: Scheduled, role: str, around: Cursors) -> None:
         self.expansion, self.role, self.around = expansion, role, around
         loop = scheduled.loop.loop
-        self.trip_count = expansion.trip_count.get(loop.var, static_trip_count(loop))
-        self.loop, self.bounds = _fixed_bounds(loop, around)
+        self.trip_count = expansion.trip_count.get(loop.var, get_static_trip_count(loop))
+        self.loop, self.bounds = _fix_bounds(loop, around)
         self.scheduled = scheduled
-        self.binds = replayed(self.loop)
-        steps = self.from_the_first(sorted(self.steps(), key=lambda s: (s.phase, s.position)))
+        self.binds = find_replayed_binds(self.loop)
+        steps = self.rotate_steps(sorted(self.build_steps(), key=lambda s: (s.phase, s.position)))
         lowest = min((s.stage for s in steps), default=0)
         self.steps_in_order = [replace(s, stage=s.stage - lowest) for s in steps]
         self.last_stage = max((s.stage for s in self.steps_in_order), default=0)
-        self.stages_of = self.cursor_stages()
+        self.stages_of = self.find_cursor_stages()
 
-    def cursor_stages(self) -> dict[tuple[str, str], tuple[int, ...]]:
+    def find_cursor_stages(self) -> dict[tuple[str, str], tuple[int, ...]]:
         """Return the stages in which each shared ring is used, by ring and side."""
         found: dict[tuple[str, str], set[int]] = {}
         for step in self.steps_in_order:
@@ -119,12 +119,12 @@ class RolePipeline:
 
     # ---- what this role does, in order of issue ----
 
-    def steps(self) -> Iterator[_Step]:
+    def build_steps(self) -> Iterator[_PipelineStep]:
         problem, schedule = self.scheduled.loop.problem, self.scheduled.schedule
         rings = {ring.name: plan for ring, plan in zip(problem.rings, self.scheduled.loop.rings, strict=True)}
         place = {op: k for k, op in enumerate(schedule.order)}
         roles = self.scheduled.roles
-        runs = [self.runs(i, role) for i, role in enumerate(roles)]
+        runs = [self.has_part(i, role) for i, role in enumerate(roles)]
         own = [i for i in self.scheduled.loop.own if runs[i]]
         groups = (self.loop.scheduling_hints and self.loop.scheduling_hints.groups) or (-1,) * len(roles)
         # Rings that one role fills for others: they have waits and releases.
@@ -137,24 +137,28 @@ class RolePipeline:
         received = {name: link for name, link in linked.items() if link.hearer == self.role}
         tensor_core_runs = self.scheduled.tensor_core_runs if self.role == "consumer" else ()
         for i in own:
-            used = accesses(self.scheduled.loop.statements[i]).all
+            used = find_accesses(self.scheduled.loop.statements[i]).all_names
             touched = tuple(
                 n
                 for n, r in rings.items()
                 if (n in filled and i in r.producers if self.role == "producer" else used & {b.name for b in r.buffers})
             )
-            acquires = tuple(n for n, r in filled.items() if self.first(r.producers) == i)
-            waits = tuple(n for n, r in read.items() if self.first([c for c in r.consumers if runs[c]]) == i)
-            waits += tuple(n for n, link in received.items() if self.first(link.awaiting) == i)
+            acquires = tuple(n for n, r in filled.items() if self.find_first(r.producers) == i)
+            waits = tuple(n for n, r in read.items() if self.find_first([c for c in r.consumers if runs[c]]) == i)
+            waits += tuple(n for n, link in received.items() if self.find_first(link.awaiting) == i)
             # TMA copies complete by themselves.
-            handing = {} if filling_role in BY_TMA else {n: self.handed_on(n, r, runs) for n, r in filled.items()}
-            passed_rings = tuple(n for n, users in handing.items() if self.last(users) == i)
-            sent_links = tuple((n, link.ring) for n, link in sent.items() if self.last(link.told) == i)
-            returned_links = tuple(n for n, link in received.items() if self.last(link.awaiting) == i)
+            handing = (
+                {}
+                if filling_role in TMA_FILLERS
+                else {n: self.find_passing_statements(n, r, runs) for n, r in filled.items()}
+            )
+            passed_rings = tuple(n for n, users in handing.items() if self.find_last(users) == i)
+            sent_links = tuple((n, link.ring) for n, link in sent.items() if self.find_last(link.told) == i)
+            returned_links = tuple(n for n, link in received.items() if self.find_last(link.awaiting) == i)
             touched += tuple(
                 dict.fromkeys((*(n for n in waits if n in received), *(n for n, _ in sent_links), *returned_links))
             )
-            yield _Step(
+            yield _PipelineStep(
                 schedule.start[i] // schedule.ii,
                 schedule.start[i] % schedule.ii,
                 place[i],
@@ -175,7 +179,9 @@ class RolePipeline:
             )
         # A release that the filling role waits for must not be behind a statement that waits for that role.
         is_shared = EVERY in roles
-        independent = adding(self.scheduled.loop.statements, () if is_shared or tensor_core_runs else own)
+        independent = find_independent_products(
+            self.scheduled.loop.statements, () if is_shared or tensor_core_runs else own
+        )
         computes = any(i not in independent for i in own)
         for name, ring in read.items():
             readers = [c for c in ring.consumers if c in own]
@@ -183,26 +189,28 @@ class RolePipeline:
             if self.role == MMA:  # tensor cores release after their reads (commit)
                 done = max(schedule.start[reader] for reader in readers)
             else:
-                done = given_back(problem, schedule, ring, readers, independent, depth, computes)
+                done = choose_release_cycle(problem, schedule, ring, readers, independent, depth, computes)
             if name in filled:  # the role waits for its own release
-                done = min(done, schedule.start[self.first(ring.producers)] + depth * schedule.ii)
+                done = min(done, schedule.start[self.find_first(ring.producers)] + depth * schedule.ii)
             position = -1 if is_shared or name in filled else len(problem.ops)
-            yield _Step(done // schedule.ii, done % schedule.ii, position, None, (name,), self.role, releases=name)
+            yield _PipelineStep(
+                done // schedule.ii, done % schedule.ii, position, None, (name,), self.role, releases=name
+            )
 
-    def handed_on(self, name: str, ring: RingPlan, runs: Sequence[bool]) -> list[int]:
+    def find_passing_statements(self, name: str, ring: RingPlan, runs: Sequence[bool]) -> list[int]:
         """Return the role's statements that a version passes through before other roles get it: all that touch it,
         unless roles change it in turn."""
         if name in self.expansion.changed:
             return list(begun(ring, self.scheduled.roles, self.scheduled.loop.statements))
         return [u for u in (*ring.producers, *ring.consumers) if runs[u]]
 
-    def runs(self, statement: int, role: str) -> bool:
+    def has_part(self, statement: int, role: str) -> bool:
         """Return True if this role runs a part of the statement, which is assigned to `role`."""
         if role != EVERY:
             return role == self.role
         return self.role in runners(self.scheduled.loop.statements[statement], self.expansion.assignment)
 
-    def from_the_first(self, steps: list[_Step]) -> list[_Step]:
+    def rotate_steps(self, steps: list[_PipelineStep]) -> list[_PipelineStep]:
         """Rotate the steps so that no ping-pong turn, and if possible no product, crosses the end of an iteration.
         Products that have completed there, though nothing waited for them, are waited for. With register stages, an
         iteration ends behind the last use of a carried stage, or begins with a wgmma product: the first that loads run
@@ -211,11 +219,11 @@ class RolePipeline:
             return steps
         statements = [s.statement for s in steps]
         versioned, interval = frozenset(self.expansion.ring_of), self.scheduled.schedule.ii
-        cycles = [self.latency(s) for s in statements]
+        cycles = [self.find_latency(s) for s in statements]
         in_flight = tuple(flights(statements, versioned, [s.phase for s in steps], cycles, interval))
         tensor_core_runs = [s.tensor_core_run for s in steps]
         at = first_step([s.stage for s in steps], tensor_core_runs, in_flight)
-        better = () if in_flight else self.beside_loads(statements)
+        better = () if in_flight else self.find_prefetching_starts(statements)
         at = next((k for k in better if keeps_ping_pong(tensor_core_runs, k)), at)
         computed = [s for s in statements if s is not None]
         for flight in in_flight:
@@ -225,103 +233,113 @@ class RolePipeline:
                 steps[flight.issued] = replace(steps[flight.issued], completes=completes)
         return [*steps[at:], *(replace(s, stage=s.stage - 1) for s in steps[:at])]
 
-    def beside_loads(self, statements: Sequence[tile.Stmt | None]) -> Iterator[int]:
+    def find_prefetching_starts(self, statements: Sequence[tile.Stmt | None]) -> Iterator[int]:
         """Yield the steps that an iteration should begin with, for fragment loads to run beside products, the best
         first."""
-        if (first := first_product(self.scheduled.loop.statements)) is not None:
+        if (first := find_first_overlapped_product(self.scheduled.loop.statements)) is not None:
             yield from (k for k, s in enumerate(statements) if s is first)
-        if (last := last_use(self.scheduled.loop.statements)) is not None:
+        if (last := find_last_carried_use(self.scheduled.loop.statements)) is not None:
             end = next((k + 1 for k, s in enumerate(statements) if s is last), None)
             if end is not None:
                 behind = ((end + more) % len(statements) for more in range(len(statements)))
                 yield next((k for k in behind if accumulator(statements[k]) is not None), end)
 
-    def latency(self, statement: tile.Stmt | None) -> int:
+    def find_latency(self, statement: tile.Stmt | None) -> int:
         loop = self.scheduled.loop
         found = (op.latency for op, s in zip(loop.problem.ops, loop.statements, strict=True) if s is statement)
         return next(found, 0)
 
-    def first(self, statements: Sequence[int]) -> int:
+    def find_first(self, statements: Sequence[int]) -> int:
         """Return the statement that issues first."""
-        return min(statements, key=self.issued)
+        return min(statements, key=self.get_issue_time)
 
-    def last(self, statements: Sequence[int]) -> int:
-        return max(statements, key=self.issued)
+    def find_last(self, statements: Sequence[int]) -> int:
+        return max(statements, key=self.get_issue_time)
 
-    def issued(self, statement: int) -> tuple[int, int]:
+    def get_issue_time(self, statement: int) -> tuple[int, int]:
         schedule = self.scheduled.schedule
         return schedule.start[statement], schedule.order.index(statement)
 
     # ---- prologue, steady state, epilogue ----
 
-    def operations(self) -> Iterator[warp.Operation]:
+    def expand_operations(self) -> Iterator[warp.Operation]:
         if not self.steps_in_order:
             return
-        pieces = self.pieces()
+        pieces = self.build_pieces()
         if self.trip_count is not None:
             yield from pieces
         else:
             yield from self.bounds
             yield warp.Pipeline(self.loop.var, self.last_stage, tuple(pieces), span=self.loop.span)
 
-    def pieces(self) -> Iterator[warp.Operation]:
+    def build_pieces(self) -> Iterator[warp.Operation]:
         loop, last, trip_count = self.loop, self.last_stage, self.trip_count
         stages = sorted({s.stage for s in self.steps_in_order})
         if trip_count is not None and trip_count <= last:
             for t in range(trip_count + last):
-                moment = warp.Moment(
+                moment = warp.PipelinePosition(
                     "prologue" if t < trip_count else "epilogue", t if t < trip_count else t - trip_count, loop.var
                 )
-                yield from self.time_step({s: self.iteration(t - s) for s in stages if 0 <= t - s < trip_count}, moment)
+                yield from self.build_time_step(
+                    {s: self.get_iteration_value(t - s) for s in stages if 0 <= t - s < trip_count}, moment
+                )
             return
         for t in range(last):
-            moment = warp.Moment("prologue", t, loop.var)
-            body = tuple(self.time_step({s: self.iteration(t - s) for s in stages if s <= t}, moment))
+            moment = warp.PipelinePosition("prologue", t, loop.var)
+            body = tuple(self.build_time_step({s: self.get_iteration_value(t - s) for s in stages if s <= t}, moment))
             if trip_count is None:
-                begun = tile.Binary("lt", self.iteration(t), loop.stop, BOOL)
+                begun = tile.Binary("lt", self.get_iteration_value(t), loop.stop, BOOL)
                 yield warp.Branch(begun, body, part="guard", least=t + 1, moment=moment, span=loop.span)
             else:
                 yield from body
-        moment = warp.Moment("steady", 0, loop.var)
-        steady = tuple(self.time_step({s: add(loop.var, tile.integer(-s * loop.step)) for s in stages}, moment))
-        start = self.iteration(last)
+        moment = warp.PipelinePosition("steady", 0, loop.var)
+        steady = tuple(
+            self.build_time_step({s: add_exprs(loop.var, tile.int32_const(-s * loop.step)) for s in stages}, moment)
+        )
+        start = self.get_iteration_value(last)
         yield warp.Loop(loop.var, start, loop.stop, loop.step, steady, "steady", moment=moment, span=loop.span)
         for e in range(last):
             live = [s for s in stages if e < s]
             if trip_count is not None:
-                moment = warp.Moment("epilogue", e, loop.var)
-                yield from self.time_step({s: self.iteration(trip_count + e - s) for s in live}, moment)
+                moment = warp.PipelinePosition("epilogue", e, loop.var)
+                yield from self.build_time_step({s: self.get_iteration_value(trip_count + e - s) for s in live}, moment)
             else:
-                yield from self.guarded_epilogue(e, live)
+                yield from self.build_guarded_epilogue(e, live)
 
-    def guarded_epilogue(self, e: int, live: list[int]) -> Iterator[warp.Operation]:
+    def build_guarded_epilogue(self, e: int, live: list[int]) -> Iterator[warp.Operation]:
         """Yield a step of the epilogue, guarded: with fewer iterations than stages, some of them never began."""
-        end = add(self.loop.start, scale(trip_count(self.loop), self.loop.step))
-        moment = warp.Moment("epilogue", e, self.loop.var)
+        end = add_exprs(self.loop.start, scale_expr(build_trip_count(self.loop), self.loop.step))
+        moment = warp.PipelinePosition("epilogue", e, self.loop.var)
         for stage in reversed(live):
-            value = add(end, tile.integer((e - stage) * self.loop.step))
+            value = add_exprs(end, tile.int32_const((e - stage) * self.loop.step))
             begun = tile.Binary("le", self.loop.start, value, BOOL)
-            body = tuple(self.time_step({stage: value}, moment))
+            body = tuple(self.build_time_step({stage: value}, moment))
             yield warp.Branch(begun, body, part="guard", least=stage - e, moment=moment, span=self.loop.span)
 
-    def iteration(self, k: int) -> tile.Expr:
+    def get_iteration_value(self, k: int) -> tile.Expr:
         """Return the loop variable's value in iteration k."""
-        return add(self.loop.start, tile.integer(k * self.loop.step))
+        return add_exprs(self.loop.start, tile.int32_const(k * self.loop.step))
 
-    def time_step(self, values: Mapping[int, tile.Expr], moment: warp.Moment) -> Iterator[warp.Operation]:
+    def build_time_step(
+        self, values: Mapping[int, tile.Expr], moment: warp.PipelinePosition
+    ) -> Iterator[warp.Operation]:
         """Yield the steps of the stages in `values`, each with its value of the loop variable, then the advances of the
         cursors."""
         stamps = {stage: replace(moment, iteration=value) for stage, value in values.items()}
-        for step, operation in _committed_together(list(self.operations_of(values))):
-            yield _stamped(operation, moment if step is None else replace(stamps[step.stage], place=step.place))
+        for step, operation in _merge_commits(list(self.expand_live_steps(values))):
+            yield _stamp_moment(operation, moment if step is None else replace(stamps[step.stage], place=step.place))
 
-    def operations_of(self, values: Mapping[int, tile.Expr]) -> Iterator[tuple[_Step | None, warp.Operation]]:
+    def expand_live_steps(
+        self, values: Mapping[int, tile.Expr]
+    ) -> Iterator[tuple[_PipelineStep | None, warp.Operation]]:
         cursors: dict[tuple[str, str, int], warp.Cursor] = {}
         live = [step for step in self.steps_in_order if step.stage in values]
-        begins, ends = _ends_of_runs(live)
+        begins, ends = _find_run_ends(live)
         bound: dict[tile.Var, tile.Expr] = {}  # the scheduled binds' variables in this step
         for step in live:
-            own_cursors = tuple(c for name in step.rings if (c := self.cursor(name, step.side, step.stage)) is not None)
+            own_cursors = tuple(
+                c for name in step.rings if (c := self.get_cursor(name, step.side, step.stage)) is not None
+            )
             cursors |= {(c.ring, step.side, step.stage): c for c in own_cursors}
             by_ring = {c.ring: c for c in own_cursors}
             for name in step.acquires:
@@ -331,14 +349,18 @@ class RolePipeline:
             if step in begins:
                 yield step, warp.PingPongWait(span=step.statement.span if step.statement else self.loop.span)
             if step.statement is not None:
-                stmt = self.shifted(step.statement, {self.loop.var: values[step.stage], **bound})
+                stmt = self.shift_statement(step.statement, {self.loop.var: values[step.stage], **bound})
                 if isinstance(stmt, tile.Bind) and isinstance(step.statement, tile.Bind):
-                    stmt = replace(stmt, var=self.expansion.fresh(stmt.var))
+                    stmt = replace(stmt, var=self.expansion.copy_variable(stmt.var))
                     bound[step.statement.var] = stmt.var
-                here = (*own_cursors, *self.reached(stmt))
+                here = (*own_cursors, *self.find_outer_cursors(stmt))
                 # A store role runs statements that the rules give to another role.
                 is_chosen = self.role == STORE
-                run = self.expansion.lower(stmt, here) if is_chosen else self.expansion.stmt(stmt, self.role, here)
+                run = (
+                    self.expansion.lower_statement(stmt, here)
+                    if is_chosen
+                    else self.expansion.expand_statement(stmt, self.role, here)
+                )
                 for operation in run:
                     yield step, operation
             if step in ends:
@@ -360,10 +382,10 @@ class RolePipeline:
         for (ring, side, stage), cursor in sorted(cursors.items(), key=lambda c: -c[0][2]):
             behind = cursors.get((ring, side, stage - 1))
             yield None, warp.Advance(cursor, behind, span=self.loop.span)
-            for spare in self.spare_cursors(ring, side, stage):
+            for spare in self.list_spare_cursors(ring, side, stage):
                 yield None, warp.Advance(spare, span=self.loop.span)
 
-    def cursor(self, ring: str, side: str, stage: int) -> warp.Cursor | None:
+    def get_cursor(self, ring: str, side: str, stage: int) -> warp.Cursor | None:
         """Return the cursor of a stage in a ring; None for a ring of one version without barriers, which needs no
         position."""
         made = self.expansion.rings[ring]
@@ -372,7 +394,7 @@ class RolePipeline:
         number = self.stages_of[ring, side].index(stage) if (ring, side) in self.stages_of else stage
         return warp.Cursor(f"{ring}.{side}.{number}", ring)
 
-    def spare_cursors(self, ring: str, side: str, stage: int) -> tuple[warp.Cursor, ...]:
+    def list_spare_cursors(self, ring: str, side: str, stage: int) -> tuple[warp.Cursor, ...]:
         """Return the cursors that only other loops use: they move with the last one of this loop, so that all are equal
         at its end."""
         own_stages = self.stages_of.get((ring, side), ())
@@ -381,21 +403,21 @@ class RolePipeline:
         most = self.expansion.most_cursors[ring, side]
         return tuple(warp.Cursor(f"{ring}.{side}.{n}", ring) for n in range(len(own_stages), most))
 
-    def reached(self, stmt: tile.Stmt) -> Cursors:
+    def find_outer_cursors(self, stmt: tile.Stmt) -> Cursors:
         """Return the enclosing loops' cursors through which the statement, binds replayed, reaches its tiles."""
-        used = accesses(stmt).all if self.around else frozenset()
+        used = find_accesses(stmt).all_names if self.around else frozenset()
         return tuple(c for c in self.around if used & set(self.expansion.rings[c.ring].buffers))
 
-    def shifted(self, stmt: tile.Stmt, values: dict[tile.Var, tile.Expr]) -> tile.Stmt:
+    def shift_statement(self, stmt: tile.Stmt, values: dict[tile.Var, tile.Expr]) -> tile.Stmt:
         """Return the statement with these values of variables, binds replayed."""
         for bind in self.binds:
-            values[bind.var] = tile.substitute(bind.value, values)
+            values[bind.var] = tile.substitute_variables(bind.value, values)
         return substitute_stmt(stmt, values)
 
 
-def _committed_together(
-    operations: list[tuple[_Step | None, warp.Operation]],
-) -> Iterator[tuple[_Step | None, warp.Operation]]:
+def _merge_commits(
+    operations: list[tuple[_PipelineStep | None, warp.Operation]],
+) -> Iterator[tuple[_PipelineStep | None, warp.Operation]]:
     """Keep one commit per group of copies, behind the last of them."""
     commits = {
         step.group: at
@@ -408,30 +430,30 @@ def _committed_together(
             yield step, op
 
 
-def _ends_of_runs(steps: Sequence[_Step]) -> tuple[list[_Step], list[_Step]]:
+def _find_run_ends(steps: Sequence[_PipelineStep]) -> tuple[list[_PipelineStep], list[_PipelineStep]]:
     """Return the first and the last step of each ping-pong turn."""
-    of: dict[int, list[_Step]] = {}
+    of: dict[int, list[_PipelineStep]] = {}
     for step in steps:
         if step.tensor_core_run is not None:
             of.setdefault(step.tensor_core_run[0], []).append(step)
     return [run[0] for run in of.values()], [run[-1] for run in of.values()]
 
 
-def _stamped(op: warp.Operation, moment: warp.Moment) -> warp.Operation:
+def _stamp_moment(op: warp.Operation, moment: warp.PipelinePosition) -> warp.Operation:
     """Give the operation, and all inside it, this moment; those that have one in an inner loop are at both."""
-    op = with_bodies(op, lambda body: tuple(_stamped(inner, moment) for inner in body))
+    op = map_nested_bodies(op, lambda body: tuple(_stamp_moment(inner, moment) for inner in body))
     return replace(op, moment=moment if op.moment is None else op.moment.within(moment))
 
 
-def _fixed_bounds(loop: tile.For, cursors: Cursors) -> tuple[tile.For, tuple[warp.Let, ...]]:
+def _fix_bounds(loop: tile.For, cursors: Cursors) -> tuple[tile.For, tuple[warp.Let, ...]]:
     """Return the loop with bounds that its own statements cannot change, and the definitions of these."""
     lets: list[warp.Let] = []
 
-    def fixed(bound: tile.Expr, name: str) -> tile.Expr:
+    def fix_bound(bound: tile.Expr, name: str) -> tile.Expr:
         if not any(isinstance(e, tile.Load) for e in tile.walk_expr(bound)):
             return bound
         lets.append(warp.Let(tile.Var(f"{loop.var.name}.{name}"), bound, cursors=cursors, span=loop.span))
         return lets[-1].var
 
-    loop = replace(loop, start=fixed(loop.start, "start"), stop=fixed(loop.stop, "stop"))
+    loop = replace(loop, start=fix_bound(loop.start, "start"), stop=fix_bound(loop.stop, "stop"))
     return loop, tuple(lets)

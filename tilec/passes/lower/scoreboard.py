@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Literal
 
-from tilec.passes.lower.areas import ANYWHERE, LONG_AGO, Area, Frame, are_disjoint, behind
+from tilec.passes.lower.areas import MAX_AGE, UNKNOWN_AGE, LoopFrame, TensorArea, are_disjoint, find_area_after_loop
 from tilec.passes.lower.owners import Owner
 from tilec.support import records
 from tilec.support.records import dataclass
@@ -23,17 +23,17 @@ BarrierScope = Literal["", "warpgroup", "role"]
 Queue = Literal["cp_async", "wgmma", "bulk"]
 QUEUES: tuple[Queue, ...] = ("cp_async", "wgmma", "bulk")
 
-Key = tuple[str, int]
+VersionKey = tuple[str, int]
 """A tile and the number of its version."""
 
-BY_TMA = "tma"
+TMA_ORDER = "tma"
 """Combination of copies that signal a barrier: the kernel orders them."""
-BY_TENSOR_CORES = "tensor cores"
+TENSOR_CORE_ORDER = "tensor cores"
 """Combination of products into tensor memory: they complete in order of issue."""
 
 COMPLETE, UNCOMMITTED = -1, -2  # instead of the number of newer groups
 
-MOST_PENDING = 32  # groups: more are waited for as if they were as many
+MAX_PENDING = 32  # groups: more are waited for as if they were as many
 
 
 @records.dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class Touch:
     atomic: str = ""
     per_warpgroup: bool = False
     owner: Owner | None = None
-    area: Area | None = None
+    area: TensorArea | None = None
 
 
 @dataclass(slots=True)
-class Record:
+class AccessRecord:
     """An access that a later operation may conflict with. `group` is its number in its queue until it has completed,
     then 0. `met` is the barrier since it began, or since it completed if that was later. `age` counts the iterations
     since, where its touch has an area."""
@@ -64,10 +64,10 @@ class Record:
     group: int
     met: BarrierScope
     fenced: bool
-    age: int = ANYWHERE
+    age: int = UNKNOWN_AGE
 
-    def copy(self) -> Record:
-        return Record(self.place, self.touch, self.queue, self.group, self.met, self.fenced, self.age)
+    def copy(self) -> AccessRecord:
+        return AccessRecord(self.place, self.touch, self.queue, self.group, self.met, self.fenced, self.age)
 
     @property
     def is_settled(self) -> bool:
@@ -78,9 +78,9 @@ class Record:
         """Return True if the access reached just what the touch does now."""
         return self.touch == touch and (touch.area is None or self.age == 0)
 
-    def is_elsewhere(self, touch: Touch, frame: Frame | None) -> bool:
+    def is_elsewhere(self, touch: Touch, frame: LoopFrame | None) -> bool:
         """Return True if the access reached another part of the tensor than the touch does now."""
-        if self.age == ANYWHERE or self.touch.area is None or touch.area is None:
+        if self.age == UNKNOWN_AGE or self.touch.area is None or touch.area is None:
             return False
         return are_disjoint(self.touch.area, self.age, touch.area, frame)
 
@@ -94,12 +94,12 @@ class RingUse:
     cursors: tuple[str, ...]
 
 
-def _unlike(kept: Iterable[Record]) -> list[Record]:
+def _drop_duplicates(kept: Iterable[AccessRecord]) -> list[AccessRecord]:
     """Drop records that have become equal to another."""
     return list({(r.place, r.touch, r.queue, r.group, r.met, r.fenced, r.age): r for r in kept}.values())
 
 
-class State:
+class RoleState:
     """The state of an abstract execution. `uses` are the rings of more than one version, `positions` how far each
     cursor has moved. `fenced` are the tiles for which proxy fences matter: settled accesses to all others are
     forgotten, and to these once they are fenced. None: nothing is forgotten."""
@@ -107,13 +107,13 @@ class State:
     def __init__(self, uses: tuple[RingUse, ...], fenced: frozenset[str] | None = None) -> None:
         self.uses, self.fenced = uses, fenced
         self.use_of = {b: use for use in uses for b in use.buffers}
-        self.records: dict[Key, list[Record]] = {}
+        self.records: dict[VersionKey, list[AccessRecord]] = {}
         self.issued: dict[Queue, int] = dict.fromkeys(QUEUES, 0)
         self.positions = {c: 0 for use in uses for c in use.cursors}
-        self.frame: Frame | None = None  # the current loop
+        self.frame: LoopFrame | None = None  # the current loop
 
-    def copy(self) -> State:
-        new = State.__new__(State)
+    def copy(self) -> RoleState:
+        new = RoleState.__new__(RoleState)
         new.uses, new.use_of, new.fenced = self.uses, self.use_of, self.fenced
         new.records = {key: [r.copy() for r in kept] for key, kept in self.records.items()}
         new.issued, new.positions, new.frame = dict(self.issued), dict(self.positions), self.frame
@@ -134,36 +134,36 @@ class State:
     def commit(self) -> None:
         self.issued["cp_async"] += 1
 
-    def pending(self, record: Record) -> int:
+    def count_pending(self, record: AccessRecord) -> int:
         """Count the groups that a wait for this record may leave in flight."""
         assert record.queue is not None
         assert record.group <= self.issued[record.queue], "what is waited for is in a group that is still open"
-        return min(self.issued[record.queue] - record.group, MOST_PENDING)
+        return min(self.issued[record.queue] - record.group, MAX_PENDING)
 
-    def is_open(self, record: Record) -> bool:
+    def is_open(self, record: AccessRecord) -> bool:
         """Return True if the record's group is not committed yet."""
         return record.queue is not None and record.group > self.issued[record.queue]
 
-    def wait(self, queue: Queue, pending: int) -> None:
+    def record_wait(self, queue: Queue, pending: int) -> None:
         last = self.issued[queue] - pending
         for kept in self.records.values():
             for record in kept:
                 if 0 < record.group <= last and record.queue == queue:
                     record.group, record.met = 0, ""
 
-    def fence(self) -> None:
-        for record in self.all():
+    def record_fence(self) -> None:
+        for record in self.list_records():
             if not record.group:
                 record.fenced = True
-        self.forget()
+        self.forget_settled()
 
-    def after_barrier(self, who: BarrierScope) -> None:
-        for record in self.all():
+    def pass_barrier(self, who: BarrierScope) -> None:
+        for record in self.list_records():
             if record.met != "role":
                 record.met = who
-        self.forget()
+        self.forget_settled()
 
-    def forget(self) -> None:
+    def forget_settled(self) -> None:
         """Drop the accesses that no later one can conflict with."""
         if self.fenced is None:
             return
@@ -172,30 +172,30 @@ class State:
                 never = key[0] not in self.fenced
                 self.records[key] = [r for r in kept if not (r.is_settled and (never or r.fenced))]
 
-    def enter(self, frame: Frame) -> None:
+    def enter_loop(self, frame: LoopFrame) -> None:
         self.frame = frame
-        for record in self.all():
+        for record in self.list_records():
             record.age = min(record.age, 0)
 
     def next_iteration(self) -> None:
         for key, kept in self.records.items():
-            if all(record.age == ANYWHERE for record in kept):
+            if all(record.age == UNKNOWN_AGE for record in kept):
                 continue
             for record in kept:
-                if record.age != ANYWHERE:
-                    record.age = ANYWHERE if record.is_settled else min(record.age + 1, LONG_AGO)
-            self.records[key] = _unlike(kept)
+                if record.age != UNKNOWN_AGE:
+                    record.age = UNKNOWN_AGE if record.is_settled else min(record.age + 1, MAX_AGE)
+            self.records[key] = _drop_duplicates(kept)
 
-    def leave(self) -> None:
+    def leave_loop(self) -> None:
         """Make the areas of the loop's accesses independent of its variable."""
         assert self.frame is not None, "a loop is left that was not entered"
-        for record in self.all():
-            if record.age != ANYWHERE and record.touch.area is not None:
-                found = behind(record.touch.area, record.age, self.frame)
-                record.touch, record.age = replace(record.touch, area=found), ANYWHERE if found is None else 0
+        for record in self.list_records():
+            if record.age != UNKNOWN_AGE and record.touch.area is not None:
+                found = find_area_after_loop(record.touch.area, record.age, self.frame)
+                record.touch, record.age = replace(record.touch, area=found), UNKNOWN_AGE if found is None else 0
         self.frame = None
 
-    def all(self) -> Iterator[Record]:
+    def list_records(self) -> Iterator[AccessRecord]:
         for kept in self.records.values():
             yield from kept
 
@@ -209,14 +209,14 @@ class State:
             use = self.use_of.get(buffer)
             away = version if use is None else (version - first_positions[use]) % use.depth
             for r in kept:
-                distance = COMPLETE if not r.group else UNCOMMITTED if self.is_open(r) else self.pending(r)
+                distance = COMPLETE if not r.group else UNCOMMITTED if self.is_open(r) else self.count_pending(r)
                 found.add((buffer, away, r.place, r.touch, distance, "" if r.group else r.met, r.fenced, r.age))
         distances = tuple(
             (self.positions[c] - first_positions[use]) % use.depth for use in self.uses for c in use.cursors
         )
         return frozenset(found), distances
 
-    def standing(self) -> object:
+    def exact_shape(self) -> object:
         """Return a key that is equal for interchangeable states: equal shapes, with the same version numbers."""
         positions = tuple(self.positions[c] % use.depth for use in self.uses for c in use.cursors)
         return self.shape(), positions
@@ -232,16 +232,16 @@ class State:
                 self.records |= {(buffer, v): found for v, found in enumerate(kept) if found}
             self.positions |= dict.fromkeys(use.cursors, 0)
 
-    def join(self, other: State) -> None:
+    def join(self, other: RoleState) -> None:
         """Add the accesses of another path that ends here, each as far from its path's end as it is."""
         self.settle_cursors()
         other.settle_cursors()
         for queue in QUEUES:
             # Renumbered from the larger count, no group in flight gets number 0, which means complete.
-            self._renumber(queue, max(0, other.issued[queue] - self.issued[queue]))
+            self._renumber_groups(queue, max(0, other.issued[queue] - self.issued[queue]))
         for key, kept in other.records.items():
-            own_records = self.records[key] = _unlike(self.records.get(key, ()))
-            of_place: dict[int, list[Record]] = {}
+            own_records = self.records[key] = _drop_duplicates(self.records.get(key, ()))
+            of_place: dict[int, list[AccessRecord]] = {}
             for record in own_records:
                 of_place.setdefault(record.place, []).append(record)
             for record in kept:
@@ -249,11 +249,11 @@ class State:
                 if record.group and record.queue:
                     shifted.group += self.issued[record.queue] - other.issued[record.queue]
                 same = of_place.setdefault(record.place, [])
-                if not self._covers(same, shifted):
+                if not self._merge_into_same(same, shifted):
                     same.append(shifted)
                     own_records.append(shifted)
 
-    def _covers(self, kept: list[Record], new: Record) -> bool:
+    def _merge_into_same(self, kept: list[AccessRecord], new: AccessRecord) -> bool:
         """Return True if a record of the same place covers the new one. Of two records of one access, the one later in
         its queue demands more, and is kept."""
         for old in kept:
@@ -266,10 +266,10 @@ class State:
                 return True
         return False
 
-    def _renumber(self, queue: Queue, count: int) -> None:
+    def _renumber_groups(self, queue: Queue, count: int) -> None:
         """Number the groups of this path as if `count` more had begun before them."""
         if count:
             self.issued[queue] += count
-            for record in self.all():
+            for record in self.list_records():
                 if record.queue == queue and record.group:
                     record.group += count

@@ -11,36 +11,38 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilec.ir import tile, warp
-from tilec.ir.affine import Affine, affine
-from tilec.ir.rewrite import rewrite
+from tilec.ir.affine import Affine, affine_form
+from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.types import BOOL
-from tilec.passes.analysis.thresholds import limit
+from tilec.passes.analysis.thresholds import find_threshold
 
-MOST_THRESHOLDS = 2
+MAX_THRESHOLDS = 2
 """A window has two: the end of its first block of keys, and the start of its last one."""
 
 
-def split(program: warp.Program) -> warp.Program:
+def split_loops(program: warp.Program) -> warp.Program:
     """Split loops where loads have a role of their own. A single role has no registers to spare for what the assembler
     keeps from one piece to the next: kernels that just fit spill."""
     if len(program.roles) == 1:
         return program
-    return replace(program, roles=tuple(replace(role, body=_body(role.body)) for role in program.roles))
+    return replace(program, roles=tuple(replace(role, body=_split_body(role.body)) for role in program.roles))
 
 
-def _body(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
-    return rewrite(body, lambda op: tuple(_pieces(op)) if isinstance(op, warp.Loop) and op.part == "steady" else op)
+def _split_body(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
+    return rewrite_statements(
+        body, lambda op: tuple(_split_loop(op)) if isinstance(op, warp.Loop) and op.part == "steady" else op
+    )
 
 
-def _pieces(loop: warp.Loop) -> Iterator[warp.Operation]:
+def _split_loop(loop: warp.Loop) -> Iterator[warp.Operation]:
     """Yield the split loop, and before it definitions of the thresholds that are no constants."""
-    moving = frozenset({loop.var, *(op.var for op in warp.walk(loop.body) if isinstance(op, warp.Let))})
+    moving = frozenset({loop.var, *(op.var for op in warp.walk_operations(loop.body) if isinstance(op, warp.Let))})
     branches = [op for op in loop.body if isinstance(op, warp.Branch) and not op.part]
-    found = (each for op in branches for each in _limits(op.condition, loop.var, moving))
-    bounds = [bound for bound in dict.fromkeys(each.b for each in found) if _is_within(bound, loop)]
-    bounds, is_sorted = _ascending(bounds[:MOST_THRESHOLDS])
+    found = (each for op in branches for each in _find_thresholds(op.condition, loop.var, moving))
+    bounds = [bound for bound in dict.fromkeys(each.b for each in found) if _is_inside_loop(bound, loop)]
+    bounds, is_sorted = _sort_bounds(bounds[:MAX_THRESHOLDS])
     pieces = [
-        _under(loop, moving, {**dict.fromkeys(bounds[:n], False), **dict.fromkeys(above, True)})
+        _specialise_body(loop, moving, {**dict.fromkeys(bounds[:n], False), **dict.fromkeys(above, True)})
         for n in range(len(bounds) + 1)
         for above in (bounds[n:] if is_sorted else bounds[n : n + 1],)
     ]
@@ -57,27 +59,27 @@ def _pieces(loop: warp.Loop) -> Iterator[warp.Operation]:
     yield replace(loop, body=pieces[-1], phases=tuple(phases)) if phases else loop
 
 
-def _ascending(bounds: list[tile.Expr]) -> tuple[list[tile.Expr], bool]:
+def _sort_bounds(bounds: list[tile.Expr]) -> tuple[list[tile.Expr], bool]:
     """Return the thresholds sorted, and True, if they differ by constants: then a value below one is below those after
     it. Else return them as they are, and False: iterations are right in any order."""
-    forms = [_numerator(bound) for bound in bounds]
+    forms = [_find_numerator(bound) for bound in bounds]
     if len({(divisor, form.terms) for divisor, form in forms}) > 1:
         return bounds, False
     return [bounds[n] for n in sorted(range(len(bounds)), key=lambda n: forms[n][1].constant)], True
 
 
-def _numerator(bound: tile.Expr) -> tuple[int, Affine]:
+def _find_numerator(bound: tile.Expr) -> tuple[int, Affine]:
     """Return d and a sum so that the bound is ⌊sum / d⌋."""
-    form = affine(bound)
+    form = affine_form(bound)
     match form.terms:
         case ((tile.Binary(op="floordiv", a=a, b=tile.Const(value=divisor)), 1),):
-            inner = affine(a)
+            inner = affine_form(a)
             return int(divisor), Affine(inner.terms, inner.constant + form.constant * int(divisor))
         case _:
             return 1, form
 
 
-def _is_within(bound: tile.Expr, loop: warp.Loop) -> bool:
+def _is_inside_loop(bound: tile.Expr, loop: warp.Loop) -> bool:
     """Return True if there may be iterations on both sides of the bound."""
     below = (
         isinstance(bound, tile.Const)
@@ -90,32 +92,34 @@ def _is_within(bound: tile.Expr, loop: warp.Loop) -> bool:
     return not below and not above
 
 
-def _limits(condition: tile.Expr, var: tile.Var, moving: frozenset[tile.Var]) -> Iterator[tile.Binary]:
+def _find_thresholds(condition: tile.Expr, var: tile.Var, moving: frozenset[tile.Var]) -> Iterator[tile.Binary]:
     """Yield the comparisons in a condition that change their value once in the loop, as `var < …` or `var >= …`."""
     match condition:
         case tile.Unary(op="not", a=a):
-            yield from _limits(a, var, moving)
+            yield from _find_thresholds(a, var, moving)
         case tile.Binary(op="and" | "or", a=a, b=b, dtype=dtype) if dtype == BOOL:
-            yield from _limits(a, var, moving)
-            yield from _limits(b, var, moving)
+            yield from _find_thresholds(a, var, moving)
+            yield from _find_thresholds(b, var, moving)
         case tile.Binary():
-            if (found := limit(condition, var, moving)) is not None:
+            if (found := find_threshold(condition, var, moving)) is not None:
                 yield found
 
 
-def _under(loop: warp.Loop, moving: frozenset[tile.Var], below: dict[tile.Expr, bool]) -> tuple[warp.Operation, ...]:
+def _specialise_body(
+    loop: warp.Loop, moving: frozenset[tile.Var], below: dict[tile.Expr, bool]
+) -> tuple[warp.Operation, ...]:
     """Return the body for iterations whose variable is below these bounds (True), or is not (False)."""
 
-    def known(condition: tile.Expr) -> bool | None:
+    def evaluate_condition(condition: tile.Expr) -> bool | None:
         match condition:
             case tile.Unary(op="not", a=a):
-                value = known(a)
+                value = evaluate_condition(a)
                 return None if value is None else not value
             case tile.Binary(op="and" | "or" as op, a=a, b=b, dtype=dtype) if dtype == BOOL:
-                either, decisive = (known(a), known(b)), op == "or"
+                either, decisive = (evaluate_condition(a), evaluate_condition(b)), op == "or"
                 return decisive if decisive in either else None if None in either else not decisive
             case tile.Binary():
-                found = limit(condition, loop.var, moving)
+                found = find_threshold(condition, loop.var, moving)
                 is_below = None if found is None else below.get(found.b)
                 return is_below if is_below is None or (found and found.op == "lt") else not is_below
             case _:
@@ -123,7 +127,7 @@ def _under(loop: warp.Loop, moving: frozenset[tile.Var], below: dict[tile.Expr, 
 
     made: list[warp.Operation] = []
     for op in loop.body:
-        value = known(op.condition) if isinstance(op, warp.Branch) and not op.part else None
+        value = evaluate_condition(op.condition) if isinstance(op, warp.Branch) and not op.part else None
         if value is None or not isinstance(op, warp.Branch):
             made.append(op)
         else:

@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir import warp
-from tilec.ir.rewrite import rewrite
+from tilec.ir.rewrite import rewrite_statements
 
 _RENDEZVOUS = (warp.BarSync, warp.WarpgroupSync)
 _ARRIVALS = (warp.Arrive, warp.NamedBarrier, *_RENDEZVOUS)
 
 
-def with_tensor_fences(program: warp.Program) -> warp.Program:
+def insert_tensor_fences(program: warp.Program) -> warp.Program:
     """Insert them around the operations of the tensor cores' rings; with explicit roles around every barrier, since
     these do not say which tiles they are for."""
     if not program.tensor:
@@ -25,11 +25,11 @@ def with_tensor_fences(program: warp.Program) -> warp.Program:
     in_tensor = {tile.buffer.name for tile in program.tensor}
     rings = frozenset(ring.name for ring in program.rings if not in_tensor.isdisjoint(ring.buffers))
 
-    def around(op: warp.Operation) -> tuple[warp.Operation, ...]:
+    def add_fences(op: warp.Operation) -> tuple[warp.Operation, ...]:
         made: tuple[warp.Operation, ...] = (op,)
-        if _hands_on(op, program, rings):
+        if _is_release(op, program, rings):
             made = (warp.TensorFence("before"), *made)
-        if _takes_over(op, program, rings):
+        if _is_acquisition(op, program, rings):
             made = (*made, warp.TensorFence("after"))
         match op:
             case warp.TensorLoad(destination=fragment):
@@ -40,14 +40,14 @@ def with_tensor_fences(program: warp.Program) -> warp.Program:
                 pass
         return tuple(one if one is op else replace(one, moment=op.moment, span=op.span) for one in made)
 
-    def fenced(role: warp.Role) -> warp.Role:
-        return replace(role, body=rewrite(role.body, around))
+    def fence_role(role: warp.Role) -> warp.Role:
+        return replace(role, body=rewrite_statements(role.body, add_fences))
 
-    common = None if program.common is None else fenced(program.common)
-    return replace(program, roles=tuple(map(fenced, program.roles)), common=common)
+    common = None if program.common is None else fence_role(program.common)
+    return replace(program, roles=tuple(map(fence_role, program.roles)), common=common)
 
 
-def _hands_on(op: warp.Operation, program: warp.Program, rings: frozenset[str]) -> bool:
+def _is_release(op: warp.Operation, program: warp.Program, rings: frozenset[str]) -> bool:
     match op:
         case warp.RingFill() | warp.RingRelease():
             return op.cursor.ring in rings and not op.by_tensor_cores
@@ -55,7 +55,7 @@ def _hands_on(op: warp.Operation, program: warp.Program, rings: frozenset[str]) 
             return program.explicit_roles and isinstance(op, _ARRIVALS)
 
 
-def _takes_over(op: warp.Operation, program: warp.Program, rings: frozenset[str]) -> bool:
+def _is_acquisition(op: warp.Operation, program: warp.Program, rings: frozenset[str]) -> bool:
     match op:
         case warp.RingWait(cursor=cursor) | warp.RingAcquire(cursor=cursor):
             return cursor.ring in rings

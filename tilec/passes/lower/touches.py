@@ -8,47 +8,49 @@ from dataclasses import replace
 from typing import assert_never
 
 from tilec.ir import warp
-from tilec.ir.tile import Buffer, Load, Store, walk as walk_tile, walk_expr
-from tilec.passes.analysis.usage import expressions
-from tilec.passes.lower.scoreboard import BY_TENSOR_CORES, BY_TMA, Queue, Touch
+from tilec.ir.tile import Buffer, Load, Store, walk_expr, walk_statements as walk_tile
+from tilec.passes.analysis.usage import list_expressions
+from tilec.passes.lower.scoreboard import TENSOR_CORE_ORDER, TMA_ORDER, Queue, Touch
 from tilec.passes.memory.staged_stores import row_parts
 from tilec.support.records import dataclass
 
 
-def touches(op: warp.Operation, per_warpgroup: frozenset[str] = frozenset()) -> tuple[tuple[Touch, ...], Queue | None]:
+def find_touches(
+    op: warp.Operation, per_warpgroup: frozenset[str] = frozenset()
+) -> tuple[tuple[Touch, ...], Queue | None]:
     """Return an operation's touches, and the queue in which it completes (None: in program order). Of the tiles in
     `per_warpgroup` each warpgroup has a part."""
-    own_touches, queue = _touches(op)
+    own_touches, queue = _find_own_touches(op)
     if per_warpgroup:
         own_touches = tuple(replace(t, per_warpgroup=True) if t.buffer in per_warpgroup else t for t in own_touches)
     return own_touches + tuple(Touch(name, False) for name in warp.scalar_reads(op)), queue
 
 
-def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
-    op = warp.known(op)
+def _find_own_touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
+    op = warp.as_known_operation(op)
     if isinstance(op, warp.TensorWait) and op.what == "load":
         return (Touch(op.fragment.name, True),), None
-    if isinstance(op, TOUCH_NOTHING):
+    if isinstance(op, UNTRACKED_OPERATIONS):
         return (), None
     match op:
         case warp.Elementwise(nest=nest):
             found: list[Touch] = []
             for stmt in walk_tile(nest.body):
-                for expr in expressions(stmt):
+                for expr in list_expressions(stmt):
                     found += [Touch(e.buffer.name, False) for e in walk_expr(expr) if isinstance(e, Load)]
                 if isinstance(stmt, Store):
-                    found.append(Touch(stmt.buffer.name, True, atomic=_commuting(stmt.atomic)))
+                    found.append(Touch(stmt.buffer.name, True, atomic=_find_commuting_kind(stmt.atomic)))
             return tuple(dict.fromkeys(found)), None
         case warp.CpAsync(source=s, destination=into):
             return (Touch(s.buffer.name, False), Touch(into.buffer.name, True)), "cp_async"
         case warp.TmaLoad(destination=d, barrier=barrier):
             if barrier is None:
                 return (), None  # ordered by its ring's barriers alone
-            return (Touch(d.name, True, "async", BY_TMA),), None
+            return (Touch(d.name, True, "async", TMA_ORDER),), None
         case warp.TryCancel(answer=answer, barrier=barrier):
             if barrier is None:
                 return (), None  # as above
-            return (Touch(answer.name, True, "async", BY_TMA),), None
+            return (Touch(answer.name, True, "async", TMA_ORDER),), None
         case warp.TmaStore(source=s):
             return (Touch(s.name, False, "async"),), "bulk"
         case warp.StoreMatrix(source=s, destination=d):
@@ -65,17 +67,17 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
                 Touch(a.buffer.name, packs, "registers" if packs else "async"),
                 Touch(b.buffer.name, False, "async"),
                 Touch(c.name, True),
-                *(() if e is None else (Touch(e.name, False), Touch(in_registers(e), True, "registers"))),
+                *(() if e is None else (Touch(e.name, False), Touch(name_metadata_registers(e), True, "registers"))),
             ), "wgmma"
         case warp.TensorMma(a=a, b=b, c=c, leader=leader):
             if leader is None:
                 return (), None  # ordered by the barriers of rings alone
             left = Touch(a.name, False, "async")
             if a.scope == "tmem":
-                left = Touch(a.name, False, "tensor", BY_TENSOR_CORES)
-            return (left, Touch(b.name, False, "async"), Touch(c.name, True, "tensor", BY_TENSOR_CORES)), None
+                left = Touch(a.name, False, "tensor", TENSOR_CORE_ORDER)
+            return (left, Touch(b.name, False, "async"), Touch(c.name, True, "tensor", TENSOR_CORE_ORDER)), None
         case warp.TensorCopy(source=s, destination=d):
-            return (Touch(s.name, False, "async"), Touch(d.name, True, "tensor", BY_TENSOR_CORES)), None
+            return (Touch(s.name, False, "async"), Touch(d.name, True, "tensor", TENSOR_CORE_ORDER)), None
         case warp.TensorLoad(source=s, destination=d):
             return (Touch(s.name, False, "tensor"), Touch(d.name, True)), None
         case warp.TensorStore(source=s, destination=d):
@@ -87,7 +89,7 @@ def _touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
             assert_never(op)
 
 
-TOUCH_NOTHING = (
+UNTRACKED_OPERATIONS = (
     warp.Let, warp.Loop, warp.Forever, warp.Break, warp.Trap, warp.Branch, warp.Pipeline,
     warp.Await, warp.BarSync, warp.WarpgroupSync, warp.CpAsyncCommit, warp.CpAsyncWait, warp.WgmmaWait, warp.BulkWait,
     warp.ProxyFence, warp.RingAcquire, warp.RingFill, warp.RingWait, warp.RingRelease, warp.RingDrain, warp.Advance,
@@ -98,39 +100,41 @@ TOUCH_NOTHING = (
 """Operations whose accesses need no waits placed, but for what they read by `warp.scalar_reads`."""
 
 
-def in_registers(metadata: Buffer) -> str:
+def name_metadata_registers(metadata: Buffer) -> str:
     """Name the registers that a sparse operand's metadata passes through, filled anew for each group of wgmma."""
     return f"{metadata.name} in registers"
 
 
-def _commuting(atomic: str | None) -> str:
+def _find_commuting_kind(atomic: str | None) -> str:
     """Return the atomic if it commutes with itself: additions do, in any order; of two stores the last one counts."""
     return "" if atomic in (None, "store") else atomic
 
 
-def reached_per_warpgroup(role: warp.Role, program: warp.Program) -> frozenset[str]:
+def find_warpgroup_tiles(role: warp.Role, program: warp.Program) -> frozenset[str]:
     """Return the tiles of which each warpgroup reaches a part alone: it stores that by itself, or has its own copy."""
-    stored = {op.source.name for op in warp.walk(role.body) if isinstance(op, warp.TmaStore) and op.parts > 1}
+    stored = {
+        op.source.name for op in warp.walk_operations(role.body) if isinstance(op, warp.TmaStore) and op.parts > 1
+    }
     return frozenset(stored | {tile.buffer.name for tile in program.shared if tile.layout.copies > 1})
 
 
-def reached_by_async(program: warp.Program) -> Iterator[str]:
+def find_async_tiles(program: warp.Program) -> Iterator[str]:
     """Yield the tiles that TMA or tensor cores reach."""
     common = () if program.common is None else (program.common,)
     for role in (*program.roles, *common):
-        for op in warp.walk(role.body):
-            yield from (t.buffer for t in _touches(op)[0] if t.proxy == "async")
+        for op in warp.walk_operations(role.body):
+            yield from (t.buffer for t in _find_own_touches(op)[0] if t.proxy == "async")
 
 
-def reached_by_requests(program: warp.Program) -> Iterator[str]:
+def find_answer_tiles(program: warp.Program) -> Iterator[str]:
     """Yield the tiles of cluster-launch-control answers."""
     common = () if program.common is None else (program.common,)
     for role in (*program.roles, *common):
-        yield from (op.answer.name for op in warp.walk(role.body) if isinstance(op, warp.TryCancel))
+        yield from (op.answer.name for op in warp.walk_operations(role.body) if isinstance(op, warp.TryCancel))
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class ReusingTile:
     """A tile that reuses the memory of another one. `by_rows` are the sums whose products read that memory, each
     warpgroup the rows of its own part alone; empty where the two divide their rows in different ways."""
 
@@ -138,7 +142,7 @@ class Over:
     by_rows: frozenset[str]
 
 
-def lying_over(program: warp.Program) -> dict[str, tuple[Over, ...]]:
+def find_reusing_tiles(program: warp.Program) -> dict[str, tuple[ReusingTile, ...]]:
     """Return the tiles that reuse the memory of each tile in a ring."""
     late = [tile for tile in program.shared if tile.over_rings]
     if not late:
@@ -147,17 +151,22 @@ def lying_over(program: warp.Program) -> dict[str, tuple[Over, ...]]:
     layouts = {buffer.name: layout for buffer, layout in program.fragments}
     # With ping-pong, one warpgroup may be done with the rings while another is not.
     together = [role for role in program.roles if role.ping_pong_barrier is None]
-    sums = dict.fromkeys(op.c.name for role in together for op in warp.walk(role.body) if isinstance(op, warp.Wgmma))
+    sums = dict.fromkeys(
+        op.c.name for role in together for op in warp.walk_operations(role.body) if isinstance(op, warp.Wgmma)
+    )
     parts = {name: row_parts(layouts[name], layouts[name].thread_count) for name in sums}
-    found: dict[str, tuple[Over, ...]] = {}
+    found: dict[str, tuple[ReusingTile, ...]] = {}
     for ring_tile in (tile for tile in program.shared if not tile.over_rings):
         for tile in (tile for tile in late if tile.meets(ring_tile)):
-            by_rows = frozenset(n for n, k in parts.items() if k > 1 and _alike(tile, ring_tile, k))
-            found[ring_tile.buffer.name] = (*found.get(ring_tile.buffer.name, ()), Over(tile.buffer.name, by_rows))
+            by_rows = frozenset(n for n, k in parts.items() if k > 1 and _has_same_row_parts(tile, ring_tile, k))
+            found[ring_tile.buffer.name] = (
+                *found.get(ring_tile.buffer.name, ()),
+                ReusingTile(tile.buffer.name, by_rows),
+            )
     return found
 
 
-def _alike(tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
+def _has_same_row_parts(tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
     """Return True if each byte that both tiles have is in rows of the same part, where parts have `PART_ROWS` each in
     turn."""
     row, period = tile.layout.row_bytes, tile.layout.row_bytes * warp.PART_ROWS * parts
@@ -165,7 +174,9 @@ def _alike(tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
     return other.layout.row_bytes == row and not any(size % period for size in sizes)
 
 
-def touched_early(op: warp.Operation, touch: Touch, later: Over) -> Touch:
+def build_early_touch(op: warp.Operation, touch: Touch, later: ReusingTile) -> Touch:
     """Return the touch as one of the tile that reuses the memory later."""
-    per_warpgroup = isinstance(op, warp.Wgmma) and op.c.name in later.by_rows and touch.buffer in warp.own_rows(op)
+    per_warpgroup = (
+        isinstance(op, warp.Wgmma) and op.c.name in later.by_rows and touch.buffer in warp.tiles_read_by_own_rows(op)
+    )
     return replace(touch, buffer=later.tile, per_warpgroup=per_warpgroup)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tilec.ir.tile import Bind, Expr, For, If, Kernel, Load, Stmt, Var, While, walk_expr
 from tilec.ops.copy import Copy
-from tilec.passes.analysis.trip_count import static_trip_count
+from tilec.passes.analysis.trip_count import get_static_trip_count
 from tilec.passes.memory.multicast import shared_axes
 from tilec.support.records import dataclass
 
@@ -68,7 +68,7 @@ def _footprints(stmts: tuple[Stmt, ...], known: _Known, trip_count: int) -> Iter
                 known.define(var, value)
             case For(var=var, start=start, stop=stop, body=body):
                 known.define(var, start, stop)
-                count = static_trip_count(stmt)
+                count = get_static_trip_count(stmt)
                 yield from _footprints(body, known, trip_count * (UNKNOWN_TRIP_COUNT if count is None else count))
             case While(body=body):
                 yield from _footprints(body, known, trip_count * UNKNOWN_TRIP_COUNT)

@@ -12,9 +12,9 @@ import math
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.affine import Affine, affine
-from tilec.ir.multicast import number, sliced_dimension
-from tilec.ir.rewrite import map_statements, with_bodies
+from tilec.ir.affine import Affine, affine_form
+from tilec.ir.multicast import count_multicast_blocks, sliced_dimension
+from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ops.copy import Copy
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.memory.prefetch import is_prefetched
@@ -53,16 +53,16 @@ class Finder:
             case tile.For():
                 axes = self.along(axes, stmt.start, stmt.stop)
                 self.alike[stmt.var] = axes
-                if any(isinstance(inner, tile.Break) for inner in tile.walk(stmt.body)):
+                if any(isinstance(inner, tile.Break) for inner in tile.walk_statements(stmt.body)):
                     axes = ""
-                return with_bodies(stmt, lambda body: self.body(body, axes))
+                return map_nested_bodies(stmt, lambda body: self.body(body, axes))
             case tile.While():
-                return with_bodies(stmt, lambda body: self.body(body, ""))
+                return map_nested_bodies(stmt, lambda body: self.body(body, ""))
             case tile.If():
                 axes = self.along(axes, stmt.condition)
-                return with_bodies(stmt, lambda body: self.body(body, axes))
+                return map_nested_bodies(stmt, lambda body: self.body(body, axes))
             case tile.Bind():
-                self.values[stmt.var] = tile.substitute(stmt.value, self.values)
+                self.values[stmt.var] = tile.substitute_variables(stmt.value, self.values)
                 return stmt
             case Copy() if stmt.via == "tma" and not is_prefetched(stmt):
                 found = self.sliceable(stmt, self.along(axes, *stmt.regions[0].start))
@@ -72,7 +72,7 @@ class Finder:
 
     def along(self, axes: str, *exprs: tile.Expr) -> str:
         """The axes among these along which the expressions do not differ."""
-        given = [tile.substitute(expr, self.values) for expr in exprs]
+        given = [tile.substitute_variables(expr, self.values) for expr in exprs]
         return "".join(axis for axis in axes if not any(self.differs(expr, axis) for expr in given))
 
     def differs(self, expr: tile.Expr, axis: str) -> bool:
@@ -83,7 +83,7 @@ class Finder:
                 return axis not in self.alike.get(expr, "xyz".replace(self.axis_of.get(expr, "xyz"), ""))
             case tile.Load():
                 return True
-            case tile.Binary(op="floordiv", a=a, b=tile.Const(value=by)) if self.is_of_clusters(affine(a), axis):
+            case tile.Binary(op="floordiv", a=a, b=tile.Const(value=by)) if self.is_of_clusters(affine_form(a), axis):
                 return bool(int(by) % self.size(axis))
             case tile.Binary(op="lt" | "le" | "gt" | "ge", a=a, b=b):
                 left, right = (a, b) if expr.op in ("lt", "le") else (b, a)
@@ -91,7 +91,7 @@ class Finder:
                     return False
             case _:
                 pass
-        return any(self.differs(child, axis) for child in tile.children(expr))
+        return any(self.differs(child, axis) for child in tile.direct_operands(expr))
 
     def size(self, axis: str) -> int:
         return self.cluster["xyz".index(axis)]
@@ -114,13 +114,13 @@ class Finder:
             case tile.Var():
                 return self.axis_of.get(atom) == axis
             case tile.Binary(op="floormod", a=a, b=tile.Const(value=by)):
-                return int(by) % self.size(axis) == 0 and self.is_of_clusters(affine(a), axis)
+                return int(by) % self.size(axis) == 0 and self.is_of_clusters(affine_form(a), axis)
             case _:
                 return False
 
     def separates_clusters(self, left: tile.Expr, right: tile.Expr, more: int, axis: str) -> bool:
         """Whether left - right < more holds for all blocks of a cluster or for none."""
-        form = affine(tile.Binary("sub", left, right, left.dtype))
+        form = affine_form(tile.Binary("sub", left, right, left.dtype))
         below = Affine(form.terms, form.constant - more)  # < 0, and the negation of that: -below - 1 < 0
         above = Affine(tuple((atom, -coefficient) for atom, coefficient in form.terms), -below.constant - 1)
         return self.is_of_clusters(below, axis) or self.is_of_clusters(above, axis)
@@ -130,7 +130,7 @@ class Finder:
         global_region, buffer = copy.regions
         layout = self.assignment.shared[buffer.buffer.name]
         for some in (axes, *axes) if len(axes) > 1 else axes:
-            if sliced_dimension(global_region.extent, layout, number(self.cluster, some)) is not None:
+            if sliced_dimension(global_region.extent, layout, count_multicast_blocks(self.cluster, some)) is not None:
                 return some
         return ""
 

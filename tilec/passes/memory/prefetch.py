@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilec.ir.rewrite import rewrite, with_bodies
-from tilec.ir.tile import Break, Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk, walk_expr
+from tilec.ir.rewrite import map_nested_bodies, rewrite_statements
+from tilec.ir.tile import Break, Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk_expr, walk_statements
 from tilec.ops.copy import Copy
 from tilec.ops.im2col import Im2col
-from tilec.passes.analysis.box_starts import coordinates_of
-from tilec.passes.analysis.rings import is_load, is_pipelined, pipelined_loops
-from tilec.passes.analysis.tensor_order import ordered_tensors
-from tilec.passes.analysis.usage import expressions, reads, writes
+from tilec.passes.analysis.box_starts import collect_coordinates
+from tilec.passes.analysis.rings import find_pipelined_loops, is_load, is_pipelined
+from tilec.passes.analysis.tensor_order import find_ordered_tensors
+from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.atoms import is_legal
-from tilec.passes.layout.tensor_maps import why_no_tensor_map, without_tma
+from tilec.passes.layout.tensor_maps import is_tma_disabled, why_no_tensor_map
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
@@ -33,11 +33,12 @@ def prefetched(assignment: LayoutAssignment, target: Target) -> LayoutAssignment
     """The kernel, with these copies by TMA. Where nothing is scheduled, all copies by TMA are such."""
     if assignment.form == "serial":
         return replace(
-            assignment, kernel=replace(assignment.kernel, body=rewrite(assignment.kernel.body, _one_at_a_time))
+            assignment,
+            kernel=replace(assignment.kernel, body=rewrite_statements(assignment.kernel.body, _one_at_a_time)),
         )
     if assignment.form != "warp_specialised":
         return assignment
-    ordered = ordered_tensors(assignment.kernel)
+    ordered = find_ordered_tensors(assignment.kernel)
     room = _room(assignment, target)
 
     def body(stmts: tuple[Stmt, ...], versions: int) -> tuple[Stmt, ...]:
@@ -47,9 +48,9 @@ def prefetched(assignment: LayoutAssignment, target: Target) -> LayoutAssignment
             if not _may_be_prefetched(assignment, stmts, fetch, ordered):
                 continue
             size = assignment.shared[fetch.tile.name].bytes
-            if not any(fetch.tile in reads(loop) for loop in pipelined_loops(stmts)):
+            if not any(fetch.tile in find_reads(loop) for loop in find_pipelined_loops(stmts)):
                 is_small = size * versions <= MOST_BYTES and not assignment.shared[fetch.tile.name].swizzle
-                if is_small and pipelined_loops(stmts[: fetch.first]):
+                if is_small and find_pipelined_loops(stmts[: fetch.first]):
                     found[fetch.copy] = versions
             elif room >= 0:  # it has its own memory already, and is given more for another version of it
                 found[fetch.copy] = versions if room >= (versions - 1) * size else 1
@@ -61,9 +62,9 @@ def prefetched(assignment: LayoutAssignment, target: Target) -> LayoutAssignment
             case For() if is_pipelined(stmt):
                 return stmt
             case For() | While():
-                return with_bodies(stmt, lambda stmts: body(stmts, 2))
+                return map_nested_bodies(stmt, lambda stmts: body(stmts, 2))
             case If():
-                return with_bodies(stmt, lambda stmts: body(stmts, versions))
+                return map_nested_bodies(stmt, lambda stmts: body(stmts, versions))
             case _:
                 return stmt
 
@@ -72,7 +73,7 @@ def prefetched(assignment: LayoutAssignment, target: Target) -> LayoutAssignment
 
 def versions_of(kernel: Kernel) -> dict[str, int]:
     """Of each tile that is loaded so, how many there are."""
-    loads = (s for s in walk(kernel.body) if isinstance(s, TileOp))
+    loads = (s for s in walk_statements(kernel.body) if isinstance(s, TileOp))
     return {load.regions[1].buffer.name: load.prefetched for load in loads if load.prefetched is not None}
 
 
@@ -97,16 +98,16 @@ def fetches(stmts: tuple[Stmt, ...]) -> Iterator[Fetch]:
         if not isinstance(stmt, TileOp) or not is_load(stmt):
             continue
         tile = stmt.regions[1].buffer
-        reading = [n for n, other in enumerate(stmts) if tile in reads(other)]
-        if reading and reading[0] > at and [n for n, other in enumerate(stmts) if tile in writes(other)] == [at]:
+        reading = [n for n, other in enumerate(stmts) if tile in find_reads(other)]
+        if reading and reading[0] > at and [n for n, other in enumerate(stmts) if tile in find_writes(other)] == [at]:
             yield Fetch(tile, at, reading[0], reading[-1])
 
 
 def _room(assignment: LayoutAssignment, target: Target) -> int:
     """Bytes of shared memory that are left when pipelined loops have as many versions of what they fill as they ask,
     or two."""
-    loops = pipelined_loops(assignment.kernel.body)
-    stages = {b.name: loop.num_stages or 2 for loop in loops for s in loop.body for b in writes(s)}
+    loops = find_pipelined_loops(assignment.kernel.body)
+    stages = {b.name: loop.num_stages or 2 for loop in loops for s in loop.body for b in find_writes(s)}
     taken = sum(layout.bytes * stages.get(name, 1) for name, layout in assignment.shared.items())
     return target.limit("smem_bytes_per_cta") - taken
 
@@ -120,13 +121,13 @@ def _may_be_prefetched(
     source, destination, layout = copy.source, copy.destination, assignment.shared[tile.name]
     return (
         copy.via in ("cp_async", "registers")
-        and not (copy.width is not None or copy.is_asynchronous or without_tma(copy))
+        and not (copy.width is not None or copy.is_asynchronous or is_tma_disabled(copy))
         and destination.is_whole
         and source.buffer.name not in ordered
         and not any(isinstance(e, Load) for index in source.start for e in walk_expr(index))
-        and why_no_tensor_map(source, tile, coordinates_of(assignment.kernel), least_dimensions=1) is None
+        and why_no_tensor_map(source, tile, collect_coordinates(assignment.kernel), least_dimensions=1) is None
         and is_legal(layout, ["tma"])
-        and bool(pipelined_loops(stmts[: fetch.last + 1]))
+        and bool(find_pipelined_loops(stmts[: fetch.last + 1]))
         and not any(_may_leave(stmt) for stmt in stmts[fetch.copy + 1 : fetch.last + 1])
         and _touching(stmts, tile) == _touching(assignment.kernel.body, tile)
     )
@@ -146,10 +147,10 @@ def _may_leave(stmt: Stmt) -> bool:
 def _touching(body: tuple[Stmt, ...], tile: Buffer) -> int:
     """How many statements touch the tile, of which only nests hold others; a bound or a condition counts as one."""
     return sum(
-        any(isinstance(e, Load) and e.buffer == tile for x in expressions(stmt) for e in walk_expr(x))
+        any(isinstance(e, Load) and e.buffer == tile for x in list_expressions(stmt) for e in walk_expr(x))
         if isinstance(stmt, For | While | If)
-        else tile in (*reads(stmt), *writes(stmt))
-        for stmt in walk(body)
+        else tile in (*find_reads(stmt), *find_writes(stmt))
+        for stmt in walk_statements(body)
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ops.transpose import Transpose
-from tilec.passes.analysis.rings import accesses, touched_outside
+from tilec.passes.analysis.rings import find_accesses, find_touched_outside
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 
 
@@ -24,18 +24,20 @@ def own_tiles(assignment: LayoutAssignment, loop: tile.For) -> frozenset[str]:
     has_several = assignment.form == "warp_specialised" and assignment.kernel.threads > WARPGROUP_THREADS
     if not transposed or not has_several:
         return frozenset()
-    outside = touched_outside(assignment.kernel, loop)
+    outside = find_touched_outside(assignment.kernel, loop)
     return frozenset(
         name
         for name, filled in transposed.items()
         if name not in outside
-        and all(stmt is filled or _multiplies(stmt, name) for stmt in loop.body if name in accesses(stmt).all)
+        and all(
+            stmt is filled or _multiplies(stmt, name) for stmt in loop.body if name in find_accesses(stmt).all_names
+        )
     )
 
 
 def _multiplies(stmt: tile.Stmt, name: str) -> bool:
     """Whether the statement is a product by wgmma that reads the tile alone."""
-    return isinstance(stmt, tile.TileOp) and stmt.via == "wgmma" and name not in accesses(stmt).writes
+    return isinstance(stmt, tile.TileOp) and stmt.via == "wgmma" and name not in find_accesses(stmt).writes
 
 
 def with_private_copies(assignment: LayoutAssignment, replicated: Sequence[tuple[tile.For, int]]) -> LayoutAssignment:

@@ -9,7 +9,7 @@ from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ir.tile import Buffer
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.memory.shared_reuse import over_rings
-from tilec.support.diagnostics import Label, fail
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 from tilec.target.table import Target
 
@@ -48,7 +48,7 @@ def refuse_tiles(assignment: LayoutAssignment, target: Target, needed: int, size
 
     tiles = sorted((b for b in assignment.kernel.buffers if b.scope == "shared"), key=lambda b: -b.bytes)
     capacity = target.limit("smem_bytes_per_cta")
-    fail(
+    raise_error(
         "shared-memory-overflow",
         f"the tiles take {needed:,} bytes of shared memory, {target.name} has {capacity:,} for a block",
         tiles[0].span,
@@ -63,7 +63,7 @@ def refuse_versions(versions: int, tiles: Sequence[Buffer], size: int, left: int
     """So many versions, of `size` bytes each, of tiles that are loaded together are asked for; `left` bytes are
     left."""
     names = ", ".join(b.name for b in tiles)
-    fail(
+    raise_error(
         "shared-memory-overflow",
         f"{versions} versions of {names} take {size * versions:,} bytes, {max(left, 0):,} of shared memory are left",
         asked,

@@ -15,20 +15,20 @@ from itertools import pairwise
 from typing import TypeGuard
 
 from tilec.ir import tile
-from tilec.ir.affine import add
+from tilec.ir.affine import add_exprs
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.ir.multicast import SWIZZLE_BYTES
-from tilec.ir.rewrite import with_bodies
+from tilec.ir.rewrite import map_nested_bodies
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
 from tilec.ir.warp import PART_ROWS
 from tilec.ops.atomic import AtomicTile
 from tilec.ops.copy import Copy
-from tilec.passes.analysis.rings import is_pipelined, pipelined_loops, rings, versions_asked
-from tilec.passes.analysis.usage import reads, writes
+from tilec.passes.analysis.rings import count_scheduled_versions, find_pipelined_loops, is_pipelined, plan_rings
+from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.atoms import ACCUMULATOR_LANES
-from tilec.passes.layout.select_mechanisms import CHUNK_BYTES
+from tilec.passes.layout.select_mechanisms import STAGED_CHUNK_BYTES
 from tilec.passes.memory.prefetch import versions_of
 from tilec.passes.memory.shared_reuse import over_rings
 from tilec.support.records import dataclass
@@ -85,7 +85,7 @@ def chunked(assignment: LayoutAssignment, target: Target) -> LayoutAssignment:
 def stagings(assignment: LayoutAssignment) -> Iterator[Staging]:
     """The staged stores of a kernel, for those who tell of them."""
     found: dict[tuple[str, str], list[Stored]] = {}
-    for into, out in _pairs(tuple(tile.walk(assignment.kernel.body))).values():
+    for into, out in _pairs(tuple(tile.walk_statements(assignment.kernel.body))).values():
         found.setdefault((into.regions[0].buffer.name, out.regions[1].buffer.name), []).append(out)
     for (source, destination), outs in found.items():
         tiles = {out.regions[0].buffer.name for out in outs}
@@ -106,9 +106,9 @@ class Chunking:
 
 def _chunkings(assignment: LayoutAssignment) -> dict[tile.Buffer, Chunking]:
     """The staged tiles that can be cut: they serve stores alone, and these all alike."""
-    statements = tuple(tile.walk(assignment.kernel.body))
+    statements = tuple(tile.walk_statements(assignment.kernel.body))
     others = [s for s in statements if isinstance(s, tile.TileOp | tile.Parallel | tile.Store) and not is_staged(s)]
-    used_otherwise = {buffer for s in others for buffer in (*reads(s), *writes(s))}
+    used_otherwise = {buffer for s in others for buffer in (*find_reads(s), *find_writes(s))}
     sources: dict[tile.Buffer, list[tile.Buffer]] = {}
     for into in _stores(assignment.kernel.body):
         sources.setdefault(into.regions[1].buffer, []).append(into.regions[0].buffer)
@@ -144,7 +144,7 @@ def _stores(body: tuple[tile.Stmt, ...]) -> Iterator[tile.TileOp]:
 
 def _width(layout: SharedLayout) -> int:
     """How many columns a chunk has: a panel where that is as wide as a swizzle can be, else all."""
-    return layout.panel if layout.row_bytes == CHUNK_BYTES else layout.shape[-1]
+    return layout.panel if layout.row_bytes == STAGED_CHUNK_BYTES else layout.shape[-1]
 
 
 def row_parts(layout: Fragment, threads: int) -> int:
@@ -210,9 +210,11 @@ def _shared_out(chunkings: dict[tile.Buffer, Chunking], room: int) -> dict[tile.
 def _versions(kernel: tile.Kernel) -> dict[str, int]:
     """The shared tiles of which pipelined loops want several versions, and how many."""
     versions: dict[str, int] = {}
-    for loop in pipelined_loops(kernel.body):
-        for staged in (b.name for ring in rings(kernel, loop) for b in ring.buffers):
-            versions[staged] = max(versions.get(staged, 1), versions_asked(loop) or loop.num_stages or VERSIONS)
+    for loop in find_pipelined_loops(kernel.body):
+        for staged in (b.name for ring in plan_rings(kernel, loop) for b in ring.buffers):
+            versions[staged] = max(
+                versions.get(staged, 1), count_scheduled_versions(loop) or loop.num_stages or VERSIONS
+            )
     return versions
 
 
@@ -244,7 +246,7 @@ def _rewritten(
             case tile.For() if is_pipelined(stmt):
                 new.append(stmt)
             case tile.For() | tile.While() | tile.If():
-                new.append(with_bodies(stmt, lambda inside: _rewritten(inside, chunks)))
+                new.append(map_nested_bodies(stmt, lambda inside: _rewritten(inside, chunks)))
             case _ if at in pairs:
                 new += chunks(*pairs[at])
             case _ if at - 1 not in pairs:
@@ -287,7 +289,7 @@ def _chunks(
     chunks: list[tile.Stmt] = []
     for k, column in enumerate(range(0, source.buffer.shape[-1], width)):
         staged = buffers[k % len(buffers)]
-        whole = tile.Region(staged, tuple(tile.integer(0) for _ in staged.shape), staged.shape, into.span)
+        whole = tile.Region(staged, tuple(tile.int32_const(0) for _ in staged.shape), staged.shape, into.span)
         chunks.append(replace(into, source=_columns(source, column, width), destination=whole))
         stored = replace(out, source=whole, destination=_columns(destination, column, width))
         chunks.append(replace(stored, parts=parts) if parts > 1 else stored)
@@ -295,5 +297,5 @@ def _chunks(
 
 
 def _columns(region: tile.Region, first: int, width: int) -> tile.Region:
-    start = (*region.start[:-1], add(region.start[-1], tile.integer(first)))
+    start = (*region.start[:-1], add_exprs(region.start[-1], tile.int32_const(first)))
     return replace(region, start=start, extent=(*region.extent[:-1], width))

@@ -18,15 +18,15 @@ from tilec.support.source import SourceFile, Span
 
 if TYPE_CHECKING:
     from tilec.driver.machine_code import LoopCode
-    from tilec.sass.issue import Interval, Wait
-    from tilec.sass.opcodes import Kind
+    from tilec.sass.issue import WarpInterval, WarpWait
+    from tilec.sass.opcodes import OpcodeKind
 
 MOST = Fraction(11, 10)
 """Of the solved interval. What a schedule rounds up or leaves out, such as the branch back, is less."""
 
 _MOST_NOTES = 3
 
-_HELP: dict[Kind, str] = {
+_HELP: dict[OpcodeKind, str] = {
     "load": "copy the tile in its own type into shared memory, where it can run ahead, and work on it from there",
     "copy": "let copies run further ahead: a larger num_stages, if shared memory has room for it",
     "wgmma": "give the tensor cores something to do meanwhile: a product that does not need this one's result",
@@ -66,7 +66,7 @@ def _warning(one: LoopCode, help: str, source: SourceFile) -> Diagnostic:
     )
 
 
-def _line(wait: Wait, source: SourceFile) -> Span | None:
+def _line(wait: WarpWait, source: SourceFile) -> Span | None:
     """The line of the kernel that waits."""
     if wait.at.line is None:
         return None
@@ -75,13 +75,13 @@ def _line(wait: Wait, source: SourceFile) -> Span | None:
     return source.whole_line(line, names[file - 1]) if 0 < file <= len(names) else None
 
 
-def _where(wait: Wait) -> str:
+def _where(wait: WarpWait) -> str:
     return "" if wait.at.line is None else f", at line {wait.at.line[1]}"
 
 
-def _waited(found: Interval) -> dict[Kind, float]:
+def _waited(found: WarpInterval) -> dict[OpcodeKind, float]:
     """Cycles of an iteration, by what is waited for."""
-    waited: dict[Kind, float] = dict.fromkeys(_HELP, 0.0)
+    waited: dict[OpcodeKind, float] = dict.fromkeys(_HELP, 0.0)
     for wait in found.waits:
         if wait.producer is not None and wait.producer.kind in waited:
             waited[wait.producer.kind] += wait.cycles

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from tilec.driver.lints.registry import LAYOUT, warns
 from tilec.driver.work import Work
-from tilec.ir.tile import For, walk
-from tilec.support.diagnostics import Diagnostic, warning
+from tilec.ir.tile import For, walk_statements
+from tilec.support.diagnostics import Diagnostic, make_warning
 
 
 @warns(LAYOUT)
 def unused(work: Work) -> Iterator[Diagnostic]:
-    for loop in walk(work.source_kernel.body) if work.assignment.form == "serial" else ():
+    for loop in walk_statements(work.source_kernel.body) if work.assignment.form == "serial" else ():
         if isinstance(loop, For) and loop.stage is not None:
-            yield warning(
+            yield make_warning(
                 "schedule-not-used",
                 "stage= and order= change nothing here",
                 loop.span,

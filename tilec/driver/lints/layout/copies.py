@@ -6,20 +6,20 @@ from collections.abc import Iterator
 
 from tilec.driver.lints.registry import LAYOUT, warns
 from tilec.driver.work import Work
-from tilec.ir.tile import TileOp, walk
+from tilec.ir.tile import TileOp, walk_statements
 from tilec.passes.analysis.ordering import is_asynchronous_copy
-from tilec.support.diagnostics import Diagnostic, warning
+from tilec.support.diagnostics import Diagnostic, make_warning
 
 
 @warns(LAYOUT)
 def copies(work: Work) -> Iterator[Diagnostic]:
-    for stmt in (stmt for assignment in work.assignment.kernels for stmt in walk(assignment.kernel.body)):
+    for stmt in (stmt for assignment in work.assignment.kernels for stmt in walk_statements(assignment.kernel.body)):
         if isinstance(stmt, TileOp) and is_asynchronous_copy(stmt) and stmt.via == "registers":
             source, tile = stmt.regions
             why = "its rows are not aligned to 4 bytes"
             if source.buffer.dtype != tile.buffer.dtype:
                 why = f"it converts {source.buffer.dtype} to {tile.buffer.dtype}"
-            yield warning(
+            yield make_warning(
                 "copy-not-asynchronous",
                 "this T.async_copy is not asynchronous",
                 stmt.span,

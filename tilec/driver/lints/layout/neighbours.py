@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from tilec.driver.lints.registry import LAYOUT, warns
 from tilec.driver.work import Work
-from tilec.ir.tile import Parallel, walk
+from tilec.ir.tile import Parallel, walk_statements
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.vector_widths import streams
-from tilec.support.diagnostics import Diagnostic, warning
+from tilec.passes.layout.vector_widths import find_streamed_buffers
+from tilec.support.diagnostics import Diagnostic, make_warning
 
 
 @warns(LAYOUT)
@@ -23,15 +23,20 @@ def widths(work: Work) -> Iterator[Diagnostic]:
 
 
 def _not_kept(assignment: LayoutAssignment) -> Iterator[Diagnostic]:
-    for nest in walk(assignment.kernel.body):
-        if not isinstance(nest, Parallel) or nest.width is None or nest.is_per_thread or not streams(nest):
+    for nest in walk_statements(assignment.kernel.body):
+        if (
+            not isinstance(nest, Parallel)
+            or nest.width is None
+            or nest.is_per_thread
+            or not find_streamed_buffers(nest)
+        ):
             continue
         layout = assignment.nest_layout(nest)
         first = next((axis for axis in layout.registers if axis.size > 1), None)
         run = first.size if first is not None and (first.dim, first.stride) == (len(nest.extents) - 1, 1) else 1
         if run % nest.width:
             given = "loop_layout" if nest.layout is not None else "a fragment's layout"
-            yield warning(
+            yield make_warning(
                 "hint-not-used",
                 f"neighbours that are to go {nest.width} to a thread do not",
                 nest.span,

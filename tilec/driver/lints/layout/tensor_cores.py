@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from tilec.driver.lints.registry import LAYOUT, lint
 from tilec.driver.work import Work
-from tilec.passes.layout.tensor_memory import columns, crowded_out
-from tilec.passes.layout.tensor_products import left_to_threads
+from tilec.passes.layout.tensor_memory import count_columns, find_crowded_out_sums
+from tilec.passes.layout.tensor_products import find_fallback_products
 from tilec.support.diagnostics import Diagnostic, Label
 
 
@@ -18,16 +18,16 @@ def tensor_memory(work: Work) -> Iterator[Diagnostic]:
     """Sums that stay in registers since an SM has no columns left for them."""
     assignment, target = work.assignment, work.target
     has_sums_there = target.has("tcgen05") and assignment.form == "warp_specialised"
-    left = crowded_out(assignment.kernel, target) if has_sums_there else ()
+    left = find_crowded_out_sums(assignment.kernel, target) if has_sums_there else ()
     if not left:
         return
     there = [b for b in assignment.kernel.buffers if b.scope == "tmem"]
-    total, limit = sum(map(columns, (*there, *left))), target.limit("tmem_columns")
+    total, limit = sum(map(count_columns, (*there, *left))), target.limit("tmem_columns")
     yield Diagnostic(
         "tensor-memory-exhausted",
         f"the accumulators need {total} columns of tensor memory, an SM of {target.name} has {limit}",
-        Label(left[0].span, f"{left[0].name} needs {columns(left[0])}, and stays in registers"),
-        tuple(Label(b.span, f"{columns(b)} are taken here") for b in there),
+        Label(left[0].span, f"{left[0].name} needs {count_columns(left[0])}, and stays in registers"),
+        tuple(Label(b.span, f"{count_columns(b)} are taken here") for b in there),
         help="use a smaller tile, or split the kernel",
         severity="warning",
     )
@@ -39,8 +39,10 @@ def products(work: Work) -> Iterator[Diagnostic]:
     assignment, target, options = work.assignment, work.target, work.options
     if options.opt_level < 3 or options.pipeline_strategy != "auto" or "unspecialised" in assignment.kernel.asks:
         return
-    crowded = {tile.span for tile in crowded_out(assignment.kernel, target)}  # about which there is another warning
-    for left in left_to_threads(assignment, target):
+    crowded = {
+        tile.span for tile in find_crowded_out_sums(assignment.kernel, target)
+    }  # about which there is another warning
+    for left in find_fallback_products(assignment, target):
         if left.is_supported and left.op.regions[2].buffer.span not in crowded:
             yield Diagnostic(
                 "mma-sync-fallback",

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from tilec.driver.lints.registry import SCHEDULE, lint
 from tilec.driver.work import Planned, Work
-from tilec.ir.tile import Parallel, TileOp, walk
+from tilec.ir.tile import Parallel, TileOp, walk_statements
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.atoms import Sweep, conflicts, shared_accesses
-from tilec.passes.layout.lane_addresses import conflicts as conflicts_of_nest
-from tilec.passes.layout.transpose_operands import is_turning
+from tilec.passes.layout.atoms import Sweep, compute_conflict_factor, find_shared_accesses
+from tilec.passes.layout.lane_addresses import find_conflict_factors as conflicts_of_nest
+from tilec.passes.layout.transpose_operands import is_operand_transposition
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
@@ -28,7 +28,11 @@ def bank_conflicts(work: Work) -> Iterator[Diagnostic]:
 def _met(assignment: LayoutAssignment, loops: Iterable[Planned]) -> Iterator[Diagnostic]:
     """Pairs of tiles that statements reach at once, both with bank conflicts left: each where these are worst."""
     slow = _conflicted(assignment)
-    together = [(stmt.span, stmt.span) for stmt in walk(assignment.kernel.body) if isinstance(stmt, Parallel | TileOp)]
+    together = [
+        (stmt.span, stmt.span)
+        for stmt in walk_statements(assignment.kernel.body)
+        if isinstance(stmt, Parallel | TileOp)
+    ]
     together += [pair for planned in loops for pair in _overlapping(planned.loop, planned.solution.schedule)]
     worst: dict[frozenset[str], tuple[float, Diagnostic]] = {}
     for first, second in together:
@@ -57,14 +61,16 @@ def _conflict(one: tuple[str, Span, float], another: tuple[str, Span, float]) ->
 def _conflicted(assignment: LayoutAssignment) -> dict[Span, dict[str, float]]:
     """For each statement, by its span, the tiles that it reaches with conflicts, and how many times longer it takes:
     nests by the addresses of their lanes, others by the pattern in which they reach a tile."""
-    nests = [s for s in walk(assignment.kernel.body) if isinstance(s, Parallel)]
+    nests = [s for s in walk_statements(assignment.kernel.body) if isinstance(s, Parallel)]
     found = {nest.span: conflicts_of_nest(nest, assignment) for nest in nests}
-    inside = {s.span for nest in nests for s in walk(nest.body)}
-    turning = {s.span for s in walk(assignment.kernel.body) if is_turning(s)}
-    for access in shared_accesses(assignment.kernel, assignment.fragments, assignment.nest_layout):
+    inside = {s.span for nest in nests for s in walk_statements(nest.body)}
+    turning = {s.span for s in walk_statements(assignment.kernel.body) if is_operand_transposition(s)}
+    for access in find_shared_accesses(assignment.kernel, assignment.fragments, assignment.nest_layout):
         if access.span in inside or (access.span in turning and isinstance(access.pattern, Sweep)):
             continue
-        found.setdefault(access.span, {})[access.tile] = conflicts(assignment.shared[access.tile], access.pattern)
+        found.setdefault(access.span, {})[access.tile] = compute_conflict_factor(
+            assignment.shared[access.tile], access.pattern
+        )
     # What has a dot in its name nobody wrote.
     return {
         span: {tile: ways for tile, ways in tiles.items() if ways >= 2 and "." not in tile}

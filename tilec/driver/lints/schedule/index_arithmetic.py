@@ -9,7 +9,7 @@ from tilec.driver.lints.registry import SCHEDULE, lint
 from tilec.driver.work import Work
 from tilec.ir import tile
 from tilec.passes.analysis.rings import is_load
-from tilec.passes.analysis.usage import expressions
+from tilec.passes.analysis.usage import list_expressions
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.loop.nest_price import is_of_each
@@ -36,7 +36,7 @@ def _inflating(loop: LoopProblem, assignment: LayoutAssignment, target: Target) 
     for stmt, op in ops:
         if not isinstance(stmt, tile.Parallel):
             continue
-        work = sum(_instructions(index, stmt) for s in tile.walk(stmt.body) for index in _indices(s))
+        work = sum(_instructions(index, stmt) for s in tile.walk_statements(stmt.body) for index in _indices(s))
         elements, threads = math.prod(stmt.extents), assignment.kernel.threads
         spent = target.price("elementwise", ops=work, elements=elements, threads=threads).issue if work else 0
         # The schedule prices an operation as one instruction: what a division takes more comes on top.
@@ -68,7 +68,7 @@ def _busiest(uses: Iterable[object]) -> int:
 def _indices(stmt: tile.Stmt) -> Iterator[tile.Expr]:
     if isinstance(stmt, tile.Store):
         yield from stmt.indices
-    for expr in expressions(stmt):
+    for expr in list_expressions(stmt):
         for part in tile.walk_expr(expr):
             if isinstance(part, tile.Load):
                 yield from part.indices

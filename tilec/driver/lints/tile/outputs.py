@@ -11,17 +11,17 @@ from tilec.driver.lints.registry import TILE, warns
 from tilec.driver.work import Work
 from tilec.ir import tile
 from tilec.ops.device_assert import DeviceAssert
-from tilec.passes.analysis.usage import writes
-from tilec.support.diagnostics import Diagnostic, warning
+from tilec.passes.analysis.usage import find_writes
+from tilec.support.diagnostics import Diagnostic, make_warning
 
 
 @warns(TILE)
 def unwritten_outputs(work: Work) -> Iterator[Diagnostic]:
     """A warning for a kernel without effect, or for each tensor that it returns without writing it."""
     kernel = work.source_kernel
-    written = {buffer for stmt in kernel.body for buffer in writes(stmt)}
+    written = {buffer for stmt in kernel.body for buffer in find_writes(stmt)}
     if not _has_effect(kernel, written):
-        yield warning(
+        yield make_warning(
             "nothing-written",
             f"{kernel.name} writes no tensor: whatever it computes is lost",
             kernel.span,
@@ -31,7 +31,7 @@ def unwritten_outputs(work: Work) -> Iterator[Diagnostic]:
         return
     for param in kernel.params:
         if isinstance(param, tile.Buffer) and param.name in kernel.outputs and param not in written:
-            yield warning(
+            yield make_warning(
                 "unwritten-output",
                 f"{kernel.name} returns {param.name} and never writes it",
                 param.span,
@@ -42,6 +42,6 @@ def unwritten_outputs(work: Work) -> Iterator[Diagnostic]:
 
 def _has_effect(kernel: tile.Kernel, written: set[tile.Buffer]) -> bool:
     """Whether anything is left of a run."""
-    if any(buffer.scope == "global" or buffer == tile.PRINTED for buffer in written):
+    if any(buffer.scope == "global" or buffer == tile.PRINT_OUTPUT for buffer in written):
         return True
-    return any(isinstance(stmt, DeviceAssert) for stmt in tile.walk(kernel.body))
+    return any(isinstance(stmt, DeviceAssert) for stmt in tile.walk_statements(kernel.body))

@@ -16,10 +16,10 @@ from itertools import product
 from tilec.driver.lints.registry import TILE, warns
 from tilec.driver.work import Work
 from tilec.ir import tile
-from tilec.ir.affine import affine
+from tilec.ir.affine import affine_form
 from tilec.passes.analysis.fold_constants import compute_expr
-from tilec.passes.analysis.usage import expressions
-from tilec.support.diagnostics import Diagnostic, Label, warning
+from tilec.passes.analysis.usage import list_expressions
+from tilec.support.diagnostics import Diagnostic, Label, make_warning
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -40,7 +40,7 @@ _COMBINING = {"add": "sum", "max": "max", "min": "min"}
 def parallel_races(work: Work) -> Iterator[Diagnostic]:
     """A warning for each write and each statement that reads, once for each place in the text."""
     warned: set[tuple[str, Span]] = set()
-    for nest in tile.walk(work.source_kernel.body):
+    for nest in tile.walk_statements(work.source_kernel.body):
         if not isinstance(nest, tile.Parallel) or nest.is_per_thread or max(nest.extents) == 1:
             continue
         body, file = _Body(nest), work.source.of(nest.span)
@@ -81,7 +81,7 @@ class _Body:
 
     def _add(self, body: tuple[tile.Stmt, ...], conditions: Conditions) -> None:
         for stmt in body:
-            for expr in expressions(stmt):
+            for expr in list_expressions(stmt):
                 self.reads += (_Read(load, stmt.span, c) for load, c in self._loads(expr, conditions))
             match stmt:
                 case tile.If(condition=condition, then=then, orelse=orelse):
@@ -102,7 +102,7 @@ class _Body:
         """The loads of an expression. A side of a choice runs where the choice is so."""
         if isinstance(expr, tile.Load):
             yield expr, conditions
-        for child in tile.children(expr):
+        for child in tile.direct_operands(expr):
             under = conditions
             if isinstance(expr, tile.Select) and child is not expr.condition:
                 under = (*conditions, (self.expanded(expr.condition), child is expr.then))
@@ -110,7 +110,7 @@ class _Body:
 
     def expanded(self, expr: tile.Expr) -> tile.Expr:
         """Write the values of names in their places."""
-        return tile.substitute(expr, self._bound) if self._bound else expr
+        return tile.substitute_variables(expr, self._bound) if self._bound else expr
 
     def depends_on(self, *exprs: tile.Expr) -> frozenset[tile.Var | tile.Buffer]:
         """The variables of the nest that a value is made of, and the buffers that it is read from."""
@@ -165,13 +165,13 @@ def _is_repeated(body: _Body, write: _Write, var: tile.Var, adds: bool) -> bool:
 def _repeated_write(store: tile.Store, var: str, extent: int) -> Diagnostic:
     name = store.buffer.name
     kind = _COMBINING.get(store.value.op) if isinstance(store.value, tile.Binary) else None
-    if kind is None or not any(_is_same_place(part, store) for part in tile.children(store.value)):
+    if kind is None or not any(_is_same_place(part, store) for part in tile.direct_operands(store.value)):
         way_out = f"name `{var}` in the index, or write {name} outside of the loop"
     elif store.buffer.scope == "fragment":
         way_out = f"put the values in a tile and write T.reduce_{kind}(tile, {name})"
     else:
         way_out = f"write T.atomic_{kind.replace('sum', 'add')}({name}[…], value)"
-    return warning(
+    return make_warning(
         "repeated-write",
         f"{extent} iterations write the same element of {name} at the same time, and one of them is left",
         store.span,
@@ -200,7 +200,7 @@ def _neighbour_reads(body: _Body) -> Iterator[Diagnostic]:
             if read.load.buffer == write.stmt.buffer and _collide(body, read, write):
                 name = read.load.buffer.name
                 also = () if write.stmt.span == read.span else (Label(write.stmt.span, "written here"),)
-                yield warning(
+                yield make_warning(
                     "neighbour-read",
                     f"this reads an element of {name} that another iteration writes at the same time",
                     read.span,
@@ -248,7 +248,7 @@ class _Index:
 
 def _parts(body: _Body, index: tile.Expr) -> _Index | None:
     """An index as a sum; None where something else is made of the variables of the nest."""
-    form = affine(body.expanded(index))
+    form = affine_form(body.expanded(index))
     inner = [(atom, factor) for atom, factor in form.terms if isinstance(atom, tile.Var) and atom in body.extents]
     outer = [(atom, factor) for atom, factor in form.terms if not (isinstance(atom, tile.Var) and atom in body.extents)]
     if body.depends_on(*(atom for atom, _ in outer)):

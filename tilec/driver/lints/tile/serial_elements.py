@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from tilec.driver.lints.registry import TILE, lint
 from tilec.driver.work import Work
 from tilec.ir import tile
-from tilec.passes.analysis.usage import expressions, reads, writes
-from tilec.support.diagnostics import Diagnostic, warning
+from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.support.diagnostics import Diagnostic, make_warning
 
 _LEAST = 32
 """Iterations from which on it matters: a warp would do them at once."""
@@ -27,7 +27,7 @@ def _within(body: tuple[tile.Stmt, ...], threads: int) -> Iterator[Diagnostic]:
     for stmt in body:
         if isinstance(stmt, tile.For) and (nest := _nest(stmt)) and _count(nest) >= _LEAST and _is_redundant(nest):
             extents = ", ".join(str(_trip_count(loop)) for loop in nest)
-            yield warning(
+            yield make_warning(
                 "serial-elements",
                 f"{_count(nest):,} elements one after the other, each by all {threads} threads",
                 stmt.span,
@@ -35,7 +35,7 @@ def _within(body: tuple[tile.Stmt, ...], threads: int) -> Iterator[Diagnostic]:
                 help=f"write T.Parallel({extents}) in place of the loop{'s' if len(nest) > 1 else ''}",
             )
         elif isinstance(stmt, tile.For | tile.While | tile.If):
-            for inner in tile.bodies(stmt):
+            for inner in tile.nested_bodies(stmt):
                 yield from _within(inner, threads)
 
 
@@ -66,14 +66,16 @@ def _count(nest: list[tile.For]) -> int:
 def _is_redundant(nest: list[tile.For]) -> bool:
     """Whether the innermost loop only stores elements, each of them in one iteration, from what none of them writes."""
     body = nest[-1].body
-    stores = [stmt for stmt in tile.walk(body) if isinstance(stmt, tile.Store)]
+    stores = [stmt for stmt in tile.walk_statements(body) if isinstance(stmt, tile.Store)]
     if not stores or not all(isinstance(stmt, tile.Parallel) and stmt.extents == (1,) for stmt in body):
         return False
-    if any(not isinstance(stmt, tile.Store | tile.Parallel) for stmt in tile.walk(body)):
+    if any(not isinstance(stmt, tile.Store | tile.Parallel) for stmt in tile.walk_statements(body)):
         return False
-    written = {buffer for stmt in body for buffer in writes(stmt)}
-    read = {buffer for stmt in body for buffer in reads(stmt)}
-    parts = [part for stmt in tile.walk(body) for expr in expressions(stmt) for part in tile.walk_expr(expr)]
+    written = {buffer for stmt in body for buffer in find_writes(stmt)}
+    read = {buffer for stmt in body for buffer in find_reads(stmt)}
+    parts = [
+        part for stmt in tile.walk_statements(body) for expr in list_expressions(stmt) for part in tile.walk_expr(expr)
+    ]
     if written & read or tile.THREAD in parts or any(store.atomic is not None for store in stores):
         return False
     return all(_has_all(store, nest) for store in stores)

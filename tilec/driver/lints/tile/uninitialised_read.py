@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from tilec.driver.lints.registry import TILE, warns
 from tilec.driver.work import Work
 from tilec.ir import tile
-from tilec.passes.analysis.usage import reads, writes
-from tilec.support.diagnostics import Diagnostic, Label, warning
+from tilec.passes.analysis.usage import find_reads, find_writes
+from tilec.support.diagnostics import Diagnostic, Label, make_warning
 
 
 @warns(TILE)
@@ -22,16 +22,16 @@ def uninitialised_reads(work: Work) -> Iterator[Diagnostic]:
     tiles = {b: None for b in kernel.buffers if b.scope in ("shared", "fragment", "local")}
     first: dict[tile.Buffer, tile.Stmt] = {}
     for stmt in _leaves(kernel.body):
-        for buffer in reads(stmt):
+        for buffer in find_reads(stmt):
             first.setdefault(buffer, stmt)
         added = _added_to(stmt)
-        for buffer in writes(stmt):
+        for buffer in find_writes(stmt):
             if buffer not in added:
                 tiles.pop(buffer, None)
     for buffer in tiles:
         if buffer in first:
-            adds = buffer in writes(first[buffer])
-            yield warning(
+            adds = buffer in find_writes(first[buffer])
+            yield make_warning(
                 "uninitialised-read",
                 f"nothing gives {buffer.name} a value",
                 buffer.span,
@@ -45,7 +45,7 @@ def _leaves(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Stmt]:
     """The statements that have no others in them, and elementwise nests."""
     for stmt in body:
         if isinstance(stmt, tile.For | tile.If | tile.While):
-            for inner in tile.bodies(stmt):
+            for inner in tile.nested_bodies(stmt):
                 yield from _leaves(inner)
         else:
             yield stmt
@@ -55,9 +55,9 @@ def _added_to(stmt: tile.Stmt) -> frozenset[tile.Buffer]:
     """Return the buffers to which a statement writes only what is made of what was there."""
     match stmt:
         case tile.TileOp(only_adds=only_adds):
-            return frozenset(writes(stmt)) if only_adds else frozenset()
+            return frozenset(find_writes(stmt)) if only_adds else frozenset()
         case tile.Parallel(body=body):
-            inner = tuple(tile.walk(body))
+            inner = tuple(tile.walk_statements(body))
             if any(isinstance(s, tile.If) for s in inner):
                 return frozenset()
             stores = [s for s in inner if isinstance(s, tile.Store)]
@@ -72,4 +72,4 @@ def _needed(value: tile.Expr, buffer: tile.Buffer) -> list[tuple[tile.Expr, ...]
     if isinstance(value, tile.Select):
         return []
     here = [value.indices] if isinstance(value, tile.Load) and value.buffer == buffer else []
-    return here + [i for child in tile.children(value) for i in _needed(child, buffer)]
+    return here + [i for child in tile.direct_operands(value) for i in _needed(child, buffer)]

@@ -16,12 +16,12 @@ from typing import Literal
 from tilec.driver.lints.registry import TILE, warns
 from tilec.driver.work import Work
 from tilec.ir import tile
-from tilec.ir.affine import affine
+from tilec.ir.affine import affine_form
 from tilec.ops.copy import Copy
 from tilec.ops.reduce import Reduce
-from tilec.passes.analysis.trip_count import static_trip_count
-from tilec.passes.analysis.usage import writes
-from tilec.support.diagnostics import Diagnostic, Label, warning
+from tilec.passes.analysis.trip_count import get_static_trip_count
+from tilec.passes.analysis.usage import find_writes
+from tilec.support.diagnostics import Diagnostic, Label, make_warning
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
@@ -80,7 +80,7 @@ class _Follower:
                 case tile.For():
                     yield from self.follow(stmt.body, ranges | _range(stmt))
                 case tile.If() | tile.While():
-                    for inner in tile.bodies(stmt):
+                    for inner in tile.nested_bodies(stmt):
                         yield from self.follow(inner, {})
                     self._forget(stmt)
                 case Reduce():
@@ -98,7 +98,7 @@ class _Follower:
                     self._forget(stmt)
 
     def _forget(self, stmt: tile.Stmt) -> None:
-        written = writes(stmt)
+        written = find_writes(stmt)
         self.tails = {place: tail for place, tail in self.tails.items() if place[0] not in written}
 
     def _reduced(self, op: Reduce) -> Iterator[tuple[Diagnostic, Span]]:
@@ -110,7 +110,7 @@ class _Follower:
         name = op.source.buffer.name
         becomes = "" if tail.is_zero else ", and the loops in between make other numbers of these zeros"
         yield (
-            warning(
+            make_warning(
                 "zero-filled-reduction",
                 f"T.reduce_{op.kind} takes elements that {tail.tensor.name} does not have",
                 op.span,
@@ -178,7 +178,7 @@ class _InTail:
                 self.has_exponential |= fn in _EXPONENTIALS and made in ("zero", "other")
                 return "other" if made == "zero" and fn in _LOSE_ZERO else made
             case _:
-                parts = [self.value(child) for child in tile.children(expr)]
+                parts = [self.value(child) for child in tile.direct_operands(expr)]
                 return "same" if parts and all(part == "same" for part in parts) else "unknown"
 
     def _loaded(self, load: tile.Load) -> Made:
@@ -270,7 +270,7 @@ def _copied(
 def _beyond(tensor: tile.Buffer, dim: int, start: tile.Expr, extent: int, ranges: Ranges, span: Span) -> _Tail | None:
     """The tail of what begins somewhere in a tensor, if it is sure that some of it lies beyond the tensor."""
     size = tensor.extents[dim]
-    form = affine(start)
+    form = affine_form(start)
     first = last = form.constant
     for atom, factor in form.terms:
         if not isinstance(atom, tile.Var) or atom not in ranges:
@@ -283,7 +283,7 @@ def _beyond(tensor: tile.Buffer, dim: int, start: tile.Expr, extent: int, ranges
 
 
 def _range(loop: tile.For) -> Ranges:
-    count = static_trip_count(loop)
+    count = get_static_trip_count(loop)
     if count is None or count < 1 or not isinstance(loop.start, tile.Const):
         return {}
     first = int(loop.start.value)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tilec.driver.lints.registry import WARP, warns
 from tilec.driver.work import Work
-from tilec.ir.warp_verify import verification
+from tilec.ir.warp_verify import verify_program
 from tilec.support.diagnostics import Diagnostic, Label
 
 
@@ -15,7 +15,7 @@ def unverified(work: Work) -> Iterator[Diagnostic]:
     """Said to who has asked for thorough verification; the program is no other for it."""
     if not work.options.verify:
         return
-    for one in verification(work.program)[1]:
+    for one in verify_program(work.program)[1]:
         yield Diagnostic(
             "not-verified",
             f"the waits and barriers of role {one.role} are verified for its first {one.steps} operations only",
