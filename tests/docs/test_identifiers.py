@@ -46,7 +46,6 @@ ELSEWHERE = {
     "ahead": "cycles from one use of a resource to another, in a schedule",
     "look_ahead": "the look-ahead of a parser or of a search, which is the field's",
     "widened": "of a type, to more bits; and of a layout, to more elements of a thread",
-    "_widened": "as above",
 }
 """Names with such a word that means something else, and what."""
 

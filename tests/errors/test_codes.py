@@ -48,11 +48,11 @@ def raised() -> frozenset[str]:
 def walk_raised() -> Iterator[str]:
     for path in sorted(Path(tilec.__file__).parent.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        for node in ast.walk(ast.parse(text)) if re.search(r"\b(fail|Diagnostic|warning)\(", text) else ():
+        for node in ast.walk(ast.parse(text)) if re.search(r"\b(raise_error|Diagnostic|make_warning)\(", text) else ():
             if (
                 isinstance(node, ast.Call)
                 and node.args
-                and getattr(node.func, "id", "") in ("fail", "Diagnostic", "warning")
+                and getattr(node.func, "id", "") in ("raise_error", "Diagnostic", "make_warning")
             ):
                 code = node.args[0]
                 if isinstance(code, ast.Constant) and isinstance(code.value, str):

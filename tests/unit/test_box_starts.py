@@ -216,7 +216,7 @@ def value_of(expr: Expr, values: dict[Var, int]) -> int:
 def test_both_hold_and_the_verifier_proves_what_selection_does(expr: Expr, points: list[tuple[int, int, int]]) -> None:
     """`i` goes by eights, as the variable of a loop."""
     i = VARIABLES[1]
-    divisor = Coordinates({}, {i: 8}, {}).divisor(expr)
+    divisor = Coordinates({}, {i: 8}, {}).find_divisor(expr)
     loop = warp.Loop(i, int32_const(16), int32_const(1024), 8, ())
     proof = _ResidueAnalysis(find_definitions([loop]))
     for units in (2, 4, 8, 16):
@@ -234,7 +234,7 @@ def test_signs(expr: Expr, points: list[tuple[int, int, int]]) -> None:
     bx, i, _ = VARIABLES
     known = {bx: (0.0, 40.0)}
     proof = warp_signs._BoundsAnalysis(Definitions({i: [Steps(int32_const(16), int32_const(337), 8)]}), known)
-    low, high = proof.bounds(expr)
+    low, high = proof.find_bounds(expr)
     for block, at, n in points:
         assert low <= value_of(expr, dict(zip(VARIABLES, (block, 8 * at + 16, n - 20), strict=True))) <= high
     if Coordinates({}, {}, known | {i: (16, 336)}).is_never_negative(expr):

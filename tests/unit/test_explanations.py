@@ -12,7 +12,7 @@ import tilec
 from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 from tilec.ptx.assemble import RemarkKind
 
-MAKERS = {"fail", "_unknown", "warning", "Diagnostic"}
+MAKERS = {"raise_error", "_unknown", "make_warning", "Diagnostic"}
 
 
 @cache

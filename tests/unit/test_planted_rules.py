@@ -78,7 +78,7 @@ def test_tensors_without_dependences(monkeypatch: Patch) -> None:
     params = 'A: T.Tensor((1024,), "float32")'
     with pytest.raises(CompileError, match="schedule-order"):
         made(params, ROWS)
-    monkeypatch.setattr(RegionAnalysis, "distance", lambda *_: None)
+    monkeypatch.setattr(RegionAnalysis, "find_distance", lambda *_: None)
     assert not is_right(made(params, ROWS))
 
 
@@ -95,7 +95,7 @@ def test_threads_that_own_whatever_they_reach(form: str, monkeypatch: Patch) -> 
 
 
 def test_waits_that_are_not_hoisted(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(sync._RoleExecution, "before_loop", lambda self, loop: None)
+    monkeypatch.setattr(sync._RoleExecution, "wait_before_loop", lambda self, loop: None)
     assert loops.waits_in_loops(loops.made(loops.READS["counted"], "sm_80").program)
 
 

@@ -24,9 +24,9 @@ def distances(kernel: Kernel) -> tuple[int | None, int | None]:
     loop = next(s for s in kernel.body if isinstance(s, For))
     regions = RegionAnalysis(loop)
     statements = [s for s in loop.body if any(isinstance(inner, Store) for inner in walk_statements((s,)))]
-    first, second = (regions.of(s).writes for s in statements)
+    first, second = (regions.find_touched(s).writes for s in statements)
     (name,) = first
-    return regions.distance(first[name], second[name], 0), regions.distance(second[name], first[name], 1)
+    return regions.find_distance(first[name], second[name], 0), regions.find_distance(second[name], first[name], 1)
 
 
 def two(head: str, first: str, second: str, binds: str = "") -> str:

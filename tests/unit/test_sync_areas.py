@@ -171,7 +171,7 @@ def test_the_verifier_finds_loads_that_are_still_in_flight(store: str, monkeypat
     text = text_of("through a tile", "9", "k", store)
     runs(made(text))
     monkeypatch.setattr(scoreboard, "are_disjoint", lambda *_: True)
-    monkeypatch.setattr("tilec.passes.loop.build_problem.Regions.distance", lambda *_: None)
+    monkeypatch.setattr("tilec.passes.loop.build_problem.RegionAnalysis.find_distance", lambda *_: None)
     with pytest.raises(InternalError, match=r"on X does not wait for CpAsync|on X has no barrier after"):
         made(text)
 

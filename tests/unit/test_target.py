@@ -204,10 +204,10 @@ def test_what_asks_for_a_price_names_its_parameters() -> None:
     found = set()
     for path in Path(tilec.__file__).parent.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        for node in ast.walk(ast.parse(text)) if "demand(" in text or ".price(" in text else ():
+        for node in ast.walk(ast.parse(text)) if "make_demand(" in text or ".price(" in text else ():
             match node:
                 case ast.Call(
-                    func=ast.Name(id="demand") | ast.Attribute(attr="price"), args=[ast.Constant(value=str(kind))]
+                    func=ast.Name(id="make_demand") | ast.Attribute(attr="price"), args=[ast.Constant(value=str(kind))]
                 ) if all(keyword.arg for keyword in node.keywords):
                     assert {keyword.arg for keyword in node.keywords} == wanted[kind], f"{path}:{node.lineno}"
                     found.add(kind)

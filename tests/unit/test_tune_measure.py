@@ -66,11 +66,11 @@ def fake_gpu(patched: pytest.MonkeyPatch) -> Iterator[None]:
     launched.clear()
     copied.clear()
     for name, fake in {
-        "context": context,
+        "hold_primary_context": context,
         "Kernel": FakeKernel,
-        "on_gpu": on_gpu,
-        "milliseconds": milliseconds,
-        "description": lambda: runtime.GpuDescription("a GPU", "1", 108),
+        "copy_to_gpu": on_gpu,
+        "time_launch": milliseconds,
+        "describe_gpu": lambda: runtime.GpuDescription("a GPU", "1", 108),
     }.items():
         patched.setattr(runtime, name, fake)
     yield

@@ -67,7 +67,7 @@ class Language:
         self.Serial = self.serial
         self.Unroll = self.unroll = self.serial
         self.Vectorized = self.vectorized = self.serial
-        self.without_constant = self.dynamic
+        self.symbolic = self.dynamic
         self.Buffer = self.Tensor
         self.annotate_padding = self.annotate_safe_value
         self.WarpSpecialize = self.ws

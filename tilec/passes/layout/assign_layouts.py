@@ -1,4 +1,4 @@
-"""Give every tile a layout: registers for fragments, byte order for shared tiles.
+"""Layout assignment: registers for fragments, byte order for shared tiles.
 
 Fragment layouts spread from where they are fixed (accumulators) along elementwise nests, reductions and copies. A
 fragment that nothing fixes gets the coalesced layout. A statement that needs another layout gets its fragment through

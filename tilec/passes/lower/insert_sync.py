@@ -141,8 +141,8 @@ class _RoleExecution:
         """Return the tiles that the asynchronous proxy reaches in this role, or may reach in a role that they are
         passed to."""
         async_tiles = {t.buffer for node in walk_nodes(self.nodes) for t in node.touches if t.proxy == "async"}
-        hand_overs = [op for op in warp.walk_operations(role.body) if isinstance(op, warp.RingRelease | warp.RingFill)]
-        passed = {cursor.ring for op in hand_overs for cursor in (op.cursor, *op.cursors)}
+        handovers = [op for op in warp.walk_operations(role.body) if isinstance(op, warp.RingRelease | warp.RingFill)]
+        passed = {cursor.ring for op in handovers for cursor in (op.cursor, *op.cursors)}
         return frozenset(async_tiles | {name for name, ring in self.rings.items() if ring.name in passed})
 
     def place_waits(self) -> dict[int, SyncNeeds]:
