@@ -1,4 +1,4 @@
-"""Turn the `stage=` and `order=` lists of T.Pipelined into a schedule, or say which dependence they break."""
+"""Schedules from the `stage=` and `order=` lists of T.Pipelined, and the errors where they break a dependence."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tilec.support.diagnostics import AT_ONCE, Label, Mistakes, fail
 
 
 def given_schedule(loop: LoopProblem, mistakes: Mistakes = AT_ONCE) -> Schedule | None:
-    """The person's schedule; None where the loop leaves it to the solver.
+    """Build the schedule that `stage=` and `order=` state; None where the loop leaves it to the solver.
 
     Within an interval the statements issue in the given order, each as soon as its predecessors in that order and the
-    dependences within the interval allow; the interval is long enough for everything else. Every tile has as many
-    versions as num_stages says, else max(stage) + 1; but what one role makes for itself within one stage has one.
+    dependences within the interval allow. The interval is as long as everything else needs. Every tile has num_stages
+    versions, by default max(stage) + 1; a tile that one role fills and reads within one stage has one.
     """
     stages, order = loop.loop.stage, loop.loop.order
     if stages is None or order is None:
@@ -116,7 +116,7 @@ def _earlier(edge: Edge) -> str:
 
 
 def _out_of_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[int, int], name: str) -> NoReturn:
-    """An explicit barrier or wait, or what a `sync` list says, is not kept."""
+    """Refuse a schedule that breaks the order of an explicit barrier or wait, or of a `sync` list."""
     source, destination = loop.statements[edge.src], loop.statements[edge.dst]
     later = _earlier(edge)
     fail(
@@ -133,8 +133,8 @@ def _out_of_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place:
 
 
 def _check_groups(loop: LoopProblem, stages: tuple[int, ...], mistakes: Mistakes) -> Iterator[int]:
-    """The statements of a group fill one ring: each of them a tile as a whole, in one stage, before any is read. Those
-    of the groups for which this is not so."""
+    """Yield the statements of groups that cannot share a ring. Each statement of a group must fill a whole tile, all in
+    one stage, before any of these tiles is read."""
     groups = (loop.loop.scheduling_hints and loop.loop.scheduling_hints.groups) or ()
     for number in sorted({g for g in groups if g >= 0}):
         members = [i for i, g in enumerate(groups) if g == number]
@@ -185,7 +185,8 @@ def _refuse_group(loop: LoopProblem, member: int, why: str, way_out: str, *other
 
 
 def _way_out(source: Stmt, destination: Stmt, name: str, carried: bool) -> str:
-    """What to do where one statement must come before another; `carried`: before it overwrites what is still needed."""
+    """Return the help text for a broken order; `carried`: the later statement overwrites what the earlier one still
+    uses."""
     if not carried:
         return "give the statement that comes first a lower stage, or the same stage and a lower order"
     touched = (*reads(source), *writes(source), *reads(destination), *writes(destination))
@@ -197,7 +198,7 @@ def _way_out(source: Stmt, destination: Stmt, name: str, carried: bool) -> str:
 
 
 def _check_memory(loop: LoopProblem, versions: tuple[int, ...]) -> None:
-    """All versions of all rings have their place beside what else lies in shared memory."""
+    """Refuse rings whose versions do not fit into shared memory beside the other tiles."""
     problem, most = loop.problem, max(versions, default=1)
     for number, pool in enumerate(problem.pools):
         rings = [

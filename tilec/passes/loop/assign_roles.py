@@ -1,16 +1,16 @@
-"""Which warps run the statements of a pipelined loop.
+"""Assignment of roles (warps) to the statements of a pipelined loop.
 
-Copies from global memory by TMA are the producer's: it runs ahead of everyone, and waits for free versions where nobody
-else has to. All other statements are the consumers'. Values in registers cannot be handed over, and the layouts say
-which warps have which rows; so where no statement of theirs needs rows of another warpgroup, each warpgroup runs its
-part on its own, and the solver may place the parts apart: then one group computes while the tensor cores work for
-another (FlashAttention-3 calls it ping-pong).
+The producer copies from global memory by TMA: it runs before all other roles, and waits for free versions where no
+other role has to. All other statements are the consumers'. Values in registers cannot pass between roles, and the
+layouts say which warps have which rows. Where no statement of the consumers needs rows of another warpgroup, each
+warpgroup runs its part independently, and the solver may place the parts at different times: one group computes while
+the tensor cores work for another (ping-pong in FlashAttention-3).
 
-What passes through shared memory alone may be handed on. One such choice is left to the solver: a copy to global memory
-by TMA is begun by one thread of the consumers, whom it makes meet at a barrier first, or by a thread that does nothing
-else (the epilogue's store warp of hand-written kernels).
+Values that pass through shared memory may change roles. One such choice is left to the solver: a copy to global memory
+by TMA is issued by one thread of the consumers, behind a barrier of all consumers, or by a store warp that does nothing
+else.
 
-Products by tcgen05 have a role of their own too: one thread asks for them, and the tensor cores say when they are done.
+Products by tcgen05 have a role of their own: one thread issues them, and the tensor cores signal their completion.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ ROLE_BARRIERS = 3  # named barriers that are spoken for: the whole block's, and 
 
 
 def is_bulk_load(stmt: tile.Stmt) -> bool:
-    """Whether it is a copy from a tensor to shared memory that one thread begins and TMA makes."""
+    """Return whether a statement is a TMA copy from a tensor to shared memory, which one thread issues."""
     return isinstance(stmt, tile.TileOp) and is_load(stmt) and stmt.via == "tma"
 
 
 def is_producer(stmt: tile.Stmt, assignment: LayoutAssignment) -> bool:
-    """Whether a statement of a pipelined loop belongs to the producer role."""
+    """Return whether a statement of a pipelined loop belongs to the producer role."""
     return assignment.form == "warp_specialised" and is_bulk_load(stmt)
 
 
 def role_of(stmt: tile.Stmt, assignment: LayoutAssignment) -> str:
-    """The role of the warp program that runs a statement; one that holds work for both is for `EVERY` role."""
+    """Return the role that runs a statement; `EVERY_ROLE` where several roles run a part of it."""
     if assignment.form != "warp_specialised":
         return "all"
     if is_for_every_role(stmt) or is_kept_by_every_role(stmt, assignment.kernel):
@@ -67,7 +67,7 @@ def role_of(stmt: tile.Stmt, assignment: LayoutAssignment) -> str:
 
 
 def runners(stmt: tile.Stmt, assignment: LayoutAssignment) -> tuple[str, ...]:
-    """The roles that run a part of a statement."""
+    """Return the roles that run a part of a statement."""
     if role_of(stmt, assignment) != EVERY:
         return (role_of(stmt, assignment),)
     if is_for_every_role(stmt):
@@ -83,13 +83,13 @@ def runners(stmt: tile.Stmt, assignment: LayoutAssignment) -> tuple[str, ...]:
 
 
 def is_tensor_product(stmt: tile.Stmt) -> TypeGuard[Gemm]:
-    """Whether the statement is one for tcgen05.mma, which one thread of the block issues."""
+    """Return whether a statement is a tcgen05.mma product, which one thread of the block issues."""
     return isinstance(stmt, Gemm) and stmt.via == "tcgen05"
 
 
 def consumer_groups(assignment: LayoutAssignment, loop: tile.For, target: Target) -> int:
-    """How many warpgroups could each run their part of the loop's statements on their own; 1 where they must stay
-    together. A schedule made by hand is one for all of them."""
+    """Return how many warpgroups can run their parts of the loop independently; 1 where they must stay together. A
+    manual schedule holds for all warpgroups together."""
     groups = assignment.kernel.threads // WARPGROUP_THREADS
     mine = [s for s in scheduled(loop) if role_of(s, assignment) == "consumer"]
     products = [s for s in mine if is_product(s)]
@@ -108,21 +108,22 @@ def consumer_groups(assignment: LayoutAssignment, loop: tile.For, target: Target
 
 
 def is_bulk_store(stmt: tile.Stmt) -> bool:
-    """Whether it is a copy from shared to global memory that one thread begins and TMA makes."""
+    """Return whether a statement is a TMA copy from shared to global memory, which one thread issues."""
     return isinstance(stmt, tile.TileOp) and stmt.via == "tma_store"
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The copies to global memory of a loop: in `together` those that may have the role `STORE`, all of one ring or
-    none; in `kept` those that the consumers make, and why."""
+    """The copies to global memory of a loop. `together`: by ring, those that may have the role `STORE_ROLE`, all or
+    none of a ring. `kept`: those that stay with the consumers, each with the reason."""
 
     together: tuple[tuple[int, ...], ...] = ()
     kept: tuple[tuple[int, str], ...] = ()
 
 
 def stores(assignment: LayoutAssignment, loop: tile.For, plans: Sequence[RingPlan]) -> Stores:
-    """A loop in another pipelined one, or around one, and one with a schedule made by hand have roles by rule."""
+    """Find the loop's copies to global memory that a store role may issue. Nested pipelined loops, and loops with a
+    manual schedule, have their roles by rule."""
     statements = scheduled(loop)
     around = (pipelined_loops(other.body) for other in pipelined_loops(assignment.kernel.body))
     if (
@@ -150,8 +151,7 @@ def stores(assignment: LayoutAssignment, loop: tile.For, plans: Sequence[RingPla
 def _why_no_store_role(
     statements: Sequence[tile.Stmt], ring: RingPlan, first: int, assignment: LayoutAssignment
 ) -> str | None:
-    """Why the copies of this ring's tiles to global memory, of which `first` is one, have to be the consumers', or
-    None."""
+    """Return why the consumers must store the tiles of this ring, or None. `first` is the first of the copies."""
     tiles = {b.name for b in ring.buffers}
     names = ", ".join(sorted(tiles))
     is_loaded = any(is_producer(statements[i], assignment) for i in ring.producers)
@@ -173,15 +173,16 @@ def _why_no_store_role(
 
 @dataclass(frozen=True, slots=True)
 class Passing:
-    """The role that fills a ring, and those others that read it: none where all is done by one role."""
+    """The role that fills a ring, and the other roles that read it; no readers where one role does both."""
 
     filler: str
     readers: tuple[str, ...]
 
 
 def passing(ring: RingPlan, roles: Sequence[str], statements: Sequence[tile.Stmt]) -> Passing:
-    """`roles` run the statements of the loop. Of one that every role runs a part of, the tiles are the consumers'. A
-    ring that several roles would fill is a group that somebody asks for and `annotate` refuses: the first, then."""
+    """Return the roles that fill and read a ring, given the role of each statement of the loop. The tiles of a
+    statement that every role runs are the consumers'. If several roles would fill the ring, the first one counts:
+    `annotate` refuses such a group."""
     filler, *_ = dict.fromkeys(user_of(roles[i]) for i in ring.producers)
     if filler == "all" and all(is_bulk_load(statements[i]) for i in ring.producers):
         return Passing(LOADS, (filler,))
@@ -189,23 +190,24 @@ def passing(ring: RingPlan, roles: Sequence[str], statements: Sequence[tile.Stmt
 
 
 def user_of(role: str) -> str:
-    """Who has the tiles of a statement of this role."""
+    """Return the role that accesses the tiles of a statement of this role."""
     return "consumer" if role == EVERY else role
 
 
 def is_product(stmt: tile.Stmt) -> bool:
-    """Whether the statement is one for the tensor cores that a warpgroup issues and does not wait for."""
+    """Return whether a statement is an asynchronous product of a warpgroup (wgmma)."""
     return isinstance(stmt, tile.TileOp) and stmt.via == "wgmma"
 
 
 def products(body: tuple[tile.Stmt, ...]) -> tuple[tile.TileOp, ...]:
-    """The products that warpgroups do not wait for, wherever they stand below these statements."""
+    """Return the wgmma products among these statements and those nested in them."""
     return tuple(s for s in tile.walk(body) if isinstance(s, tile.TileOp) and is_product(s))
 
 
 def _keeps_to_itself(stmt: tile.Stmt, assignment: LayoutAssignment, own: frozenset[str]) -> bool:
-    """Whether each warpgroup can run its part without what another one computes in the loop: it writes nothing but its
-    own registers, and tiles of which it may have its `own` copy, and no row is spread over several warps."""
+    """Return whether each warpgroup can run its part without values that another one computes in the loop. It may write
+    its own registers and the tiles in `own`, of which it can have a private copy, and none of its reductions may cross
+    warps."""
     scopes = {b.name: b.scope for b in (*assignment.kernel.params, *assignment.kernel.buffers) if hasattr(b, "scope")}
     if isinstance(stmt, tile.Bind) or any(
         scopes.get(name) not in tile.IN_REGISTERS for name in accesses(stmt).writes - own
@@ -229,15 +231,15 @@ _SHARED_OUT = ("elements", "threads", "bytes", "count", "warps")
 
 
 def part_of(demand: Demand, groups: int) -> Demand:
-    """What one of several warpgroups asks for."""
+    """Return the share of a demand that one of several warpgroups has."""
     shares = tuple((name, -(-value // groups) if name in _SHARED_OUT else value) for name, value in demand.parameters)
     return replace(demand, parameters=shares)
 
 
 def repeat(problem: Problem, groups: int) -> Problem:
-    """The problem of one warpgroup, for several: the first has the consumers' ops that there are, each other one a copy
-    of them with an issue slot of its own behind it. They share all else, and all of them read what the producer
-    loads."""
+    """Repeat the consumers' ops of a problem once for each warpgroup. The first warpgroup keeps the ops that there are;
+    each other one gets copies of them behind all others, with an issue slot of its own. All else is shared, and all
+    warpgroups read what the producer loads."""
     mine = [i for i, op in enumerate(problem.ops) if op.role == "consumer"]
     issue = next(i for i, slot in enumerate(problem.slots) if slot.name == "issue (consumer)")
     slots, ops, edges = list(problem.slots), list(problem.ops), list(problem.edges)

@@ -1,7 +1,7 @@
-"""For each tile that a loop loads and uses: whether the loads run ahead of the uses, and why or why not.
+"""Report on each tile that a loop loads and uses: whether its loads are software-pipelined, and why.
 
-Global to shared memory, these are the rings of pipelined loops, and tiles that nests of the kernel fill. Shared memory
-to registers, they are copies to fragments, and the operands that products of `mma` read by ldmatrix.
+From global to shared memory these are the rings of pipelined loops, and tiles that nests fill. From shared memory to
+registers they are copies to fragments, and operands of `mma` that ldmatrix reads.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _BY = {"tma": "TMA", "cp_async": "cp.async"}
 _THREADS = "by the threads, through registers: no asynchronous copy"
 
 Loops = tuple[For | While, ...]
-"""Those around a statement, the innermost last."""
+"""The loops around a statement, the innermost last."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTile:
-    """A tile that the statement at `line` loads from `source`, in the loop at line `loop` (None: in none). `versions`
-    is how many there are of it: with one, nothing runs ahead. `why` says what makes it so."""
+    """A tile that the statement at `line` loads from `source`, in the loop at line `loop` (None: in no loop).
+    `versions` is the number of buffers; with one, loads do not overlap uses. `why` is the reason for that number."""
 
     tile: str
     source: str
@@ -48,7 +48,7 @@ class LoadedTile:
 def loaded_tiles(
     assignment: LayoutAssignment, schedules: Sequence[Scheduled], target: Target
 ) -> tuple[LoadedTile, ...]:
-    """In program order; steps that were written out of one line count once."""
+    """Return the loaded tiles in program order; steps unrolled from one line count once."""
     decided = {one.loop.loop.var: one for one in schedules}
     found = (
         found
@@ -60,7 +60,7 @@ def loaded_tiles(
 
 
 def _statements(body: Sequence[Stmt], loops: Loops) -> Iterator[tuple[TileOp | Parallel, Loops]]:
-    """With the loops around each."""
+    """Yield operations and nests, each with the loops around it."""
     for stmt in body:
         if isinstance(stmt, TileOp | Parallel):
             yield stmt, loops
@@ -110,7 +110,7 @@ def _of_statement(
 
 
 def _prefetched(op: Copy) -> tuple[int, str]:
-    """The versions of a fragment with stages, and why."""
+    """Return the number of versions of a fragment with stages, and the reason."""
     distance = op.prefetch_distance
     assert distance is not None
     steps = "a step" if distance == 1 else f"{distance} steps"
@@ -126,7 +126,7 @@ def _shared(
     target: Target,
     explicit_roles: bool,
 ) -> tuple[int, str]:
-    """How many versions of the tile there are, and why."""
+    """Return the number of versions of a shared tile, and the reason."""
     if not loops:
         return 1, "no loop loads it again"
     if explicit_roles:
@@ -155,7 +155,7 @@ def _by(op: TileOp) -> str:
 
 
 def _has_room(one: Scheduled, ring: int) -> bool:
-    """Whether one more version of a ring would fit beside all that the schedule has."""
+    """Return whether one more version of a ring would fit into shared memory."""
     problem, depths = one.loop.problem, one.schedule.depth
     own = problem.rings[ring]
     pool = problem.pools[own.pool]

@@ -1,4 +1,4 @@
-"""Products of whole shared tiles as loops that load fragments and multiply them, so that fragments can have stages.
+"""Products of shared tiles rewritten as loops that load fragments and multiply them, so that fragments can have stages.
 
     for k0: load A_shared, B_shared             for k0: load A_shared, B_shared
         T.gemm(A_shared, B_shared, C)     →         for k1 in range(0, 64, 16):
@@ -6,9 +6,9 @@
                                                         B_shared.registers = B_shared[k1 : k1 + 16, :]
                                                         T.gemm(A_shared.registers, B_shared.registers, C)
 
-What becomes of that with two stages is what becomes of a loop that a person wrote so (`loop.register_stages`): the
-fragments of an iteration's first step are loaded during the last step of the iteration before. Whether it pays is
-another matter (`choices.register_stages`).
+`loop.register_stages` pipelines such a loop like one in the kernel's text: with two stages, the fragments of an
+iteration's first step are loaded during the last step of the iteration before. `choices.register_stages` decides
+whether it pays.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _STATEMENTS = 3  # of a step: two loads and a product
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A product by mma.sync directly in a pipelined loop, with an operand in shared memory; or in a loop `inner` to
-    that, which loads fragments and multiplies them as the kernel has it. Its `number` is that among the kernel's
-    products: spans do not tell apart what a macro makes twice. It can be written as so many `steps`; none where it
-    cannot, and `why`."""
+    """A product by mma.sync that could load its fragments early. It stands directly in a pipelined loop, with an
+    operand in shared memory, or in an `inner` loop of the text that loads fragments and multiplies them. `number` is
+    its index among the kernel's products: a macro can make several with one span. `steps` is the number of steps along
+    K, 0 where it is not possible, and `why`."""
 
     loop: tile.For
     product: tile.TileOp
@@ -53,8 +53,8 @@ class Candidate:
 
 
 def candidates(kernel: tile.Kernel, assignment: LayoutAssignment, is_asked: bool) -> tuple[Candidate, ...]:
-    """Of a kernel and the same with layouts, in program order. If `is_asked`, loops may make any number of
-    iterations."""
+    """Return the candidates in program order; `assignment` is the same kernel with layouts. If `is_asked`, the number
+    of iterations does not matter."""
     numbers: dict[Same[tile.TileOp], int] = {
         Same(product): number for number, product in enumerate(_products(assignment.kernel))
     }
@@ -94,7 +94,7 @@ def _candidate(
 
 
 def _checked(kernel: tile.Kernel, one: Candidate) -> Candidate:
-    """Each by itself: what speaks against one of them is nothing to the others."""
+    """Try each candidate alone: an error of one does not concern the others."""
     if not one.steps:
         return one
     try:
@@ -109,8 +109,7 @@ def _is_by_mma(op: tile.TileOp) -> bool:
 
 
 def _written_steps(loop: tile.For, inner: tile.For, is_asked: bool) -> tuple[int, str]:
-    """Of a loop that the kernel has written; what else speaks against stages for its fragments is found when they get
-    them."""
+    """Count the steps of a loop in the kernel's text. `apply_register_stages` finds further obstacles."""
     steps = static_trip_count(inner)
     if why := _why_not_in(loop, inner, is_asked):
         return 0, why
@@ -120,7 +119,7 @@ def _written_steps(loop: tile.For, inner: tile.For, is_asked: bool) -> tuple[int
 
 
 def _why_not_in(loop: tile.For, use: tile.Stmt, is_asked: bool) -> str:
-    """What of a loop speaks against it whose only use of its tiles this is, or should be."""
+    """Return why the loop is unsuitable, in which `use` must be the only use of the loaded tiles."""
     others = [s for s in scheduled(loop) if s is not use and not (isinstance(s, tile.TileOp) and is_load(s))]
     trip_count = static_trip_count(loop)
     reasons = (
@@ -159,7 +158,7 @@ def _steps(loop: tile.For, product: Gemm, is_asked: bool) -> tuple[int, str]:
 
 
 def with_register_level(kernel: tile.Kernel, chosen: Sequence[Candidate]) -> tile.Kernel:
-    """The kernel, which has no layouts yet, with these products from fragments with two stages."""
+    """Return the kernel, before layout assignment, with these products reading fragments of two stages."""
     wanted = {one.number: one.steps for one in chosen if one.inner is None}
     writer = _Writer(wanted, {b.name for b in kernel.buffers})
     body = rewrite(kernel.body, writer.stmt)

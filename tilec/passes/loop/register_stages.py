@@ -1,4 +1,4 @@
-"""Fragments with several stages: what later steps of an inner loop multiply is loaded to other registers meanwhile.
+"""Fragments with several stages: later steps of an inner loop load their operands to other registers meanwhile.
 
     for k0: load A_shared                  for k0: load A_shared
         for k1 in range(4):                    r1 = A_shared[1]; C += r0 @ …
@@ -6,16 +6,16 @@
             C += A_reg @ …                     r1 = A_shared[3]; C += r0 @ …
                                                r0 = A_shared of the next iteration[0]; C += r1 @ …
 
-Registers have no index, so the steps of the inner loop are written out, step k on version k mod `stages`. They are
-statements of the pipelined loop around then, and the load of a step begins `stages − 1` steps before the step, or where
-products are begun only, as by wgmma, behind the one of that step: every schedule has to keep that
-(`analysis.fragment_prefetch`). The loads of the first steps belong to the last ones of the iteration before, so that
-the loop around has them in an earlier stage, with a prologue of their own; and since only these touch the shared tiles
-of the next iteration first, the threads wait for such tiles once an iteration, there. What is unpacked of a fragment to
-multiply it has its versions too.
+Registers cannot be indexed, so the steps of the inner loop are unrolled, step k on version k mod `stages`, and become
+statements of the pipelined loop around. The load of a step issues `stages − 1` steps before that step, or behind the
+product of that earlier step where products are asynchronous, as wgmma. Every schedule has to keep that order
+(`analysis.fragment_prefetch`). The loads of the first steps belong to the last steps of the previous iteration. So the
+outer loop has them in an earlier stage, with a prologue of their own. Only these loads touch the next iteration's
+shared tiles first, so threads wait for such tiles once an iteration, there. Operands unpacked from a fragment have
+versions too.
 
-Where the stages do not divide the steps, the last ones that are too many are peeled: they load registers of their own,
-when it is their turn, so that each iteration around begins with the same version.
+Where the stages do not divide the steps, the remaining steps at the end are peeled: they load registers of their own
+without a prefetch, so that each outer iteration begins with the same version.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from tilec.passes.loop.requested_stages import Asked, refuse
 from tilec.support.diagnostics import Label, Mistakes
 
 MOST_STEPS = 32
-"""Statements that a pipelined loop is given for an inner one: more of them take long to schedule."""
+"""The most statements that an inner loop may become: more take long to schedule."""
 
 # ---- the steps written out -------------------------------------------------------------------------------------------
 
 
 def with_register_stages(kernel: tile.Kernel, asked: Sequence[Asked], mistakes: Mistakes) -> tile.Kernel:
-    """The kernel in which those fragments asked for have their versions. A loop that loads fragments with one stage
-    says so, by its own. Errors: `pipeline-impossible`."""
+    """Return the kernel with versions of the requested fragments. Errors: `pipeline-impossible`. A loop that loads
+    fragments with one stage is marked with num_stages=1."""
     asked = [one for one in asked if one.tile.in_registers]
     inner: dict[tile.Var, dict[str, Asked]] = {}
     loops: dict[tile.Var, tile.For] = {}
@@ -79,8 +79,8 @@ def with_register_stages(kernel: tile.Kernel, asked: Sequence[Asked], mistakes: 
 
 
 def _made_of_them(inside: rings.Body, asked: Mapping[str, Asked]) -> dict[str, Asked]:
-    """The operands of products that nests of the loop make anew, in each step, of a fragment with stages: they have as
-    many, so that one is made while a product reads the other."""
+    """Find the operands of products that nests recompute in each step from a fragment with stages. They get as many
+    versions, so that one is computed while a product reads the other."""
     multiplied = {r.buffer for s in inside.statements if isinstance(s, Gemm) for r in s.regions[:2]}
     found: dict[str, Asked] = {}
     for at, stmt in enumerate(inside.statements):
@@ -115,7 +115,7 @@ def _written_out(
 
 
 def _peeled(loop: tile.For, one: Asked) -> int:
-    """How many of its last steps are no whole turn through the versions."""
+    """Return how many of the last steps are peeled: the remainder of the trip count by the stages."""
     return _trip_count(loop) % one.stages
 
 
@@ -149,7 +149,7 @@ def _declared(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
 
 
 def loaded_fragment(stmt: tile.Stmt) -> str:
-    """The fragment that the statement loads from shared memory, as a whole."""
+    """Return the name of the fragment that a statement loads as a whole from shared memory, else ""."""
     match stmt:
         case Copy(regions=(source, destination)) if (source.buffer.scope, destination.buffer.scope) == (
             "shared",
@@ -164,7 +164,7 @@ def loaded_fragment(stmt: tile.Stmt) -> str:
 
 
 def _checked(kernel: tile.Kernel, one: Asked) -> tile.For:
-    """The loop that loads the fragment in each step."""
+    """Return the loop that loads the fragment in each step, or refuse the request."""
     name = one.tile.name
     loops = [loop for loop in tile.walk(kernel.body) if isinstance(loop, tile.For)]
     loop = next((loop for loop in loops if any(loaded_fragment(s) == name for s in loop.body)), None)
@@ -211,7 +211,7 @@ def _checked(kernel: tile.Kernel, one: Asked) -> tile.For:
 
 
 def _why_not_versioned(inside: rings.Body, name: str) -> str | None:
-    """Why what a fragment holds is not each step's own, or None."""
+    """Return why a fragment's value outlives a step, or None."""
     if name in inside.outside:
         return f"{name} is also used outside the loop"
     first, *others = (at for at, touched in enumerate(inside.touched) if name in touched.all)

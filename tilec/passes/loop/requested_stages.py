@@ -1,7 +1,7 @@
-"""How many stages a person asks of tiles: `A_shared.pipeline(stage=3)`, `T.annotate_pipeline({A_shared: 3})`.
+"""Stages that a kernel requests for tiles: `A_shared.pipeline(stage=3)`, `T.annotate_pipeline({A_shared: 3})`.
 
-A loop that loads such a tile is pipelined, with as many versions of it as stages; with one stage it runs as it is
-written. Fragments have their stages inside of such a loop (`loop.register_stages`).
+A loop that loads such a tile is pipelined, with as many versions of it as stages; with one stage it runs as written.
+`loop.register_stages` applies the stages of fragments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilec.support.source import Span
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """So many stages for a tile, and where that is said."""
+    """A number of stages requested for a tile, and the place of the request."""
 
     tile: Buffer
     stages: int
@@ -36,7 +36,7 @@ def refuse(one: Asked, title: str, *secondary: Label, help: str) -> NoReturn:
 
 
 def with_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mistakes) -> Kernel:
-    """The kernel, with its loops pipelined as is asked. Errors: `pipeline-impossible`."""
+    """Return the kernel with its loops pipelined as requested. Errors: `pipeline-impossible`."""
     asked = [one for one in asked if not one.tile.in_registers]
     if not asked:
         return kernel
@@ -82,7 +82,7 @@ def _asked_for(stmt: Stmt, wanted: Mapping[Var, int]) -> Stmt:
 
 
 def _check_tile(kernel: Kernel, one: Asked, loops: Sequence[For]) -> None:
-    """It is a shared tile that some loop loads in each iteration."""
+    """Refuse a request for a tile that is not shared, or that no loop loads in each iteration."""
     tile = one.tile
     if tile.scope != "shared":
         what = "a tensor" if tile.scope == "global" else "no tile of shared memory"
@@ -105,7 +105,7 @@ def _check_tile(kernel: Kernel, one: Asked, loops: Sequence[For]) -> None:
 
 
 def _stages(kernel: Kernel, loop: For, here: Sequence[Asked]) -> int:
-    """Of the tiles of a loop, as many as are asked for, if it can be pipelined so."""
+    """Return the number of stages requested for the tiles of a loop, or refuse the request."""
     first, *others = here
     place = Label(loop.span, "the loop that loads it")
     for other in others:

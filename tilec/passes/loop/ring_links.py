@@ -1,15 +1,15 @@
-"""Who hands a version of a ring's tiles to whom within an iteration, where roles change it in place.
+"""Signals between roles about a version of a ring's tiles within an iteration, where roles change it in place.
 
-A ring passes each version from who fills it to all who use it, and from these back. That is enough where what is there
-stays as it is. Where a role changes it and another one uses it too, as the tensor cores do what threads scale first,
-each waits for what the other must have done before it:
+A ring passes each version from the role that fills it to all that use it, and back. That is enough while the tile stays
+unchanged. Where one role changes it and another one uses it too, as with products of tiles that threads scale first,
+each waits for the earlier statements of the other:
 
     T.copy(A, A_s)            the producer fills A_s
-    A_s[i, j] *= …            the consumers change it        and say so
-    T.gemm(A_s, B_s, C)       one thread asks for a product  when it has heard that; that it is done is said
-    A_s[i, j] *= …            the consumers change it again  when they have heard that
+    A_s[i, j] *= …            the consumers change it, and signal
+    T.gemm(A_s, B_s, C)       one thread waits for that signal, issues the product, and signals its completion
+    A_s[i, j] *= …            the consumers wait for that signal, and change it again
 
-Each such message is a link: a ring without tiles, of as many versions as the ring whose versions it is about.
+Each such signal is a link: a ring without tiles, with as many versions as the ring that it is about.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The role `teller` says that it is done with the statements `told`, as far as they are about a version of `ring`;
-    `hearer` waits for that before any of its statements `awaiting`."""
+    """A signal about a version of `ring`: the role `sender` has done the statements `told`, and the role `receiver`
+    waits for that before its `waiting_statements`."""
 
     ring: str
     teller: str
@@ -35,8 +35,8 @@ class Link:
 
 
 def begun(plan: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]) -> tuple[int, ...]:
-    """The statements that a version goes through before it is handed to the roles that read the ring: those that fill
-    it, and what the same role does with it before any other one is named."""
+    """Return the statements that use a version before it is committed to the roles that read the ring. They are the
+    statements that fill it, and those of the same role before the first statement of another role."""
     filler = passing(plan, roles, statements).filler
     users = sorted({*plan.producers, *plan.consumers})
     first = next((i for i in users if i not in plan.producers and user_of(roles[i]) != filler), len(statements))
@@ -46,8 +46,8 @@ def begun(plan: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]) -> t
 def read_before_handed_on(
     plan: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]
 ) -> Iterator[tuple[int, int]]:
-    """What the role that fills a version reads of it before it hands it on, and each statement of another role that
-    waits for that: though both only read, the second cannot begin before the first is done."""
+    """Yield the statements by which a producer reads a ring slot before it commits it, each with a later reader's.
+    Though both only read, the second cannot begin before the first is done."""
     filler = passing(plan, roles, statements).filler
     if filler in (LOADS, "all"):
         return
@@ -58,7 +58,7 @@ def read_before_handed_on(
 
 
 def links(ring: str, plan: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]) -> tuple[Link, ...]:
-    """In the order of the text. Statements of one role that wait for the same ones of another share a link."""
+    """Return the links in program order. Statements of one role that wait for the same ones of another share a link."""
     tiles = {b.name for b in plan.buffers}
     touched = [accesses(s) for s in statements]
     users = sorted({*plan.producers, *plan.consumers})
