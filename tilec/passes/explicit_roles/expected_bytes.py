@@ -1,7 +1,7 @@
-"""Bytes that a kernel announces to the stages of its pipelines, once it is known which copies into them go by TMA.
+"""Bytes that a kernel announces to its pipeline stages, computed once it is known which copies go by TMA.
 
-`tiles.expect_bytes()` means those that TMA brings. Whether it brings a tile of a stage is tilec's choice where the
-kernel says T.copy: not where the machine has no TMA, nor where the tile does not suit it. Threads announce nothing,
+`tiles.expect_bytes()` stands for the bytes that TMA brings. Where the kernel says T.copy, the compiler chooses whether
+TMA copies a tile of a stage: not if the machine has no TMA, nor if the tile does not suit it. Threads announce nothing,
 they arrive.
 """
 
@@ -19,11 +19,12 @@ from tilec.support.diagnostics import fail
 from tilec.target.table import Target
 
 Filled = Mapping[tile.Expr, tuple[tile.Buffer, ...]]
-"""By the barrier that is signalled, the tiles that TMA fills."""
+"""The tiles that TMA fills, by the barrier that it signals."""
 
 
 def announced(kernel: tile.Kernel, target: Target) -> tile.Kernel:
-    """A kernel whose roles are apart, and whose copies have their mechanisms. Errors: `unsupported-operand`."""
+    """Return the kernel with the bytes of its announcements. Its roles are split, and its copies have mechanisms.
+    Errors: `unsupported-operand`."""
     blocks = [stmt for stmt in kernel.body if isinstance(stmt, tile.If) and groups_of(stmt) is not None]
     common = tuple(stmt for stmt in kernel.body if groups_of(stmt) is None)
     roles = [common, *(block.then for block in blocks)]
@@ -61,7 +62,8 @@ def _announced(
 
 
 def _announcement(op: ExpectTx, mine: Filled, others: Sequence[Filled], target: Target) -> Iterator[tile.TileOp]:
-    """Of a stage what this role has TMA copy into it, and what the others do into theirs of that pipeline."""
+    """Yield the announcement, if any bytes come: those of this role for the stage, and those of other roles for that
+    pipeline."""
     element = _element(op)
     match op.of_stage:
         case None:

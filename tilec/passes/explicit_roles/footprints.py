@@ -1,8 +1,7 @@
-"""The elements of shared tiles and tensors that a statement is sure to reach, as boxes, where the variables around it
-are known.
+"""Elements of shared tiles and tensors that a statement certainly accesses, as boxes, for known values of its
+variables.
 
-What may or may not be reached, as under a condition, is left out, and so is what no box says: a mistake that is found
-with these boxes is one.
+Accesses under a condition, or that no box describes, are left out: every error found with these boxes is one.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from tilec.support.records import dataclass
 
 _REACHED_BY_ALL = ("shared", "global")
 Box = tuple[tuple[int, int], ...]
-"""From and up to, along each dimension."""
+"""The first index and the one past the last, along each dimension."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """A part of a tile, by its name and, where it has versions, the number of this one."""
+    """A box of a tile, by the tile's name and, if it has versions, the number of this one."""
 
     tile: str
     version: int | None
@@ -82,7 +81,7 @@ def _box(region: Region, values: Values) -> Box | None:
 
 
 def _inside(buffer: Buffer, box: Box | None, values: Values) -> Box | None:
-    """What of it lies in the buffer: a copy leaves out what a tensor has not, and so does a nest, or nothing does."""
+    """Clip a box to the buffer: neither copies nor nests access elements outside of a tensor."""
     if box is None or buffer.scope not in _REACHED_BY_ALL:
         return None
     extents = [e if isinstance(e, int) else compute_expr(e, values) for e in buffer.extents]
@@ -118,7 +117,7 @@ def _loads(expr: Expr, extents: Mapping[Var, int], around: Values) -> Found:
 def _element(
     buffer: Buffer, indices: Sequence[Expr], is_write: bool, extents: Mapping[Var, int], around: Values
 ) -> Found:
-    """All those that the nest reaches by these indices, each in its own dimension."""
+    """Yield the box that a nest accesses by these indices, if each depends on a variable of its own."""
     if buffer.scope not in _REACHED_BY_ALL:
         return
     box, used = [], set[Var]()
@@ -135,7 +134,8 @@ def _element(
 
 
 def _reached(index: Expr, own: set[Var], extents: Mapping[Var, int], around: Values) -> tuple[int, int] | None:
-    """The neighbours that an index takes as values, for one variable of the nest or none."""
+    """Return the contiguous range of an index that depends on at most one variable of the nest; None if there is
+    none."""
     if not own:
         only = compute_expr(index, around)
         return None if only is None else (int(only), int(only) + 1)

@@ -1,9 +1,9 @@
-"""Runs the barriers of a kernel that orders its roles itself, and nothing else of it, to find waits that never end.
+"""Runs the barriers of a kernel with explicit roles, and nothing else of it, to find waits that never end.
 
-The first block is run, with the others of its cluster where they reach its barriers, each role until it has to wait,
-and every copy is complete as soon as it is begun. That is one
-of the orders that the hardware may choose, so that whoever is stuck here may be stuck there. Where control flow, a
-barrier's index or a parity depends on what only a run knows, nothing is said: the emulator finds the rest.
+It runs the first block, and the others of its cluster if they reach its barriers. Each role runs until it has to wait,
+and every copy is complete at once. The hardware may choose this order too, so a deadlock here is a deadlock there.
+Nothing is reported where control flow, a barrier's index or a parity depends on run-time values: the emulator finds the
+rest.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from tilec.support.source import Span
 
 MOST_STEPS = 5_000  # of each role: far more iterations than phases need to come round
 SIZE = 7680
-"""What sizes that only a launch knows are taken for, and multiples of it: so that whatever a kernel may assume of them,
-as that tiles divide them, is so."""
+"""The value assumed for sizes known only at launch, itself or a multiple: tiles of usual sizes divide it."""
 Name = tuple[str, int]
 Place = tuple[int, str, int]
 """A barrier of a block of the cluster."""
@@ -40,7 +39,7 @@ Place = tuple[int, str, int]
 
 @records.dataclass(frozen=True, slots=True)
 class Role:
-    """As much of a role as its barriers need. `is_common`: it comes before the others."""
+    """A role, as far as its barriers need it. `is_common`: it runs before the others."""
 
     name: str
     kernel: tile.Kernel
@@ -49,9 +48,9 @@ class Role:
 
 @records.dataclass(frozen=True, slots=True)
 class Step:
-    """What a role does at a barrier: arrivals, bytes that are announced or (below 0) have come, and the parity of the
-    phase that it waits for; at a named barrier (`meets`) it waits for the phase under way. `blocks` are those of the
-    cluster whose barriers it is about, by their numbers there; none: its own."""
+    """An operation of a role on a barrier: arrivals, bytes (announced above 0, arrived below), and the parity of the
+    phase that it waits for. At a named barrier (`meets` threads) it waits for the current phase. `blocks` are the ranks
+    in the cluster of the blocks whose barrier it is; none: its own."""
 
     barrier: Name
     span: Span
@@ -65,7 +64,7 @@ class Step:
 
 @dataclass(slots=True)
 class _Barrier(Barrier):
-    """With the places where its bytes are announced, and where they are copied."""
+    """A barrier with the places at which its bytes are announced and copied."""
 
     announced: list[Span] = field(default_factory=list)
     copied: list[Span] = field(default_factory=list)
@@ -87,23 +86,23 @@ class _State:
 
 
 class Watch(Protocol):
-    """Who looks on while the barriers are run: what a role does between them, and what passes at them."""
+    """Observes a run of the barriers: statements between them, arrivals and completed waits."""
 
     def begins(self, barriers: Mapping[Place, Barrier]) -> None:
-        """These are run."""
+        """The run of these barriers begins."""
 
     def does(self, role: Role, stmt: tile.Stmt, values: Values) -> None:
-        """The role is about to do this, which has no other statements in it but those of a nest."""
+        """The role is about to run this operation or nest."""
 
     def arrives(self, role: Role, place: Place, phase: int) -> None:
-        """In a phase that is under way."""
+        """The role arrives in the current phase."""
 
     def passes(self, role: Role, place: Place, phases: int) -> None:
-        """The role has waited for so many to complete."""
+        """The role has waited until this many phases are complete."""
 
 
 def check_protocol(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
-    """Errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`."""
+    """Run the barriers to find errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in tile.walk(role.kernel.body) if isinstance(s, tile.TileOp)]
     _check_arrivals(_allocations(kernel), statements)
     with suppress(Unknown):
@@ -114,8 +113,8 @@ def check_protocol(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
 
 
 def _run_with_a_size(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
-    """Where all depends on one size that only a launch knows: some value of it. How several are related only the launch
-    knows."""
+    """Run the barriers with a value for the only size known at launch. Several sizes may be related, so these are not
+    tried."""
     scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
     if len(scalars) != 1:
         return
@@ -136,8 +135,8 @@ def run(
     scalars: Mapping[tile.Var, int] = MappingProxyType({}),
     watch: Watch | None = None,
 ) -> None:
-    """The barriers of the first block, and of those that reach them. Raises `Unknown` where only a run knows that has
-    other scalars than these. Errors: `barrier-deadlock`, `transaction-bytes`."""
+    """Run the barriers of the first block, and of the blocks that reach them. Raises `UnknownValue` where control flow
+    depends on other scalars than these. Errors: `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in tile.walk(role.kernel.body) if isinstance(s, tile.TileOp)]
     made = _allocations(kernel)
     blocks = range(kernel.cluster.blocks if any(s.reaches_blocks for s in statements) else 1)
@@ -160,7 +159,7 @@ def run(
 
 
 def _indices(kernel: tile.Kernel, number: int) -> dict[tile.Var, int]:
-    """Those of a block of the first cluster."""
+    """Return the indices of a block of the first cluster."""
     found = {}
     for var, size in zip(kernel.block_vars, kernel.cluster.extents, strict=False):
         number, found[var] = divmod(number, size)
@@ -191,7 +190,7 @@ def _check_arrivals(made: dict[str, AllocBarrier], statements: list[tile.TileOp]
 
 
 def _steps(role: Role, kernel: tile.Kernel, known_values: Values, watch: Watch | None) -> Iterator[Step]:
-    """What a role of the first block does at barriers."""
+    """Yield the barrier operations of a role."""
     values = dict.fromkeys(kernel.block_vars, 0) | known_values
     yield from _body(role.kernel.body, role, values, watch)
 
@@ -227,7 +226,7 @@ def _body(body: tuple[tile.Stmt, ...], role: Role, values: Values, watch: Watch 
 
 
 def _is_watched(stmt: tile.For | tile.If, values: Values, watch: Watch | None) -> bool:
-    """Whether what stands inside can be looked at, though no barrier does."""
+    """Return whether the observer can follow a statement that has no barriers."""
     deciding = (stmt.start, stmt.stop) if isinstance(stmt, tile.For) else (stmt.condition,)
     return watch is not None and all(is_known(expr, values) for expr in deciding)
 
@@ -274,7 +273,7 @@ def _operation(op: tile.TileOp, role: Role, values: Values) -> Iterator[Step]:
 
 
 def _arrivals(op: Arrive | CpAsyncArrive, role: Role, values: Values) -> int:
-    """How many threads of the role arrive."""
+    """Return how many threads of the role arrive."""
     if isinstance(op, Arrive) and op.by_warps:
         return role.kernel.threads // 32
     condition, every = op.condition, range(role.kernel.threads)
@@ -294,7 +293,7 @@ def _run(barriers: dict[Place, _Barrier], states: list[_State], watch: Watch | N
 
 
 def _advance(state: _State, barriers: dict[Place, _Barrier], watch: Watch | None) -> bool:
-    """Run until a wait; whether it got anywhere."""
+    """Run a role until it waits; return whether it made progress."""
     count = 0
     while not state.is_done:
         step = state.waiting or next(state.steps, None)
@@ -355,7 +354,7 @@ def _waits(step: Step, state: _State, barrier: _Barrier) -> bool:
 
 
 def _stuck(barriers: dict[Place, _Barrier], waiting: list[_State]) -> None:
-    """Nobody can go on."""
+    """Refuse a kernel none of whose roles can go on."""
     for state in waiting:
         assert state.waiting is not None
         barrier = barriers[state.block, *state.waiting.barrier]

@@ -1,8 +1,9 @@
-"""Mechanisms and layouts for a kernel, also for one that has explicit roles.
+"""Mechanisms and layouts of a kernel, with or without explicit roles.
 
-Each role of such a kernel (`explicit_roles.split_roles`), in which what only roles do has its mechanism
-(`explicit_roles.role_mechanisms`), is treated as a kernel of its own, except that all of them choose the layouts of
-shared tiles together."""
+Each role of a kernel (`explicit_roles.split_roles`) is treated as a kernel of its own, except that all roles choose the
+layouts of shared tiles together. Operations of roles alone have their mechanisms before
+(`explicit_roles.role_mechanisms`).
+"""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ def with_layouts(
     tma_loads: bool = True,
     versions: tuple[tuple[str, int], ...] = (),
 ) -> LayoutAssignment:
-    """The kernel with mechanisms and layouts. `tma_loads` as in `layout.select_mechanisms`; `versions`: how many there
-    are of tiles of which the kernel itself names them."""
+    """Assign mechanisms and layouts. `tma_loads` as in `layout.select_mechanisms`; `versions`: the number of versions
+    of each tile whose versions the kernel names."""
     found = split_roles_of(kernel)
     if not found:
         selected = select(kernel, target, strategy, switches, mistakes, tma_loads)
@@ -69,7 +70,7 @@ def _names(kernel: tile.Kernel) -> set[str]:
 def _with_own_names(
     assignment: LayoutAssignment, given: set[str], taken: set[str], part: ExplicitRole
 ) -> LayoutAssignment:
-    """Tiles that the passes have put in are the role's own, even if another role's are called alike."""
+    """Rename the tiles that passes have added to a role, if another role has a tile of that name."""
     own: dict[str, str] = {}
     for buffer in assignment.kernel.buffers:
         if buffer.name not in given:

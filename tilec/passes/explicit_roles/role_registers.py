@@ -1,4 +1,4 @@
-"""Registers that the roles of a kernel ask for (T.set_max_nreg), all together."""
+"""Check of the registers that a kernel's roles request together (T.set_max_nreg)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilec.target.table import Target
 
 
 def check_registers(kernel: tile.Kernel, made: tuple[RoleAssignment, ...], target: Target) -> None:
-    """Who asks for more registers waits until others have given up as many: for ever, if all together are too many.
+    """Refuse requests for more registers than there are: a role waits until others have released as many, so for ever.
     Errors: `too-many-registers`."""
     at_first = target.limit("registers_per_sm") // kernel.threads // 8 * 8
     asked: dict[str, tuple[int, Span]] = {}
