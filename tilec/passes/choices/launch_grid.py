@@ -1,9 +1,8 @@
-"""Which blocks run, in which clusters and in which order.
+"""Decisions about the grid: which blocks run, and in which order.
 
-What the kernel or the command line says of it is done. What both leave open is decided: whether as many blocks as run
-at once walk over all (`grid.persistent`), whether these run in pairs that load or multiply together
-(`choices.cluster`), in which order (`grid.rasterisation_order`), and who gives a block its next tile. Clusters and
-order are decisions of -O3.
+The kernel or the command line may fix each. Otherwise the compiler decides whether as many blocks as run at once walk
+over all (`grid.persistent`), in which order blocks go over the grid (`grid.rasterisation_order`), and how a persistent
+block gets its next tile. `choices.cluster` decides about clusters. Clusters and order are decisions of -O3.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from tilec.target.table import Target
 LOSES_ROLES = "with a loop over blocks the kernel would lose its producer warp"
 _COLUMNS = Raster(1, by_rows=False)
 MOST_TILES = 1 << 14
-"""Of a grid, up to which it is looked at how long each block takes."""
+"""The largest grid for which the duration of each block is estimated."""
 LEAST_GAIN = Fraction(1, 100)
-"""Of what waves touch, which an order of blocks has to save."""
+"""The fraction of the bytes that waves touch which an order of blocks has to save."""
 
 
 # ---- persistent grid -------------------------------------------------------------------------------------------------
@@ -52,8 +51,8 @@ LEAST_GAIN = Fraction(1, 100)
 def persistence(
     kernel: Kernel, assignment: LayoutAssignment, target: Target, options: CompileOptions, against: str | None
 ) -> Question[bool]:
-    """Whether as many blocks as run at once walk over the grid. `assignment` is the kernel as it is written, with its
-    layouts; `against` what has turned out to speak against it."""
+    """Ask whether as many blocks as run at once walk over the grid. `assignment` is the kernel as written, with
+    layouts; `against` is a reason found later why they cannot."""
     at_once = blocks_at_once(target, kernel.cluster.blocks)
     stays = Candidate("no", lambda: False, "--no-persistent")
     if not options.persistent:
@@ -91,7 +90,7 @@ def persistence(
 
 
 def _dealt(durations: Sequence[int], at_once: int) -> int:
-    """When the last is done, if each begins in order where one has ended."""
+    """Return the time at which the last tile is done, if each begins in order where one has ended."""
     free = [0] * at_once
     for duration in durations:
         heapq.heapreplace(free, free[0] + duration)
@@ -99,8 +98,8 @@ def _dealt(durations: Sequence[int], at_once: int) -> int:
 
 
 def _walked(tiles: Sequence[Tile], at_once: int, is_dealt: bool) -> int:
-    """The same where blocks go on to their next tile, whose first loads come while the last one is stored; by one
-    stride, unless tiles are dealt out as blocks are done."""
+    """Return the same time for persistent blocks, which load their next tile while they store the last one: by a fixed
+    stride, or, if `is_dealt`, scheduled dynamically."""
     later = (each.cycles - min(each.filling, each.around) for each in tiles[at_once:])
     durations = [*(each.cycles for each in tiles[:at_once]), *later]
     if is_dealt:
@@ -111,7 +110,7 @@ def _walked(tiles: Sequence[Tile], at_once: int, is_dealt: bool) -> int:
 def next_tiles(
     kernel: Kernel, assignment: LayoutAssignment, target: Target, options: CompileOptions
 ) -> Question[Kernel]:
-    """How a block of a persistent grid goes on to its next tile."""
+    """Ask how a block of a persistent grid gets its next tile."""
     asked = options.tile_scheduler
     static = Candidate("static", lambda: by_stride(kernel, target), "--tile-scheduler static")
     if asked == "static":
@@ -138,7 +137,7 @@ def next_tiles(
 
 
 def by_stride(kernel: Kernel, target: Target) -> Kernel:
-    """The kernel whose blocks go on to the tiles behind those of all that run at once."""
+    """Return the kernel whose persistent blocks advance by the number of blocks that run at once."""
     return persistent(kernel, blocks_at_once(target, kernel.cluster.blocks))
 
 
@@ -148,7 +147,7 @@ def by_stride(kernel: Kernel, target: Target) -> Kernel:
 def rasterisation(
     kernel: Kernel, assignment: LayoutAssignment, target: Target, options: CompileOptions, *, walks: bool = False
 ) -> Question[Kernel]:
-    """In which order blocks go over the grid, of which as many as run at once may walk over all."""
+    """Ask in which order blocks, persistent if they `walk`, go over the grid."""
 
     def plain(why: str) -> Question[Kernel]:
         return ruled("rasterisation", "the compiler", why, Candidate("x first", lambda: kernel))
@@ -213,9 +212,9 @@ def _longest_first(
     x_first: Candidate[Kernel],
     with_raster: Callable[[Raster | None], Kernel],
 ) -> Question[Kernel] | None:
-    """Whether blocks go along y first, where how long one takes depends on x and those at the beginning take longest:
-    then no long one begins when all others are nearly done (FlashAttention-3 has its causal tiles in such an order).
-    What waves load beyond what they do now is added. None where that saves nothing."""
+    """Ask whether blocks go along y first, where the duration of a block depends on x and the first ones take longest:
+    then no long block begins when all others are nearly done (FlashAttention-3 orders its causal tiles so). Additional
+    loads of the waves are added. None where it saves nothing."""
     tiles = tiles_in_order(assignment, target, MOST_TILES)
     if tiles is None or kernel.cluster.blocks > 1 or len({each.cycles for each in tiles}) < 2:
         return None
@@ -236,14 +235,14 @@ def _longest_first(
 
 
 def _y_first(kernel: Kernel, tiles: Sequence[Tile]) -> list[Tile]:
-    """The tiles of a grid that is known, column by column."""
+    """Return the tiles of a static grid, column by column."""
     width, depth = (extent for extent in kernel.grid[:2] if isinstance(extent, int))
     layers = [tiles[first : first + width * depth] for first in range(0, len(tiles), width * depth)]
     return [each for layer in layers for x in range(width) for each in layer[x::width]]
 
 
 def _given(kernel: Kernel, of: tuple[Footprint, ...], at_once: int, panel: int) -> Raster:
-    """Panels of so many rows, or of as many columns if waves then touch less."""
+    """Return panels of this many rows, or of as many columns if waves then touch fewer bytes."""
     walk = walk_of(kernel, of, at_once)
     rows, columns = Raster(panel), Raster(panel, by_rows=False)
     cost = [walk.bytes_of_waves(in_clusters(raster, kernel.cluster.extents)) for raster in (rows, columns)]

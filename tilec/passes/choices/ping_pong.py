@@ -1,8 +1,9 @@
-"""Whether the consumers' warpgroups of a loop run apart and take turns at the tensor cores (`loop.assign_roles`).
+"""Decision: ping-pong, that is whether the consumer warpgroups of a loop run independently, and alternate at the tensor
+cores (`loop.assign_roles`).
 
 Then one computes while another one multiplies; but each has issue slots and tiles of its own, and more instructions are
-issued. The bound on the interval says which pays, without a schedule. Where both have the same one, as where products
-fill it, it is the longest cycle of dependences beside products that says how much room there is to reach it.
+issued. The lower bound of the interval decides without a schedule. If both bounds are equal, as where products fill the
+interval, the longest dependence cycle beside products decides: it says how easily the bound is reached.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from tilec.sched.problem import Problem
 
 
 def question(what: str, division: Division, most: int | None) -> Question[LoopProblem] | None:
-    """None where the loop has no schedule, which whoever solves it explains. One whose interval must be larger than
-    `most` is not scheduled, and its warpgroups stay together."""
+    """Ask whether warpgroups run independently; None where the loop has no schedule, which the solver reports. A loop
+    whose interval must exceed `most` is not scheduled, and its warpgroups stay together."""
     together, per_group = division.together, division.ping_ponging
     stay = Candidate("no", lambda: together, "--no-ping-pong")
     if per_group is None:
@@ -54,7 +55,7 @@ def question(what: str, division: Division, most: int | None) -> Question[LoopPr
 
 
 def _longest_cycle(problem: Problem, found: Bounds) -> int:
-    """What dependences alone say of the interval, where an eighth of it or more is spent beside the slots that fill the
+    """Return the longest recurrence that spends at least an eighth of its cycles outside the slots that fill the
     interval."""
     full = {bound.name for bound in found.binding if bound.kind == "slot"}
 
