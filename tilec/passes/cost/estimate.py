@@ -1,5 +1,4 @@
-"""Predicts the cycles of a kernel before anything of it is solved: its layouts are enough, if each loop has as many
-stages as pay."""
+"""Prediction of a kernel's cycles from its layouts alone, before anything is solved, with as many stages as pay."""
 
 from __future__ import annotations
 
@@ -35,29 +34,30 @@ from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 STAGES = 4
-"""Of loops that do not say how many they may have."""
+"""The stages assumed for loops that do not say how many they may have."""
 OTHER_REGISTERS = 40
 """Of a thread, beside sums and fragments: addresses, counters."""
 BLOCKS = 64
-"""So many of a grid are looked at: enough to rank by."""
+"""The most blocks of a grid that are walked: enough to rank by."""
 
 
 class Refused(Exception):
-    """Raised for a kernel that, by the model, does not fit the machine; says why."""
+    """Raised for a kernel that, by the model, does not fit the machine; its text says why."""
 
 
 REGISTERS_FOR_PREFETCH = 16
 """Of a thread, where fragments are prefetched: addresses of other loads are computed while they are there."""
 DOUBTFUL = 1000
-"""By how much a variant that does not seem to fit comes behind one that does."""
+"""The factor by which a variant that does not seem to fit ranks behind one that does."""
 
 
 def estimate(assignment: LayoutAssignment, target: Target) -> int:
-    """Cycles with as many stages as pay, of those that loops may have and that fit. A grid that is known at launch only
-    counts as one full wave.
+    """Return the cycles of a kernel with the stages that pay, of those that loops may have and that fit. A grid known
+    at launch only counts as one full wave.
 
-    Where a block does not seem to fit a multiprocessor, it counts as one that is alone and `DOUBTFUL` times slower:
-    registers are estimated, tiles may share memory, and whether the kernel can be built only building it shows."""
+    A block that does not seem to fit a multiprocessor counts as alone and `MISFIT_FACTOR` times slower: registers are
+    estimated, tiles may share memory, and only building a kernel shows whether it can be built.
+    """
     try:
         return min(room.predicted.cycles for room in by_stages(assignment, target))
     except Refused:
@@ -66,7 +66,8 @@ def estimate(assignment: LayoutAssignment, target: Target) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """With so many stages in each loop, or as many as it may have, so many blocks fit a multiprocessor `together`."""
+    """A number of stages for each loop (fewer where a loop may not have as many), the number of blocks that then fit a
+    multiprocessor `together`, and the prediction."""
 
     stages: int
     together: int
@@ -74,8 +75,8 @@ class Room:
 
 
 def by_stages(assignment: LayoutAssignment, target: Target, *, must_fit: bool = True) -> tuple[Room, ...]:
-    """Of those numbers of stages that fit, from one on. Raises `Refused` where none does, or (not `must_fit`) takes one
-    stage and a block that is alone."""
+    """Return the options that fit, from one stage on. Raises `DoesNotFit` where none does, or, without `must_fit`,
+    takes one stage and one block a multiprocessor."""
     assignment = replace(assignment, kernel=evenly(assignment.kernel, target))
     kernel, loops, sms = assignment.kernel, innermost(assignment), target.limit("sms")
     registers = registers_of(assignment, target)
@@ -108,8 +109,8 @@ def by_stages(assignment: LayoutAssignment, target: Target, *, must_fit: bool = 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What one block of the grid takes by itself: `cycles` in all, of which so many pass until its first tiles are
-    loaded (`filling`), and so many outside of its pipelined loops (`around`)."""
+    """The time of one block of the grid: `cycles` in all, those until its first tiles are loaded (`filling`), and those
+    outside of its pipelined loops (`around`)."""
 
     cycles: int
     filling: int
@@ -117,8 +118,8 @@ class Tile:
 
 
 def tiles_in_order(assignment: LayoutAssignment, target: Target, most: int) -> list[Tile] | None:
-    """Every block of the grid as it is numbered, with as many stages as fit. None where the grid, or how many blocks it
-    has, is more than can be looked at, or is known at launch only."""
+    """Return the time of every block of the grid, in numbering order, with as many stages as fit. None where the grid
+    is larger than `most`, does not fit, or is known at launch only."""
     assignment = replace(assignment, kernel=evenly(assignment.kernel, target))
     kernel, loops = assignment.kernel, innermost(assignment)
     extents = [extent for extent in kernel.grid if isinstance(extent, int)]
@@ -150,7 +151,7 @@ def _tile(block: Block, nests: Mapping[Same[tile.For], Nest], stages: int) -> Ti
 
 
 def deciding_axes(kernel: tile.Kernel) -> list[int]:
-    """The axes of the grid on which it depends which statements of a block run, and how often."""
+    """Return the axes of the grid on which a block's control flow depends."""
     deciding: set[tile.Var] = set()
     binds: dict[tile.Var, tile.Expr] = {}
     asked: list[tile.Expr] = []
@@ -172,8 +173,7 @@ def deciding_axes(kernel: tile.Kernel) -> list[int]:
 
 
 def registers_of(assignment: LayoutAssignment, target: Target) -> int:
-    """About how many a thread takes: those of its fragments, of two steps of the product that needs the most, and what
-    is beside them."""
+    """Estimate the registers of a thread: its fragments, two steps of the product that needs the most, and others."""
     fragments = [b for b in assignment.kernel.buffers if b.scope == "fragment"]
     if assignment.roles:  # each has the fragments of its role
         return sum(b.bytes for b in fragments) // 4 // assignment.kernel.threads + OTHER_REGISTERS
@@ -185,7 +185,7 @@ def registers_of(assignment: LayoutAssignment, target: Target) -> int:
 
 
 def step_registers(product: tile.TileOp, assignment: LayoutAssignment, target: Target) -> int:
-    """Registers of a thread for what one step of a product by mma.sync reads from shared memory."""
+    """Return the registers of a thread that one step of an mma.sync product reads from shared memory."""
     found = demands(product, assignment)
     if not isinstance(product, Gemm) or product_steps(product, found, target) is None:
         return 0
@@ -196,7 +196,7 @@ def step_registers(product: tile.TileOp, assignment: LayoutAssignment, target: T
 def _rooms(
     assignment: LayoutAssignment, loops: tuple[tile.For, ...], registers: int, threads: int, target: Target
 ) -> Iterator[tuple[int, int]]:
-    """The numbers of stages with which a block fits a multiprocessor, and how many blocks do."""
+    """Yield the numbers of stages with which a block fits a multiprocessor, and how many blocks then do."""
     most_registers, most_bytes = target.limit("registers_per_thread"), target.limit("smem_bytes_per_cta")
     if registers > most_registers:
         raise Refused(f"needs about {registers} registers a thread, of {most_registers}")
@@ -218,7 +218,7 @@ def _rooms(
 
 
 def _most(loop: tile.For) -> int:
-    """The stages that a loop may have."""
+    """Return the stages that a loop may have."""
     return STAGES if loop.num_stages is None else max(loop.num_stages, 1)
 
 
@@ -229,6 +229,6 @@ def _staged(one: Nest, loop: tile.For, stages: int, neighbours: int) -> int:
 
 
 def _loaded(loop: tile.For) -> set[str]:
-    """The tiles that an iteration loads."""
+    """Return the tiles that an iteration loads."""
     loads = (s for s in scheduled(loop) if isinstance(s, tile.TileOp) and is_load(s))
     return {region.buffer.name for load in loads for region in load.regions[1:2]}
