@@ -11,13 +11,15 @@ from tilec.passes.loop.build_problem import Scheduled
 from tilec.sched.solution import Solution
 
 
-def question(one: Scheduled, solution: Solution) -> Question[int] | None:
+def question(scheduled_loop: Scheduled, solution: Solution) -> Question[int] | None:
     """Ask which role issues the copies of a loop, answered by its solution; None where that was not left open. The
     value of an answer is the interval."""
     by_rule, ii = solution.ii_by_rule, solution.schedule.ii
     if by_rule is None:
         return None
-    others = sorted({role for role, rule in zip(one.roles, one.loop.roles, strict=True) if role != rule})
+    others = sorted(
+        {role for role, rule in zip(scheduled_loop.roles, scheduled_loop.loop.roles, strict=True) if role != rule}
+    )
     names = ", ".join(others)
 
     def explain(outcome: Outcome) -> str:

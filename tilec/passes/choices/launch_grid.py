@@ -64,10 +64,10 @@ def persistence(
     if against is not None:
         return ruled("persistent grid", "the compiler", against, stays)
     blocks = " × ".join(str(e) if isinstance(e, int) else "?" for e in kernel.grid)
-    said = f"--tile-scheduler {options.tile_scheduler if options.tile_scheduler != 'auto' else 'static'}"
-    walks = Candidate(f"{at_once} blocks walk over {blocks}", lambda: True, said)
+    option = f"--tile-scheduler {options.tile_scheduler if options.tile_scheduler != 'auto' else 'static'}"
+    walks = Candidate(f"{at_once} blocks walk over {blocks}", lambda: True, option)
     if options.tile_scheduler != "auto":
-        return ruled("persistent grid", "the command line", said, walks, stays)
+        return ruled("persistent grid", "the command line", option, walks, stays)
     why = "a block loads its next tile while it computes and stores the last"
     tiles = tiles_in_order(assignment, target, MOST_TILES)
     if tiles is None:
@@ -111,16 +111,16 @@ def next_tiles(
     kernel: Kernel, assignment: LayoutAssignment, target: Target, options: CompileOptions
 ) -> Question[Kernel]:
     """Ask how a block of a persistent grid gets its next tile."""
-    asked = options.tile_scheduler
+    requested = options.tile_scheduler
     static = Candidate("static", lambda: by_stride(kernel, target), "--tile-scheduler static")
-    if asked == "static":
+    if requested == "static":
         return ruled("tile scheduler", "the command line", "--tile-scheduler static", static)
     if reason := why_not_dynamically_scheduled(kernel, target):
         return ruled("tile scheduler", "the compiler", reason, static)
     by_machine = dynamically_scheduled(kernel)
     dynamic = Candidate("launch control", lambda: by_machine, "--tile-scheduler launch-control")
-    if asked != "auto":
-        return ruled("tile scheduler", "the command line", f"--tile-scheduler {asked}", dynamic, static)
+    if requested != "auto":
+        return ruled("tile scheduler", "the command line", f"--tile-scheduler {requested}", dynamic, static)
     why = "a block that is done early, or could begin early, does more of the tiles (as in CUTLASS, by default)"
     tiles = tiles_in_order(replace(assignment, kernel=kernel), target, MOST_TILES)
     if tiles is None:
@@ -164,9 +164,9 @@ def rasterisation(
         return ruled("rasterisation", "the command line", "--rasterisation none", x_first)
     if len(kernel.grid) < 2 or 1 in kernel.grid[:2]:
         return plain("the grid is a line of blocks")
-    of, at_once = footprints(assignment.kernel), blocks_at_once(target, kernel.cluster.blocks)
+    loads, at_once = footprints(assignment.kernel), blocks_at_once(target, kernel.cluster.blocks)
     if options.rasterisation is not None:
-        raster = _given(kernel, of, at_once, options.rasterisation)
+        raster = _given(kernel, loads, at_once, options.rasterisation)
         given = Candidate(_show(raster), partial(with_raster, raster), f"--rasterisation {options.rasterisation}")
         return ruled("rasterisation", "the command line", f"--rasterisation {options.rasterisation}", given, x_first)
     if options.opt_level < MAY_DECIDE:
@@ -179,11 +179,11 @@ def rasterisation(
         by_length = _longest_first(kernel, assignment, target, at_once, x_first, with_raster)
         if by_length is not None:
             return by_length
-    if any(strip.by_data for strip in of):
+    if any(strip.by_data for strip in loads):
         return plain("which tiles a block loads depends on elements of a tensor")
     if fits_cache(kernel, target):
         return plain("all tensors together fit into the L2 cache")
-    walk = walk_of(kernel, of, at_once)
+    walk = walk_of(kernel, loads, at_once)
     waves = -(-walk.tiles // walk.at_once)
     best = best_raster(walk)
     if best == AS_NUMBERED:
@@ -241,9 +241,9 @@ def _y_first(kernel: Kernel, tiles: Sequence[Tile]) -> list[Tile]:
     return [each for layer in layers for x in range(width) for each in layer[x::width]]
 
 
-def _given(kernel: Kernel, of: tuple[Footprint, ...], at_once: int, panel: int) -> Raster:
+def _given(kernel: Kernel, loads: tuple[Footprint, ...], at_once: int, panel: int) -> Raster:
     """Return panels of this many rows, or of as many columns if waves then touch fewer bytes."""
-    walk = walk_of(kernel, of, at_once)
+    walk = walk_of(kernel, loads, at_once)
     rows, columns = Raster(panel), Raster(panel, by_rows=False)
     cost = [walk.bytes_of_waves(in_clusters(raster, kernel.cluster.extents)) for raster in (rows, columns)]
     return columns if cost[1] < cost[0] else rows

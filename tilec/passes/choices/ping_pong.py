@@ -15,7 +15,7 @@ from tilec.sched.bounds import Bound, Bounds, Unschedulable, bounds
 from tilec.sched.problem import Problem
 
 
-def question(what: str, division: Division, most: int | None) -> Question[LoopProblem] | None:
+def question(what: str, division: Division, max_interval: int | None) -> Question[LoopProblem] | None:
     """Ask whether warpgroups run independently; None where the loop has no schedule, which the solver reports. A loop
     whose interval must exceed `most` is not scheduled, and its warpgroups stay together."""
     together, per_group = division.together, division.ping_ponging
@@ -43,8 +43,8 @@ def question(what: str, division: Division, most: int | None) -> Question[LoopPr
             return f"no interval below {of_more.mii} cycles with more, nor below {of_one.mii} with one"
         return "one computes while another one multiplies"
 
-    if most is not None and of_one.mii > most:
-        return ruled(what, "the command line", f"--max-scheduled-ii {most}", stay)
+    if max_interval is not None and of_one.mii > max_interval:
+        return ruled(what, "the command line", f"--max-scheduled-ii {max_interval}", stay)
     return Question(
         what,
         (stay, ping_ponging),

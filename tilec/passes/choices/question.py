@@ -121,21 +121,21 @@ def answered(asking: Asking[T]) -> tuple[T, tuple[Decision, ...]]:
 def decided(question: Question[T]) -> Answer[T]:
     """Answer a question: by its ruling, or by the cheapest candidate."""
     first, *others = question.candidates
-    kept = first.make()
-    if kept is None:
+    first_value = first.make()
+    if first_value is None:
         raise InternalError(f"{question.what}: {first.answer} is what there is anyhow, and cannot be had")
     if question.ruling is not None:
-        said = question.ruling
-        is_open = others and said.by == "the compiler"  # nobody looks for better than what a person asks for
+        ruling = question.ruling
+        is_open = others and ruling.by == "the compiler"  # nobody looks for better than what a person asks for
         if is_open and question.what.partition(" at line ")[0] not in RULES:
             raise InternalError(f"{question.what}: no rule is known that decides it without a price")
         weighed = [_alternative(each, None, question.unit) for each in question.candidates] if is_open else []
-        record = Decision(question.what, first.answer, said.by, said.why, tuple(weighed))
-        return Answer(kept, record)
+        record = Decision(question.what, first.answer, ruling.by, ruling.why, tuple(weighed))
+        return Answer(first_value, record)
     if question.price is None or question.explain is None:
         raise InternalError(f"{question.what}: candidates have neither prices nor a rule")
-    price = question.price(kept)
-    best, chosen = kept, first
+    price = question.price(first_value)
+    best, chosen = first_value, first
     weighed = [_alternative(first, price, question.unit)]
     # What a candidate may cost at most: enough less than the first, and less than any other.
     limit = None if question.last_resort or price is None else price - _gain(price, question.least_gain)

@@ -39,13 +39,13 @@ def asking(
 ) -> Asking[LayoutAssignment]:
     """Ask about each product that could be meant, since each may have another reason; all eligible ones prefetch, or
     none. Returns `assignment`, the kernel with its layouts, or the same with fragments prefetched."""
-    asked = options.register_stages
-    found = candidates(kernel, assignment, is_asked=asked is not None)
+    requested = options.register_stages
+    found = candidates(kernel, assignment, is_asked=requested is not None)
     eligible = tuple(one for one in found if one.steps)
     answer: Answer[LayoutAssignment] | None = None
     for one in found:
         what = "register stages" if len(found) == 1 else f"register stages at line {one.product.span.line}"
-        if not one.steps and asked != 1:
+        if not one.steps and requested != 1:
             yield from ask(ruled(what, "the compiler", one.why, Candidate("1", lambda: assignment)))
         elif answer is None:
             answer = yield from ask(
@@ -69,18 +69,18 @@ def _question(
     target: Target,
     options: CompileOptions,
 ) -> Question[LayoutAssignment]:
-    asked = options.register_stages
+    requested = options.register_stages
     plain = Candidate("1", lambda: assignment, "--register-stages 1")
-    if asked == 1:
+    if requested == 1:
         return ruled("", "the command line", "--register-stages 1", plain)
-    if asked is None and options.opt_level < MAY_DECIDE:
+    if requested is None and options.opt_level < MAY_DECIDE:
         return ruled("", "the compiler", f"not at -O{options.opt_level}", plain)
     prefetching = _by_ldmatrix(kernel, eligible, layouts, target)
     if isinstance(prefetching, str):
         return ruled("", "the compiler", prefetching, plain)
     loaded = Candidate(str(STAGES), lambda: prefetching, f"--register-stages {STAGES}")
-    if asked is not None:
-        return ruled("", "the command line", f"--register-stages {asked}", loaded, plain)
+    if requested is not None:
+        return ruled("", "the command line", f"--register-stages {requested}", loaded, plain)
     try:
         rooms, others = by_stages(assignment, target), by_stages(prefetching, target)
     except Refused as refused:

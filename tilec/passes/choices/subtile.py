@@ -59,20 +59,20 @@ def show(cut: tile.Subtile) -> str:
 def as_asked(kernel: tile.Kernel, options: CompileOptions) -> tuple[tile.Kernel, tuple[Decision, ...]]:
     """Return the kernel with the subtiles that it requests, or that the trace of its schedule has, and the decision."""
     by: Decider = "the kernel"
-    asked, why = kernel.subtiles, "T.annotate_subtile"
-    if not asked and options.schedule is not None:
-        by, asked, why = "the command line", tuple(_in_trace(kernel, options.schedule)), "--schedule"
+    requested, why = kernel.subtiles, "T.annotate_subtile"
+    if not requested and options.schedule is not None:
+        by, requested, why = "the command line", tuple(_in_trace(kernel, options.schedule)), "--schedule"
     whole = replace(kernel, subtiles=()) if kernel.subtiles else kernel
-    for cut in asked:
+    for cut in requested:
         whole = _carried_out(whole, cut)
-    chosen = ", ".join(show(cut) for cut in asked if max(cut.parts) > 1) or "none"
-    return whole, (Decision("subtile", chosen, by, why),) if asked else ()
+    chosen = ", ".join(show(cut) for cut in requested if max(cut.parts) > 1) or "none"
+    return whole, (Decision("subtile", chosen, by, why),) if requested else ()
 
 
 def _in_trace(kernel: tile.Kernel, trace: str) -> Iterator[tile.Subtile]:
     """Yield the subtiles that a trace records. The reader of its schedule reports a text that is no trace."""
-    said = re.search(r'"what": "subtile",\s*"chosen": "(.*?)"', trace)
-    for name, parts in re.findall(r"(\S+) \(([\d, ]+)\)", said[1] if said else ""):
+    recorded = re.search(r'"what": "subtile",\s*"chosen": "(.*?)"', trace)
+    for name, parts in re.findall(r"(\S+) \(([\d, ]+)\)", recorded[1] if recorded else ""):
         buffer = next((b for b in kernel.buffers if b.name == name), None)
         if buffer is not None:
             yield tile.Subtile(buffer, tuple(map(int, parts.split(", "))), kernel.span)
@@ -131,20 +131,20 @@ def question(
     kernel: tile.Kernel, options: CompileOptions, ways: tuple[tile.Subtile, ...], whole: Solution, plan: Plan[T]
 ) -> Question[T]:
     """Ask whether the kernel's tiles are whole or in parts. `whole` is the solved loop of the kernel as it is."""
-    ii, asked = whole.schedule.ii, options.subtile
+    ii, requested = whole.schedule.ii, options.subtile
     busy = max((b for b in whole.bounds.each if b.kind == "slot"), key=lambda bound: bound.ii)
     as_it_is = Candidate("none", partial(plan.made, kernel), "--subtile none")
     # Beyond this interval of the heuristics', a solver's is not expected to save what parts have to.
-    most = None if asked is not None else int(ii * (1 - LEAST_GAIN) / (1 - SOLVED_FASTER))
-    divided = tuple(_candidate(kernel, way, busy.ii, most, plan) for way in ways)
-    if asked == 1:
+    max_interval = None if requested is not None else int(ii * (1 - LEAST_GAIN) / (1 - SOLVED_FASTER))
+    divided = tuple(_candidate(kernel, way, busy.ii, max_interval, plan) for way in ways)
+    if requested == 1:
         return ruled("subtile", "the command line", "--subtile none", as_it_is)
 
     def explain(outcome: Outcome) -> str:
         best = outcome.prices.get(outcome.chosen, ii)
-        if asked is not None:
-            given = f"--subtile {asked}; an interval of {best} cycles, and {ii} with whole tiles"
-            missing = f"no way to cut its tiles into {asked} parts leaves products for wgmma"
+        if requested is not None:
+            given = f"--subtile {requested}; an interval of {best} cycles, and {ii} with whole tiles"
+            missing = f"no way to cut its tiles into {requested} parts leaves products for wgmma"
             return missing if outcome.chosen == "none" else given
         if outcome.chosen != "none":
             gained = "one part computes while another one multiplies"
@@ -164,12 +164,14 @@ def question(
         unit="cycles an iteration",
         explain=explain,
         least_gain=LEAST_GAIN,
-        last_resort=asked is not None,
-        by="the compiler" if asked is None else "the command line",
+        last_resort=requested is not None,
+        by="the compiler" if requested is None else "the command line",
     )
 
 
-def _candidate(kernel: tile.Kernel, way: tile.Subtile, busy: int, most: int | None, plan: Plan[T]) -> Candidate[T]:
+def _candidate(
+    kernel: tile.Kernel, way: tile.Subtile, busy: int, max_interval: int | None, plan: Plan[T]
+) -> Candidate[T]:
     """Build the candidate of one split. Its bounds: a unit busy for the whole interval stays so; then the heuristic
     schedule."""
 
@@ -183,7 +185,7 @@ def _candidate(kernel: tile.Kernel, way: tile.Subtile, busy: int, most: int | No
     @cache
     def quick() -> Solution | None:
         made = cut()
-        return None if made is None else plan.quickly(made, most)
+        return None if made is None else plan.quickly(made, max_interval)
 
     def least() -> int | None:
         found = quick()

@@ -92,7 +92,7 @@ def by_stages(assignment: LayoutAssignment, target: Target, *, must_fit: bool = 
     of_loops = {loop: nest(walk, loop.of, 1, 1, loading) for loop, _ in visits}
     nests = {(loop, trip_count): of_loops[loop].of(trip_count) for loop, trip_count in visits}
     tensors = [p for p in kernel.params if isinstance(p, tile.Buffer) and not p.is_dynamic]
-    moved = sum(tensor_bytes(tensor) for tensor in tensors) if is_known else 0
+    tensor_total = sum(tensor_bytes(tensor) for tensor in tensors) if is_known else 0
 
     def cycles(stages: int, block: Block, neighbours: int) -> int:
         return block.around + sum(
@@ -101,7 +101,7 @@ def by_stages(assignment: LayoutAssignment, target: Target, *, must_fit: bool = 
 
     def predicted(stages: int, together: int) -> Prediction:
         ctas = x * y * z if is_known else sms * together
-        launch = Launch(ctas, together, sum(block.loaded for block in blocks) * ctas // len(blocks), moved)
+        launch = Launch(ctas, together, sum(block.loaded for block in blocks) * ctas // len(blocks), tensor_total)
         return predict_blocks([partial(cycles, stages, block) for block in blocks], launch, machine(target))
 
     return tuple(Room(stages, together, predicted(stages, together)) for stages, together in rooms)
@@ -154,21 +154,21 @@ def deciding_axes(kernel: tile.Kernel) -> list[int]:
     """Return the axes of the grid on which a block's control flow depends."""
     deciding: set[tile.Var] = set()
     binds: dict[tile.Var, tile.Expr] = {}
-    asked: list[tile.Expr] = []
+    pending: list[tile.Expr] = []
     for stmt in tile.walk(kernel.body):
         match stmt:
             case tile.For(start=start, stop=stop):
-                asked += (start, stop)
+                pending += (start, stop)
             case tile.If(condition=condition) | tile.While(condition=condition):
-                asked.append(condition)
+                pending.append(condition)
             case tile.Bind(var=var, value=value):
                 binds[var] = value
             case _:
                 pass
-    while asked:
-        new = {e for e in tile.walk_expr(asked.pop()) if isinstance(e, tile.Var)} - deciding
+    while pending:
+        new = {e for e in tile.walk_expr(pending.pop()) if isinstance(e, tile.Var)} - deciding
         deciding |= new
-        asked += (binds[var] for var in new if var in binds)
+        pending += (binds[var] for var in new if var in binds)
     return [axis for axis, var in enumerate(kernel.block_vars) if var in deciding]
 
 
@@ -222,10 +222,10 @@ def _most(loop: tile.For) -> int:
     return STAGES if loop.num_stages is None else max(loop.num_stages, 1)
 
 
-def _staged(one: Nest, loop: tile.For, stages: int, neighbours: int) -> int:
-    outer, *inner = one.levels
+def _staged(loop_nest: Nest, loop: tile.For, stages: int, neighbours: int) -> int:
+    outer, *inner = loop_nest.levels
     levels = (replace(outer, stages=min(stages, _most(loop))), *inner)
-    return nest_cycles(replace(one, levels=levels), neighbours)
+    return nest_cycles(replace(loop_nest, levels=levels), neighbours)
 
 
 def _loaded(loop: tile.For) -> set[str]:

@@ -214,10 +214,10 @@ def places(grid: tuple[int, int, int], most: int = MOST_BLOCKS) -> Iterator[tupl
 # ---- loops -----------------------------------------------------------------------------------------------------------
 
 
-def schedule_cost(one: Scheduled, trip_count: int, target: Target) -> LoopCost:
+def schedule_cost(scheduled_loop: Scheduled, trip_count: int, target: Target) -> LoopCost:
     """Return the cost of a loop by its schedule. Blocks of a multiprocessor share its slots, and each has its own
     warps, whose slots come behind these."""
-    problem, schedule = one.loop.problem, one.schedule
+    problem, schedule = scheduled_loop.loop.problem, scheduled_loop.schedule
     length = max((s + op.latency for op, s in zip(problem.ops, schedule.start, strict=True)), default=0)
     held: dict[int, int] = {}
     for op in problem.ops:
@@ -284,8 +284,8 @@ def nest(walk: Walk, loop: tile.For, trip_count: int, stages: int, sms: int) -> 
     return Nest((outer,), use, max(use, own))
 
 
-def nest_cycles(one: Nest, neighbours: int) -> int:
-    return pipeline_times(one.levels, one.use, neighbours, one.own)[0].cycles
+def nest_cycles(loop_nest: Nest, neighbours: int) -> int:
+    return pipeline_times(loop_nest.levels, loop_nest.use, neighbours, loop_nest.own)[0].cycles
 
 
 def _registers(walk: Walk, uses: Sequence[tile.Stmt]) -> tuple[Level, int] | None:

@@ -201,8 +201,8 @@ def report(
 
     loaded = sum(block.loaded for block in blocks) * ctas // len(blocks)
     tensors = [p for p in kernel.params if isinstance(p, Buffer) and not p.is_dynamic]
-    moved = 0 if grid is None else sum(tensor_bytes(tensor) for tensor in tensors)
-    launch, where = Launch(ctas, together, loaded, moved), machine(target)
+    tensor_total = 0 if grid is None else sum(tensor_bytes(tensor) for tensor in tensors)
+    launch, where = Launch(ctas, together, loaded, tensor_total), machine(target)
     levels = predict_blocks([partial(by_levels, block) for block in blocks], launch, where)
     full = -(-min(ctas, sms * together) // sms)
     loops = []
@@ -223,7 +223,7 @@ def report(
         predict_blocks([partial(by_schedule, block) for block in scheduled_blocks], launch, where),
         _bound(loops, [(block.around, by_levels(block, full)) for block in blocks], levels, launch, target),
         _compute(blocks, ctas, target),
-        moved // target.limit("dram_bytes_per_cycle"),
+        tensor_total // target.limit("dram_bytes_per_cycle"),
         grid is None,
         target.gpu,
         min(_held(blocks, TENSOR_SLOT, ctas, target) / max(levels.cycles, 1), 1.0),
@@ -231,16 +231,16 @@ def report(
     )
 
 
-def versions(one: Scheduled | None) -> int:
+def versions(scheduled_loop: Scheduled | None) -> int:
     """Return for how many iterations a loop loads early: the least versions of its loaded rings, or more where a
     version is free again before its iteration ends. Other rings hold computed values."""
-    if one is None:
+    if scheduled_loop is None:
         return 1
-    stage = [start // one.schedule.ii for start in one.schedule.start]
+    stage = [start // scheduled_loop.schedule.ii for start in scheduled_loop.schedule.start]
     under_way = (
         max(depth, 1 + max((stage[j] for j in ring.consumers), default=0) - min(stage[i] for i in ring.producers))
-        for ring, depth in zip(one.loop.problem.rings, one.schedule.depth, strict=True)
-        if any(_loads(one.loop.statements[i]) for i in ring.producers)
+        for ring, depth in zip(scheduled_loop.loop.problem.rings, scheduled_loop.schedule.depth, strict=True)
+        if any(_loads(scheduled_loop.loop.statements[i]) for i in ring.producers)
     )
     return min(under_way, default=1)
 

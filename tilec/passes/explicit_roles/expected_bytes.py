@@ -53,15 +53,17 @@ def _element(op: tile.TileOp) -> tile.Load:
 
 
 def _announced(
-    body: tuple[tile.Stmt, ...], mine: Filled, others: Sequence[Filled], target: Target
+    body: tuple[tile.Stmt, ...], own_tiles: Filled, other_tiles: Sequence[Filled], target: Target
 ) -> tuple[tile.Stmt, ...]:
     def announced(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
-        return tuple(_announcement(stmt, mine, others, target)) if isinstance(stmt, ExpectTx) else stmt
+        return tuple(_announcement(stmt, own_tiles, other_tiles, target)) if isinstance(stmt, ExpectTx) else stmt
 
     return rewrite(body, announced)
 
 
-def _announcement(op: ExpectTx, mine: Filled, others: Sequence[Filled], target: Target) -> Iterator[tile.TileOp]:
+def _announcement(
+    op: ExpectTx, own_tiles: Filled, other_tiles: Sequence[Filled], target: Target
+) -> Iterator[tile.TileOp]:
     """Yield the announcement, if any bytes come: those of this role for the stage, and those of other roles for that
     pipeline."""
     element = _element(op)
@@ -78,12 +80,12 @@ def _announcement(op: ExpectTx, mine: Filled, others: Sequence[Filled], target: 
                 )
             yield op
         case "payload":
-            elsewhere = [tiles for f in others for e, tiles in f.items() if _is_of(e, element)]
-            tiles = dict.fromkeys(buffer for filled in (mine.get(element, ()), *elsewhere) for buffer in filled)
+            elsewhere = [tiles for f in other_tiles for e, tiles in f.items() if _is_of(e, element)]
+            tiles = dict.fromkeys(buffer for filled in (own_tiles.get(element, ()), *elsewhere) for buffer in filled)
             if tiles:
                 yield replace(op, bytes=sum(math.prod(t.shape) * t.dtype.bits // 8 for t in tiles))
         case _:
-            if mine.get(element) or any(_is_of(e, element) for f in others for e in f):
+            if own_tiles.get(element) or any(_is_of(e, element) for f in other_tiles for e in f):
                 yield op
 
 

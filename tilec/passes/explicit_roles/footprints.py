@@ -94,28 +94,28 @@ def _inside(buffer: Buffer, box: Box | None, values: Values) -> Box | None:
 def _of_nest(nest: Stmt, values: Values) -> Found:
     if not isinstance(nest, Parallel) or nest.is_per_thread:
         return
-    around = {var: value for var, value in values.items() if var != THREAD and var not in nest.vars}
+    outer_values = {var: value for var, value in values.items() if var != THREAD and var not in nest.vars}
     extents = dict(zip(nest.vars, nest.extents, strict=True))
     for stmt in nest.body:
         if isinstance(stmt, Store):
             for expr in (*stmt.indices, stmt.value):
-                yield from _loads(expr, extents, around)
-            yield from _element(stmt.buffer, stmt.indices, True, extents, around)
+                yield from _loads(expr, extents, outer_values)
+            yield from _element(stmt.buffer, stmt.indices, True, extents, outer_values)
         elif isinstance(stmt, Bind):
-            yield from _loads(stmt.value, extents, around)
+            yield from _loads(stmt.value, extents, outer_values)
 
 
-def _loads(expr: Expr, extents: Mapping[Var, int], around: Values) -> Found:
+def _loads(expr: Expr, extents: Mapping[Var, int], outer_values: Values) -> Found:
     if isinstance(expr, Select):  # one of two, which may be there to stay inside the tile
         return
     if isinstance(expr, Load):
-        yield from _element(expr.buffer, expr.indices, False, extents, around)
+        yield from _element(expr.buffer, expr.indices, False, extents, outer_values)
     for part in children(expr):
-        yield from _loads(part, extents, around)
+        yield from _loads(part, extents, outer_values)
 
 
 def _element(
-    buffer: Buffer, indices: Sequence[Expr], is_write: bool, extents: Mapping[Var, int], around: Values
+    buffer: Buffer, indices: Sequence[Expr], is_write: bool, extents: Mapping[Var, int], outer_values: Values
 ) -> Found:
     """Yield the box that a nest accesses by these indices, if each depends on a variable of its own."""
     if buffer.scope not in _REACHED_BY_ALL:
@@ -123,24 +123,24 @@ def _element(
     box, used = [], set[Var]()
     for index in indices:
         own = {e for e in walk_expr(index) if isinstance(e, Var) and e in extents}
-        span = _reached(index, own, extents, around) if len(own) < 2 and not own & used else None
+        span = _reached(index, own, extents, outer_values) if len(own) < 2 and not own & used else None
         if span is None:
             return
         used |= own
         box.append(span)
-    reached = _inside(buffer, tuple(box), around)
+    reached = _inside(buffer, tuple(box), outer_values)
     if reached is not None:
         yield buffer.name, reached, is_write
 
 
-def _reached(index: Expr, own: set[Var], extents: Mapping[Var, int], around: Values) -> tuple[int, int] | None:
+def _reached(index: Expr, own: set[Var], extents: Mapping[Var, int], outer_values: Values) -> tuple[int, int] | None:
     """Return the contiguous range of an index that depends on at most one variable of the nest; None if there is
     none."""
     if not own:
-        only = compute_expr(index, around)
+        only = compute_expr(index, outer_values)
         return None if only is None else (int(only), int(only) + 1)
     (var,) = own
-    taken = {compute_expr(index, {**around, var: value}) for value in range(extents[var])}
+    taken = {compute_expr(index, {**outer_values, var: value}) for value in range(extents[var])}
     found = sorted(int(value) for value in taken if value is not None)
     is_whole = None not in taken and bool(found) and found[-1] - found[0] == len(found) - 1
     return (found[0], found[-1] + 1) if is_whole else None

@@ -45,13 +45,13 @@ class _Count:
 def check_counts(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
     """Check each pipeline in the first and the last block. Errors: `unbalanced-acquires`."""
     scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
-    for which, block in _blocks(kernel):
+    for block_name, block in _blocks(kernel):
         found: dict[str, list[_Count]] = {}
         for role in roles:
             for pipeline, count in _counts(role, block, scalars):
                 found.setdefault(pipeline, []).append(count)
         for pipeline, counts in found.items():
-            _check(pipeline, counts, which, scalars)
+            _check(pipeline, counts, block_name, scalars)
 
 
 def _blocks(kernel: tile.Kernel) -> Iterator[tuple[str, Values]]:
@@ -63,7 +63,7 @@ def _blocks(kernel: tile.Kernel) -> Iterator[tuple[str, Values]]:
         yield "the last", last
 
 
-def _check(pipeline: str, counts: Sequence[_Count], which: str, scalars: Sequence[tile.Var]) -> None:
+def _check(pipeline: str, counts: Sequence[_Count], block_name: str, scalars: Sequence[tile.Var]) -> None:
     blamed = _blamed(counts)
     if blamed is None:
         return
@@ -80,7 +80,7 @@ def _check(pipeline: str, counts: Sequence[_Count], which: str, scalars: Sequenc
         blamed.span,
         _spoken(blamed),
         secondary=tuple(Label(c.span, _spoken(c)) for c in others),
-        notes=(f"so it is in {which} block of the grid{where}",),
+        notes=(f"so it is in {block_name} block of the grid{where}",),
         help="let every role of a pipeline make as many iterations; compare the bounds of the loops",
     )
 
@@ -184,15 +184,15 @@ class _Counting:
 
     def loop(self, loop: tile.For, values: Values, counts: Counter[PipelineEnd]) -> None:
         iterations = range(known(loop.start, values), known(loop.stop, values), loop.step)
-        each: Counter[PipelineEnd] = Counter()
-        any_of_them = {var: value for var, value in values.items() if var != loop.var}
-        forget(loop, any_of_them)
+        per_iteration: Counter[PipelineEnd] = Counter()
+        iteration_values = {var: value for var, value in values.items() if var != loop.var}
+        forget(loop, iteration_values)
         try:
-            self.body(loop.body, dict(any_of_them), each)
+            self.body(loop.body, dict(iteration_values), per_iteration)
         except (Unknown, Left):
             self.one_by_one(loop, iterations, values, counts)
             return
-        for acquires, times in each.items():
+        for acquires, times in per_iteration.items():
             counts[acquires] += times * len(iterations)
         forget(loop, values)
 

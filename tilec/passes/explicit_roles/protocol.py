@@ -138,12 +138,12 @@ def run(
     """Run the barriers of the first block, and of the blocks that reach them. Raises `UnknownValue` where control flow
     depends on other scalars than these. Errors: `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in tile.walk(role.kernel.body) if isinstance(s, tile.TileOp)]
-    made = _allocations(kernel)
+    allocations = _allocations(kernel)
     blocks = range(kernel.cluster.blocks if any(s.reaches_blocks for s in statements) else 1)
     barriers = {
         (block, name, i): _Barrier(count)
         for block in blocks
-        for name, op in made.items()
+        for name, op in allocations.items()
         for i, count in enumerate(op.counts)
     }
     if watch is not None:
@@ -171,7 +171,7 @@ def barrier_name(op: tile.TileOp) -> str:
     return op.barrier.buffer.name
 
 
-def _check_arrivals(made: dict[str, AllocBarrier], statements: list[tile.TileOp]) -> None:
+def _check_arrivals(allocations: dict[str, AllocBarrier], statements: list[tile.TileOp]) -> None:
     arrived = {barrier_name(s) for s in statements if isinstance(s, Arrive | CpAsyncArrive | ExpectTx) or s.commits}
     for op in statements:
         # Of a drain none may be there, where no iteration has filled anything.
@@ -181,7 +181,7 @@ def _check_arrivals(made: dict[str, AllocBarrier], statements: list[tile.TileOp]
                 f"nobody arrives at {barrier_name(op)}, which is waited for here",
                 op.span,
                 "waits for ever",
-                secondary=(Label(made[barrier_name(op)].span, "allocated here"),),
+                secondary=(Label(allocations[barrier_name(op)].span, "allocated here"),),
                 help=f"write T.barrier_arrive({barrier_name(op)}) where the work is done, also behind T.tma_copy",
             )
 
@@ -264,10 +264,10 @@ def _operation(op: tile.TileOp, role: Role, values: Values) -> Iterator[Step]:
         case tile.TileOp(commits=True):
             yield Step(place, op.span, 1, blocks=(0, 1) if op.is_paired else ())
         case tile.TileOp(signals_barrier=True):
-            moved = math.prod(op.regions[-1].extent) * op.regions[-1].buffer.dtype.bits // 8
+            copied_bytes = math.prod(op.regions[-1].extent) * op.regions[-1].buffer.dtype.bits // 8
             if op.announces:
-                yield Step(place, op.span, bytes=moved, blocks=blocks)
-            yield Step(place, op.span, bytes=-moved, blocks=blocks)
+                yield Step(place, op.span, bytes=copied_bytes, blocks=blocks)
+            yield Step(place, op.span, bytes=-copied_bytes, blocks=blocks)
         case _:
             raise InternalError(f"nobody knows what T.{op.name} does to a barrier")
 
@@ -284,10 +284,10 @@ def _arrivals(op: Arrive | CpAsyncArrive, role: Role, values: Values) -> int:
 
 
 def _run(barriers: dict[Place, _Barrier], states: list[_State], watch: Watch | None) -> None:
-    how = run_together(states, lambda s: _advance(s, barriers, watch), lambda s: s.is_done, lambda s: s.is_cut)
-    if how == "stuck":
+    outcome = run_together(states, lambda s: _advance(s, barriers, watch), lambda s: s.is_done, lambda s: s.is_cut)
+    if outcome == "stuck":
         _stuck(barriers, [s for s in states if not s.is_done])
-    for name, barrier in barriers.items() if how == "done" else ():
+    for name, barrier in barriers.items() if outcome == "done" else ():
         if barrier.bytes:
             _unequal(name, barrier)
 
@@ -379,8 +379,8 @@ def _stuck(barriers: dict[Place, _Barrier], waiting: list[_State]) -> None:
 
 def _unequal(place: Place, barrier: _Barrier) -> None:
     more = "more" if barrier.bytes > 0 else "fewer"
-    said = dict.fromkeys((*barrier.announced, *barrier.copied))
-    first, *others = said
+    spans = dict.fromkeys((*barrier.announced, *barrier.copied))
+    first, *others = spans
     fail(
         "transaction-bytes",
         f"{abs(barrier.bytes):,} {more} bytes are announced to {_spoken(place[1:])} than are copied",

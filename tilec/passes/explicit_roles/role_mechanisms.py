@@ -46,36 +46,36 @@ class _Means:
 def with_means(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[tuple[str, int], ...]]:
     """Return the kernel with these mechanisms, and the number of versions of each tile whose versions it names.
     Statements refer to one version of such a tile. Errors: `unsupported-operand`."""
-    versions, means = versioned(kernel), _Means.of(kernel)
+    versions, facts = versioned(kernel), _Means.of(kernel)
     on_one = tuple(on_versions(stmt, versions) for stmt in kernel.body)
-    body = rewrite(on_one, lambda stmt: _by_own_means(stmt, means, target))
+    body = rewrite(on_one, lambda stmt: _by_own_means(stmt, facts, target))
     buffers = tuple(versions.get(buffer, buffer) for buffer in kernel.buffers)
     layouts = tuple(pinned for pinned in kernel.layouts if pinned.buffer not in versions)
     made = with_unique_names(replace(kernel, body=body, buffers=buffers, layouts=layouts))
     return made, tuple((buffer.name, buffer.shape[0]) for buffer in versions)
 
 
-def _by_own_means(stmt: tile.Stmt, means: _Means, target: Target) -> tile.Stmt:
+def _by_own_means(stmt: tile.Stmt, facts: _Means, target: Target) -> tile.Stmt:
     match stmt:
-        case Copy() if not means.multiplied.isdisjoint(r.buffer for r in stmt.regions):
+        case Copy() if not facts.multiplied.isdisjoint(r.buffer for r in stmt.regions):
             return replace(stmt, factor=True)
         case tile.TileOp():
-            return _by_its_means(stmt, means, target)
+            return _by_its_means(stmt, facts, target)
         case _:
             return stmt
 
 
-def _by_its_means(op: tile.TileOp, means: _Means, target: Target) -> tile.TileOp:
+def _by_its_means(op: tile.TileOp, facts: _Means, target: Target) -> tile.TileOp:
     """Assign the one mechanism of an operation of explicit roles, or refuse it."""
     if isinstance(op, Copy) and op.signals is not None:
-        return _offered(op, means, target)
+        return _offered(op, facts, target)
     if op.signals_barrier:
-        reason = _why_not_signalling(op, means, target)
+        reason = _why_not_signalling(op, facts, target)
         assert op.barrier is not None and isinstance(op, Copy | Gather4 | TryCancel)
         name = op.barrier.buffer.name
-        op = replace(op, announces=name not in means.announced, via="tma")
-        if name in means.elsewhere:
-            op = replace(op, block=means.elsewhere[name])
+        op = replace(op, announces=name not in facts.announced, via="tma")
+        if name in facts.elsewhere:
+            op = replace(op, block=facts.elsewhere[name])
         if reason is not None:
             fail(
                 "unsupported-operand",
@@ -117,19 +117,19 @@ def _by_its_means(op: tile.TileOp, means: _Means, target: Target) -> tile.TileOp
     return op
 
 
-def _why_not_signalling(op: tile.TileOp, means: _Means, target: Target) -> str | None:
+def _why_not_signalling(op: tile.TileOp, facts: _Means, target: Target) -> str | None:
     if isinstance(op, Gather4 | TryCancel):
         return None  # `layout.select_mechanisms` has asked
-    return why_not_tma(op, frozenset(), means.coordinates) if target.has("tma") else f"{target.name} has no TMA"
+    return why_not_tma(op, frozenset(), facts.coordinates) if target.has("tma") else f"{target.name} has no TMA"
 
 
-def _offered(op: Copy, means: _Means, target: Target) -> tile.TileOp:
+def _offered(op: Copy, facts: _Means, target: Target) -> tile.TileOp:
     """Assign a mechanism to a copy into a pipeline stage: TMA, which signals the stage's barrier, or an ordinary copy,
     which is complete when the stage is released."""
     plain = replace(op, signals=None, leader=None)
-    if not target.has("tma") or why_not_tma(plain, frozenset(), means.coordinates) is not None:
+    if not target.has("tma") or why_not_tma(plain, frozenset(), facts.coordinates) is not None:
         return plain
-    return _by_its_means(replace(plain, barrier=op.signals, leader=op.leader), means, target)
+    return _by_its_means(replace(plain, barrier=op.signals, leader=op.leader), facts, target)
 
 
 def _announced(kernel: tile.Kernel) -> frozenset[str]:

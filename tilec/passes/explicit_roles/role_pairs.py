@@ -39,14 +39,14 @@ def counted_elsewhere(kernel: tile.Kernel) -> dict[str, tile.Expr]:
 def check_pairs(kernel: tile.Kernel) -> None:
     """Check the products of CTA pairs. Errors: `bad-cta-pair`."""
     operations = _operations(kernel)
-    said = [op for op in operations if op.is_paired]
-    if not said:
+    paired = [op for op in operations if op.is_paired]
+    if not paired:
         return
     if kernel.cluster.blocks != 2:
         fail(
             "bad-cta-pair",
             "only clusters of two blocks are pairs",
-            said[0].span,
+            paired[0].span,
             f"this kernel's have {kernel.cluster.blocks}" if kernel.cluster.blocks > 1 else "this kernel has none",
             help="write cluster_dims=2 in T.Kernel",
         )
@@ -56,9 +56,9 @@ def check_pairs(kernel: tile.Kernel) -> None:
         fail(
             "bad-cta-pair",
             "all products of a kernel are done by two blocks, or none",
-            (alone or said[0]).span,
+            (alone or paired[0]).span,
             "done by one block" if alone else "no product is",
-            secondary=(Label(said[0].span, "done by two"),) if alone else (),
+            secondary=(Label(paired[0].span, "done by two"),) if alone else (),
             help="pass use_2cta=True to each T.tcgen05_gemm",
         )
     for op in products:

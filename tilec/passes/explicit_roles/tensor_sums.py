@@ -35,10 +35,10 @@ def with_sums_as_fragments(kernel: tile.Kernel) -> tile.Kernel:
     tiles = dict.fromkeys(op.regions[2].buffer for op in products_held(kernel.body))
     if not tiles:
         return kernel
-    held = {buffer: _copied_to(kernel, buffer) or replace(buffer, scope="fragment") for buffer in tiles}
-    buffers = tuple(b for b in dict.fromkeys(held.get(b, b) for b in kernel.buffers))
-    subtiles = tuple(replace(s, buffer=held.get(s.buffer, s.buffer)) for s in kernel.subtiles)
-    return replace(kernel, body=_on_fragments(kernel.body, held), buffers=buffers, subtiles=subtiles)
+    fragments = {buffer: _copied_to(kernel, buffer) or replace(buffer, scope="fragment") for buffer in tiles}
+    buffers = tuple(b for b in dict.fromkeys(fragments.get(b, b) for b in kernel.buffers))
+    subtiles = tuple(replace(s, buffer=fragments.get(s.buffer, s.buffer)) for s in kernel.subtiles)
+    return replace(kernel, body=_on_fragments(kernel.body, fragments), buffers=buffers, subtiles=subtiles)
 
 
 def _touches(stmt: tile.Stmt, buffer: tile.Buffer) -> bool:
@@ -84,19 +84,19 @@ def _uses(buffer: tile.Buffer, body: tuple[tile.Stmt, ...]) -> int:
 # ---- on fragments ----------------------------------------------------------------------------------------------------
 
 
-def _on_fragments(body: tuple[tile.Stmt, ...], held: Mapping[tile.Buffer, tile.Buffer]) -> tuple[tile.Stmt, ...]:
+def _on_fragments(body: tuple[tile.Stmt, ...], fragments: Mapping[tile.Buffer, tile.Buffer]) -> tuple[tile.Stmt, ...]:
     def inside(stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return map_statements(stmts, one)
 
     def one(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
         match stmt:
-            case Copy(regions=(source, destination)) if held.get(source.buffer) == destination.buffer:
+            case Copy(regions=(source, destination)) if fragments.get(source.buffer) == destination.buffer:
                 return ()
             case tile.TileOp(regions=regions):
-                stmt = stmt.with_regions(tuple(replace(r, buffer=held.get(r.buffer, r.buffer)) for r in regions))
+                stmt = stmt.with_regions(tuple(replace(r, buffer=fragments.get(r.buffer, r.buffer)) for r in regions))
                 return _product(stmt) if isinstance(stmt, Gemm) and stmt.held is not None else stmt
             case tile.For():
-                before, loop = _begun(stmt, held)
+                before, loop = _begun(stmt, fragments)
                 return *before, with_bodies(loop, inside)
             case tile.Parallel():
                 return stmt
@@ -106,11 +106,11 @@ def _on_fragments(body: tuple[tile.Stmt, ...], held: Mapping[tile.Buffer, tile.B
     return inside(body)
 
 
-def _begun(loop: tile.For, held: Mapping[tile.Buffer, tile.Buffer]) -> tuple[list[tile.Stmt], tile.For]:
+def _begun(loop: tile.For, fragments: Mapping[tile.Buffer, tile.Buffer]) -> tuple[list[tile.Stmt], tile.For]:
     """Hoist the clearing of sums in a loop's first iteration: return the fills before the loop, and the loop."""
     fills: list[tile.Stmt] = []
     body = list(loop.body)
-    for buffer, fragment in held.items():
+    for buffer, fragment in fragments.items():
         at = next((i for i, s in enumerate(body) if _touches(s, buffer)), None)
         if at is None:
             continue

@@ -109,7 +109,7 @@ def _walking(kernel: tile.Kernel, walking: tile.Expr, step: int, *, dynamically_
     binds = bound(kernel.block_vars, tiles[: len(kernel.grid)], hardware, kernel.cluster.extents, kernel.span)
     first = _binary("floordiv", hardware[0], tile.integer(cx))
     body = (*binds, *kernel.body)
-    walked = tile.For(
+    loop = tile.For(
         "serial",
         number,
         first,
@@ -123,7 +123,7 @@ def _walking(kernel: tile.Kernel, walking: tile.Expr, step: int, *, dynamically_
     rank = 3 if cz > 1 else 2 if cy > 1 else 1
     across = _product(walking, tile.integer(cx))
     grid = (int(across.value) if isinstance(across, tile.Const) else across, cy, cz)[:rank]
-    return replace(kernel, grid=grid, block_vars=hardware[:rank], body=(walked,), raster=None)
+    return replace(kernel, grid=grid, block_vars=hardware[:rank], body=(loop,), raster=None)
 
 
 def _blocks(kernel: tile.Kernel) -> tile.Expr:

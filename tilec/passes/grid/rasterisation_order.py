@@ -135,12 +135,12 @@ def _heights(ideal: int, along: int) -> range:
     return range(max(ideal * 2 // 3, 1), min(ideal * 3 // 2 + 1, along) + 1)
 
 
-def walk_of(kernel: tile.Kernel, of: Sequence[Footprint], at_once: int) -> Walk:
+def walk_of(kernel: tile.Kernel, loads: Sequence[Footprint], at_once: int) -> Walk:
     """Build the walk over a grid's clusters, of whose blocks `at_once` run at once: clusters are its tiles."""
     extents = (*(e if isinstance(e, int) else UNKNOWN_EXTENT for e in kernel.grid), 1, 1)[:3]
     width, depth, height = (max(e // size, 1) for e, size in zip(extents, kernel.cluster.extents, strict=True))
     sizes = dict(zip("xyz", kernel.cluster.extents, strict=True))
-    whole = (Footprint(s.tile, s.axes, s.bytes * math.prod(sizes[axis] for axis in s.axes)) for s in of)
+    whole = (Footprint(s.tile, s.axes, s.bytes * math.prod(sizes[axis] for axis in s.axes)) for s in loads)
     return Walk(width, depth, height, max(at_once // kernel.cluster.blocks, 1), tuple(whole))
 
 

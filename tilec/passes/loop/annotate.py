@@ -48,12 +48,12 @@ def given_schedule(loop: LoopProblem, mistakes: Mistakes = AT_ONCE) -> Schedule 
         with mistakes.caught():
             _refuse(loop, edge, stages, place)
     phase = [0] * len(stages)
-    free = 0  # the cycle from which the next statement may issue
+    next_free = 0  # the cycle from which the next statement may issue
     for op in sequence:
-        within = (e for e in edges if e.dst == op and stages[op] + e.distance == stages[e.src] and e.src != op)
-        phase[op] = max([free, *(phase[e.src] + e.latency for e in within)])
-        free = phase[op] + max([problem.ops[op].issue, *(u.offset + u.cycles for u in problem.ops[op].uses)])
-    ii = free
+        same_interval = (e for e in edges if e.dst == op and stages[op] + e.distance == stages[e.src] and e.src != op)
+        phase[op] = max([next_free, *(phase[e.src] + e.latency for e in same_interval)])
+        next_free = phase[op] + max([problem.ops[op].issue, *(u.offset + u.cycles for u in problem.ops[op].uses)])
+    ii = next_free
     for e in edges:
         crossed = stages[e.dst] + e.distance - stages[e.src]
         if crossed > 0:
@@ -95,7 +95,7 @@ def _refuse(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[
         )
     later = _earlier(edge)
     is_carried = edge.distance > 0 and kind != "data"
-    single = next((of for of in loop.single if of[0] == name and is_carried), None)
+    single = next((entry for entry in loop.single if entry[0] == name and is_carried), None)
     blamed = single[2] if single is not None else None
     outside = () if blamed is None else (Label(blamed.span, f"uses {name} too"),)
     fail(
@@ -159,8 +159,8 @@ def _check_group(loop: LoopProblem, stages: tuple[int, ...], members: list[int])
                 loop, i, "is run by other warps", separate_groups, Label(first.span, "the first of the group")
             )
         if stages[i] != stages[members[0]]:
-            beside = Label(first.span, f"the first of the group stands in stage {stages[members[0]]}")
-            _refuse_group(loop, i, f"stands in stage {stages[i]}", "give them one stage", beside)
+            first_label = Label(first.span, f"the first of the group stands in stage {stages[members[0]]}")
+            _refuse_group(loop, i, f"stands in stage {stages[i]}", "give them one stage", first_label)
         if ring.consumers[0] < i:
             reader = Label(loop.statements[ring.consumers[0]].span, "reads it")
             if reader.span == loop.statements[i].span:  # a wait that stands before it

@@ -62,8 +62,8 @@ def role_of(stmt: tile.Stmt, assignment: LayoutAssignment) -> str:
         return EVERY
     if not is_compound(stmt):
         return "producer" if is_producer(stmt, assignment) else MMA if is_tensor_product(stmt) else "consumer"
-    inside = {role_of(s, assignment) for body in tile.bodies(stmt) for s in body if not isinstance(s, tile.Bind)}
-    return inside.pop() if len(inside) == 1 else EVERY
+    inner_roles = {role_of(s, assignment) for body in tile.bodies(stmt) for s in body if not isinstance(s, tile.Bind)}
+    return inner_roles.pop() if len(inner_roles) == 1 else EVERY
 
 
 def runners(stmt: tile.Stmt, assignment: LayoutAssignment) -> tuple[str, ...]:
@@ -72,14 +72,14 @@ def runners(stmt: tile.Stmt, assignment: LayoutAssignment) -> tuple[str, ...]:
         return (role_of(stmt, assignment),)
     if is_for_every_role(stmt):
         return "consumer", "producer"
-    inside = {
+    inner_roles = {
         name
         for body in tile.bodies(stmt)
         for s in body
         if not isinstance(s, tile.Bind)
         for name in runners(s, assignment)
     }
-    return tuple(name for name in ("consumer", "producer", MMA) if name in inside)
+    return tuple(name for name in ("consumer", "producer", MMA) if name in inner_roles)
 
 
 def is_tensor_product(stmt: tile.Stmt) -> TypeGuard[Gemm]:
@@ -91,20 +91,20 @@ def consumer_groups(assignment: LayoutAssignment, loop: tile.For, target: Target
     """Return how many warpgroups can run their parts of the loop independently; 1 where they must stay together. A
     manual schedule holds for all warpgroups together."""
     groups = assignment.kernel.threads // WARPGROUP_THREADS
-    mine = [s for s in scheduled(loop) if role_of(s, assignment) == "consumer"]
-    products = [s for s in mine if is_product(s)]
+    consumed = [s for s in scheduled(loop) if role_of(s, assignment) == "consumer"]
+    products = [s for s in consumed if is_product(s)]
     if assignment.form != "warp_specialised" or groups < 2 or loop.stage is not None or not products:
         return 1
     # Each group needs a barrier to wait for its turn at.
     if ROLE_BARRIERS + groups > target.limit("named_barriers"):
         return 1
-    own = own_tiles(assignment, loop)
-    alone = (
+    private = own_tiles(assignment, loop)
+    is_independent = (
         not any(is_compound(s) or any(is_explicit(inner) for inner in tile.walk((s,))) for s in scheduled(loop))
-        and len(products) < len(mine)
-        and all(_keeps_to_itself(s, assignment, own) for s in mine)
+        and len(products) < len(consumed)
+        and all(_keeps_to_itself(s, assignment, private) for s in consumed)
     )
-    return groups if alone else 1
+    return groups if is_independent else 1
 
 
 def is_bulk_store(stmt: tile.Stmt) -> bool:
@@ -129,7 +129,7 @@ def stores(assignment: LayoutAssignment, loop: tile.For, plans: Sequence[RingPla
     if (
         assignment.form != "warp_specialised"
         or loop.stage is not None
-        or any(loop is inner for of in around for inner in of)
+        or any(loop is inner for copies in around for inner in copies)
     ):
         return Stores()
     if any(is_compound(s) or any(is_explicit(inner) for inner in tile.walk((s,))) for s in statements):
@@ -138,13 +138,13 @@ def stores(assignment: LayoutAssignment, loop: tile.For, plans: Sequence[RingPla
     elsewhere = {b.name for other in others for s in tile.walk(other.body) for b in (*reads(s), *writes(s))}
     together, kept = [], []
     for ring in plans:
-        of = tuple(i for i in ring.consumers if is_bulk_store(statements[i]))
-        reason = _why_no_store_role(statements, ring, of[0], assignment) if of else None
-        if of and not elsewhere.isdisjoint(b.name for b in ring.buffers):
+        copies = tuple(i for i in ring.consumers if is_bulk_store(statements[i]))
+        reason = _why_no_store_role(statements, ring, copies[0], assignment) if copies else None
+        if copies and not elsewhere.isdisjoint(b.name for b in ring.buffers):
             reason = "another loop has the same tiles"
-        if of and reason is None:
-            together.append(of)
-        kept += [(i, reason) for i in of if reason is not None]
+        if copies and reason is None:
+            together.append(copies)
+        kept += [(i, reason) for i in copies if reason is not None]
     return Stores(tuple(together), tuple(kept))
 
 
@@ -240,17 +240,17 @@ def repeat(problem: Problem, groups: int) -> Problem:
     """Repeat the consumers' ops of a problem once for each warpgroup. The first warpgroup keeps the ops that there are;
     each other one gets copies of them behind all others, with an issue slot of its own. All else is shared, and all
     warpgroups read what the producer loads."""
-    mine = [i for i, op in enumerate(problem.ops) if op.role == "consumer"]
+    consumer_ops = [i for i, op in enumerate(problem.ops) if op.role == "consumer"]
     issue = next(i for i, slot in enumerate(problem.slots) if slot.name == "issue (consumer)")
     slots, ops, edges = list(problem.slots), list(problem.ops), list(problem.edges)
     slots[issue] = Slot("issue (consumer 1)")
-    copies: dict[int, list[int]] = {i: [i] for i in mine}
-    for i in mine:
+    copies: dict[int, list[int]] = {i: [i] for i in consumer_ops}
+    for i in consumer_ops:
         ops[i] = replace(ops[i], role="consumer 1")
     for group in range(2, groups + 1):
         slots.append(Slot(f"issue (consumer {group})"))
-        copy = {i: len(ops) + k for k, i in enumerate(mine)}
-        for i in mine:
+        copy = {i: len(ops) + k for k, i in enumerate(consumer_ops)}
+        for i in consumer_ops:
             copies[i].append(copy[i])
             ops.append(_moved(problem.ops[i], issue, len(slots) - 1, f"consumer {group}"))
         edges += (
@@ -265,12 +265,12 @@ def repeat(problem: Problem, groups: int) -> Problem:
         slots=tuple(slots),
         rings=tuple(_read_by_all(ring, copies) for ring in problem.rings),
         values=tuple(v if v.producers[0] in copies else _read_by_all(v, copies) for v in problem.values),
-        copies=tuple(tuple(of) for of in copies.values()),
+        copies=tuple(tuple(numbers) for numbers in copies.values()),
     )
 
 
-def _moved(op: Op, issue: int, other: int, role: str) -> Op:
-    uses = (Use(other, use.cycles, use.offset) if use.slot == issue else use for use in op.uses)
+def _moved(op: Op, issue: int, new_slot: int, role: str) -> Op:
+    uses = (Use(new_slot, use.cycles, use.offset) if use.slot == issue else use for use in op.uses)
     return replace(op, uses=tuple(sorted(uses, key=lambda use: use.slot)), role=role)
 
 
@@ -278,4 +278,4 @@ _Loaded = TypeVar("_Loaded", Ring, Value)
 
 
 def _read_by_all(loaded: _Loaded, copies: dict[int, list[int]]) -> _Loaded:
-    return replace(loaded, consumers=tuple(other for op in loaded.consumers for other in copies.get(op, [op])))
+    return replace(loaded, consumers=tuple(copy for op in loaded.consumers for copy in copies.get(op, [op])))

@@ -98,8 +98,8 @@ class LoopProblem:
     @property
     def own(self) -> tuple[int, ...]:
         """The ops of the statements as written, without the copies for further warpgroups."""
-        again = {op for of in self.problem.copies for op in of[1:]}
-        return tuple(op for op in range(len(self.problem.ops)) if op not in again)
+        repeated = {op for copies in self.problem.copies for op in copies[1:]}
+        return tuple(op for op in range(len(self.problem.ops)) if op not in repeated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,10 @@ class Scheduled:
     def roles(self) -> tuple[str, ...]:
         """The role that runs each statement."""
         chosen = self.schedule.role or (None,) * len(self.loop.roles)
-        named = self.loop.problem.roles
-        return tuple(rule if at is None else named[at].name for rule, at in zip(self.loop.roles, chosen, strict=True))
+        problem_roles = self.loop.problem.roles
+        return tuple(
+            rule if at is None else problem_roles[at].name for rule, at in zip(self.loop.roles, chosen, strict=True)
+        )
 
     @property
     def tensor_core_runs(self) -> tuple[tuple[int, ...], ...]:
@@ -145,21 +147,21 @@ def problems(
     `overlap` a role computes one iteration after the other, but loads still run early. `store_role` leaves it open
     which role stores to global memory."""
     known = {s.loop.loop.var: s for s in decided}
-    begun = {one.loop.var: one for one in divided}
+    divided_problems = {one.loop.var: one for one in divided}
     sharing = tuple(all_sharing(assignment.kernel).values())
     found = []
     for loop in loops_to_schedule(assignment):
-        before = tuple(_sharing_before(sharing, loop))
+        earlier = tuple(_sharing_before(sharing, loop))
         inside = pipelined_loops(loop.body)
-        if loop.var in known or not all(one.var in known for one in (*inside, *before)):
+        if loop.var in known or not all(one.var in known for one in (*inside, *earlier)):
             continue
-        made = begun.get(loop.var)
-        if made is None or before:  # what those before it have decided is part of the problem
-            groups = 1 if made is None else made.groups
-            own = assignment if groups == 1 else with_private_copies(assignment, ((loop, groups),))
-            builder = _Builder(own, target, loop, known, unlimited_smem, overlap, groups, mistakes)
-            made = builder.build()
-        found.append(made if store_role else _by_rule(made))
+        problem = divided_problems.get(loop.var)
+        if problem is None or earlier:  # what those before it have decided is part of the problem
+            groups = 1 if problem is None else problem.groups
+            private = assignment if groups == 1 else with_private_copies(assignment, ((loop, groups),))
+            builder = _Builder(private, target, loop, known, unlimited_smem, overlap, groups, mistakes)
+            problem = builder.build()
+        found.append(problem if store_role else _by_rule(problem))
     return tuple(found)
 
 
@@ -211,9 +213,9 @@ def _division(
     store_role: bool,
 ) -> Division:
     together = _Builder(assignment, target, loop, {}, unlimited_smem, overlap).build()
-    own = with_private_copies(assignment, ((loop, groups),))
-    builder = _Builder(own, target, loop, {}, unlimited_smem, overlap, groups)
-    ping_ponging = builder.build() if own is assignment or builder.least <= builder.smem_bytes else None
+    private = with_private_copies(assignment, ((loop, groups),))
+    builder = _Builder(private, target, loop, {}, unlimited_smem, overlap, groups)
+    ping_ponging = builder.build() if private is assignment or builder.least <= builder.smem_bytes else None
     if store_role:
         return Division(together, groups, ping_ponging)
     return Division(_by_rule(together), groups, None if ping_ponging is None else _by_rule(ping_ponging))
@@ -267,19 +269,19 @@ class _Builder:
                 self.overflow(pool.capacity)
         name = f"{self.assignment.kernel.name}.{self.loop.var.name}"
         outside = touched_outside(self.assignment.kernel, self.loop)
-        fed = [p for p in rings if self.open & {*p.consumers} or self.is_loaded(p)]
-        held = pools.held(
-            self.assignment, self.target, self.accesses, outside, fed, self.loop.stage is not None, self.groups
+        passed_rings = [p for p in rings if self.open & {*p.consumers} or self.is_loaded(p)]
+        values = pools.held(
+            self.assignment, self.target, self.accesses, outside, passed_rings, self.loop.stage is not None, self.groups
         )
-        held = pools.with_tensor_memory(held, self.tensor, self.target, self.accesses)
+        values = pools.with_tensor_memory(values, self.tensor, self.target, self.accesses)
         problem = Problem(
             name,
             ops,
             tuple(self.edges(ops, rings)),
             self.slots,
-            (pool, *held.pools),
+            (pool, *values.pools),
             tuple(self.ring(r, self.begun(r)) for r in rings),
-            values=held.values,
+            values=values.values,
             roles=tuple(
                 Role(name, self.issue_slot[name], 1 if name == STORE else self.assignment.kernel.threads // 32)
                 for name in self.candidates
@@ -292,11 +294,11 @@ class _Builder:
             single = tuple(self.single()) if self.loop.stage is not None else ()
             kept = self.stores.kept
             return LoopProblem(self.loop, self.statements, self.roles, rings, problem, kept, single, own)
-        again = [s for s, role in zip(self.statements, self.roles, strict=True) if role == "consumer"]
+        repeated = [s for s, role in zip(self.statements, self.roles, strict=True) if role == "consumer"]
         return LoopProblem(
             self.loop,
-            (*self.statements, *again * (self.groups - 1)),
-            (*self.roles, *("consumer",) * (len(again) * (self.groups - 1))),
+            (*self.statements, *repeated * (self.groups - 1)),
+            (*self.roles, *("consumer",) * (len(repeated) * (self.groups - 1))),
             rings,
             repeat(problem, self.groups),
             own_tiles=own,
@@ -320,11 +322,13 @@ class _Builder:
 
     def overflow(self, capacity: int) -> NoReturn:
         """Refuse the manual schedule of another loop if its versions are too many, else the tiles."""
-        of = [(loop, plan) for loop in self.manual_loops for plan in ring_plans(self.assignment.kernel, loop)]
-        sizes = [(requested_versions(loop, plan), _version_bytes(self.assignment, plan)) for loop, plan in of]
+        manual_rings = [(loop, plan) for loop in self.manual_loops for plan in ring_plans(self.assignment.kernel, loop)]
+        sizes = [(requested_versions(loop, plan), _version_bytes(self.assignment, plan)) for loop, plan in manual_rings]
         left = capacity - self.least + sum(versions * size for versions, size in sizes)
         if sizes and left >= sum(size for _, size in sizes):
-            (versions, size), (loop, plan) = max(zip(sizes, of, strict=True), key=lambda each: each[0][0] * each[0][1])
+            (versions, size), (loop, plan) = max(
+                zip(sizes, manual_rings, strict=True), key=lambda each: each[0][0] * each[0][1]
+            )
             left -= sum(v * s for v, s in sizes) - versions * size
             span = loop.scheduling_hints.span if loop.scheduling_hints is not None else loop.span
             refuse_versions(versions, plan.buffers, size, left, span)
@@ -344,12 +348,12 @@ class _Builder:
         """Return whether TMA fills the ring."""
         return all(is_bulk_load(self.statements[i]) for i in plan.producers)
 
-    def ring(self, plan: RingPlan, begun: int | None) -> Ring:
+    def ring(self, plan: RingPlan, fixed: int | None) -> Ring:
         """Build a ring. The versions of a ring that an earlier loop has begun are reserved, and take no bytes here."""
         most = self.loop.num_stages or (MOST_VERSIONS if self.loop.stage is None else None)
         name = "+".join(b.name for b in plan.buffers)
-        if begun is not None:
-            return Ring(name, plan.producers, plan.consumers, 0, 0, min(begun, most or begun))
+        if fixed is not None:
+            return Ring(name, plan.producers, plan.consumers, 0, 0, min(fixed, most or fixed))
         return Ring(name, plan.producers, plan.consumers, _version_bytes(self.assignment, plan), 0, most)
 
     def begun(self, plan: RingPlan) -> int | None:
@@ -392,21 +396,21 @@ class _Builder:
         """Return the reserved versions of tiles by name, where these are not one, and the number of barriers. The tiles
         of other loops count with the versions that are decided or written in a manual schedule, else with one."""
         versions = versions_of(self.assignment.kernel)
-        passed = len(rings) + sum(len(links("", ring, self.roles, self.statements)) for ring in rings)
-        barriers = (self.loop.num_stages or MOST_VERSIONS) * max(passed, 1) + sum(versions.values())
+        signals = len(rings) + sum(len(links("", ring, self.roles, self.statements)) for ring in rings)
+        barriers = (self.loop.num_stages or MOST_VERSIONS) * max(signals, 1) + sum(versions.values())
         manual_loops = {loop.var for loop in self.manual_loops}
         for loop in loops_to_schedule(self.assignment):
-            made: list[tuple[RingPlan, int]] = []
+            depths: list[tuple[RingPlan, int]] = []
             if loop.var in self.decided:
                 known = self.decided[loop.var]
-                made = list(zip(known.loop.rings, known.schedule.depth, strict=True))
+                depths = list(zip(known.loop.rings, known.schedule.depth, strict=True))
             elif loop.var in manual_loops:
-                made = [(plan, requested_versions(loop, plan)) for plan in ring_plans(self.assignment.kernel, loop)]
+                depths = [(plan, requested_versions(loop, plan)) for plan in ring_plans(self.assignment.kernel, loop)]
             elif loop is not self.loop and self.loop in pipelined_loops(loop.body):
                 around = ring_plans(self.assignment.kernel, loop)
                 versions |= {b.name: 1 for plan in around for b in plan.buffers}
                 barriers += (loop.num_stages or MOST_VERSIONS) * len(around)
-            for plan, depth in made:
+            for plan, depth in depths:
                 versions |= {b.name: max(depth, versions.get(b.name, 0)) for b in plan.buffers}
                 barriers += depth
         for plan in rings:
@@ -432,7 +436,7 @@ class _Builder:
             roles = tuple(range(len(self.candidates))) if index in self.open else (0,)
         else:
             uses[self.issue_slot[self.roles[index]]] = (issue, 0)
-        made = Op(
+        built = Op(
             describe(stmt),
             tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles),
             issue,
@@ -443,13 +447,13 @@ class _Builder:
             self.barrier_cycles() if index in self.open else 0,
             file=stmt.span.file,
         )
-        asked = (
+        operand_demands = (
             demands(stmt, self.assignment)
             if [i for i, s in enumerate(self.statements) if not _loads(s)] == [index]
             else ()
         )
-        steps = product_steps(stmt, asked, self.target)
-        return made if steps is None else waiting(made, steps, asked, self.target)
+        steps = product_steps(stmt, operand_demands, self.target)
+        return built if steps is None else waiting(built, steps, operand_demands, self.target)
 
     def barrier_cycles(self) -> int:
         """Return the cycles for which all warps wait at the barrier before one of them issues a store. A second
@@ -506,17 +510,19 @@ class _Builder:
                 ):
                     for name in sorted(names - renamed):
                         # A sum in tensor memory has its versions in turns, and is overwritten as a whole.
-                        again: int | None = tensor_core_runs.get(name, 1) if distance and i != j else distance
+                        iterations_between: int | None = (
+                            tensor_core_runs.get(name, 1) if distance and i != j else distance
+                        )
                         if name in first and name in then:  # of a tensor, in the first iteration that meets its places
-                            again = regions.distance(first[name], then[name], distance)
-                        if again is None:
+                            iterations_between = regions.distance(first[name], then[name], distance)
+                        if iterations_between is None:
                             continue
                         # Registers that a load fills are free as soon as the instructions before it have read them.
                         is_read = kind == "anti" and is_fragment_prefetch(self.statements[j])
                         is_read &= not is_by_wgmma(self.statements[i])
-                        if not (kind == "data" and again > 1 and name in tensor_core_runs):
+                        if not (kind == "data" and iterations_between > 1 and name in tensor_core_runs):
                             latency = ops[i].issue if is_read else self.hand_over(ops, i, j)
-                            add(i, j, latency, again, f"{kind} {name}")
+                            add(i, j, latency, iterations_between, f"{kind} {name}")
         if not self.overlap and self.loop.stage is None:
             computing = [i for i, s in enumerate(self.statements) if not _loads(s)]
             for i, j in product(computing, repeat=2):

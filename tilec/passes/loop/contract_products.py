@@ -38,10 +38,10 @@ def _fused(expr: tile.Expr, nest: tuple[tile.Var, ...]) -> tile.Expr:
     computed once for many elements."""
     if not isinstance(expr, tile.Binary) or expr.op not in ("add", "sub") or expr.dtype not in FUSED_TYPES:
         return expr
-    found = [(side, product) for side in (expr.a, expr.b) if (product := _product(side)) is not None]
-    if not found:
+    products = [(side, product) for side in (expr.a, expr.b) if (product := _product(side)) is not None]
+    if not products:
         return expr
-    side, (a, b, is_negated) = max(found, key=lambda each: len(_variables(each[0]) & {*nest}))
+    side, (a, b, is_negated) = max(products, key=lambda each: len(_variables(each[0]) & {*nest}))
     other = expr.b if side is expr.a else expr.a
     if expr.op == "sub" and side is expr.b:
         is_negated = not is_negated

@@ -22,11 +22,11 @@ def about_consumers(assignment: LayoutAssignment, options: CompileOptions) -> It
     if assignment.form == "warp_specialised":
         groups = max(assignment.kernel.threads // WARPGROUP_THREADS, 1)
         chosen = f"{groups} warpgroup{'s' if groups > 1 else ''}"
-        given = Decision(
+        by_option = Decision(
             "consumer warpgroups", chosen, "the command line", f"--consumer-warpgroups {options.consumer_warpgroups}"
         )
-        said = Decision("consumer warpgroups", chosen, "the kernel", f"threads={assignment.kernel.threads}")
-        yield said if options.consumer_warpgroups is None else given
+        by_kernel = Decision("consumer warpgroups", chosen, "the kernel", f"threads={assignment.kernel.threads}")
+        yield by_kernel if options.consumer_warpgroups is None else by_option
 
 
 def about_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
@@ -52,7 +52,7 @@ def about_products(assignment: LayoutAssignment, target: Target) -> Iterator[Dec
         for op in walk(role.kernel.body)
         if isinstance(op, Gemm) and op.via == "wgmma"
     )
-    for columns, pieces in dict(product_pieces(of, layout, threads, target) for layout, of in sums).items():
+    for columns, pieces in dict(product_pieces(buffer, layout, threads, target) for layout, buffer in sums).items():
         if pieces == 1:
             continue
         yield Decision(

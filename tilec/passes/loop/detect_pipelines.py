@@ -25,8 +25,8 @@ from tilec.target.table import Target
 
 def with_detected(kernel: tile.Kernel, target: Target) -> tile.Kernel:
     """Return the kernel with its load-use loops pipelined."""
-    found = {loop.var for loop in serial_loops(kernel) if why_not_pipelined(kernel, loop, target) is None}
-    return replace(kernel, body=_pipelined(kernel.body, found)) if found else kernel
+    pipelined = {loop.var for loop in serial_loops(kernel) if why_not_pipelined(kernel, loop, target) is None}
+    return replace(kernel, body=_pipelined(kernel.body, pipelined)) if pipelined else kernel
 
 
 def _pipelined(body: tuple[tile.Stmt, ...], found: set[tile.Var]) -> tuple[tile.Stmt, ...]:
@@ -52,15 +52,15 @@ def loads(loop: tile.For) -> Iterator[tile.TileOp]:
 
 def detected(written: tile.Kernel, kernel: tile.Kernel) -> tuple[tile.For, ...]:
     """Return the pipelined loops of `kernel` that are not pipelined in the text, `written`."""
-    before = {loop.span for loop in pipelined_loops(written.body)}
-    return tuple(loop for loop in pipelined_loops(kernel.body) if loop.span not in before)
+    written_spans = {loop.span for loop in pipelined_loops(written.body)}
+    return tuple(loop for loop in pipelined_loops(kernel.body) if loop.span not in written_spans)
 
 
 def prefetches_tiles(assignment: LayoutAssignment, loops: tuple[tile.For, ...]) -> bool:
     """Return whether each loop has an asynchronous load; otherwise there is nothing to overlap."""
     spans = {loop.span for loop in loops}
-    made = [loop for loop in pipelined_loops(assignment.kernel.body) if loop.span in spans]
-    return all(any(op.via in ("tma", "cp_async") for op in loads(loop)) for loop in made)
+    detected_loops = [loop for loop in pipelined_loops(assignment.kernel.body) if loop.span in spans]
+    return all(any(op.via in ("tma", "cp_async") for op in loads(loop)) for loop in detected_loops)
 
 
 def why_not_detected(strategy: Strategy, options: CompileOptions) -> tuple[Decider, str] | None:
@@ -96,8 +96,8 @@ def why_not_pipelined(kernel: tile.Kernel, loop: tile.For, target: Target) -> st
     if not _are_multiplied(tiles, loop):
         return "no product uses what it loads: T.Pipelined pipelines it"
     changed = {b.name for s in tile.walk(kernel.body) for b in writes(s) if b.scope == "global"}
-    if own := next((load for load in loads(loop) if load.regions[0].buffer.name in changed), None):
-        return f"the kernel also writes {own.regions[0].buffer.name}"
+    if changed_load := next((load for load in loads(loop) if load.regions[0].buffer.name in changed), None):
+        return f"the kernel also writes {changed_load.regions[0].buffer.name}"
     others = sum(b.bytes for b in kernel.buffers if b.scope == "shared" and b not in tiles)
     room, wanted = target.limit("smem_bytes_per_cta") - others, 2 * sum(buffer.bytes for buffer in tiles)
     if wanted > room:
@@ -107,13 +107,13 @@ def why_not_pipelined(kernel: tile.Kernel, loop: tile.For, target: Target) -> st
 
 def _are_multiplied(tiles: Sequence[tile.Buffer], loop: tile.For) -> bool:
     """Return whether a product of the loop has one of these tiles, or a tile computed from them, as an operand."""
-    made = {buffer.name for buffer in tiles}
+    derived = {buffer.name for buffer in tiles}
     for stmt in tile.walk(loop.body):
         if isinstance(stmt, Gemm):
-            if any(operand.buffer.name in made for operand in stmt.regions[:2]):
+            if any(operand.buffer.name in derived for operand in stmt.regions[:2]):
                 return True
-        elif isinstance(stmt, tile.TileOp | tile.Parallel) and any(b.name in made for b in reads(stmt)):
-            made |= {b.name for b in writes(stmt)}
+        elif isinstance(stmt, tile.TileOp | tile.Parallel) and any(b.name in derived for b in reads(stmt)):
+            derived |= {b.name for b in writes(stmt)}
     return False
 
 

@@ -92,10 +92,10 @@ class _Pass:
     def stmt(self, stmt: tile.Stmt, ranges: Ranges) -> tile.Stmt:
         match stmt:
             case tile.For():
-                within = {**ranges, stmt.var: _trip_count(stmt, ranges)}
+                inner_ranges = {**ranges, stmt.var: _trip_count(stmt, ranges)}
                 if not is_pipelined(stmt):
-                    return with_bodies(stmt, lambda body: self.body(body, within))
-                return replace(stmt, body=tuple(self.nests(stmt, within)))
+                    return with_bodies(stmt, lambda body: self.body(body, inner_ranges))
+                return replace(stmt, body=tuple(self.nests(stmt, inner_ranges)))
             case _:
                 return with_bodies(stmt, lambda body: self.body(body, ranges))
 
@@ -237,10 +237,10 @@ class _Proof:
                 factor = coefficient
             elif parts & self.own.keys():
                 low, high = interval(atom, self.own)
-                most = max(coefficient * low, coefficient * high)
-                if math.isinf(most):
+                greatest_term = max(coefficient * low, coefficient * high)
+                if math.isinf(greatest_term):
                     return None
-                greatest += int(most)
+                greatest += int(greatest_term)
             elif self.var in parts or parts & self.moving or _loads(atom):
                 return None
             else:

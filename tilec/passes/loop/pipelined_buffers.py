@@ -154,13 +154,13 @@ def _by(op: TileOp) -> str:
     return f"asynchronous, by {_BY[str(via)]}" if via in _BY else _THREADS
 
 
-def _has_room(one: Scheduled, ring: int) -> bool:
+def _has_room(scheduled_loop: Scheduled, ring: int) -> bool:
     """Return whether one more version of a ring would fit into shared memory."""
-    problem, depths = one.loop.problem, one.schedule.depth
+    problem, depths = scheduled_loop.loop.problem, scheduled_loop.schedule.depth
     own = problem.rings[ring]
     pool = problem.pools[own.pool]
-    held = sum(other.bytes * n for other, n in zip(problem.rings, depths, strict=True) if other.pool == own.pool)
-    return pool.reserved + held + own.bytes <= pool.capacity
+    ring_bytes = sum(other.bytes * n for other, n in zip(problem.rings, depths, strict=True) if other.pool == own.pool)
+    return pool.reserved + ring_bytes + own.bytes <= pool.capacity
 
 
 def _why_versions(size: int, depth: int, loop: For, *, has_room: bool) -> str:

@@ -48,13 +48,15 @@ def held(
     """Build the pools of registers, named barriers and mbarriers of a loop. `accesses` are those of the loop's
     statements in their order; `outside`: buffers that other statements use too; `fed`: rings that may pass between
     roles; `is_given`: the schedule is manual; `groups` consumer warpgroups run independently."""
-    passing = tuple(_passing(assignment, accesses, outside))
-    names = {value.name for value in passing}
-    kept = [b for b in _fragments(assignment, accesses) if b.name not in names]
+    temporaries = tuple(_passing(assignment, accesses, outside))
+    names = {value.name for value in temporaries}
+    reserved_fragments = [b for b in _fragments(assignment, accesses) if b.name not in names]
     registers = Pool(
-        "registers", most_registers(assignment, target), _REGISTERS_BESIDES + sum(_count(assignment, b) for b in kept)
+        "registers",
+        most_registers(assignment, target),
+        _REGISTERS_BESIDES + sum(_count(assignment, b) for b in reserved_fragments),
     )
-    if is_given or registers.reserved + _most_as_written(passing, len(accesses)) > registers.capacity:
+    if is_given or registers.reserved + _most_as_written(temporaries, len(accesses)) > registers.capacity:
         registers = replace(registers, capacity=UNLIMITED)
     # Barrier 0 is the block's; groups that run apart wait for their turns, each at one of its own. These are numbers,
     # taken as long as the loop runs: how often warps meet at one is nothing that a schedule holds, so that no limit on
@@ -65,9 +67,9 @@ def held(
         spare=False,
     )
     if not fed:
-        return Held((registers, barriers), passing)
+        return Held((registers, barriers), temporaries)
     mbarriers = replace(target.pool("mbarriers"), spare=False)
-    return Held((registers, barriers, mbarriers), (*passing, *(_full_and_empty(ring) for ring in fed)))
+    return Held((registers, barriers, mbarriers), (*temporaries, *(_full_and_empty(ring) for ring in fed)))
 
 
 def with_tensor_memory(held: Held, tiles: Sequence[TensorTile], target: Target, accesses: Sequence[Accesses]) -> Held:
@@ -77,7 +79,7 @@ def with_tensor_memory(held: Held, tiles: Sequence[TensorTile], target: Target, 
         return held
     columns, banks = 1 + len(held.pools), 2 + len(held.pools)
     values: list[Value] = []
-    kept = 0
+    reserved_columns = 0
     for tile in tiles:
         name = tile.buffer.name
         makers = tuple(i for i, access in enumerate(accesses) if name in access.writes)
@@ -86,10 +88,10 @@ def with_tensor_memory(held: Held, tiles: Sequence[TensorTile], target: Target, 
             values.append(Value(name, makers, readers, tile.columns, columns))
             values.append(Value(f"bank of {name}", makers, readers, 1, banks))
         else:
-            kept += tile.columns * tile.depth
+            reserved_columns += tile.columns * tile.depth
     pools = (
-        replace(target.pool("tmem"), reserved=kept, spare=False),
-        replace(target.pool("tmem_banks"), reserved=int(kept > 0), spare=False),
+        replace(target.pool("tmem"), reserved=reserved_columns, spare=False),
+        replace(target.pool("tmem_banks"), reserved=int(reserved_columns > 0), spare=False),
     )
     return Held((*held.pools, *pools), (*held.values, *values))
 

@@ -93,15 +93,15 @@ def _candidate(
     return None
 
 
-def _checked(kernel: tile.Kernel, one: Candidate) -> Candidate:
+def _checked(kernel: tile.Kernel, candidate: Candidate) -> Candidate:
     """Try each candidate alone: an error of one does not concern the others."""
-    if not one.steps:
-        return one
+    if not candidate.steps:
+        return candidate
     try:
-        with_register_level(kernel, (one,))
+        with_register_level(kernel, (candidate,))
     except CompileError as error:
-        return replace(one, steps=0, why=error.diagnostics[0].title)
-    return one
+        return replace(candidate, steps=0, why=error.diagnostics[0].title)
+    return candidate
 
 
 def _is_by_mma(op: tile.TileOp) -> bool:
@@ -174,8 +174,8 @@ def with_register_level(kernel: tile.Kernel, chosen: Sequence[Candidate]) -> til
 
 
 class _Writer:
-    def __init__(self, wanted: Mapping[int, int], taken: set[str]) -> None:
-        self.wanted, self.taken = wanted, taken
+    def __init__(self, wanted: Mapping[int, int], used_names: set[str]) -> None:
+        self.wanted, self.taken = wanted, used_names
         self.asked: list[Asked] = []
         self.products = 0
 
@@ -215,8 +215,8 @@ class _Writer:
         return name if number == 1 else f"{name}{number}"
 
 
-def _part(of: tile.Region, dimension: int, first: tile.Expr, size: int) -> tile.Region:
-    start, extent = list(of.start), list(of.extent)
+def _part(region: tile.Region, dimension: int, first: tile.Expr, size: int) -> tile.Region:
+    start, extent = list(region.start), list(region.extent)
     start[dimension] = add(start[dimension], first)
     extent[dimension] = size
-    return replace(of, start=tuple(start), extent=tuple(extent))
+    return replace(region, start=tuple(start), extent=tuple(extent))

@@ -52,10 +52,10 @@ def product_steps(product: Stmt, demands: Sequence[Demand], target: Target) -> S
     if not isinstance(product, Gemm) or set(prices) != {_READ, _MULTIPLY}:
         return None
     read, compute = prices[_READ], prices[_MULTIPLY]
-    held = max((cycles for _, cycles, _ in read.uses), default=0)
+    transfer_cycles = max((cycles for _, cycles, _ in read.uses), default=0)
     use = max((cycles for _, cycles, _ in compute.uses), default=0)
     count = steps_along_k(product)
-    return Steps(count, read.latency - held, -(-held // count), -(-use // count))
+    return Steps(count, read.latency - transfer_cycles, -(-transfer_cycles // count), -(-use // count))
 
 
 def waiting(op: Op, steps: Steps, demands: Sequence[Demand], target: Target) -> Op:
@@ -89,8 +89,8 @@ def with_loads_between(ops: tuple[Op, ...], statements: Sequence[Stmt], target: 
         warps = tuple(replace(u, cycles=issue) for u in op.uses if u.slot >= len(target.slots))
         made[at] = replace(op, uses=(schedulers, *warps), issue=issue)
         product = use_of(statements, at)
-        moved = [u for u in op.uses if u.slot < len(target.slots) and u != schedulers]
-        made[product] = replace(made[product], uses=_together((*made[product].uses, *moved)))
+        unit_uses = [u for u in op.uses if u.slot < len(target.slots) and u != schedulers]
+        made[product] = replace(made[product], uses=_together((*made[product].uses, *unit_uses)))
     return tuple(made)
 
 
@@ -100,8 +100,8 @@ def _is_issue(target: Target, slot: int) -> bool:
 
 def _together(uses: Sequence[Use]) -> tuple[Use, ...]:
     """Merge uses of the same slot, one behind the other."""
-    found: dict[int, Use] = {}
+    merged: dict[int, Use] = {}
     for use in sorted(uses, key=lambda use: (use.slot, use.offset)):
-        known = found.get(use.slot)
-        found[use.slot] = use if known is None else replace(known, cycles=known.cycles + use.cycles)
-    return tuple(found.values())
+        known = merged.get(use.slot)
+        merged[use.slot] = use if known is None else replace(known, cycles=known.cycles + use.cycles)
+    return tuple(merged.values())

@@ -37,9 +37,9 @@ class Link:
 def begun(plan: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]) -> tuple[int, ...]:
     """Return the statements that use a version before it is committed to the roles that read the ring. They are the
     statements that fill it, and those of the same role before the first statement of another role."""
-    filler = passing(plan, roles, statements).filler
+    producer = passing(plan, roles, statements).filler
     users = sorted({*plan.producers, *plan.consumers})
-    first = next((i for i in users if i not in plan.producers and user_of(roles[i]) != filler), len(statements))
+    first = next((i for i in users if i not in plan.producers and user_of(roles[i]) != producer), len(statements))
     return tuple(i for i in users if i in plan.producers or i < first)
 
 
@@ -48,13 +48,13 @@ def read_before_handed_on(
 ) -> Iterator[tuple[int, int]]:
     """Yield the statements by which a producer reads a ring slot before it commits it, each with a later reader's.
     Though both only read, the second cannot begin before the first is done."""
-    filler = passing(plan, roles, statements).filler
-    if filler in (LOADS, "all"):
+    producer = passing(plan, roles, statements).filler
+    if producer in (LOADS, "all"):
         return
-    others = [j for j in plan.consumers if user_of(roles[j]) != filler]
-    for own in begun(plan, roles, statements):
-        if own not in plan.producers:
-            yield from ((own, j) for j in others if own < j)
+    others = [j for j in plan.consumers if user_of(roles[j]) != producer]
+    for read in begun(plan, roles, statements):
+        if read not in plan.producers:
+            yield from ((read, j) for j in others if read < j)
 
 
 def links(ring: str, plan: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]) -> tuple[Link, ...]:
@@ -62,18 +62,21 @@ def links(ring: str, plan: RingPlan, roles: Sequence[str], statements: Sequence[
     tiles = {b.name for b in plan.buffers}
     touched = [accesses(s) for s in statements]
     users = sorted({*plan.producers, *plan.consumers})
-    known = set(begun(plan, roles, statements))
+    before_commit = set(begun(plan, roles, statements))
     waiting: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}
     for j in users:
         if j in plan.producers:
             continue
-        hearer = user_of(roles[j])
-        earlier = [i for i in users if i < j and i not in known and user_of(roles[i]) != hearer]
+        receiver = user_of(roles[j])
+        earlier = [i for i in users if i < j and i not in before_commit and user_of(roles[i]) != receiver]
         earlier = [i for i in earlier if _conflict(touched[i], touched[j], tiles)]
-        for teller in dict.fromkeys(user_of(roles[i]) for i in earlier):
-            told = tuple(i for i in earlier if user_of(roles[i]) == teller)
-            waiting.setdefault((teller, hearer, told), []).append(j)
-    return tuple(Link(ring, teller, hearer, told, tuple(js)) for (teller, hearer, told), js in waiting.items())
+        for sender in dict.fromkeys(user_of(roles[i]) for i in earlier):
+            sender_statements = tuple(i for i in earlier if user_of(roles[i]) == sender)
+            waiting.setdefault((sender, receiver, sender_statements), []).append(j)
+    return tuple(
+        Link(ring, sender, receiver, sender_statements, tuple(waiting_statements))
+        for (sender, receiver, sender_statements), waiting_statements in waiting.items()
+    )
 
 
 def _conflict(a: Accesses, b: Accesses, tiles: set[str]) -> bool:

@@ -127,8 +127,8 @@ def _is_free(stmt: tile.Stmt) -> bool:
 
 def problems(assignment: LayoutAssignment, target: Target) -> tuple[LoopProblem, ...]:
     """Return the problem of each of `find_role_loops`."""
-    held = _held(assignment.kernel)
-    return tuple(_problem(part, loop, held, target) for part, loop in loops_of_roles(assignment))
+    pipelines = _held(assignment.kernel)
+    return tuple(_problem(part, loop, pipelines, target) for part, loop in loops_of_roles(assignment))
 
 
 def _held(kernel: tile.Kernel) -> dict[str, str]:
@@ -137,21 +137,21 @@ def _held(kernel: tile.Kernel) -> dict[str, str]:
     return {buffer: str(op.pipeline) for op in made for buffer in op.holds or ()}
 
 
-def _problem(part: RoleAssignment, loop: tile.For, held: Mapping[str, str], target: Target) -> LoopProblem:
-    found = early(units(loop.body), held)
+def _problem(part: RoleAssignment, loop: tile.For, pipelines: Mapping[str, str], target: Target) -> LoopProblem:
+    units_in_order = early(units(loop.body), pipelines)
     slots = (*target.slots, Slot(f"issue ({part.name})"))
-    ops = tuple(_op(unit, part, target, len(target.slots)) for unit in found)
-    edges = tuple(_edges(found, ops, held))
+    ops = tuple(_op(unit, part, target, len(target.slots)) for unit in units_in_order)
+    edges = tuple(_edges(units_in_order, ops, pipelines))
     problem = Problem(f"{part.assignment.kernel.name}.{part.name}.{loop.var.name}", ops, edges, slots, max_stages=1)
-    return LoopProblem(loop, tuple(u.main for u in found), (part.name,) * len(found), (), problem)
+    return LoopProblem(loop, tuple(u.main for u in units_in_order), (part.name,) * len(units_in_order), (), problem)
 
 
 def _op(unit: Unit, part: RoleAssignment, target: Target, own_slot: int) -> Op:
     stmt = unit.main
     issue, latency, uses = price(stmt, part.assignment, target)
     uses[own_slot] = (issue, 0)
-    held = tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles)
-    return Op(named(stmt), held, issue, latency, part.name, stmt.span.line, file=stmt.span.file)
+    slot_uses = tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles)
+    return Op(named(stmt), slot_uses, issue, latency, part.name, stmt.span.line, file=stmt.span.file)
 
 
 def named(stmt: tile.Stmt) -> str:
@@ -159,18 +159,18 @@ def named(stmt: tile.Stmt) -> str:
     if not isinstance(stmt, tile.TileOp):
         return describe(stmt)
     if _stage(stmt):
-        does = "acquire" if stmt.acquires is not None else "release" if stmt.releases is not None else "drain"
-        return f"{does} {_stage(stmt)}"
+        action = "acquire" if stmt.acquires is not None else "release" if stmt.releases is not None else "drain"
+        return f"{action} {_stage(stmt)}"
     return f"{stmt.name} {barrier_of(stmt).name}" if stmt.barrier is not None and not stmt.regions else describe(stmt)
 
 
-def _edges(found: Sequence[Unit], ops: Sequence[Op], held: Mapping[str, str]) -> Iterator[Edge]:
-    touched = [_touched(unit) for unit in found]
-    for j in range(len(found)):
+def _edges(units: Sequence[Unit], ops: Sequence[Op], pipelines: Mapping[str, str]) -> Iterator[Edge]:
+    touched = [_touched(unit) for unit in units]
+    for j in range(len(units)):
         for i in range(j):
-            why = _why(found[i], found[j], touched[i], touched[j], held)
+            why = _why(units[i], units[j], touched[i], touched[j], pipelines)
             if why:
-                yield Edge(i, j, ops[i].issue if _completes_alone(found[i]) else ops[i].latency, 0, why)
+                yield Edge(i, j, ops[i].issue if _completes_alone(units[i]) else ops[i].latency, 0, why)
 
 
 def _completes_alone(unit: Unit) -> bool:
@@ -206,7 +206,7 @@ def _touched(unit: Unit) -> _Touched:
     return _Touched(frozenset(read), frozenset(written), frozenset(memory))
 
 
-def _why(a: Unit, b: Unit, first: _Touched, second: _Touched, held: Mapping[str, str]) -> str:
+def _why(a: Unit, b: Unit, first: _Touched, second: _Touched, pipelines: Mapping[str, str]) -> str:
     """Return why the first unit must stay before the second; empty where it need not."""
     for kind, names in (
         ("data", first.writes & second.reads),
@@ -218,18 +218,18 @@ def _why(a: Unit, b: Unit, first: _Touched, second: _Touched, held: Mapping[str,
     if a.is_ordered and b.is_ordered:
         return "as written"
     for ordered, other in ((a, second), (b, first)):
-        if ordered.is_ordered and any(held.get(name, "") in ("", ordered.pipeline) or not ordered.pipeline
+        if ordered.is_ordered and any(pipelines.get(name, "") in ("", ordered.pipeline) or not ordered.pipeline
                                       for name in other.memory):  # fmt: skip
             return f"stage of {ordered.pipeline}" if ordered.pipeline else "as written"
     return ""
 
 
-def early(found: Sequence[Unit], held: Mapping[str, str]) -> tuple[Unit, ...]:
+def early(units: Sequence[Unit], pipelines: Mapping[str, str]) -> tuple[Unit, ...]:
     """Return the units with each release right behind the last unit that it must follow."""
     order: list[Unit] = []
-    for unit in found:
+    for unit in units:
         touched, at = _touched(unit), len(order)
-        while _releases(unit) and at and not _why(order[at - 1], unit, _touched(order[at - 1]), touched, held):
+        while _releases(unit) and at and not _why(order[at - 1], unit, _touched(order[at - 1]), touched, pipelines):
             at -= 1
         order.insert(at, unit)
     return tuple(order)
@@ -245,23 +245,23 @@ def _releases(unit: Unit) -> bool:
 def in_order(assignment: LayoutAssignment, schedules: Mapping[tuple[str, tile.Var], Schedule]) -> LayoutAssignment:
     """Return the roles with the statements of their loops in the order of the schedules. Schedules are keyed by role
     and loop variable, since roles may share a loop of the kernel."""
-    held = _held(assignment.kernel)
+    pipelines = _held(assignment.kernel)
 
     def ordered(part: RoleAssignment) -> RoleAssignment:
         own = {var: schedule for (role, var), schedule in schedules.items() if role == part.name}
         kernel = part.assignment.kernel
-        kernel = replace(kernel, body=_in_order(kernel.body, own, held))
+        kernel = replace(kernel, body=_in_order(kernel.body, own, pipelines))
         return replace(part, assignment=replace(part.assignment, kernel=kernel))
 
     return replace(assignment, roles=tuple(map(ordered, assignment.roles)))
 
 
-def _in_order(body: Statements, schedules: Mapping[tile.Var, Schedule], held: Mapping[str, str]) -> Statements:
+def _in_order(body: Statements, schedules: Mapping[tile.Var, Schedule], pipelines: Mapping[str, str]) -> Statements:
     def ordered(stmt: tile.Stmt) -> tile.Stmt:
         if not isinstance(stmt, tile.For) or stmt.var not in schedules:
-            return with_bodies(stmt, lambda inside: _in_order(inside, schedules, held))
-        parts = early(units(stmt.body), held)
-        again = (s for place in schedules[stmt.var].order for s in parts[place].statements)
-        return replace(stmt, body=tuple(again))
+            return with_bodies(stmt, lambda inside: _in_order(inside, schedules, pipelines))
+        parts = early(units(stmt.body), pipelines)
+        reordered = (s for place in schedules[stmt.var].order for s in parts[place].statements)
+        return replace(stmt, body=tuple(reordered))
 
     return map_statements(body, ordered)

@@ -100,13 +100,13 @@ def _first_to_wait(product: Stmt, behind: Iterator[tuple[int, Stmt]], versioned:
     issued = accesses(product)
     read, written = issued.reads - versioned, issued.writes
     for at, stmt in behind:
-        mine, added = accesses(stmt), accumulator(stmt)
+        touched, added = accesses(stmt), accumulator(stmt)
         if added is not None and added == accumulator(product):
             continue  # added up in their order, without a wait
-        if written & mine.all or read & mine.writes:
+        if written & touched.all or read & touched.writes:
             return at
         if added is not None:
-            read, written = read | (mine.reads - versioned), written | mine.writes
+            read, written = read | (touched.reads - versioned), written | touched.writes
     return None
 
 

@@ -50,13 +50,15 @@ def price(
     for one of `groups` warpgroups; of two branches the longer one counts. `replays` are binds that are evaluated again
     where the statement uses them (see `analysis.scalar_definitions`)."""
     if isinstance(stmt, tile.If) and stmt.orelse:
-        each = (replace(stmt, orelse=()), replace(stmt, then=stmt.orelse, orelse=()))
-        return max((price(branch, assignment, target, groups, replays) for branch in each), key=lambda cost: cost[:2])
+        branches = (replace(stmt, orelse=()), replace(stmt, then=stmt.orelse, orelse=()))
+        return max(
+            (price(branch, assignment, target, groups, replays) for branch in branches), key=lambda cost: cost[:2]
+        )
     slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
     issue = latency = waited = 0
     uses: Uses = {}
-    own = _parts(stmt, assignment) or (_Part(_nothing(assignment), 1, 0),)
-    for part in (*_replayed(stmt, assignment, replays), *own):
+    parts = _parts(stmt, assignment) or (_Part(_nothing(assignment), 1, 0),)
+    for part in (*_replayed(stmt, assignment, replays), *parts):
         timings = [(d, target.price(d.kind, **dict(d.parameters))) for d in (part_of(d, groups) for d in part.demands)]
         loads = [t for d, t in timings if part.chain and _is_load(d)]
         others = [t for d, t in timings if not (part.chain and _is_load(d))]
@@ -98,7 +100,7 @@ def _until_loaded(loads: Sequence[Timing], chain: int) -> int:
     """Return the cycles until the last of the loads is complete. Loads issue back to back, so that their waits overlap,
     except where the address of one is the result of another."""
     transfers = [max((offset + cycles for _, cycles, offset in t.uses), default=0) for t in loads]
-    waits = sorted((t.latency - moved for t, moved in zip(loads, transfers, strict=True)), reverse=True)
+    waits = sorted((t.latency - transfer for t, transfer in zip(loads, transfers, strict=True)), reverse=True)
     return sum(transfers) + sum(waits[:chain])
 
 
@@ -152,21 +154,21 @@ def _parts(
     found: list[_Part] = [before] if before is not None else []
     if isinstance(stmt, tile.For) and (trip_count := static_trip_count(stmt)) is not None:
         times *= trip_count
-    asked: Sequence[Demand] = ()
+    operation_demands: Sequence[Demand] = ()
     if isinstance(stmt, tile.TileOp):
-        asked = registry.get(stmt.name).demand(stmt, pricing_context(assignment))
+        operation_demands = registry.get(stmt.name).demand(stmt, pricing_context(assignment))
     elif isinstance(stmt, tile.Parallel):
-        asked = nest_demands(
+        operation_demands = nest_demands(
             stmt, assignment.nest_layout(stmt), assignment.kernel.threads, "fast-math" in assignment.kernel.asks
         )
-    if asked:
+    if operation_demands:
         chain = (
             max([1, *(_chain(e) for s in tile.walk(stmt.body) for e in expressions(s))])
             if isinstance(stmt, tile.Parallel)
             else 1
         )
         begun = stmt is outer and (is_asynchronous(stmt) or is_fragment_prefetch(stmt))
-        found.append(_Part(tuple(asked), times, 0 if begun or _only_fills(stmt) else chain, begun))
+        found.append(_Part(tuple(operation_demands), times, 0 if begun or _only_fills(stmt) else chain, begun))
     if not isinstance(stmt, tile.Parallel):
         found += [
             part for body in tile.bodies(stmt) for inner in body for part in _parts(inner, assignment, times, outer)
@@ -179,10 +181,10 @@ def _replayed(stmt: tile.Stmt, assignment: LayoutAssignment, replays: Sequence[t
     values: dict[tile.Var, tile.Expr] = {}
     for bind in replays:
         values[bind.var] = tile.substitute(bind.value, values)
-    named = {
+    used_variables = {
         e for s in tile.walk((stmt,)) for x in expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Var)
     }
-    used = [value for var, value in values.items() if var in named]
+    used = [value for var, value in values.items() if var in used_variables]
     loads = dict.fromkeys(load for value in used for load in _loads(value))
     if loads:
         yield _Part(
@@ -198,13 +200,13 @@ def _before(stmt: tile.Stmt, assignment: LayoutAssignment, times: int, is_nested
     elif not isinstance(stmt, tile.If | tile.For | tile.While | tile.Bind | tile.Store):
         return None
     loads = dict.fromkeys(load for e in exprs for load in _loads(e))
-    asked = [d for load in loads for d in _access(loaded, load.buffer, assignment)]
-    if not asked:
+    access_demands = [d for load in loads for d in _access(loaded, load.buffer, assignment)]
+    if not access_demands:
         return None
     if isinstance(stmt, tile.Store):
-        asked += _access(stored, stmt.buffer, assignment)
+        access_demands += _access(stored, stmt.buffer, assignment)
     is_left = _only_fills(stmt) and not is_nested
-    return _Part(tuple(asked), times, 0 if is_left else max(map(_chain, exprs)))
+    return _Part(tuple(access_demands), times, 0 if is_left else max(map(_chain, exprs)))
 
 
 def _access(

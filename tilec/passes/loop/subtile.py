@@ -48,10 +48,10 @@ def related(kernel: tile.Kernel, first: Dimension) -> dict[tile.Buffer, int]:
         found |= more
     split: dict[tile.Buffer, int] = {}
     for buffer in kernel.buffers:
-        mine = [d for subtiled, d in found if subtiled == buffer]
-        if len(mine) > 1:
+        dimensions = [d for subtiled, d in found if subtiled == buffer]
+        if len(dimensions) > 1:
             raise Indivisible(f"two dimensions of {buffer.name} would be cut")
-        split.update((buffer, d) for d in mine)
+        split.update((buffer, d) for d in dimensions)
     return split
 
 

@@ -59,13 +59,13 @@ def refuse_tiles(assignment: LayoutAssignment, target: Target, needed: int, size
     )
 
 
-def refuse_versions(versions: int, tiles: Sequence[Buffer], size: int, left: int, asked: Span) -> NoReturn:
+def refuse_versions(versions: int, tiles: Sequence[Buffer], size: int, left: int, request: Span) -> NoReturn:
     """Refuse this many versions, of `size` bytes each, of tiles that are loaded together; `left` bytes are free."""
     names = ", ".join(b.name for b in tiles)
     fail(
         "shared-memory-overflow",
         f"{versions} versions of {names} take {size * versions:,} bytes, {max(left, 0):,} of shared memory are left",
-        asked,
+        request,
         f"asks for {versions} versions of {size:,} bytes",
         secondary=tuple(Label(b.span, f"{b.bytes:,} bytes each") for b in tiles),
         help=f"{left // size} versions fit: use fewer stages, or smaller tiles"

@@ -65,19 +65,21 @@ def chunked(assignment: LayoutAssignment, target: Target) -> LayoutAssignment:
     if not chunkings:
         return assignment
     counts = _buffers(assignment, chunkings, target)
-    made = {
+    buffers_of = {
         staged: tuple(
             replace(chunking.chunk, name=f"{staged.name}.{k}" if k else staged.name) for k in range(counts[staged])
         )
         for staged, chunking in chunkings.items()
     }
-    body = _rewritten(assignment.kernel.body, lambda into, out: _chunks(assignment, into, out, chunkings, made, target))
-    buffers = tuple(n for b in assignment.kernel.buffers for n in made.get(b, (b,)))
+    body = _rewritten(
+        assignment.kernel.body, lambda into, out: _chunks(assignment, into, out, chunkings, buffers_of, target)
+    )
+    buffers = tuple(n for b in assignment.kernel.buffers for n in buffers_of.get(b, (b,)))
     shared = {
         new.name: assignment.shared[old.name] if new == old else replace(assignment.shared[old.name], shape=new.shape)
         for old in assignment.kernel.buffers
         if old.scope == "shared"
-        for new in made.get(old, (old,))
+        for new in buffers_of.get(old, (old,))
     }
     return replace(assignment, kernel=replace(assignment.kernel, body=body, buffers=buffers), shared=shared)
 
@@ -274,14 +276,14 @@ def _chunks(
     into: Copy,
     out: Stored,
     chunkings: dict[tile.Buffer, Chunking],
-    made: dict[tile.Buffer, tuple[tile.Buffer, ...]],
+    buffers_of: dict[tile.Buffer, tuple[tile.Buffer, ...]],
     target: Target,
 ) -> tuple[tile.Stmt, ...]:
     """Build the statements of the chunks, one after the other, each to shared memory and then to the tensor."""
     staged, source, destination = into.regions[1].buffer, into.regions[0], out.regions[1]
     if staged not in chunkings:
         return into, out
-    width, parts, buffers = chunkings[staged].chunk.shape[-1], chunkings[staged].parts, made[staged]
+    width, parts, buffers = chunkings[staged].chunk.shape[-1], chunkings[staged].parts, buffers_of[staged]
     if target.has("stmatrix") and by_matrix(source.buffer, staged, assignment):
         into = replace(into, via="stmatrix")
     chunks: list[tile.Stmt] = []
