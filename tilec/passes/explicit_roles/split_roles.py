@@ -211,7 +211,8 @@ def _check_fragments(found: tuple[ExplicitRole, ...]) -> None:
                 if other is not part:
                     fail(
                         "cross-role-fragment",
-                        f"{buffer.name} lies in the registers of {_spoken(other)}, which {_spoken(part)} cannot reach",
+                        f"{buffer.name} lies in the registers of {_spoken(other)}, "
+                        f"which {_spoken(part)} cannot reach",
                         stmt.span,
                         f"used here by {_spoken(part)}",
                         secondary=(

@@ -89,9 +89,8 @@ def _why_not(assignment: LayoutAssignment, axis: str) -> str | None:
         if rows % TENSOR_LANES:
             return f"{rows} rows of {c.name.removesuffix('.tmem')} are not a multiple of {TENSOR_LANES}"
         if columns > MAX_COLUMNS or columns % COLUMNS:
-            return (
-                f"{columns} columns of {c.name.removesuffix('.tmem')} are no multiple of {COLUMNS} up to {MAX_COLUMNS}"
-            )
+            name = c.name.removesuffix(".tmem")
+            return f"{columns} columns of {name} are no multiple of {COLUMNS} up to {MAX_COLUMNS}"
         if not all(r.is_whole for r in product.regions):
             return "a product of parts of tiles"
         if reason := _why_not_shared(kernel, a, b, axis):

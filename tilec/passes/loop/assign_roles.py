@@ -274,8 +274,8 @@ def _moved(op: Op, issue: int, new_slot: int, role: str) -> Op:
     return replace(op, uses=tuple(sorted(uses, key=lambda use: use.slot)), role=role)
 
 
-_Loaded = TypeVar("_Loaded", Ring, Value)
+_RingOrValue = TypeVar("_RingOrValue", Ring, Value)
 
 
-def _read_by_all(loaded: _Loaded, copies: dict[int, list[int]]) -> _Loaded:
+def _read_by_all(loaded: _RingOrValue, copies: dict[int, list[int]]) -> _RingOrValue:
     return replace(loaded, consumers=tuple(copy for op in loaded.consumers for copy in copies.get(op, [op])))
