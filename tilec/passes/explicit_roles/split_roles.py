@@ -209,14 +209,14 @@ def _check_fragments(found: tuple[ExplicitRole, ...]) -> None:
                     continue
                 other, where = owner.setdefault(buffer, (part, stmt.span))
                 if other is not part:
+                    owning, using = _spoken(other), _spoken(part)
                     fail(
                         "cross-role-fragment",
-                        f"{buffer.name} lies in the registers of {_spoken(other)}, "
-                        f"which {_spoken(part)} cannot reach",
+                        f"{buffer.name} lies in the registers of {owning}, which {using} cannot reach",
                         stmt.span,
-                        f"used here by {_spoken(part)}",
+                        f"used here by {using}",
                         secondary=(
-                            Label(where, f"used here by {_spoken(other)}"),
+                            Label(where, f"used here by {owning}"),
                             Label(buffer.span, "allocated here"),
                         ),
                         help="hand it over through a tile made by T.alloc_shared, or give each its own fragment",
