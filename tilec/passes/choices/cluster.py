@@ -160,7 +160,7 @@ def _in_pairs(assignment: LayoutAssignment, axis: str) -> LayoutAssignment:
     return replace(assignment, kernel=replace(assignment.kernel, cluster=PAIRS[axis]))
 
 
-# ---- pairs whose tensor cores multiply together ----------------------------------------------------------------------
+# ---- pairs that multiply together ------------------------------------------------------------------------------------
 
 
 def _that_multiply(

@@ -73,7 +73,7 @@ def persistence(
     if tiles is None:
         return ruled("persistent grid", "the compiler", why, walks, stays)
     is_dealt = why_not_dynamically_scheduled(kernel, target) is None
-    # Where blocks differ in length the hardware's scheduler makes up for what an estimate misses, a stride does not:
+    # If blocks differ in duration, the hardware's scheduler absorbs errors of the estimate, a static stride does not:
     # causal attention whose two prices are alike is 2 to 6 % slower on an H200 with a persistent grid.
     is_even = len({each.cycles for each in tiles}) == 1
     order = (walks, stays) if is_even or is_dealt else (stays, walks)

@@ -29,7 +29,7 @@ def question(what: str, division: Division, max_interval: int | None) -> Questio
     ping_ponging = Candidate(f"{division.groups} warpgroups", lambda: per_group, "--ping-pong")
     least, possible = of_one.mii, of_more.mii
     cycles = _longest_cycle(together.problem, of_one), _longest_cycle(per_group.problem, of_more)
-    # Operands that are turned first all threads of the block turn together.
+    # All threads of the block transpose operands together.
     is_transposed = any(isinstance(stmt, Transpose) for stmt in together.statements)
     are_alike = least == possible and cycles[0] > cycles[1] and not is_transposed
     if are_alike:

@@ -126,7 +126,7 @@ def decided(question: Question[T]) -> Answer[T]:
         raise InternalError(f"{question.what}: {first.answer} is what there is anyhow, and cannot be had")
     if question.ruling is not None:
         ruling = question.ruling
-        is_open = others and ruling.by == "the compiler"  # nobody looks for better than what a person asks for
+        is_open = others and ruling.by == "the compiler"  # no search tries alternatives to a requested answer
         if is_open and question.what.partition(" at line ")[0] not in RULES:
             raise InternalError(f"{question.what}: no rule is known that decides it without a price")
         weighed = [_alternative(each, None, question.unit) for each in question.candidates] if is_open else []
@@ -137,7 +137,7 @@ def decided(question: Question[T]) -> Answer[T]:
     price = question.price(first_value)
     best, chosen = first_value, first
     weighed = [_alternative(first, price, question.unit)]
-    # What a candidate may cost at most: enough less than the first, and less than any other.
+    # The most that a candidate may cost: enough less than the first, and less than the best so far.
     limit = None if question.last_resort or price is None else price - _gain(price, question.least_gain)
     for number, candidate in enumerate(others, 2):
         progress.refine(f"{question.what}: candidate {number} of {len(question.candidates)}")

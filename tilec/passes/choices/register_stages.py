@@ -115,7 +115,7 @@ def _question(
 
 
 def _too_little(gain: float, before: Room, more: str) -> str:
-    # What the model assumes before anything is solved: what is built may have other stages, and take more registers.
+    # Assumptions before anything is solved: the built kernel may have other stages, and take more registers.
     stages = f"{before.stages} stages" if before.stages > 1 else "1 stage"
     shared = f", with {stages} and {before.together} blocks a multiprocessor, which compute while one waits"
     return f"{show_share(max(gain, 0))} less time by the model{shared if before.together > 1 else ''}, {more}"

@@ -134,7 +134,7 @@ def question(
     ii, requested = whole.schedule.ii, options.subtile
     busy = max((b for b in whole.bounds.each if b.kind == "slot"), key=lambda bound: bound.ii)
     as_it_is = Candidate("none", partial(plan.made, kernel), "--subtile none")
-    # Beyond this interval of the heuristics', a solver's is not expected to save what parts have to.
+    # Beyond this heuristic interval, a solver is not expected to save as much as parts have to.
     max_interval = None if requested is not None else int(ii * (1 - LEAST_GAIN) / (1 - SOLVED_FASTER))
     divided = tuple(_candidate(kernel, way, busy.ii, max_interval, plan) for way in ways)
     if requested == 1:

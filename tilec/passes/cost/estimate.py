@@ -175,7 +175,7 @@ def deciding_axes(kernel: tile.Kernel) -> list[int]:
 def registers_of(assignment: LayoutAssignment, target: Target) -> int:
     """Estimate the registers of a thread: its fragments, two steps of the product that needs the most, and others."""
     fragments = [b for b in assignment.kernel.buffers if b.scope == "fragment"]
-    if assignment.roles:  # each has the fragments of its role
+    if assignment.roles:  # a thread has the fragments of its role
         return sum(b.bytes for b in fragments) // 4 // assignment.kernel.threads + OTHER_REGISTERS
     statements = [s for s in tile.walk(assignment.kernel.body) if isinstance(s, tile.TileOp)]
     held = sum(-(-assignment.fragments[b.name].register_count * b.dtype.bits // 32) for b in fragments)

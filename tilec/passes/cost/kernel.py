@@ -128,7 +128,7 @@ class Walk:
         known = Same(loop), frozenset((var, at) for var, at in values.items() if var in deciding)
         if known not in self.outcomes:
             found, trip_count = Block(), _range(loop, values)
-            # Where no iteration differs from another one, the first stands for all.
+            # If all iterations are alike, the first stands for all.
             for at in trip_count if loop.var in deciding else trip_count[:1]:
                 self.body(loop.body, {**values, loop.var: at}, found)
             self.outcomes[known] = Block()
@@ -179,7 +179,7 @@ class Walk:
             loaded += parameters.get("bytes", 0) * demand.times if demand.kind in _LOADS else 0
             for slot, busy, _ in timing.uses:
                 total[slot] = total.get(slot, 0) + -(-busy // self.target.slot(slot).width) * demand.times
-        # Warps go on when they have begun an asynchronous statement; else with the unit that takes longest.
+        # Warps go on after issuing an asynchronous statement; otherwise when the slowest unit is done.
         issue = issue if begun or not total else max(total.values())
         return Price(cycles + after, issue, loaded // self.mates(stmt), total)
 

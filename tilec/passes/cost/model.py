@@ -95,7 +95,7 @@ def waves(blocks: Sequence[Callable[[int], int]], count: int, sms: int, together
     if not full:
         return max(block(-(-rest // sms)) for block in blocks)
     cycles = [block(together) for block in blocks]
-    # A long grid of unequal CTAs evens out: each SM takes the next one as soon as it is free.
+    # In a long grid unequal CTAs balance: each SM takes the next one as soon as it is free.
     mean = sum(cycles) / len(cycles)
     last = max(block(-(-rest // sms)) for block in blocks) if rest else 0
     return max(round(full * mean) + last, max(cycles))
@@ -169,8 +169,7 @@ def _level_time(level: Level, use_all: int, use_own: int, neighbours: int, is_in
     transfer = level.transfer * neighbours
     load, part = level.latency + transfer, -(-use_own // level.parts)
     rounds, rest = divmod(level.trip_count - 1, level.stages)
-    # Whatever is busy all the time; or rounds of as many loads as there are stages, each of which waits for the uses of
-    # the round before.
+    # Bound by a unit that is always busy, or by rounds of `stages` loads, each waiting for the last one.
     times: dict[Bound, int]
     if level.carried and level.stages > 1:
         times = {
@@ -226,8 +225,8 @@ def occupancy(
     """Return how many CTAs each resource of an SM has room for."""
     smem = _step(smem_bytes + occupancy_limits.smem_reserved_bytes_per_cta, occupancy_limits.smem_allocation_bytes)
     warps = -(-threads // 32)
-    # Each scheduler has a quarter of the registers, and whole warps, whose registers come in steps. A CTA's warps need
-    # not be shared out evenly (as in NVIDIA's cuda_occupancy.h).
+    # Each scheduler has a quarter of the registers, and whole warps, whose registers are allocated in steps. A CTA's
+    # warps need not be distributed evenly (as in NVIDIA's cuda_occupancy.h).
     registers = _step(registers_per_thread * 32, occupancy_limits.registers_allocation_per_warp)
     most_warps = occupancy_limits.registers // SCHEDULERS // registers * SCHEDULERS if registers else 0
     return {

@@ -106,7 +106,7 @@ def _of_nest(nest: Stmt, values: Values) -> Found:
 
 
 def _loads(expr: Expr, extents: Mapping[Var, int], outer_values: Values) -> Found:
-    if isinstance(expr, Select):  # one of two, which may be there to stay inside the tile
+    if isinstance(expr, Select):  # only one branch is loaded: it may be a bounds check
         return
     if isinstance(expr, Load):
         yield from _element(expr.buffer, expr.indices, False, extents, outer_values)

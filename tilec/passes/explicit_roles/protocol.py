@@ -29,7 +29,7 @@ from tilec.support.diagnostics import CompileError, InternalError, Label, fail
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
-MOST_STEPS = 5_000  # of each role: far more iterations than phases need to come round
+MOST_STEPS = 5_000  # of each role: far more than a round through all phases needs
 SIZE = 7680
 """The value assumed for sizes known only at launch, itself or a multiple: tiles of usual sizes divide it."""
 Name = tuple[str, int]
@@ -78,7 +78,7 @@ class _State:
     waiting: Step | None = None
     phase: int = 0  # of the named barrier that it waits at
     is_done: bool = False
-    is_cut: bool = False  # it would go on
+    is_cut: bool = False  # stopped after the most steps, though it could go on
 
     @property
     def name(self) -> str:
@@ -174,7 +174,7 @@ def barrier_name(op: tile.TileOp) -> str:
 def _check_arrivals(allocations: dict[str, AllocBarrier], statements: list[tile.TileOp]) -> None:
     arrived = {barrier_name(s) for s in statements if isinstance(s, Arrive | CpAsyncArrive | ExpectTx) or s.commits}
     for op in statements:
-        # Of a drain none may be there, where no iteration has filled anything.
+        # A drain needs no arrival: no iteration may have filled a stage.
         if isinstance(op, AwaitBarrier) and barrier_name(op) not in arrived and op.drains is None:
             fail(
                 "missing-arrival",
@@ -186,7 +186,7 @@ def _check_arrivals(allocations: dict[str, AllocBarrier], statements: list[tile.
             )
 
 
-# ---- a role ----------------------------------------------------------------------------------------------------------
+# ---- operations of one role ------------------------------------------------------------------------------------------
 
 
 def _steps(role: Role, kernel: tile.Kernel, known_values: Values, watch: Watch | None) -> Iterator[Step]:
@@ -280,7 +280,7 @@ def _arrivals(op: Arrive | CpAsyncArrive, role: Role, values: Values) -> int:
     return len(every) if condition is None else sum(known(condition, {**values, tile.THREAD: t}) for t in every)
 
 
-# ---- all of them -----------------------------------------------------------------------------------------------------
+# ---- all roles -------------------------------------------------------------------------------------------------------
 
 
 def _run(barriers: dict[Place, _Barrier], states: list[_State], watch: Watch | None) -> None:

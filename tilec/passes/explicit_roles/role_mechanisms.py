@@ -119,7 +119,7 @@ def _by_its_means(op: tile.TileOp, facts: _Means, target: Target) -> tile.TileOp
 
 def _why_not_signalling(op: tile.TileOp, facts: _Means, target: Target) -> str | None:
     if isinstance(op, Gather4 | TryCancel):
-        return None  # `layout.select_mechanisms` has asked
+        return None  # `layout.select_mechanisms` checks these
     return why_not_tma(op, frozenset(), facts.coordinates) if target.has("tma") else f"{target.name} has no TMA"
 
 

@@ -93,7 +93,7 @@ class _Clocks:
             self.mine[role.name] = _Mine({**self.common, _itself(role): 1})
         return self.mine[role.name]
 
-    # ---- what a role does --------------------------------------------------------------------------------------------
+    # ---- statements of a role ----------------------------------------------------------------------------------------
 
     def does(self, role: Role, stmt: tile.Stmt, values: Values) -> None:
         self.statements += 1
@@ -119,7 +119,7 @@ class _Clocks:
                 assert element is not None
                 place = (0, barrier_name(stmt), known(element.indices[0], values))
                 signalled = begun or (role.name, "tensor cores")
-                if place in self.barriers:  # else the protocol says so
+                if place in self.barriers:  # `check_barriers` reports a missing one
                     phase = self.barriers[place].phase
                     self.handed_on.arrive(place, phase, mine.clock, {signalled: mine.begun[signalled]})
         for footprint in footprints(stmt, values):
@@ -155,7 +155,7 @@ class _Clocks:
         """Return whether the role has asynchronous work."""
         return bool(self.mine[role].begun)
 
-    # ---- what passes at barriers -------------------------------------------------------------------------------------
+    # ---- arrivals and waits ------------------------------------------------------------------------------------------
 
     def arrives(self, role: Role, place: Place, phase: int) -> None:
         mine = self.of(role)
@@ -187,7 +187,7 @@ def _overlap(one: Footprint, other: Footprint) -> bool:
     return all(a < d and c < b for (a, b), (c, d) in zip(one.box, other.box, strict=True))
 
 
-# ---- the kernel ------------------------------------------------------------------------------------------------------
+# ---- check and errors ------------------------------------------------------------------------------------------------
 
 
 def check_races(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
@@ -199,7 +199,7 @@ def check_races(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
         try:
             run(kernel, roles, dict.fromkeys(scalars, SIZE), _Clocks())
         except CompileError:
-            return  # what is wrong with the barriers themselves is said elsewhere
+            return  # `check_barriers` reports errors of the barriers
         except _Found as race:
             first, second = race.first, race.second
         else:

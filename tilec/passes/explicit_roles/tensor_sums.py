@@ -81,7 +81,7 @@ def _uses(buffer: tile.Buffer, body: tuple[tile.Stmt, ...]) -> int:
     )
 
 
-# ---- on fragments ----------------------------------------------------------------------------------------------------
+# ---- rewriting -------------------------------------------------------------------------------------------------------
 
 
 def _on_fragments(body: tuple[tile.Stmt, ...], fragments: Mapping[tile.Buffer, tile.Buffer]) -> tuple[tile.Stmt, ...]:

@@ -30,8 +30,8 @@ from tilec.passes.loop.assign_roles import is_tensor_product
 from tilec.passes.memory.multicast import shared_axes, with_multicast
 from tilec.target.table import Target
 
-MAX_COLUMNS = 256  # of one instruction, which gives them all in one order (PTX ISA, tcgen05 "Matrix shape")
-COLUMNS = 32  # N is a multiple of it, whatever the types and however B is stored (the same table)
+MAX_COLUMNS = 256  # of one instruction (PTX ISA, tcgen05 "Matrix shape")
+COLUMNS = 32  # N is a multiple of it for all types and layouts of B (the same table)
 
 
 def is_paired(stmt: tile.Stmt) -> bool:
@@ -57,7 +57,7 @@ def with_pairs(assignment: LayoutAssignment, target: Target) -> tuple[LayoutAssi
     return _rewritten(shared, tiles, axis), chosen
 
 
-# ---- what can be done by pairs ---------------------------------------------------------------------------------------
+# ---- conditions ------------------------------------------------------------------------------------------------------
 
 
 def _products(kernel: tile.Kernel) -> list[Gemm]:
@@ -124,7 +124,7 @@ def _why_not_shared(kernel: tile.Kernel, a: tile.Buffer, b: tile.Buffer, axis: s
     return None
 
 
-# ---- and how ---------------------------------------------------------------------------------------------------------
+# ---- rewriting -------------------------------------------------------------------------------------------------------
 
 
 def _half(layout: SharedLayout, dimension: int) -> SharedLayout | None:

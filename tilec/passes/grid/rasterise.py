@@ -76,7 +76,7 @@ def tile_at(
     height = tile.integer(panel) if is_whole else _binary("min", tile.integer(panel), _binary("sub", along, first))
     column, row = _binary("floordiv", inside, height), add(_binary("floormod", inside, height), first)
     last_column = _binary("sub", across, tile.integer(1))
-    if not is_whole:  # Known already, but not to the interval arithmetic that drops guards.
+    if not is_whole:  # Redundant, but the interval arithmetic that drops guards needs it.
         column = _binary("min", column, last_column)
         row = _binary("min", row, _binary("sub", along, tile.integer(1)))
     if not (isinstance(along, tile.Const) and along.value <= panel):

@@ -41,7 +41,7 @@ def given_schedule(loop: LoopProblem, mistakes: Mistakes = AT_ONCE) -> Schedule 
     ]
     edges = (*problem.edges, *reuses)
     for edge in edges:
-        # A statement in the wrong place breaks several dependences: of what is known to be wrong, nothing more is said.
+        # A misplaced statement breaks several dependences: each statement is reported once.
         if _is_kept(edge, stages, place) or blamed & {edge.src, edge.dst}:
             continue
         blamed |= {edge.src, edge.dst}
@@ -163,7 +163,7 @@ def _check_group(loop: LoopProblem, stages: tuple[int, ...], members: list[int])
             _refuse_group(loop, i, f"stands in stage {stages[i]}", "give them one stage", first_label)
         if ring.consumers[0] < i:
             reader = Label(loop.statements[ring.consumers[0]].span, "reads it")
-            if reader.span == loop.statements[i].span:  # a wait that stands before it
+            if reader.span == loop.statements[i].span:  # the reader is a wait in front of this statement
                 filling = (loop.statements[p].span for p in ring.producers if p < ring.consumers[0])
                 awaited = tuple(Label(span, "the one that it waits for") for span in dict.fromkeys(filling))
                 why = "waits for another one of the group, as `sync` says"
@@ -205,7 +205,7 @@ def _check_memory(loop: LoopProblem, versions: tuple[int, ...]) -> None:
             (r, plan, v) for r, plan, v in zip(problem.rings, loop.rings, versions, strict=True) if r.pool == number
         ]
         left = pool.capacity - pool.reserved - sum(r.bytes * v for r, _, v in rings if v < most)
-        many = [(r, plan) for r, plan, v in rings if v == most and r.bytes]  # not those that another loop accounts for
+        many = [(r, plan) for r, plan, v in rings if v == most and r.bytes]  # another loop counts rings of 0 bytes
         size = sum(r.bytes for r, _ in many)
         if size * most > left and many:
             tiles = [buffer for _, plan in many for buffer in plan.buffers]

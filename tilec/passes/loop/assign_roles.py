@@ -37,11 +37,11 @@ from tilec.sched.problem import Op, Problem, Ring, Slot, Use, Value
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
-STORE = "store"  # the role of one thread that begins copies to global memory, and waits for them
-MMA = "mma"  # the role of one thread that asks the tensor cores for what goes by tcgen05
-LOADS = "loads"  # in place of a role: the thread of the only one that begins its copies by TMA
-EVERY = "every"  # the role of a statement of which each role runs a part
-ROLE_BARRIERS = 3  # named barriers that are spoken for: the whole block's, and one for each of two roles
+STORE = "store"  # the role of one thread that issues copies to global memory, and waits for them
+MMA = "mma"  # the role of one thread that issues products by tcgen05
+LOADS = "loads"  # in place of a role: the thread of the only role that issues TMA copies
+EVERY = "every"  # of a statement that several roles run a part of
+ROLE_BARRIERS = 3  # named barriers in use: the whole block's, and one for each of two roles
 
 
 def is_bulk_load(stmt: tile.Stmt) -> bool:
@@ -95,7 +95,7 @@ def consumer_groups(assignment: LayoutAssignment, loop: tile.For, target: Target
     products = [s for s in consumed if is_product(s)]
     if assignment.form != "warp_specialised" or groups < 2 or loop.stage is not None or not products:
         return 1
-    # Each group needs a barrier to wait for its turn at.
+    # Each group needs a barrier for the ping-pong order.
     if ROLE_BARRIERS + groups > target.limit("named_barriers"):
         return 1
     private = own_tiles(assignment, loop)

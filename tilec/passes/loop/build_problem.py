@@ -68,7 +68,7 @@ from tilec.support.diagnostics import AT_ONCE, Mistakes
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
-MOST_VERSIONS = 16  # of a tile, where a loop does not say how many; each of them is an iteration of prologue
+MOST_VERSIONS = 16  # of a tile, by default; each of them is an iteration of prologue
 BARRIER_BYTES = 16  # one full and one empty mbarrier per version
 
 
@@ -156,7 +156,7 @@ def problems(
         if loop.var in known or not all(one.var in known for one in (*inside, *earlier)):
             continue
         problem = divided_problems.get(loop.var)
-        if problem is None or earlier:  # what those before it have decided is part of the problem
+        if problem is None or earlier:  # the decisions of earlier loops are part of the problem
             groups = 1 if problem is None else problem.groups
             private = assignment if groups == 1 else with_private_copies(assignment, ((loop, groups),))
             builder = _Builder(private, target, loop, known, unlimited_smem, overlap, groups, mistakes)
@@ -249,7 +249,7 @@ class _Builder:
         self.accesses = tuple(accesses(s) for s in self.statements)
         self.roles = tuple(role_of(s, assignment) for s in self.statements)
         self.plans = ring_plans(assignment.kernel, loop)
-        # Whose role is to be decided, those together that one role must run; and the roles, that by rule first.
+        # Statements with an open role, grouped if one role must run them; and its candidates, that by rule first.
         self.stores = stores(assignment, loop, self.plans) if overlap else Stores()
         self.open = frozenset(i for of in self.stores.together for i in of)
         self.candidates = ("consumer", STORE) if self.open else ()
@@ -385,7 +385,7 @@ class _Builder:
     def reserved(self, rings: tuple[RingPlan, ...]) -> int:
         """Return the bytes of shared memory beside this loop's rings: other tiles, scratch, barriers."""
         versions, barriers = self.reserved_versions(rings)
-        late = over_rings(self.assignment.kernel)  # there is room for them where the rings are
+        late = over_rings(self.assignment.kernel)  # they lie over the rings
         beside = ((name, layout) for name, layout in self.assignment.shared.items() if name not in late)
         tiles = sum(_aligned(layout.bytes) * versions.get(name, 1) for name, layout in beside)
         if walk_of(self.assignment.kernel) is not None:
@@ -497,9 +497,8 @@ class _Builder:
         for i in range(n):
             for j in range(n):
                 if i == j and is_bulk_store(self.statements[i]):
-                    continue  # each writes a place of its own, or adds to it in any order (`analysis.tensor_order`)
-                # i in one iteration, j in the same one (if later in the text) or in the next, which has versions of
-                # its own.
+                    continue  # iterations write different elements, or add in any order (`analysis.tensor_order`)
+                # j runs in the iteration of i, if later in the text, else in the next one, which has its own versions.
                 distance = 0 if i < j else 1
                 renamed = versioned if distance else frozenset()
                 a, b = self.accesses[i], self.accesses[j]
@@ -509,15 +508,15 @@ class _Builder:
                     ("output", (a.writes & b.writes) - self.unread, touched[i].writes, touched[j].writes),
                 ):
                     for name in sorted(names - renamed):
-                        # A sum in tensor memory has its versions in turns, and is overwritten as a whole.
+                        # A sum in tensor memory cycles through its versions, and is overwritten as a whole.
                         iterations_between: int | None = (
                             tensor_core_runs.get(name, 1) if distance and i != j else distance
                         )
-                        if name in first and name in then:  # of a tensor, in the first iteration that meets its places
+                        if name in first and name in then:  # the first iteration that accesses these elements
                             iterations_between = regions.distance(first[name], then[name], distance)
                         if iterations_between is None:
                             continue
-                        # Registers that a load fills are free as soon as the instructions before it have read them.
+                        # A load may fill registers as soon as the instructions that read them have issued.
                         is_read = kind == "anti" and is_fragment_prefetch(self.statements[j])
                         is_read &= not is_by_wgmma(self.statements[i])
                         if not (kind == "data" and iterations_between > 1 and name in tensor_core_runs):

@@ -47,7 +47,7 @@ def without_masks(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tup
     body = pass_.body(kernel.body, pass_.ranges_of_blocks())
     if not pass_.found:
         return kernel, ()
-    # Where a nest has become two, each has variables of its own.
+    # Both copies of a duplicated nest need variables of their own.
     return with_unique_names(replace(kernel, body=body)), tuple(pass_.found)
 
 
@@ -101,7 +101,7 @@ class _Pass:
 
     def nests(self, loop: tile.For, ranges: Ranges) -> Iterator[tile.Stmt]:
         """Yield the rewritten statements of a pipelined loop."""
-        names: dict[tile.Var, tile.Expr] = {}  # of values that each statement may compute for itself
+        names: dict[tile.Var, tile.Expr] = {}  # values of binds, inlined where they are used
         moving = {s.var for s in tile.walk(loop.body) if isinstance(s, tile.Bind)}
         for stmt in loop.body:
             match stmt:
@@ -135,7 +135,7 @@ class _Pass:
             return
         does_nothing = not any(isinstance(s, tile.Store) for s in tile.walk(body))
         if known and does_nothing and (loop.stage is not None or loop.scheduling_hints is not None):
-            yield nest  # what says by hand when each statement runs counts it
+            yield nest  # a manual schedule counts this statement
             return
         if not known and not does_nothing and not self.may_double:
             yield nest

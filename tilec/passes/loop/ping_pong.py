@@ -20,7 +20,7 @@ def tensor_core_runs(problem: Problem, schedule: Schedule, products: Sequence[in
     copies = {of[0]: of for of in problem.copies}
     group_of = {op: group for product in products for group, op in enumerate(copies.get(product, ()))}
     sequence = sorted(group_of, key=lambda op: place[op])
-    # Round the interval: begin where a turn of the first group does.
+    # Rotate the interval to begin with a run of the first group.
     begins = [at for at, op in enumerate(sequence) if group_of[op] == 0 != group_of[sequence[at - 1]]]
     if not begins:
         return ()

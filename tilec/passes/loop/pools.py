@@ -21,7 +21,7 @@ from tilec.sched.problem import UNLIMITED, Pool, Value
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
-# Addresses, counters and pointers, which every thread keeps beside its fragments: a guess, as in `sched.problem.Role`.
+# Addresses, counters and pointers of each thread: a guess, as in `sched.problem.Role`.
 _REGISTERS_BESIDES = 24
 
 BESIDES_PRODUCTS = 26
@@ -58,9 +58,8 @@ def held(
     )
     if is_given or registers.reserved + _most_as_written(temporaries, len(accesses)) > registers.capacity:
         registers = replace(registers, capacity=UNLIMITED)
-    # Barrier 0 is the block's; groups that run apart wait for their turns, each at one of its own. These are numbers,
-    # taken as long as the loop runs: how often warps meet at one is nothing that a schedule holds, so that no limit on
-    # what is carried applies (the lint `barriers-exhausted` counts how often they do).
+    # Barrier 0 is the block's; independent groups wait at one of their own each. They are held while the loop runs,
+    # whatever the schedule, so no limit on carried values applies (the lint `barriers-exhausted` counts their uses).
     barriers = replace(
         target.pool("named_barriers"),
         reserved=(ROLE_BARRIERS if assignment.form == "warp_specialised" else 1) + (groups if groups > 1 else 0),

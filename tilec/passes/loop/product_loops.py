@@ -34,7 +34,7 @@ from tilec.support.identity import Same
 from tilec.support.records import dataclass
 
 STAGES = 2
-_STATEMENTS = 3  # of a step: two loads and a product
+_STATEMENTS = 3  # two loads and a product
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +147,14 @@ def _steps(loop: tile.For, product: Gemm, is_asked: bool) -> tuple[int, str]:
     )  # fmt: skip
     if why := next((why for is_so, why in reasons if is_so), None):
         return 0, why
-    # Steps of several instructions along K where there would be too many statements to schedule.
+    # A step takes several instructions along K if there would be too many statements to schedule.
     fitting = (n for n in range(MOST_STEPS // _STATEMENTS, 1, -1) if steps % n == 0 and n % STAGES == 0)
     if (count := next(fitting, None)) is None:
         return 0, f"{STAGES} stages do not divide its {steps} steps along K"
     return count, ""
 
 
-# ---- the product written as a loop -----------------------------------------------------------------------------------
+# ---- products as loops -----------------------------------------------------------------------------------------------
 
 
 def with_register_level(kernel: tile.Kernel, chosen: Sequence[Candidate]) -> tile.Kernel:

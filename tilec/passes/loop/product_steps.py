@@ -23,7 +23,7 @@ STEP_BITS = 256
 """The bits of K that one instruction multiplies."""
 _READ: InstructionKind = "ldmatrix"
 _MULTIPLY: InstructionKind = "mma.sync"
-_SCHEDULERS = "issue"  # the slot
+_SCHEDULERS = "issue"  # the slot of the warp schedulers
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def waiting(op: Op, steps: Steps, demands: Sequence[Demand], target: Target) -> 
     }
     uses = []
     for use in op.uses:
-        if use.slot >= len(target.slots):  # the warps'
+        if use.slot >= len(target.slots):  # an issue slot of a role
             use = replace(use, cycles=use.cycles + steps.exposed)
         elif target.slots[use.slot].name in computes:
             use = replace(use, offset=use.offset + steps.exposed)

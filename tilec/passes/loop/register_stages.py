@@ -41,7 +41,7 @@ from tilec.support.diagnostics import Label, Mistakes
 MOST_STEPS = 32
 """The most statements that an inner loop may become: more take long to schedule."""
 
-# ---- the steps written out -------------------------------------------------------------------------------------------
+# ---- unrolled steps --------------------------------------------------------------------------------------------------
 
 
 def with_register_stages(kernel: tile.Kernel, requests: Sequence[Asked], mistakes: Mistakes) -> tile.Kernel:
@@ -162,7 +162,7 @@ def loaded_fragment(stmt: tile.Stmt) -> str:
             return ""
 
 
-# ---- what cannot be --------------------------------------------------------------------------------------------------
+# ---- errors ----------------------------------------------------------------------------------------------------------
 
 
 def _checked(kernel: tile.Kernel, request: Asked) -> tile.For:

@@ -239,7 +239,7 @@ def _releases(unit: Unit) -> bool:
     return isinstance(unit.main, tile.TileOp) and unit.main.releases is not None
 
 
-# ---- and what comes of it --------------------------------------------------------------------------------------------
+# ---- reordering ------------------------------------------------------------------------------------------------------
 
 
 def in_order(assignment: LayoutAssignment, schedules: Mapping[tuple[str, tile.Var], Schedule]) -> LayoutAssignment:

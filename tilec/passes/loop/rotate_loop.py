@@ -102,7 +102,7 @@ def _first_to_wait(product: Stmt, behind: Iterator[tuple[int, Stmt]], versioned:
     for at, stmt in behind:
         touched, added = accesses(stmt), accumulator(stmt)
         if added is not None and added == accumulator(product):
-            continue  # added up in their order, without a wait
+            continue  # products into one accumulator need no wait
         if written & touched.all or read & touched.writes:
             return at
         if added is not None:

@@ -62,8 +62,7 @@ def price(
         timings = [(d, target.price(d.kind, **dict(d.parameters))) for d in (part_of(d, groups) for d in part.demands)]
         loads = [t for d, t in timings if part.chain and _is_load(d)]
         others = [t for d, t in timings if not (part.chain and _is_load(d))]
-        # The parts of a tile operation overlap, warp by warp; those of a nest and the iterations of a loop wait for one
-        # another.
+        # The demands of a tile operation overlap, warp by warp; those of a nest run one after the other.
         is_overlapped = isinstance(stmt, tile.TileOp) and len(others) > 0
         first = _until_loaded(loads, part.chain)
         together = max if isinstance(stmt, tile.TileOp) else sum
@@ -149,7 +148,7 @@ def _parts(
 ) -> tuple[_Part, ...]:
     """Return the parts of a statement in execution order, its address and guard loads first."""
     outer = outer or stmt
-    # A loop looks at its bounds once, and runs its body as often as it has iterations.
+    # A loop evaluates its bounds once, and its body in each iteration.
     before = _before(stmt, assignment, times, stmt is not outer)
     found: list[_Part] = [before] if before is not None else []
     if isinstance(stmt, tile.For) and (trip_count := static_trip_count(stmt)) is not None:

@@ -55,7 +55,7 @@ def related(kernel: tile.Kernel, first: Dimension) -> dict[tile.Buffer, int]:
     return split
 
 
-# ---- which dimensions go together ------------------------------------------------------------------------------------
+# ---- related dimensions ----------------------------------------------------------------------------------------------
 
 
 def _together(stmt: tile.Stmt) -> Iterator[set[Dimension]]:

@@ -123,7 +123,7 @@ class Finder:
     def separates_clusters(self, left: tile.Expr, right: tile.Expr, more: int, axis: str) -> bool:
         """Return whether left - right < more holds for all blocks of a cluster or for none."""
         form = affine(tile.Binary("sub", left, right, left.dtype))
-        below = Affine(form.terms, form.constant - more)  # < 0, and the negation of that: -below - 1 < 0
+        below = Affine(form.terms, form.constant - more)  # below < 0 is the condition, above < 0 its negation
         above = Affine(tuple((atom, -coefficient) for atom, coefficient in form.terms), -below.constant - 1)
         return self.is_of_clusters(below, axis) or self.is_of_clusters(above, axis)
 

@@ -26,7 +26,7 @@ from tilec.passes.layout.tensor_maps import why_no_tensor_map, without_tma
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
-MOST_BYTES = 4096  # of a small tile with its versions: what is larger would take memory from the rings of the loops
+MOST_BYTES = 4096  # with all versions; larger tiles would take memory from the rings
 
 
 def prefetched(assignment: LayoutAssignment, target: Target) -> LayoutAssignment:
@@ -51,7 +51,7 @@ def prefetched(assignment: LayoutAssignment, target: Target) -> LayoutAssignment
                 is_small = size * versions <= MOST_BYTES and not assignment.shared[fetch.tile.name].swizzle
                 if is_small and pipelined_loops(stmts[: fetch.first]):
                     found[fetch.copy] = versions
-            elif room >= 0:  # it has its own memory already, and is given more for another version of it
+            elif room >= 0:  # its first version has memory already
                 found[fetch.copy] = versions if room >= (versions - 1) * size else 1
                 room -= (found[fetch.copy] - 1) * size
         return tuple(_by_tma(s, found[at]) if at in found else inside(s, versions) for at, s in enumerate(stmts))

@@ -24,7 +24,7 @@ def over_rings(kernel: tile.Kernel) -> frozenset[str]:
     tiles = {b.name for b in kernel.buffers if b.scope == "shared"}
     early = {name for stmt in kernel.body[: loops[-1] + 1] for name in accesses(stmt).all}
     filled = {name for loop in pipelined_loops(kernel.body) for stmt in loop.body for name in accesses(stmt).writes}
-    # What the producer fetches for the statements behind the loops, it loads while they still run.
+    # The producer prefetches tiles for statements behind the loops while the loops still run.
     prefetched = versions_of(kernel).keys()
     behind = kernel.body[loops[-1] + 1 :]
     reached = [at for at, stmt in enumerate(behind) if accesses(stmt).all & tiles & (filled | prefetched)]
@@ -42,7 +42,7 @@ def _first_use(buffer: str, body: tuple[tile.Stmt, ...]) -> bool | None:
                 found = [False] if _decides(stmt, buffer) else [_first_use(buffer, branch) for branch in (then, orelse)]
                 use = False if False in found else True if all(found) else None
             case tile.For(body=inner) | tile.While(body=inner):
-                # It may make no iteration: what that writes, it writes for itself alone.
+                # The loop may have no iteration, so its writes do not count for later statements.
                 use = False if _decides(stmt, buffer) or _first_use(buffer, inner) is False else None
             case _:
                 touched = accesses(stmt)

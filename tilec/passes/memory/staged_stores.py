@@ -34,8 +34,8 @@ from tilec.passes.memory.shared_reuse import over_rings
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
-VERSIONS = 4  # of what a loop fills that does not say how many: enough to hide a load (`sched` decides)
-SYNC_BYTES = 1024  # what barriers take, generously
+VERSIONS = 4  # of loops without num_stages: enough to hide a load (`sched` decides)
+SYNC_BYTES = 1024  # an upper bound of what barriers take
 
 
 Stored = Copy | AtomicTile
@@ -95,7 +95,7 @@ def stagings(assignment: LayoutAssignment) -> Iterator[Staging]:
         yield Staging(source, destination, len(outs), len(tiles), assignment.shared[min(tiles)].bytes, parts)
 
 
-# ---- what can be cut -------------------------------------------------------------------------------------------------
+# ---- tiles that can be split -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def row_parts(layout: Fragment, threads: int) -> int:
     return groups
 
 
-# ---- how many buffers ------------------------------------------------------------------------------------------------
+# ---- number of buffers -----------------------------------------------------------------------------------------------
 
 
 def _buffers(
@@ -222,7 +222,7 @@ def _aligned(size: int) -> int:
     return -(-size // SWIZZLE_BYTES) * SWIZZLE_BYTES
 
 
-# ---- the statements --------------------------------------------------------------------------------------------------
+# ---- rewriting -------------------------------------------------------------------------------------------------------
 
 Pair = tuple[Copy, Stored]
 
