@@ -36,7 +36,7 @@ from tilec.target.table import Target
 STAGES = 4
 """The stages assumed for loops that do not say how many they may have."""
 OTHER_REGISTERS = 40
-"""Of a thread, beside sums and fragments: addresses, counters."""
+"""Registers of a thread beside sums and fragments: addresses, counters."""
 BLOCKS = 64
 """The most blocks of a grid that are walked: enough to rank by."""
 
@@ -46,14 +46,15 @@ class Refused(Exception):
 
 
 REGISTERS_FOR_PREFETCH = 16
-"""Of a thread, where fragments are prefetched: addresses of other loads are computed while they are there."""
+"""Additional registers of a thread with prefetched fragments: addresses of other loads are computed while these
+live."""
 DOUBTFUL = 1000
 """The factor by which a variant that does not seem to fit ranks behind one that does."""
 
 
 def estimate(assignment: LayoutAssignment, target: Target) -> int:
-    """Return the cycles of a kernel with the stages that pay, of those that loops may have and that fit. A grid known
-    at launch only counts as one full wave.
+    """Return the predicted cycles of a kernel with the best number of stages that fits. A grid known at launch only
+    counts as one full wave.
 
     A block that does not seem to fit a multiprocessor counts as alone and `MISFIT_FACTOR` times slower: registers are
     estimated, tiles may share memory, and only building a kernel shows whether it can be built.

@@ -64,8 +64,7 @@ def _announced(
 def _announcement(
     op: ExpectTx, own_tiles: Filled, other_tiles: Sequence[Filled], target: Target
 ) -> Iterator[tile.TileOp]:
-    """Yield the announcement, if any bytes come: those of this role for the stage, and those of other roles for that
-    pipeline."""
+    """Yield the announcement, if TMA copies into this stage, or other roles copy into a stage of its pipeline."""
     element = _element(op)
     match op.of_stage:
         case None:

@@ -27,7 +27,7 @@ from tilec.support.source import Span
 
 _TIMES = (2, 7)
 _MOST_ITERATIONS = 10_000
-"""Of loops whose iterations differ: more are not followed."""
+"""The most iterations that are followed one by one, in loops whose iterations differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _check(pipeline: str, counts: Sequence[_Count], block_name: str, scalars: Se
 
 
 def _blamed(counts: Sequence[_Count]) -> _Count | None:
-    """Return the count that differs from the majority; if two are equally common, that of the fewest stages."""
+    """Return the count that differs from the majority; of two equally common counts, the smaller."""
     majority = _by_agreement(counts)
     different = [c for c in counts if _differ(c, majority[0])]
     if not different:
@@ -143,7 +143,7 @@ def _counts(role: Role, block: Values, scalars: Sequence[tile.Var]) -> Iterator[
 
 
 def _acquires(op: tile.TileOp) -> PipelineEnd | None:
-    """Return the pipeline, and its side, of which an operation acquires a stage."""
+    """Return the pipeline, and the side, whose stage an operation acquires."""
     return op.acquires if isinstance(op, AwaitBarrier) else None
 
 

@@ -89,16 +89,16 @@ class Watch(Protocol):
     """Observes a run of the barriers: statements between them, arrivals and completed waits."""
 
     def begins(self, barriers: Mapping[Place, Barrier]) -> None:
-        """The run of these barriers begins."""
+        """Begin to observe a run of these barriers."""
 
     def does(self, role: Role, stmt: tile.Stmt, values: Values) -> None:
-        """The role is about to run this operation or nest."""
+        """Observe that a role is about to run this operation or nest."""
 
     def arrives(self, role: Role, place: Place, phase: int) -> None:
-        """The role arrives in the current phase."""
+        """Observe an arrival of the role in the current phase."""
 
     def passes(self, role: Role, place: Place, phases: int) -> None:
-        """The role has waited until this many phases are complete."""
+        """Observe that the role has waited until this many phases are complete."""
 
 
 def check_protocol(kernel: tile.Kernel, roles: Sequence[Role]) -> None:

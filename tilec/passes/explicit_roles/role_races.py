@@ -31,7 +31,7 @@ from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 MOST_STATEMENTS = 4_000
-"""Of all roles together: far more than a round through all stages needs."""
+"""The most statements of all roles together: far more than a round through all stages needs."""
 
 Actor = tuple[str, str]
 """A role by its name, and its asynchronous work: "" for none, "copies" of a statement, wgmma "products", or "tensor
@@ -39,7 +39,7 @@ cores"."""
 _Tile = tuple[str, int | None]
 """The name of a tile or tensor, and the number of its version."""
 Clock = dict[Actor, int]
-"""By actor, how much of its work is known to have happened."""
+"""The number of each actor's operations that are known to have happened."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,7 @@ def _why_not_shared(kernel: tile.Kernel, a: tile.Buffer, b: tile.Buffer, axis: s
 
 
 def _half(layout: SharedLayout, dimension: int) -> SharedLayout | None:
-    """Return the layout of half a tile; None if its swizzle would begin elsewhere than that of the whole tile."""
+    """Return the layout of half a tile; None if its swizzle would begin elsewhere than in the whole tile."""
     if layout.placement is not None or layout.shape[dimension] % 2:
         return None
     shape = tuple(size // 2 if d == dimension else size for d, size in enumerate(layout.shape))

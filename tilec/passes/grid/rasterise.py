@@ -1,5 +1,5 @@
 """The order of a grid's blocks (T.use_swizzle): panel by panel, so that blocks that run close in time share rows and
-columns in the L2 cache. Blocks of a cluster stay together: clusters are what is ordered."""
+columns in the L2 cache. The order is one of clusters: the blocks of a cluster stay together."""
 
 from __future__ import annotations
 

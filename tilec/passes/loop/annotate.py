@@ -185,8 +185,7 @@ def _refuse_group(loop: LoopProblem, member: int, why: str, way_out: str, *other
 
 
 def _way_out(source: Stmt, destination: Stmt, name: str, carried: bool) -> str:
-    """Return the help text for a broken order; `carried`: the later statement overwrites what the earlier one still
-    uses."""
+    """Return the help text for a broken order; `carried`: the later statement overwrites a value still in use."""
     if not carried:
         return "give the statement that comes first a lower stage, or the same stage and a lower order"
     touched = (*reads(source), *writes(source), *reads(destination), *writes(destination))

@@ -88,7 +88,7 @@ class LoopProblem:
     kept: tuple[tuple[int, str], ...] = ()
     single: tuple[tuple[str, str, tile.Stmt | None], ...] = ()
     own_tiles: frozenset[str] = frozenset()
-    """The tiles of which each independent warpgroup has a private copy (`memory.privatise`)."""
+    """The tiles with a private copy for each independent warpgroup (`memory.privatise`)."""
 
     @property
     def groups(self) -> int:

@@ -22,8 +22,9 @@ from tilec.ops.cluster_launch import WORDS
 from tilec.support.options import Arrivals
 
 VERSIONS = 3
-"""Of an answer. Two let a producer be one tile in advance of the others, as far as two versions of a sum let it; with a
-third it need not wait for the last role to have read. (CUTLASS too has one more than versions of the sum.)"""
+"""The versions of an answer. With two, the producer can be one tile in advance of the others, if a sum has two
+versions; with a third it need not wait for the last role to have read. (CUTLASS too has one more than versions of the
+sum.)"""
 
 RING_BYTES = VERSIONS * warp.SMALL_STRIDE
 

@@ -26,7 +26,7 @@ from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 LEAST_ELEMENTS = 4
-"""Of a nest in each thread: for fewer, testing the condition of each costs no more than a branch."""
+"""For fewer elements of a nest in each thread, testing the condition of each costs no more than a branch."""
 
 Ranges = Mapping[tile.Var, Interval]
 

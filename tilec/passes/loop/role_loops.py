@@ -68,7 +68,7 @@ def _acquires(stmt: tile.Stmt) -> bool:
 
 
 def _stage(stmt: tile.Stmt) -> str:
-    """Return the pipeline of which a statement acquires or releases a stage."""
+    """Return the pipeline whose stage a statement acquires or releases, else ""."""
     if not isinstance(stmt, tile.TileOp):
         return ""
     end = stmt.acquires or stmt.releases

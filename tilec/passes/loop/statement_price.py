@@ -27,7 +27,7 @@ from tilec.support.records import dataclass
 from tilec.target.table import Target, Timing
 
 Uses = dict[int, tuple[int, int]]
-"""By slot number: the cycles for which it is held, and the cycle from which on."""
+"""For each slot, by number: the cycles for which it is held, and the first of them."""
 _IN_MEMORY = ("global", "shared")
 _ASYNCHRONOUS = ("tma", "tma_store", "cp_async", "wgmma", "tcgen05")
 
@@ -126,7 +126,7 @@ def _chain(expr: tile.Expr) -> int:
 
 
 def _only_fills(stmt: tile.Stmt) -> bool:
-    """Return whether a statement leaves what it loads in registers, unchanged."""
+    """Return whether a statement only loads values to registers, unchanged."""
     match stmt:
         case tile.TileOp(regions=(source, destination)):
             return destination.buffer.in_registers and source.buffer.dtype == destination.buffer.dtype

@@ -72,7 +72,7 @@ class Finder:
                 return stmt
 
     def along(self, axes: str, *exprs: tile.Expr) -> str:
-        """Return those of the axes along which the expressions do not differ."""
+        """Return the axes, among these, along which the expressions are the same in all blocks."""
         given = [tile.substitute(expr, self.values) for expr in exprs]
         return "".join(axis for axis in axes if not any(self.differs(expr, axis) for expr in given))
 
@@ -128,7 +128,7 @@ class Finder:
         return self.is_of_clusters(below, axis) or self.is_of_clusters(above, axis)
 
     def sliceable(self, copy: tile.TileOp, axes: str) -> str:
-        """Return those of the axes along whose blocks the tile can be sliced."""
+        """Return the axes, among these, along whose blocks the tile can be sliced."""
         global_region, buffer = copy.regions
         layout = self.assignment.shared[buffer.buffer.name]
         for some in (axes, *axes) if len(axes) > 1 else axes:
