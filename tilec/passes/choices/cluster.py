@@ -144,7 +144,6 @@ def _only_multiplies(loop: tile.For) -> bool:
 
 
 def _shared(assignment: LayoutAssignment, axis: str) -> tuple[int, str]:
-    """Return the bytes of the tiles that pairs along the axis load together, and their names."""
     paired = with_multicast(_in_pairs(assignment, axis))
     found = [strip for strip in footprints(paired.kernel) if strip.shared]
     return sum(strip.bytes for strip in found), ", ".join(dict.fromkeys(strip.tile for strip in found))

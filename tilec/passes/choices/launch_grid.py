@@ -235,7 +235,6 @@ def _longest_first(
 
 
 def _y_first(kernel: Kernel, tiles: Sequence[Tile]) -> list[Tile]:
-    """Return the tiles of a static grid, column by column."""
     width, depth = (extent for extent in kernel.grid[:2] if isinstance(extent, int))
     layers = [tiles[first : first + width * depth] for first in range(0, len(tiles), width * depth)]
     return [each for layer in layers for x in range(width) for each in layer[x::width]]

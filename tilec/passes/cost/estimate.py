@@ -219,7 +219,6 @@ def _rooms(
 
 
 def _most(loop: tile.For) -> int:
-    """Return the stages that a loop may have."""
     return STAGES if loop.num_stages is None else max(loop.num_stages, 1)
 
 
@@ -230,6 +229,5 @@ def _staged(loop_nest: Nest, loop: tile.For, stages: int, neighbours: int) -> in
 
 
 def _loaded(loop: tile.For) -> set[str]:
-    """Return the tiles that an iteration loads."""
     loads = (s for s in scheduled(loop) if isinstance(s, tile.TileOp) and is_load(s))
     return {region.buffer.name for load in loads for region in load.regions[1:2]}

@@ -261,7 +261,6 @@ def _compute(blocks: Sequence[Block], ctas: int, target: Target) -> int:
 
 
 def _held(blocks: Sequence[Block], slot: str, ctas: int, target: Target) -> int:
-    """Return the cycles for which all CTAs together hold a slot, over all SMs."""
     return sum(block.held.get(slot, 0) for block in blocks) * ctas // (len(blocks) * target.limit("sms"))
 
 

@@ -159,7 +159,6 @@ def run(
 
 
 def _indices(kernel: tile.Kernel, number: int) -> dict[tile.Var, int]:
-    """Return the indices of a block of the first cluster."""
     found = {}
     for var, size in zip(kernel.block_vars, kernel.cluster.extents, strict=False):
         number, found[var] = divmod(number, size)
@@ -273,7 +272,6 @@ def _operation(op: tile.TileOp, role: Role, values: Values) -> Iterator[Step]:
 
 
 def _arrivals(op: Arrive | CpAsyncArrive, role: Role, values: Values) -> int:
-    """Return how many threads of the role arrive."""
     if isinstance(op, Arrive) and op.by_warps:
         return role.kernel.threads // 32
     condition, every = op.condition, range(role.kernel.threads)

@@ -75,7 +75,6 @@ def _statements(body: tuple[tile.Stmt, ...], depth: int) -> Iterator[dict[str, A
 
 
 def _counts(stmt: tile.Stmt) -> bool:
-    """Return whether a statement only sets variables."""
     return isinstance(stmt, tile.Parallel) and all(
         isinstance(s, tile.Store) and is_variable(s.buffer) for s in stmt.body
     )

@@ -133,7 +133,6 @@ def _offered(op: Copy, facts: _Means, target: Target) -> tile.TileOp:
 
 
 def _announced(kernel: tile.Kernel) -> frozenset[str]:
-    """Return the barriers to which the kernel itself announces bytes."""
     found = set()
     for stmt in tile.walk(kernel.body):
         if isinstance(stmt, ExpectTx):

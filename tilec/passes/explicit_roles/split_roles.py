@@ -108,7 +108,6 @@ def _working(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
 
 
 def _role(name: str, groups: range, kernel: tile.Kernel, body: tuple[tile.Stmt, ...]) -> ExplicitRole:
-    """Build the role's kernel: its statements, and the buffers that they use."""
     body = _working(body)
     used = {b for s in body for b in (*reads(s), *writes(s))}
     pinned = tuple(p for p in kernel.layouts if p.buffer in used)

@@ -127,7 +127,6 @@ def _walking(kernel: tile.Kernel, walking: tile.Expr, step: int, *, dynamically_
 
 
 def _blocks(kernel: tile.Kernel) -> tile.Expr:
-    """Return the number of clusters of the grid."""
     width, depth, height = clusters(kernel)
     return _product(_product(width, depth), height)
 

@@ -97,7 +97,6 @@ def _distinct(axes: str, layers: Sequence[tuple[Rectangle, ...]], tiles: int) ->
 
 
 def _covered(spans: Iterable[tuple[int, int]]) -> int:
-    """Return the length of the union of the spans."""
     total, end = 0, 0
     for begin, until in sorted(spans):
         total += max(until - max(begin, end), 0)
@@ -130,7 +129,6 @@ def _with_division(walk: Walk, raster: tile.Raster, cost: int) -> int:
 
 
 def _heights(ideal: int, along: int) -> range:
-    """Return panel heights near the ideal one, along an extent of `along` tiles."""
     ideal = min(max(ideal, 1), along)
     return range(max(ideal * 2 // 3, 1), min(ideal * 3 // 2 + 1, along) + 1)
 

@@ -345,7 +345,6 @@ class _Builder:
         return {name: layout.bytes * versions.get(name, 1) for name, layout in layouts if name not in late}
 
     def is_loaded(self, plan: RingPlan) -> bool:
-        """Return whether TMA fills the ring."""
         return all(is_bulk_load(self.statements[i]) for i in plan.producers)
 
     def ring(self, plan: RingPlan, fixed: int | None) -> Ring:
@@ -570,7 +569,6 @@ def _loads(stmt: tile.Stmt) -> bool:
 
 
 def _accumulator(stmt: tile.Stmt) -> tile.Buffer | None:
-    """Return the buffer that a gemm adds to."""
     return stmt.regions[2].buffer if isinstance(stmt, Gemm) else None
 
 

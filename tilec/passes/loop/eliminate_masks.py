@@ -57,7 +57,6 @@ def iterations(mask: Mask) -> str:
 
 
 def _where(loop: tile.For, holds: tile.Expr) -> str:
-    """Describe the iterations in which the mask is tested."""
     match holds, loop.start, loop.stop:
         case tile.Binary(op="lt", a=a, b=tile.Const(value=first)), tile.Const(value=start), tile.Const(value=stop) if (
             a == loop.var
@@ -279,7 +278,6 @@ def truth(condition: tile.Expr, ranges: Ranges) -> bool | None:
 
 
 def _trip_count(loop: tile.For, ranges: Ranges) -> Interval:
-    """Return the range of the loop's variable."""
     return interval(loop.start, ranges)[0], interval(loop.stop, ranges)[1] - 1
 
 

@@ -60,7 +60,6 @@ def loaded_tiles(
 
 
 def _statements(body: Sequence[Stmt], loops: Loops) -> Iterator[tuple[TileOp | Parallel, Loops]]:
-    """Yield operations and nests, each with the loops around it."""
     for stmt in body:
         if isinstance(stmt, TileOp | Parallel):
             yield stmt, loops
@@ -110,7 +109,6 @@ def _of_statement(
 
 
 def _prefetched(op: Copy) -> tuple[int, str]:
-    """Return the number of versions of a fragment with stages, and the reason."""
     distance = op.prefetch_distance
     assert distance is not None
     steps = "a step" if distance == 1 else f"{distance} steps"
@@ -126,7 +124,6 @@ def _shared(
     target: Target,
     explicit_roles: bool,
 ) -> tuple[int, str]:
-    """Return the number of versions of a shared tile, and the reason."""
     if not loops:
         return 1, "no loop loads it again"
     if explicit_roles:

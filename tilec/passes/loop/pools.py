@@ -144,13 +144,11 @@ def product_pieces(sums: Buffer, layout: Fragment, threads: int, target: Target)
 
 
 def _fragments(assignment: LayoutAssignment, accesses: Sequence[Accesses]) -> list[Buffer]:
-    """Return the fragments that the loop uses."""
     used = {name for access in accesses for name in access.all}
     return [b for b in assignment.kernel.buffers if b.in_registers and b.name in used]
 
 
 def _count(assignment: LayoutAssignment, buffer: Buffer) -> int:
-    """Return the 32-bit registers of each thread that a fragment takes."""
     return -(-assignment.fragments[buffer.name].register_count * buffer.dtype.bytes // 4)
 
 

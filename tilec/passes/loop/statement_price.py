@@ -114,7 +114,6 @@ def _is_load(demand: Demand) -> bool:
 
 
 def _loads(expr: tile.Expr) -> list[tile.Load]:
-    """Return the loads from memory in an expression."""
     own = [expr] if isinstance(expr, tile.Load) and expr.buffer.scope in _IN_MEMORY else []
     return own + [load for part in tile.children(expr) for load in _loads(part)]
 

@@ -72,7 +72,6 @@ def _together(stmt: tile.Stmt) -> Iterator[set[Dimension]]:
 
 
 def _accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Expr, ...]]]:
-    """Yield the elements that a nest reads and writes."""
     for stmt in tile.walk(nest.body):
         if isinstance(stmt, tile.Store):
             yield stmt.buffer, stmt.indices
@@ -243,7 +242,6 @@ class _Elements:
 
 
 def _defined(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
-    """Yield the variables that statements, and those nested in them, define."""
     for inner in tile.walk(body):
         yield from tile.declared(inner)
 
