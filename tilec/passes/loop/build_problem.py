@@ -335,7 +335,7 @@ class _Builder:
         refuse_tiles(self.assignment, self.target, self.least, self.least_sizes())
 
     def least_sizes(self) -> dict[str, int]:
-        """Return the bytes of each tile in `least_bytes`, by name."""
+        """Return the bytes of each tile in `least`, by name."""
         versions, _ = self.reserved_versions(self.plans)
         for plan in self.plans:
             if self.begun(plan) is None:
