@@ -194,8 +194,9 @@ class _Writer:
         loads, fragments = [], []
         for operand, dimension in zip((a, b), along, strict=True):
             part = _part(operand, dimension, var, size)
-            buffer = tile.Buffer(self.name(f"{operand.buffer.name}.registers"), part.extent[-2:], operand.buffer.dtype,
-                          "fragment", operand.buffer.span)  # fmt: skip
+            shared = operand.buffer
+            name, extents = self.name(f"{shared.name}.registers"), part.extent[-2:]
+            buffer = tile.Buffer(name, extents, shared.dtype, "fragment", shared.span)
             self.asked.append(Asked(buffer, STAGES, product.span))
             whole = tile.Region(buffer, (tile.integer(0), tile.integer(0)), part.extent[-2:], operand.span)
             loads.append(Copy(part, whole, span=product.span))

@@ -192,8 +192,9 @@ def _checked(kernel: tile.Kernel, request: Asked) -> tile.For:
         refuse(request, f"{name} has {request.stages} stages, and the loop that loads it {count}", place,
                help="give it at most as many stages as the loop has iterations")  # fmt: skip
     if trip_count * len(loop.body) > MOST_STEPS:
-        refuse(request, f"{trip_count} iterations of {len(loop.body)} statements are too many to be written out",
-               place, help=f"at most {MOST_STEPS} statements together: take larger steps")  # fmt: skip
+        statements = f"{trip_count} iterations of {len(loop.body)} statements"
+        refuse(request, f"{statements} are too many to be written out", place,
+               help=f"at most {MOST_STEPS} statements together: take larger steps")  # fmt: skip
     if left := next((s for s in tile.walk(loop.body) if isinstance(s, tile.Break)), None):
         refuse(request, f"the loop that loads {name} is left in the middle", place,
                Label(left.span, "when the loads of later steps would be under way"),
