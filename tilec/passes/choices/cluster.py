@@ -1,24 +1,23 @@
-"""Whether blocks should run in pairs that load together, or multiply together, what they have in common.
+"""Decision: CTA pairs, that is clusters of two blocks that load or multiply together.
 
-In a product, blocks side by side read the same rows of A, and those above each other the same columns of B. As a
-cluster of two each of them loads half of such a tile, for both (TMA multicast), so that the L2 cache is read half as
-often for it: on an H100 that took a persistent product of 4096³ from 704 to 734 TFLOP/s (a public measurement; none of
-ours). Larger clusters share more, but a cluster of multiprocessors (GPC) has not always room for another one of four.
+In a product, neighbours along x read the same rows of A, and neighbours along y the same columns of B. As a cluster of
+two, each loads half of such a tile for both (TMA multicast), which halves the reads of the L2 cache: on an H100 a
+persistent product of 4096³ rose from 704 to 734 TFLOP/s (a public measurement; none of ours). Larger clusters share
+more, but a cluster of multiprocessors (GPC) does not always have room for another cluster of four.
 
-The rule: blocks run in pairs along the axis along which the larger tile is the same, x if both are equal,
+The rule: blocks run in pairs along the axis along which they share the larger tile, x if both are equal,
 
-* if the machine has clusters and multiplies by wgmma, whose loops signal other blocks as they do their own;
-* if the grid is known when compiling, and has an even number of blocks along that axis;
-* if both have the same iterations, and the compiler sees that both load that tile at the same time, and can cut it into
-  two slices;
-* if the grid is persistent, and each pipelined loop does nothing but load tiles and multiply them, since then both
-  blocks keep the same pace; or if loops ask the L2 cache for nearly all that it gives (`LOADED`), as those of attention
-  do, or in a single wave of blocks for more (`OVERLOADED`): there less is gained, and it has to pay for the blocks'
-  waiting for each other at the beginning and at the end.
+* if the machine has clusters and multiplies by wgmma, whose loops signal other blocks like their own; * if the grid is
+known when compiling, and has an even number of blocks along that axis; * if both blocks run the same iterations, load
+that tile at the same time as far as the compiler sees, and the tile can   be split into two slices; * if the grid is
+persistent and each pipelined loop only loads tiles and multiplies them, so that both blocks keep the   same pace; or if
+loops keep the L2 cache nearly busy (`MIN_CACHE_LOAD`), as in attention, or busier still in a single   wave of blocks
+(`MIN_CACHE_LOAD_ONE_WAVE`), where less is gained, and the blocks' waiting for each other at the   beginning and at the
+end has to be paid for.
 
-A machine with tcgen05 multiplies for both blocks at once where they have the same columns (`grid.cta_pair_products`),
-so that these are what the pairs are for, whichever tile is larger. The grid must be as above, and the model must say
-that it pays: the bound on the loops' intervals must fall, as it does where loads of tiles take longer than products.
+A machine with tcgen05 multiplies for both blocks at once where they share columns (`grid.cta_pair_products`), so pairs
+serve that, whichever tile is larger. The grid must be as above, and the model must predict a gain: a lower bound of the
+loops' intervals, as where loads of tiles take longer than products.
 """
 
 from __future__ import annotations
@@ -53,13 +52,13 @@ simulate`, at 0.94 attention takes a tenth less in pairs, or a twenty-fifth (fla
 FlashAttention-3 has pairs there too. A single wave of a product at 0.9 takes a hundredth more, one at 1.8 a seventh
 less (gemm.tl, gemm/swiglu.tl)."""
 LEAST_GAIN = Fraction(1, 20)
-"""Of the interval is what products by pairs have to save: blocks of a pair wait for each other."""
+"""The fraction of the interval that products of pairs have to save: blocks of a pair wait for each other."""
 
 
 def question(
     assignment: LayoutAssignment, target: Target, options: CompileOptions, walks: bool
 ) -> Question[tile.Cluster]:
-    """The cluster of a kernel, whose grid is persistent if it `walks`."""
+    """Ask for the cluster of a kernel, whose grid is persistent if it `walks`."""
     kernel = assignment.kernel
 
     def none(why: str, *others: Candidate[tile.Cluster]) -> Question[tile.Cluster]:
@@ -108,7 +107,8 @@ def question(
 
 
 def _load_of_cache(assignment: LayoutAssignment, target: Target) -> float:
-    """For how much of an iteration, of the loop that asks most, the L2 cache is busy with all multiprocessors."""
+    """Return the largest fraction of an iteration, over all loops, for which all multiprocessors keep the L2 cache
+    busy."""
     loops = innermost(assignment)
     walk = Walk(assignment, target, loops)
     blocks = math.prod(extent for extent in assignment.kernel.grid if isinstance(extent, int))
@@ -124,7 +124,7 @@ def _load_of_cache(assignment: LayoutAssignment, target: Target) -> float:
 
 
 def show_cluster(cluster: tile.Cluster) -> str:
-    """As in `--cluster 2x1`."""
+    """Return the cluster as `--cluster` takes it: `2x1`."""
     if cluster.blocks == 1:
         return "none"
     x, y, z = cluster.extents
@@ -136,14 +136,14 @@ def _candidate(cluster: tile.Cluster) -> Candidate[tile.Cluster]:
 
 
 def _only_multiplies(loop: tile.For) -> bool:
-    """Operands that wgmma cannot read as they are stored are turned first."""
+    """Return whether a loop only loads, transposes and multiplies tiles. wgmma cannot read some operands
+    untransposed."""
     work = [stmt for stmt in loop.body if not isinstance(stmt, tile.Bind)]
     others = [stmt for stmt in work if not (isinstance(stmt, tile.TileOp) and is_load(stmt))]
     return all(isinstance(stmt, Gemm | Transpose) for stmt in others) and any(isinstance(s, Gemm) for s in others)
 
 
 def _shared(assignment: LayoutAssignment, axis: str) -> tuple[int, str]:
-    """The bytes of the tiles that pairs along the axis load together, and the names of those."""
     paired = with_multicast(_in_pairs(assignment, axis))
     found = [strip for strip in footprints(paired.kernel) if strip.shared]
     return sum(strip.bytes for strip in found), ", ".join(dict.fromkeys(strip.tile for strip in found))
@@ -159,7 +159,7 @@ def _in_pairs(assignment: LayoutAssignment, axis: str) -> LayoutAssignment:
     return replace(assignment, kernel=replace(assignment.kernel, cluster=PAIRS[axis]))
 
 
-# ---- pairs whose tensor cores multiply together ----------------------------------------------------------------------
+# ---- pairs that multiply together ------------------------------------------------------------------------------------
 
 
 def _that_multiply(
@@ -212,7 +212,7 @@ def _if_it_pays(
 
 
 def _interval(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> int:
-    """The cycles that an iteration of the innermost loops takes at least, of all of them together."""
+    """Return the sum of the lower bounds of the innermost loops' intervals, in cycles."""
     given = problems(
         assignment,
         target,

@@ -1,6 +1,6 @@
-"""Whether a kernel may begin while the one before it in the stream still runs (`lower.programmatic_launch`): a rule,
-since what it does before it waits would be done behind it anyhow.
-"""
+"""Decision: programmatic dependent launch, that is whether a kernel may begin while the one before it in the stream
+still runs (`lower.programmatic_launch`). It is a rule: what the kernel does before it waits would otherwise be done
+later."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def question(assignment: LayoutAssignment, target: Target, options: CompileOptions, kept: T) -> Question[T]:
-    """`kept` is what there is with either answer: the pass over the warp program carries it out."""
+    """Ask for dependent launch. `kept` is the value of either answer: a pass over the warp program carries it out."""
     operations = [s for one in assignment.kernels for s in walk(one.kernel.body) if isinstance(s, TileOp)]
     rendezvous = {s.what for s in operations if isinstance(s, Rendezvous)}
     has_barriers = any(isinstance(s, AllocBarrier) or is_bulk_load(s) for s in operations)

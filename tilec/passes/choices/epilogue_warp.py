@@ -1,7 +1,7 @@
-"""Whether a warp of its own begins copies to global memory, and waits for them, or those that compute do.
+"""Decision: the warps that issue copies to global memory, a warp of its own or those that compute.
 
-Which copies may is known with the problem of a loop, and who begins them is decided with its schedule: `sched.roles`
-weighs the roles by rule against all others.
+A loop's problem says which copies are open, and its schedule decides: `sched.roles` compares the roles by rule with all
+others.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from tilec.passes.loop.build_problem import Scheduled
 from tilec.sched.solution import Solution
 
 
-def question(one: Scheduled, solution: Solution) -> Question[int] | None:
-    """Who begins the copies of a loop, as its solution says: what there is with an answer is the interval. None where
-    that was not left open."""
+def question(scheduled_loop: Scheduled, solution: Solution) -> Question[int] | None:
+    """Ask which role issues the copies of a loop, answered by its solution; None where that was not left open. The
+    value of an answer is the interval."""
     by_rule, ii = solution.ii_by_rule, solution.schedule.ii
     if by_rule is None:
         return None
-    others = sorted({role for role, rule in zip(one.roles, one.loop.roles, strict=True) if role != rule})
+    others = sorted(
+        {role for role, rule in zip(scheduled_loop.roles, scheduled_loop.loop.roles, strict=True) if role != rule}
+    )
     names = ", ".join(others)
 
     def explain(outcome: Outcome) -> str:

@@ -1,9 +1,8 @@
-"""Which blocks run, in which clusters and in which order.
+"""Decisions about the grid: which blocks run, and in which order.
 
-What the kernel or the command line says of it is done. What both leave open is decided: whether as many blocks as run
-at once walk over all (`grid.persistent`), whether these run in pairs that load or multiply together
-(`choices.cluster`), in which order (`grid.rasterisation_order`), and who gives a block its next tile. Clusters and
-order are decisions of -O3.
+The kernel or the command line may fix each. Otherwise the compiler decides whether as many blocks as run at once walk
+over all (`grid.persistent`), in which order blocks go over the grid (`grid.rasterisation_order`), and how a persistent
+block gets its next tile. `choices.cluster` decides about clusters. Clusters and order are decisions of -O3.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from tilec.target.table import Target
 LOSES_ROLES = "with a loop over blocks the kernel would lose its producer warp"
 _COLUMNS = Raster(1, by_rows=False)
 MOST_TILES = 1 << 14
-"""Of a grid, up to which it is looked at how long each block takes."""
+"""The largest grid for which the duration of each block is estimated."""
 LEAST_GAIN = Fraction(1, 100)
-"""Of what waves touch, which an order of blocks has to save."""
+"""The fraction of the bytes that waves touch which an order of blocks has to save."""
 
 
 # ---- persistent grid -------------------------------------------------------------------------------------------------
@@ -52,8 +51,8 @@ LEAST_GAIN = Fraction(1, 100)
 def persistence(
     kernel: Kernel, assignment: LayoutAssignment, target: Target, options: CompileOptions, against: str | None
 ) -> Question[bool]:
-    """Whether as many blocks as run at once walk over the grid. `assignment` is the kernel as it is written, with its
-    layouts; `against` what has turned out to speak against it."""
+    """Ask whether as many blocks as run at once walk over the grid. `assignment` is the kernel as written, with
+    layouts; `against` is a reason found later why they cannot."""
     at_once = blocks_at_once(target, kernel.cluster.blocks)
     stays = Candidate("no", lambda: False, "--no-persistent")
     if not options.persistent:
@@ -65,16 +64,16 @@ def persistence(
     if against is not None:
         return ruled("persistent grid", "the compiler", against, stays)
     blocks = " × ".join(str(e) if isinstance(e, int) else "?" for e in kernel.grid)
-    said = f"--tile-scheduler {options.tile_scheduler if options.tile_scheduler != 'auto' else 'static'}"
-    walks = Candidate(f"{at_once} blocks walk over {blocks}", lambda: True, said)
+    option = f"--tile-scheduler {options.tile_scheduler if options.tile_scheduler != 'auto' else 'static'}"
+    walks = Candidate(f"{at_once} blocks walk over {blocks}", lambda: True, option)
     if options.tile_scheduler != "auto":
-        return ruled("persistent grid", "the command line", said, walks, stays)
+        return ruled("persistent grid", "the command line", option, walks, stays)
     why = "a block loads its next tile while it computes and stores the last"
     tiles = tiles_in_order(assignment, target, MOST_TILES)
     if tiles is None:
         return ruled("persistent grid", "the compiler", why, walks, stays)
     is_dealt = why_not_dynamically_scheduled(kernel, target) is None
-    # Where blocks differ in length the hardware's scheduler makes up for what an estimate misses, a stride does not:
+    # If blocks differ in duration, the hardware's scheduler absorbs errors of the estimate, a static stride does not:
     # causal attention whose two prices are alike is 2 to 6 % slower on an H200 with a persistent grid.
     is_even = len({each.cycles for each in tiles}) == 1
     order = (walks, stays) if is_even or is_dealt else (stays, walks)
@@ -91,7 +90,7 @@ def persistence(
 
 
 def _dealt(durations: Sequence[int], at_once: int) -> int:
-    """When the last is done, if each begins in order where one has ended."""
+    """Return the time at which the last tile is done, if each begins in order where one has ended."""
     free = [0] * at_once
     for duration in durations:
         heapq.heapreplace(free, free[0] + duration)
@@ -99,8 +98,8 @@ def _dealt(durations: Sequence[int], at_once: int) -> int:
 
 
 def _walked(tiles: Sequence[Tile], at_once: int, is_dealt: bool) -> int:
-    """The same where blocks go on to their next tile, whose first loads come while the last one is stored; by one
-    stride, unless tiles are dealt out as blocks are done."""
+    """Return the same time for persistent blocks, which load their next tile while they store the last one: by a fixed
+    stride, or, if `is_dealt`, scheduled dynamically."""
     later = (each.cycles - min(each.filling, each.around) for each in tiles[at_once:])
     durations = [*(each.cycles for each in tiles[:at_once]), *later]
     if is_dealt:
@@ -111,17 +110,17 @@ def _walked(tiles: Sequence[Tile], at_once: int, is_dealt: bool) -> int:
 def next_tiles(
     kernel: Kernel, assignment: LayoutAssignment, target: Target, options: CompileOptions
 ) -> Question[Kernel]:
-    """How a block of a persistent grid goes on to its next tile."""
-    asked = options.tile_scheduler
+    """Ask how a block of a persistent grid gets its next tile."""
+    requested = options.tile_scheduler
     static = Candidate("static", lambda: by_stride(kernel, target), "--tile-scheduler static")
-    if asked == "static":
+    if requested == "static":
         return ruled("tile scheduler", "the command line", "--tile-scheduler static", static)
     if reason := why_not_dynamically_scheduled(kernel, target):
         return ruled("tile scheduler", "the compiler", reason, static)
     by_machine = dynamically_scheduled(kernel)
     dynamic = Candidate("launch control", lambda: by_machine, "--tile-scheduler launch-control")
-    if asked != "auto":
-        return ruled("tile scheduler", "the command line", f"--tile-scheduler {asked}", dynamic, static)
+    if requested != "auto":
+        return ruled("tile scheduler", "the command line", f"--tile-scheduler {requested}", dynamic, static)
     why = "a block that is done early, or could begin early, does more of the tiles (as in CUTLASS, by default)"
     tiles = tiles_in_order(replace(assignment, kernel=kernel), target, MOST_TILES)
     if tiles is None:
@@ -138,7 +137,7 @@ def next_tiles(
 
 
 def by_stride(kernel: Kernel, target: Target) -> Kernel:
-    """The kernel whose blocks go on to the tiles behind those of all that run at once."""
+    """Return the kernel whose persistent blocks advance by the number of blocks that run at once."""
     return persistent(kernel, blocks_at_once(target, kernel.cluster.blocks))
 
 
@@ -148,7 +147,7 @@ def by_stride(kernel: Kernel, target: Target) -> Kernel:
 def rasterisation(
     kernel: Kernel, assignment: LayoutAssignment, target: Target, options: CompileOptions, *, walks: bool = False
 ) -> Question[Kernel]:
-    """In which order blocks go over the grid, of which as many as run at once may walk over all."""
+    """Ask in which order blocks, persistent if they `walk`, go over the grid."""
 
     def plain(why: str) -> Question[Kernel]:
         return ruled("rasterisation", "the compiler", why, Candidate("x first", lambda: kernel))
@@ -165,9 +164,9 @@ def rasterisation(
         return ruled("rasterisation", "the command line", "--rasterisation none", x_first)
     if len(kernel.grid) < 2 or 1 in kernel.grid[:2]:
         return plain("the grid is a line of blocks")
-    of, at_once = footprints(assignment.kernel), blocks_at_once(target, kernel.cluster.blocks)
+    loads, at_once = footprints(assignment.kernel), blocks_at_once(target, kernel.cluster.blocks)
     if options.rasterisation is not None:
-        raster = _given(kernel, of, at_once, options.rasterisation)
+        raster = _given(kernel, loads, at_once, options.rasterisation)
         given = Candidate(_show(raster), partial(with_raster, raster), f"--rasterisation {options.rasterisation}")
         return ruled("rasterisation", "the command line", f"--rasterisation {options.rasterisation}", given, x_first)
     if options.opt_level < MAY_DECIDE:
@@ -180,11 +179,11 @@ def rasterisation(
         by_length = _longest_first(kernel, assignment, target, at_once, x_first, with_raster)
         if by_length is not None:
             return by_length
-    if any(strip.by_data for strip in of):
+    if any(strip.by_data for strip in loads):
         return plain("which tiles a block loads depends on elements of a tensor")
     if fits_cache(kernel, target):
         return plain("all tensors together fit into the L2 cache")
-    walk = walk_of(kernel, of, at_once)
+    walk = walk_of(kernel, loads, at_once)
     waves = -(-walk.tiles // walk.at_once)
     best = best_raster(walk)
     if best == AS_NUMBERED:
@@ -213,9 +212,9 @@ def _longest_first(
     x_first: Candidate[Kernel],
     with_raster: Callable[[Raster | None], Kernel],
 ) -> Question[Kernel] | None:
-    """Whether blocks go along y first, where how long one takes depends on x and those at the beginning take longest:
-    then no long one begins when all others are nearly done (FlashAttention-3 has its causal tiles in such an order).
-    What waves load beyond what they do now is added. None where that saves nothing."""
+    """Ask whether blocks go along y first, where the duration of a block depends on x and the first ones take longest:
+    then no long block begins when all others are nearly done (FlashAttention-3 orders its causal tiles so). Additional
+    loads of the waves are added. None where it saves nothing."""
     tiles = tiles_in_order(assignment, target, MOST_TILES)
     if tiles is None or kernel.cluster.blocks > 1 or len({each.cycles for each in tiles}) < 2:
         return None
@@ -236,15 +235,14 @@ def _longest_first(
 
 
 def _y_first(kernel: Kernel, tiles: Sequence[Tile]) -> list[Tile]:
-    """The tiles of a grid that is known, column by column."""
     width, depth = (extent for extent in kernel.grid[:2] if isinstance(extent, int))
     layers = [tiles[first : first + width * depth] for first in range(0, len(tiles), width * depth)]
     return [each for layer in layers for x in range(width) for each in layer[x::width]]
 
 
-def _given(kernel: Kernel, of: tuple[Footprint, ...], at_once: int, panel: int) -> Raster:
-    """Panels of so many rows, or of as many columns if waves then touch less."""
-    walk = walk_of(kernel, of, at_once)
+def _given(kernel: Kernel, loads: tuple[Footprint, ...], at_once: int, panel: int) -> Raster:
+    """Return panels of this many rows, or of as many columns if waves then touch fewer bytes."""
+    walk = walk_of(kernel, loads, at_once)
     rows, columns = Raster(panel), Raster(panel, by_rows=False)
     cost = [walk.bytes_of_waves(in_clusters(raster, kernel.cluster.extents)) for raster in (rows, columns)]
     return columns if cost[1] < cost[0] else rows

@@ -1,8 +1,8 @@
-"""Fewer versions of tiles than their loops may have, where that lets more blocks share a multiprocessor.
+"""Decision: fewer versions of tiles than loops may have, where that lets more blocks share a multiprocessor.
 
-Within a block, loads run ahead as far as there are versions; blocks of one multiprocessor hide each other's latencies,
-and the starts and ends of each other's loops too. Where nobody gives the registers to roles, which takes a
-multiprocessor whole, the model of `cost.estimate` weighs the one against the other.
+Within a block, versions let loads run early. Blocks of one multiprocessor hide each other's latencies, also at the
+beginning and end of loops. Where no registers are moved between roles, which takes a multiprocessor whole, the model of
+`cost.estimate` weighs one against the other.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from tilec.support.shares import show_share
 from tilec.target.table import Target
 
 LEAST_GAIN = Fraction(1, 10)
-"""Of the predicted cycles: the model's numbers are not measured, and a smaller difference says little."""
+"""The fraction of the predicted cycles to save: the model's numbers are not measured, and a smaller difference says
+little."""
 LEAST_STAGES = 2
 
 
 def question(
     assignment: LayoutAssignment, planned: Sequence[Scheduled], target: Target
 ) -> Question[LayoutAssignment] | None:
-    """Whether the kernel has fewer versions than these schedules take; None where somebody said which iteration's tiles
-    are loaded when, or where the model has no price for it."""
+    """Ask whether the kernel has fewer versions than these schedules take; None where a schedule is manual, or where
+    the model has no price."""
     if assignment.form != "unspecialised" or not planned or any(one.loop.loop.stage is not None for one in planned):
         return None
     try:
@@ -73,13 +74,13 @@ def question(
 
 
 def expected(rooms: Sequence[Room]) -> Room:
-    """Of what a loop may have, what it is expected to be built with, before it is solved: the most stages, or fewer
-    where that pays."""
+    """Return the option that a loop is expected to be built with, before it is solved: the most stages, or fewer where
+    that pays."""
     return _preferred(rooms, max(rooms, key=lambda room: room.stages))
 
 
 def _preferred(rooms: Iterable[Room], now: Room) -> Room:
-    """The room with fewer stages than `now` that pays, or `now`."""
+    """Return the cheapest option with fewer stages than `now` if it pays, else `now`."""
     fewer = (room for room in rooms if LEAST_STAGES <= room.stages < now.stages)
     best = min(fewer, key=lambda room: room.predicted.cycles, default=now)
     return best if best.predicted.cycles <= (1 - LEAST_GAIN) * now.predicted.cycles else now

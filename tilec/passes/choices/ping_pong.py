@@ -1,8 +1,9 @@
-"""Whether the consumers' warpgroups of a loop run apart and take turns at the tensor cores (`loop.assign_roles`).
+"""Decision: ping-pong, that is whether the consumer warpgroups of a loop run independently, and alternate at the tensor
+cores (`loop.assign_roles`).
 
 Then one computes while another one multiplies; but each has issue slots and tiles of its own, and more instructions are
-issued. The bound on the interval says which pays, without a schedule. Where both have the same one, as where products
-fill it, it is the longest cycle of dependences beside products that says how much room there is to reach it.
+issued. The lower bound of the interval decides without a schedule. If both bounds are equal, as where products fill the
+interval, the longest dependence cycle beside products decides: it says how easily the bound is reached.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from tilec.sched.bounds import Bound, Bounds, Unschedulable, bounds
 from tilec.sched.problem import Problem
 
 
-def question(what: str, division: Division, most: int | None) -> Question[LoopProblem] | None:
-    """None where the loop has no schedule, which whoever solves it explains. One whose interval must be larger than
-    `most` is not scheduled, and its warpgroups stay together."""
+def question(what: str, division: Division, max_interval: int | None) -> Question[LoopProblem] | None:
+    """Ask whether warpgroups run independently; None where the loop has no schedule, which the solver reports. A loop
+    whose interval must exceed `most` is not scheduled, and its warpgroups stay together."""
     together, per_group = division.together, division.ping_ponging
     stay = Candidate("no", lambda: together, "--no-ping-pong")
     if per_group is None:
@@ -28,7 +29,7 @@ def question(what: str, division: Division, most: int | None) -> Question[LoopPr
     ping_ponging = Candidate(f"{division.groups} warpgroups", lambda: per_group, "--ping-pong")
     least, possible = of_one.mii, of_more.mii
     cycles = _longest_cycle(together.problem, of_one), _longest_cycle(per_group.problem, of_more)
-    # Operands that are turned first all threads of the block turn together.
+    # All threads of the block transpose operands together.
     is_transposed = any(isinstance(stmt, Transpose) for stmt in together.statements)
     are_alike = least == possible and cycles[0] > cycles[1] and not is_transposed
     if are_alike:
@@ -42,8 +43,8 @@ def question(what: str, division: Division, most: int | None) -> Question[LoopPr
             return f"no interval below {of_more.mii} cycles with more, nor below {of_one.mii} with one"
         return "one computes while another one multiplies"
 
-    if most is not None and of_one.mii > most:
-        return ruled(what, "the command line", f"--max-scheduled-ii {most}", stay)
+    if max_interval is not None and of_one.mii > max_interval:
+        return ruled(what, "the command line", f"--max-scheduled-ii {max_interval}", stay)
     return Question(
         what,
         (stay, ping_ponging),
@@ -54,7 +55,7 @@ def question(what: str, division: Division, most: int | None) -> Question[LoopPr
 
 
 def _longest_cycle(problem: Problem, found: Bounds) -> int:
-    """What dependences alone say of the interval, where an eighth of it or more is spent beside the slots that fill the
+    """Return the longest recurrence that spends at least an eighth of its cycles outside the slots that fill the
     interval."""
     full = {bound.name for bound in found.binding if bound.kind == "slot"}
 

@@ -1,9 +1,8 @@
-"""Whether products of shared tiles load their fragments ahead, across the iterations of their loops.
+"""Decision: whether products of shared tiles prefetch their fragments across the iterations of their loops.
 
-Without that the warps of a block wait, behind the barrier of each iteration, for what the first step of the product
-reads. Blocks that share a multiprocessor hide that for one another; and fragments that live from iteration to iteration
-take registers, of which fewer blocks may then have enough. The model of `cost.estimate` weighs that, before anything is
-solved.
+Without it, the warps of a block wait behind each iteration's barrier for the operands of the product's first step.
+Blocks that share a multiprocessor hide that for one another. But fragments that live across iterations take registers,
+of which fewer blocks may then have enough. The model of `cost.estimate` weighs that before anything is solved.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tilec.support.shares import show_share
 from tilec.target.table import Target
 
 LEAST_GAIN = Fraction(1, 20)
-"""Of the predicted cycles. Nothing but registers that nobody else needs is given for it."""
+"""The fraction of the predicted cycles to save. The price is only registers that nothing else needs."""
 
 
 def asking(
@@ -38,16 +37,15 @@ def asking(
     target: Target,
     options: CompileOptions,
 ) -> Asking[LayoutAssignment]:
-    """Gives `assignment`, the kernel with its layouts, or the same with fragments prefetched. Of each product that
-    could be meant it is asked, since of each there may be another reason; those that could load ahead all do, or none
-    does."""
-    asked = options.register_stages
-    found = candidates(kernel, assignment, is_asked=asked is not None)
+    """Ask about each product that could be meant, since each may have another reason; all eligible ones prefetch, or
+    none. Returns `assignment`, the kernel with its layouts, or the same with fragments prefetched."""
+    requested = options.register_stages
+    found = candidates(kernel, assignment, is_asked=requested is not None)
     eligible = tuple(one for one in found if one.steps)
     answer: Answer[LayoutAssignment] | None = None
     for one in found:
         what = "register stages" if len(found) == 1 else f"register stages at line {one.product.span.line}"
-        if not one.steps and asked != 1:
+        if not one.steps and requested != 1:
             yield from ask(ruled(what, "the compiler", one.why, Candidate("1", lambda: assignment)))
         elif answer is None:
             answer = yield from ask(
@@ -71,18 +69,18 @@ def _question(
     target: Target,
     options: CompileOptions,
 ) -> Question[LayoutAssignment]:
-    asked = options.register_stages
+    requested = options.register_stages
     plain = Candidate("1", lambda: assignment, "--register-stages 1")
-    if asked == 1:
+    if requested == 1:
         return ruled("", "the command line", "--register-stages 1", plain)
-    if asked is None and options.opt_level < MAY_DECIDE:
+    if requested is None and options.opt_level < MAY_DECIDE:
         return ruled("", "the compiler", f"not at -O{options.opt_level}", plain)
     prefetching = _by_ldmatrix(kernel, eligible, layouts, target)
     if isinstance(prefetching, str):
         return ruled("", "the compiler", prefetching, plain)
     loaded = Candidate(str(STAGES), lambda: prefetching, f"--register-stages {STAGES}")
-    if asked is not None:
-        return ruled("", "the command line", f"--register-stages {asked}", loaded, plain)
+    if requested is not None:
+        return ruled("", "the command line", f"--register-stages {requested}", loaded, plain)
     try:
         rooms, others = by_stages(assignment, target), by_stages(prefetching, target)
     except Refused as refused:
@@ -117,7 +115,7 @@ def _question(
 
 
 def _too_little(gain: float, before: Room, more: str) -> str:
-    # What the model assumes before anything is solved: what is built may have other stages, and take more registers.
+    # Assumptions before anything is solved: the built kernel may have other stages, and take more registers.
     stages = f"{before.stages} stages" if before.stages > 1 else "1 stage"
     shared = f", with {stages} and {before.together} blocks a multiprocessor, which compute while one waits"
     return f"{show_share(max(gain, 0))} less time by the model{shared if before.together > 1 else ''}, {more}"
@@ -126,7 +124,7 @@ def _too_little(gain: float, before: Room, more: str) -> str:
 def _by_ldmatrix(
     kernel: Kernel, eligible: tuple[ProductLoop, ...], layouts: Callable[[Kernel], LayoutAssignment], target: Target
 ) -> LayoutAssignment | str:
-    """The kernel with fragments prefetched and its layouts, or why ldmatrix does not load them."""
+    """Return the kernel with fragments prefetched and its layouts, or why ldmatrix does not load them."""
     try:
         prefetching = layouts(with_register_level(kernel, eligible))
     except CompileError as error:
@@ -141,5 +139,5 @@ def _by_ldmatrix(
 
 
 def _built(rooms: Sequence[Room], assignment: LayoutAssignment) -> Room:
-    """What the kernel is expected to be built with: fewer stages are taken only where all warps are alike."""
+    """Return the option that the kernel is expected to be built with: fewer stages only where all warps are alike."""
     return expected(rooms) if assignment.form == "unspecialised" else max(rooms, key=lambda room: room.stages)

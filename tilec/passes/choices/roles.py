@@ -1,6 +1,5 @@
-"""Which warps load and which compute, and what orders the work of a role. Both are rules: a warp that only loads is
-never in the way of those that compute, and a role that may begin an iteration early has no longer interval.
-"""
+"""Decisions: which warps load and which compute, and whether iterations of a role overlap. Both are rules: a warp that
+only loads never delays those that compute, and a role that may begin an iteration early has no longer interval."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ T = TypeVar("T")
 
 
 def roles(assignment: LayoutAssignment, options: CompileOptions, kept: T) -> Question[T]:
-    """Which warps do what, as the layouts have it; `kept` is what there is with that."""
+    """Ask which warps do what, as the layouts have it; `kept` is the value of the answer."""
 
     def made() -> T:
         return kept
@@ -38,7 +37,7 @@ def roles(assignment: LayoutAssignment, options: CompileOptions, kept: T) -> Que
 
 
 def overlap(assignment: LayoutAssignment, options: CompileOptions, kept: T) -> Question[T] | None:
-    """Whether a role begins an iteration before it is done with the last one; None where there are no roles."""
+    """Ask whether a role begins an iteration before it has ended the last one; None where there are no roles."""
     if assignment.form != "warp_specialised" or assignment.roles or not pipelined_loops(assignment.kernel.body):
         return None
     in_order = Candidate("no", lambda: kept, "--no-overlap")

@@ -1,5 +1,4 @@
-"""Predicts the cycles of a kernel before anything of it is solved: its layouts are enough, if each loop has as many
-stages as pay."""
+"""Prediction of a kernel's cycles from its layouts alone, before anything is solved, with as many stages as pay."""
 
 from __future__ import annotations
 
@@ -35,29 +34,31 @@ from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 STAGES = 4
-"""Of loops that do not say how many they may have."""
+"""The stages assumed for loops that do not say how many they may have."""
 OTHER_REGISTERS = 40
-"""Of a thread, beside sums and fragments: addresses, counters."""
+"""Registers of a thread beside sums and fragments: addresses, counters."""
 BLOCKS = 64
-"""So many of a grid are looked at: enough to rank by."""
+"""The most blocks of a grid that are walked: enough to rank by."""
 
 
 class Refused(Exception):
-    """Raised for a kernel that, by the model, does not fit the machine; says why."""
+    """Raised for a kernel that, by the model, does not fit the machine; its text says why."""
 
 
 REGISTERS_FOR_PREFETCH = 16
-"""Of a thread, where fragments are prefetched: addresses of other loads are computed while they are there."""
+"""Additional registers of a thread with prefetched fragments: addresses of other loads are computed while these
+live."""
 DOUBTFUL = 1000
-"""By how much a variant that does not seem to fit comes behind one that does."""
+"""The factor by which a variant that does not seem to fit ranks behind one that does."""
 
 
 def estimate(assignment: LayoutAssignment, target: Target) -> int:
-    """Cycles with as many stages as pay, of those that loops may have and that fit. A grid that is known at launch only
+    """Return the predicted cycles of a kernel with the best number of stages that fits. A grid known at launch only
     counts as one full wave.
 
-    Where a block does not seem to fit a multiprocessor, it counts as one that is alone and `DOUBTFUL` times slower:
-    registers are estimated, tiles may share memory, and whether the kernel can be built only building it shows."""
+    A block that does not seem to fit a multiprocessor counts as alone and `MISFIT_FACTOR` times slower: registers are
+    estimated, tiles may share memory, and only building a kernel shows whether it can be built.
+    """
     try:
         return min(room.predicted.cycles for room in by_stages(assignment, target))
     except Refused:
@@ -66,7 +67,8 @@ def estimate(assignment: LayoutAssignment, target: Target) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """With so many stages in each loop, or as many as it may have, so many blocks fit a multiprocessor `together`."""
+    """A number of stages for each loop (fewer where a loop may not have as many), the number of blocks that then fit a
+    multiprocessor `together`, and the prediction."""
 
     stages: int
     together: int
@@ -74,8 +76,8 @@ class Room:
 
 
 def by_stages(assignment: LayoutAssignment, target: Target, *, must_fit: bool = True) -> tuple[Room, ...]:
-    """Of those numbers of stages that fit, from one on. Raises `Refused` where none does, or (not `must_fit`) takes one
-    stage and a block that is alone."""
+    """Return the options that fit, from one stage on. Raises `DoesNotFit` where none does, or, without `must_fit`,
+    takes one stage and one block a multiprocessor."""
     assignment = replace(assignment, kernel=evenly(assignment.kernel, target))
     kernel, loops, sms = assignment.kernel, innermost(assignment), target.limit("sms")
     registers = registers_of(assignment, target)
@@ -91,7 +93,7 @@ def by_stages(assignment: LayoutAssignment, target: Target, *, must_fit: bool = 
     of_loops = {loop: nest(walk, loop.of, 1, 1, loading) for loop, _ in visits}
     nests = {(loop, trip_count): of_loops[loop].of(trip_count) for loop, trip_count in visits}
     tensors = [p for p in kernel.params if isinstance(p, tile.Buffer) and not p.is_dynamic]
-    moved = sum(tensor_bytes(tensor) for tensor in tensors) if is_known else 0
+    tensor_total = sum(tensor_bytes(tensor) for tensor in tensors) if is_known else 0
 
     def cycles(stages: int, block: Block, neighbours: int) -> int:
         return block.around + sum(
@@ -100,7 +102,7 @@ def by_stages(assignment: LayoutAssignment, target: Target, *, must_fit: bool = 
 
     def predicted(stages: int, together: int) -> Prediction:
         ctas = x * y * z if is_known else sms * together
-        launch = Launch(ctas, together, sum(block.loaded for block in blocks) * ctas // len(blocks), moved)
+        launch = Launch(ctas, together, sum(block.loaded for block in blocks) * ctas // len(blocks), tensor_total)
         return predict_blocks([partial(cycles, stages, block) for block in blocks], launch, machine(target))
 
     return tuple(Room(stages, together, predicted(stages, together)) for stages, together in rooms)
@@ -108,8 +110,8 @@ def by_stages(assignment: LayoutAssignment, target: Target, *, must_fit: bool = 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What one block of the grid takes by itself: `cycles` in all, of which so many pass until its first tiles are
-    loaded (`filling`), and so many outside of its pipelined loops (`around`)."""
+    """The time of one block of the grid: `cycles` in all, those until its first tiles are loaded (`filling`), and those
+    outside of its pipelined loops (`around`)."""
 
     cycles: int
     filling: int
@@ -117,8 +119,8 @@ class Tile:
 
 
 def tiles_in_order(assignment: LayoutAssignment, target: Target, most: int) -> list[Tile] | None:
-    """Every block of the grid as it is numbered, with as many stages as fit. None where the grid, or how many blocks it
-    has, is more than can be looked at, or is known at launch only."""
+    """Return the time of every block of the grid, in numbering order, with as many stages as fit. None where the grid
+    is larger than `most`, does not fit, or is known at launch only."""
     assignment = replace(assignment, kernel=evenly(assignment.kernel, target))
     kernel, loops = assignment.kernel, innermost(assignment)
     extents = [extent for extent in kernel.grid if isinstance(extent, int)]
@@ -150,32 +152,31 @@ def _tile(block: Block, nests: Mapping[Same[tile.For], Nest], stages: int) -> Ti
 
 
 def deciding_axes(kernel: tile.Kernel) -> list[int]:
-    """The axes of the grid on which it depends which statements of a block run, and how often."""
+    """Return the axes of the grid on which a block's control flow depends."""
     deciding: set[tile.Var] = set()
     binds: dict[tile.Var, tile.Expr] = {}
-    asked: list[tile.Expr] = []
+    pending: list[tile.Expr] = []
     for stmt in tile.walk(kernel.body):
         match stmt:
             case tile.For(start=start, stop=stop):
-                asked += (start, stop)
+                pending += (start, stop)
             case tile.If(condition=condition) | tile.While(condition=condition):
-                asked.append(condition)
+                pending.append(condition)
             case tile.Bind(var=var, value=value):
                 binds[var] = value
             case _:
                 pass
-    while asked:
-        new = {e for e in tile.walk_expr(asked.pop()) if isinstance(e, tile.Var)} - deciding
+    while pending:
+        new = {e for e in tile.walk_expr(pending.pop()) if isinstance(e, tile.Var)} - deciding
         deciding |= new
-        asked += (binds[var] for var in new if var in binds)
+        pending += (binds[var] for var in new if var in binds)
     return [axis for axis, var in enumerate(kernel.block_vars) if var in deciding]
 
 
 def registers_of(assignment: LayoutAssignment, target: Target) -> int:
-    """About how many a thread takes: those of its fragments, of two steps of the product that needs the most, and what
-    is beside them."""
+    """Estimate the registers of a thread: its fragments, two steps of the product that needs the most, and others."""
     fragments = [b for b in assignment.kernel.buffers if b.scope == "fragment"]
-    if assignment.roles:  # each has the fragments of its role
+    if assignment.roles:  # a thread has the fragments of its role
         return sum(b.bytes for b in fragments) // 4 // assignment.kernel.threads + OTHER_REGISTERS
     statements = [s for s in tile.walk(assignment.kernel.body) if isinstance(s, tile.TileOp)]
     held = sum(-(-assignment.fragments[b.name].register_count * b.dtype.bits // 32) for b in fragments)
@@ -185,7 +186,7 @@ def registers_of(assignment: LayoutAssignment, target: Target) -> int:
 
 
 def step_registers(product: tile.TileOp, assignment: LayoutAssignment, target: Target) -> int:
-    """Registers of a thread for what one step of a product by mma.sync reads from shared memory."""
+    """Return the registers of a thread that one step of an mma.sync product reads from shared memory."""
     found = demands(product, assignment)
     if not isinstance(product, Gemm) or product_steps(product, found, target) is None:
         return 0
@@ -196,7 +197,7 @@ def step_registers(product: tile.TileOp, assignment: LayoutAssignment, target: T
 def _rooms(
     assignment: LayoutAssignment, loops: tuple[tile.For, ...], registers: int, threads: int, target: Target
 ) -> Iterator[tuple[int, int]]:
-    """The numbers of stages with which a block fits a multiprocessor, and how many blocks do."""
+    """Yield the numbers of stages with which a block fits a multiprocessor, and how many blocks then do."""
     most_registers, most_bytes = target.limit("registers_per_thread"), target.limit("smem_bytes_per_cta")
     if registers > most_registers:
         raise Refused(f"needs about {registers} registers a thread, of {most_registers}")
@@ -218,17 +219,15 @@ def _rooms(
 
 
 def _most(loop: tile.For) -> int:
-    """The stages that a loop may have."""
     return STAGES if loop.num_stages is None else max(loop.num_stages, 1)
 
 
-def _staged(one: Nest, loop: tile.For, stages: int, neighbours: int) -> int:
-    outer, *inner = one.levels
+def _staged(loop_nest: Nest, loop: tile.For, stages: int, neighbours: int) -> int:
+    outer, *inner = loop_nest.levels
     levels = (replace(outer, stages=min(stages, _most(loop))), *inner)
-    return nest_cycles(replace(one, levels=levels), neighbours)
+    return nest_cycles(replace(loop_nest, levels=levels), neighbours)
 
 
 def _loaded(loop: tile.For) -> set[str]:
-    """The tiles that an iteration loads."""
     loads = (s for s in scheduled(loop) if isinstance(s, tile.TileOp) and is_load(s))
     return {region.buffer.name for load in loads for region in load.regions[1:2]}

@@ -1,5 +1,5 @@
-"""What the blocks of a kernel do, read off its tile IR, in the terms of the model: iterations of pipelined loops,
-cycles around them, bytes that they load, levels at which a loop loads and uses."""
+"""The work of a kernel's blocks, read from its tile IR in the terms of the model: iterations of pipelined loops, cycles
+around them, bytes loaded, memory levels at which a loop loads and uses."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 MOST_BLOCKS = 1024
-"""Of a grid, that are looked at: its blocks at equal distances, so that those of a causal kernel count alike."""
+"""The most blocks of a grid that are walked, at equal distances, so that those of a causal kernel count alike."""
 TENSOR_SLOT = "tc_and_mma"
 COMPUTE_SLOTS = (TENSOR_SLOT, "alu_or_fmaheavy", "dual_alu", "xu")
-"""What computes; the other slots bring it what it needs."""
+"""The slots that compute; all others bring operands."""
 _LOADS = ("tma.load", "cp.async", "ld.global")
 _PATH = ("tp_gnic_rd",)
 
 
 @dataclass(slots=True)
 class Block:
-    """What one block does, or a loop in it: its pipelined loops with their iterations, each with how often it runs; the
-    cycles of all else, the bytes that it asks L2 for, and for how many cycles it holds each slot, divided by the slot's
-    width."""
+    """The work of one block, or of a loop in it: its pipelined loops with their iterations, and how often each runs;
+    the cycles of all else; the bytes that it reads from L2; and the cycles for which it holds each slot, divided by the
+    slot's width."""
 
     visits: dict[tuple[Same[tile.For], int], tuple[tile.For, int, int]] = field(default_factory=dict)
     around: int = 0
@@ -47,7 +47,7 @@ class Block:
 
     @property
     def loops(self) -> list[tuple[tile.For, int, int]]:
-        """The pipelined loops, their iterations, and how often each runs that often."""
+        """The pipelined loops, their iterations, and how often each runs with that many."""
         return list(self.visits.values())
 
     def visit(self, loop: tile.For, trip_count: int, times: int = 1) -> None:
@@ -55,7 +55,7 @@ class Block:
         self.visits[Same(loop), trip_count] = loop, trip_count, before + times
 
     def add(self, other: Block, times: int) -> None:
-        """What the other one does, so often."""
+        """Add the work of the other block, `times` over."""
         for loop, trip_count, each in other.visits.values():
             self.visit(loop, trip_count, each * times)
         self.around += other.around * times
@@ -66,8 +66,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of a statement on its own: cycles until its result is there, and those before the warps that run it go on; bytes
-    that it loads, and cycles of each slot."""
+    """The price of a statement: cycles until its result is there, cycles until its warps go on, bytes that it loads,
+    and cycles of each slot."""
 
     cycles: int
     issue: int
@@ -76,9 +76,9 @@ class Price:
 
 
 class Walk:
-    """A block's way through a kernel. Of the loops in `whole` it counts the iterations, and looks at one. What any
-    other one does is found once for the values that decide it, so that loops in loops take no longer than they are
-    long."""
+    """A walk of a block through a kernel. Of the loops in `whole` it counts the iterations, and walks one. Any other
+    loop is walked once for each set of values that decides its control flow, so that nested loops do not multiply the
+    time."""
 
     def __init__(self, assignment: LayoutAssignment, target: Target, whole: Iterable[tile.For]) -> None:
         self.assignment, self.target = assignment, target
@@ -88,7 +88,7 @@ class Walk:
         self.outcomes: dict[object, Block] = {}
 
     def block(self, place: Sequence[int]) -> Block:
-        """Roles that the kernel itself makes run beside each other: it takes as long as the longest."""
+        """Return the work of a block. Explicit roles run side by side: the block takes as long as the longest."""
         if self.assignment.roles:
             roles = [Walk(part.assignment, self.target, ()).block(place) for part in self.assignment.roles]
             slots = dict.fromkeys(slot for role in roles for slot in role.held)
@@ -123,12 +123,12 @@ class Walk:
                     self.count(price, 1, found)
 
     def loop(self, loop: tile.For, values: Mapping[tile.Var, int]) -> Block:
-        """What a loop does that is not in `whole`."""
+        """Return the work of a loop that is not in `whole`."""
         deciding = self.decided_by(loop)
         known = Same(loop), frozenset((var, at) for var, at in values.items() if var in deciding)
         if known not in self.outcomes:
             found, trip_count = Block(), _range(loop, values)
-            # Where no iteration differs from another one, the first stands for all.
+            # If all iterations are alike, the first stands for all.
             for at in trip_count if loop.var in deciding else trip_count[:1]:
                 self.body(loop.body, {**values, loop.var: at}, found)
             self.outcomes[known] = Block()
@@ -136,7 +136,7 @@ class Walk:
         return self.outcomes[known]
 
     def decided_by(self, loop: tile.For) -> frozenset[tile.Var]:
-        """The variables on which it depends how often what is in it runs."""
+        """Return the variables on which the control flow inside a loop depends."""
         if Same(loop) not in self.deciding:
             deciding: list[tile.Expr] = []
             for stmt in tile.walk((loop,)):
@@ -159,7 +159,7 @@ class Walk:
             found.held[slot] = found.held.get(slot, 0) + times * cycles
 
     def price(self, stmt: tile.Stmt, loop: tile.For | None = None) -> Price:
-        """In a pipelined loop what it is in most iterations."""
+        """Return the price of a statement, in a pipelined loop of the form that it has in most iterations."""
         if Same(stmt) not in self.prices:
             likely = stmt if loop is None else in_most_iterations(stmt, loop, self.assignment.kernel)
             self.prices[Same(stmt)] = self._priced(likely)
@@ -179,24 +179,24 @@ class Walk:
             loaded += parameters.get("bytes", 0) * demand.times if demand.kind in _LOADS else 0
             for slot, busy, _ in timing.uses:
                 total[slot] = total.get(slot, 0) + -(-busy // self.target.slot(slot).width) * demand.times
-        # Warps go on when they have begun an asynchronous statement; else with the unit that takes longest.
+        # Warps go on after issuing an asynchronous statement; otherwise when the slowest unit is done.
         issue = issue if begun or not total else max(total.values())
         return Price(cycles + after, issue, loaded // self.mates(stmt), total)
 
     def mates(self, stmt: tile.Stmt) -> int:
-        """How many blocks load it together: each asks L2 for its share."""
+        """Return how many blocks load the tile together: each reads its share from L2."""
         axes = stmt.multicast if isinstance(stmt, Copy) else ""
         return number(self.assignment.kernel.cluster.extents, axes)
 
 
 def _value(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | None:
-    """Where it follows from the block and the loops around; None where only the data say it."""
+    """Evaluate an expression for known block indices and loop variables; None where it depends on data."""
     found = fold_expr(tile.substitute(expr, {var: tile.integer(at) for var, at in values.items()}))
     return int(found.value) if isinstance(found, tile.Const) else None
 
 
 def _range(loop: tile.For, values: Mapping[tile.Var, int]) -> range:
-    """Its iterations; as many as are likely where only the data say."""
+    """Return the iterations of a loop; a likely number where only data say it."""
     start, stop = _value(loop.start, values), _value(loop.stop, values)
     if start is None or stop is None:
         return range(0, likely_trip_count(loop) * loop.step, loop.step)
@@ -204,7 +204,7 @@ def _range(loop: tile.For, values: Mapping[tile.Var, int]) -> range:
 
 
 def places(grid: tuple[int, int, int], most: int = MOST_BLOCKS) -> Iterator[tuple[int, int, int]]:
-    """Of at most so many blocks, x fastest."""
+    """Yield the indices of at most `most` blocks, x fastest, at equal distances."""
     count = math.prod(grid)
     for index in range(min(count, most)):
         at = index * count // min(count, most)
@@ -214,10 +214,10 @@ def places(grid: tuple[int, int, int], most: int = MOST_BLOCKS) -> Iterator[tupl
 # ---- loops -----------------------------------------------------------------------------------------------------------
 
 
-def schedule_cost(one: Scheduled, trip_count: int, target: Target) -> LoopCost:
-    """A loop as its schedule runs it. Blocks of a multiprocessor share its slots, and each has its own warps, whose
-    slots come behind them."""
-    problem, schedule = one.loop.problem, one.schedule
+def schedule_cost(scheduled_loop: Scheduled, trip_count: int, target: Target) -> LoopCost:
+    """Return the cost of a loop by its schedule. Blocks of a multiprocessor share its slots, and each has its own
+    warps, whose slots come behind these."""
+    problem, schedule = scheduled_loop.loop.problem, scheduled_loop.schedule
     length = max((s + op.latency for op, s in zip(problem.ops, schedule.start, strict=True)), default=0)
     held: dict[int, int] = {}
     for op in problem.ops:
@@ -230,28 +230,28 @@ def schedule_cost(one: Scheduled, trip_count: int, target: Target) -> LoopCost:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """The levels at which a pipelined loop loads and uses, the outermost first. An iteration of the innermost one holds
-    the busiest slot for `use` cycles, and takes a block `own`: as long as its warps are busy, if later iterations hide
-    what they wait for."""
+    """The memory levels at which a pipelined loop loads and uses, the outermost first. An iteration of the innermost
+    level holds the busiest slot for `use` cycles, and takes a block `own` cycles: as long as its warps are busy, if
+    later iterations hide their waits."""
 
     levels: tuple[Level, ...]
     use: int
     own: int
 
     def of(self, trip_count: int) -> Nest:
-        """The same loop with so many iterations."""
+        """Return the same loop with this many iterations."""
         outer, *inner = self.levels
         return replace(self, levels=(replace(outer, trip_count=trip_count), *inner))
 
 
 def innermost(assignment: LayoutAssignment) -> tuple[tile.For, ...]:
-    """The pipelined loops with no other one in them."""
+    """Return the pipelined loops with no pipelined loop in them."""
     return tuple(loop for loop in loops_to_schedule(assignment) if not pipelined_loops(loop.body))
 
 
 def nest(walk: Walk, loop: tile.For, trip_count: int, stages: int, sms: int) -> Nest:
-    """A pipelined loop whose tiles have so many versions, on a machine where so many SMs load at once: from global to
-    shared memory and, where products read their operands from there by ldmatrix, from shared memory to registers."""
+    """Build the levels of a pipelined loop whose tiles have `stages` versions, while `sms` multiprocessors load: from
+    global to shared memory and, where products read operands by ldmatrix, from shared memory to registers."""
     target = walk.target
     statements = scheduled(loop)
     loads = [s for s in statements if isinstance(s, tile.TileOp) and is_load(s)]
@@ -284,14 +284,14 @@ def nest(walk: Walk, loop: tile.For, trip_count: int, stages: int, sms: int) -> 
     return Nest((outer,), use, max(use, own))
 
 
-def nest_cycles(one: Nest, neighbours: int) -> int:
-    return pipeline_times(one.levels, one.use, neighbours, one.own)[0].cycles
+def nest_cycles(loop_nest: Nest, neighbours: int) -> int:
+    return pipeline_times(loop_nest.levels, loop_nest.use, neighbours, loop_nest.own)[0].cycles
 
 
 def _registers(walk: Walk, uses: Sequence[tile.Stmt]) -> tuple[Level, int] | None:
-    """The level of fragments, and the cycles that a step of the product takes: where a loop is one product that reads
-    its operands from shared memory by ldmatrix, 32 bytes of each row at a time, a step ahead; or the steps of one, with
-    loads of fragments some steps ahead, or, where they are a loop as the kernel has it, in the step itself."""
+    """Return the level of fragments, and the cycles of a product's step; None if there is none. It exists where a loop
+    is one product that ldmatrix feeds, 32 bytes of each row at a time, one step early; where it is the unrolled steps
+    of one, with prefetches; or where it is an inner loop of the text that loads in the step itself."""
     parts = max(walk.assignment.kernel.threads // 128, 1)
     if len(uses) == 1 and isinstance(loop := uses[0], tile.For):
         return _written_steps(walk, loop, parts)
@@ -316,7 +316,7 @@ def _registers(walk: Walk, uses: Sequence[tile.Stmt]) -> tuple[Level, int] | Non
 
 
 def _written_steps(walk: Walk, loop: tile.For, parts: int) -> tuple[Level, int] | None:
-    """The same, of a loop in which ldmatrix loads fragments that mma.sync multiplies."""
+    """Return the same of a loop of the text in which ldmatrix loads fragments that mma.sync multiplies."""
     prices = [(d, walk.target.price(d.kind, **dict(d.parameters))) for d in demands(loop, walk.assignment)]
     if {d.kind for d, _ in prices} != {"ldmatrix", "mma.sync"} or len({d.times for d, _ in prices}) != 1:
         return None

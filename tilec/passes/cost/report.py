@@ -1,4 +1,4 @@
-"""What the model says of a kernel that has been built: its time, what bounds it, and how near the roofline it comes."""
+"""The model's report on a built kernel: its time, its bound, and how near it comes to the roofline."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Limit = Literal["compute", "DRAM"]
 
 @dataclass(frozen=True, slots=True)
 class LoopReport:
-    """The levels of a pipelined loop in a full wave, and its interval where it was scheduled as it is."""
+    """The levels of a pipelined loop in a full wave, and its interval if it was scheduled."""
 
     line: int
     levels: tuple[LevelTime, ...]
@@ -54,13 +54,13 @@ class LoopReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All times in cycles. `predicted` is the one prediction: the longer of `by_levels`, what the levels of its loops
-    allow, and `by_schedule`, what their schedules do.
-    `fits` is how many CTAs each resource of an SM has room for. `compute` and `dram` are the least that the kernel's
-    work and its tensors take of the whole machine. `bound` is what the time is made of. Where `is_one_wave`, the grid
-    is known at launch only, and all of this is about one full wave, with no tensors counted. `gpu` is the product whose
-    limits were taken ("": those of the target's file). For `tensor_share` of the time tensor cores are busy;
-    `clock_mhz` is the clock that cycles of memory are of, `tensor_clock_mhz` the one left when they always are."""
+    """The predicted performance of a kernel; all times in cycles. `predicted` is the longer of `by_levels`, from the
+    memory levels of its loops, and `by_schedule`, from their schedules. `fits`: the CTAs that each resource of an SM
+    has room for. `compute` and `dram`: the least cycles of the whole machine for the kernel's work and for its tensors.
+    `bound`: what most of the time is spent on. `is_one_wave`: the grid is known at launch only, and all numbers are of
+    one full wave, without tensors. `gpu`: the product whose limits were taken ("": those of the target's file).
+    `tensor_share`: the part of the time in which tensor cores are busy. `clock_mhz`: the clock of memory cycles;
+    `tensor_clock_mhz`: the clock that is left if tensor cores are always busy."""
 
     kernel: str
     target: str
@@ -80,8 +80,8 @@ class Report:
 
     @property
     def loaded_clock_mhz(self) -> int:
-        """The clock that the board can hold: what busy tensor cores draw brings it down, in proportion to how much of
-        the time they are busy. A file that was calibrated has the clock under load as its clock already."""
+        """The clock that the board can hold: busy tensor cores lower it in proportion to their share of the time. The
+        clock of a calibrated file is already the one under load."""
         fall = max(self.clock_mhz - self.tensor_clock_mhz, 0)
         return round(self.clock_mhz - fall * self.tensor_share)
 
@@ -92,43 +92,42 @@ class Report:
 
     @property
     def together(self) -> int:
-        """CTAs of an SM."""
+        """The CTAs of an SM."""
         return max(min(count for _, count in self.fits), 1)
 
     @property
     def roofline(self) -> int:
-        """No kernel does this work sooner: all SMs compute all the time, and each tensor passes to or from memory
-        once."""
+        """The least time of this work: all SMs compute all the time, and each tensor passes to or from memory once."""
         return max(self.compute, self.dram)
 
     @property
     def limits(self) -> Prediction:
-        """What sets the roofline, as if it were a prediction."""
+        """The roofline in the form of a prediction."""
         return Prediction(self.compute, self.dram, 1)
 
     @property
     def limit(self) -> Limit:
-        """What sets the roofline."""
+        """The resource that sets the roofline."""
         return "compute" if self.compute >= self.dram else "DRAM"
 
     @property
     def predicted(self) -> Prediction:
-        """How long the kernel takes: what is slower, the levels of memory or the schedules."""
+        """The predicted time: the longer of the memory levels and the schedules."""
         return max(self.by_levels, self.by_schedule, key=self.at)
 
     @property
     def achieved(self) -> float:
-        """The part of the roofline that the prediction reaches: 1 is all of it."""
+        """The fraction of the roofline that the prediction reaches."""
         return self.roofline / max(self.predicted.cycles, 1)
 
     @property
     def is_a_bound(self) -> bool:
-        """Whether the prediction is the roofline itself, so that it says nothing of how near a kernel comes."""
+        """True if the prediction is the roofline itself, and says nothing about how near a kernel comes."""
         return self.roofline > 0 and self.achieved >= 0.995
 
     @property
     def gap(self) -> str:
-        """Why the prediction is not what the schedules or the levels alone would give; empty where they agree, or where
+        """The difference between the predictions by schedules and by levels, in words; empty where they agree, or where
         no loop has a schedule."""
         levels, schedules = round(self.at(self.by_levels), 1), round(self.at(self.by_schedule), 1)
         if levels == schedules or all(loop.ii is None for loop in self.loops):
@@ -142,12 +141,12 @@ class Report:
         return cycles / self.clock_mhz
 
     def at(self, predicted: Prediction, clock_mhz: int | None = None) -> float:
-        """Microseconds of a prediction at this clock of the multiprocessors (None: at the one that this kernel leaves
-        them), which memory does not wait for."""
+        """Return the microseconds of a prediction at this clock of the multiprocessors (None: the one that this kernel
+        leaves them). Memory does not depend on it."""
         return max(predicted.compute / (clock_mhz or self.loaded_clock_mhz), self.microseconds(predicted.memory))
 
     def cycles_at(self, predicted: Prediction) -> int:
-        """The same time in cycles of the target's clock, so that kernels that leave different clocks compare."""
+        """Return the same time in cycles of the target's clock, so that kernels with different clocks compare."""
         return round(self.at(predicted) * self.clock_mhz)
 
 
@@ -160,8 +159,8 @@ def report(
     smem_bytes: int,
     registers: int,
 ) -> Report:
-    """Of a kernel as it was built: the blocks that are launched (None: known at launch only), the threads and bytes of
-    shared memory of one, and the registers of a thread."""
+    """Build the report of a built kernel: its launched blocks (None: known at launch only), threads and bytes of shared
+    memory of a block, registers of a thread."""
     kernel, sms = evenly(assignment.kernel, target), target.limit("sms")
     if kernel is not assignment.kernel:
         assignment = replace(assignment, kernel=kernel)
@@ -202,8 +201,8 @@ def report(
 
     loaded = sum(block.loaded for block in blocks) * ctas // len(blocks)
     tensors = [p for p in kernel.params if isinstance(p, Buffer) and not p.is_dynamic]
-    moved = 0 if grid is None else sum(tensor_bytes(tensor) for tensor in tensors)
-    launch, where = Launch(ctas, together, loaded, moved), machine(target)
+    tensor_total = 0 if grid is None else sum(tensor_bytes(tensor) for tensor in tensors)
+    launch, where = Launch(ctas, together, loaded, tensor_total), machine(target)
     levels = predict_blocks([partial(by_levels, block) for block in blocks], launch, where)
     full = -(-min(ctas, sms * together) // sms)
     loops = []
@@ -224,7 +223,7 @@ def report(
         predict_blocks([partial(by_schedule, block) for block in scheduled_blocks], launch, where),
         _bound(loops, [(block.around, by_levels(block, full)) for block in blocks], levels, launch, target),
         _compute(blocks, ctas, target),
-        moved // target.limit("dram_bytes_per_cycle"),
+        tensor_total // target.limit("dram_bytes_per_cycle"),
         grid is None,
         target.gpu,
         min(_held(blocks, TENSOR_SLOT, ctas, target) / max(levels.cycles, 1), 1.0),
@@ -232,16 +231,16 @@ def report(
     )
 
 
-def versions(one: Scheduled | None) -> int:
-    """For how many iterations ahead a loop loads: as many as the rings that it loads into have versions; or more, where
-    a version is free again before its iteration is over. Other rings hold what the loop computes."""
-    if one is None:
+def versions(scheduled_loop: Scheduled | None) -> int:
+    """Return for how many iterations a loop loads early: the least versions of its loaded rings, or more where a
+    version is free again before its iteration ends. Other rings hold computed values."""
+    if scheduled_loop is None:
         return 1
-    stage = [start // one.schedule.ii for start in one.schedule.start]
+    stage = [start // scheduled_loop.schedule.ii for start in scheduled_loop.schedule.start]
     under_way = (
         max(depth, 1 + max((stage[j] for j in ring.consumers), default=0) - min(stage[i] for i in ring.producers))
-        for ring, depth in zip(one.loop.problem.rings, one.schedule.depth, strict=True)
-        if any(_loads(one.loop.statements[i]) for i in ring.producers)
+        for ring, depth in zip(scheduled_loop.loop.problem.rings, scheduled_loop.schedule.depth, strict=True)
+        if any(_loads(scheduled_loop.loop.statements[i]) for i in ring.producers)
     )
     return min(under_way, default=1)
 
@@ -251,18 +250,17 @@ def _loads(stmt: Stmt) -> bool:
 
 
 def _computing(block: Block, neighbours: int) -> int:
-    """Cycles for which as many of a block as share an SM keep the slot for computing that they hold longest: what one
-    does around its pipelined loops hides behind the others' waiting, but not behind their computing."""
+    """Return the cycles for which the blocks of an SM keep the busiest computing slot: the work of a block around its
+    pipelined loops hides behind other blocks' waits, but not behind their computing."""
     return neighbours * max(block.held.get(slot, 0) for slot in COMPUTE_SLOTS)
 
 
 def _compute(blocks: Sequence[Block], ctas: int, target: Target) -> int:
-    """Cycles of the slot for computing that is held longest, of all CTAs shared among all SMs."""
+    """Return the cycles of the busiest computing slot, for all CTAs over all SMs."""
     return max(_held(blocks, slot, ctas, target) for slot in COMPUTE_SLOTS)
 
 
 def _held(blocks: Sequence[Block], slot: str, ctas: int, target: Target) -> int:
-    """For how many cycles all CTAs together hold a slot, shared among all SMs."""
     return sum(block.held.get(slot, 0) for block in blocks) * ctas // (len(blocks) * target.limit("sms"))
 
 
@@ -273,8 +271,8 @@ def _bound(
     launch: Launch,
     target: Target,
 ) -> str:
-    """What most of the time is made of, in words. Of each block, its cycles around pipelined loops and all of them: a
-    block that walks over tiles comes to a loop more than once."""
+    """Describe what most of the time is spent on. `blocks` are, for each block, its cycles around pipelined loops and
+    in all: a persistent block runs a loop more than once."""
     if found.memory > found.compute:
         of_l2 = launch.l2_bytes * target.limit("dram_bytes_per_cycle")
         return "L2 bandwidth" if of_l2 > launch.dram_bytes * target.limit("l2_bytes_per_cycle") else "DRAM bandwidth"

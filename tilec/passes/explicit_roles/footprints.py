@@ -1,8 +1,7 @@
-"""The elements of shared tiles and tensors that a statement is sure to reach, as boxes, where the variables around it
-are known.
+"""Elements of shared tiles and tensors that a statement certainly accesses, as boxes, for known values of its
+variables.
 
-What may or may not be reached, as under a condition, is left out, and so is what no box says: a mistake that is found
-with these boxes is one.
+Accesses under a condition, or that no box describes, are left out: every error found with these boxes is one.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from tilec.support.records import dataclass
 
 _REACHED_BY_ALL = ("shared", "global")
 Box = tuple[tuple[int, int], ...]
-"""From and up to, along each dimension."""
+"""The first index and the one past the last, along each dimension."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """A part of a tile, by its name and, where it has versions, the number of this one."""
+    """A box of a tile, by the tile's name and, if it has versions, the number of this one."""
 
     tile: str
     version: int | None
@@ -82,7 +81,7 @@ def _box(region: Region, values: Values) -> Box | None:
 
 
 def _inside(buffer: Buffer, box: Box | None, values: Values) -> Box | None:
-    """What of it lies in the buffer: a copy leaves out what a tensor has not, and so does a nest, or nothing does."""
+    """Clip a box to the buffer: neither copies nor nests access elements outside of a tensor."""
     if box is None or buffer.scope not in _REACHED_BY_ALL:
         return None
     extents = [e if isinstance(e, int) else compute_expr(e, values) for e in buffer.extents]
@@ -95,52 +94,53 @@ def _inside(buffer: Buffer, box: Box | None, values: Values) -> Box | None:
 def _of_nest(nest: Stmt, values: Values) -> Found:
     if not isinstance(nest, Parallel) or nest.is_per_thread:
         return
-    around = {var: value for var, value in values.items() if var != THREAD and var not in nest.vars}
+    outer_values = {var: value for var, value in values.items() if var != THREAD and var not in nest.vars}
     extents = dict(zip(nest.vars, nest.extents, strict=True))
     for stmt in nest.body:
         if isinstance(stmt, Store):
             for expr in (*stmt.indices, stmt.value):
-                yield from _loads(expr, extents, around)
-            yield from _element(stmt.buffer, stmt.indices, True, extents, around)
+                yield from _loads(expr, extents, outer_values)
+            yield from _element(stmt.buffer, stmt.indices, True, extents, outer_values)
         elif isinstance(stmt, Bind):
-            yield from _loads(stmt.value, extents, around)
+            yield from _loads(stmt.value, extents, outer_values)
 
 
-def _loads(expr: Expr, extents: Mapping[Var, int], around: Values) -> Found:
-    if isinstance(expr, Select):  # one of two, which may be there to stay inside the tile
+def _loads(expr: Expr, extents: Mapping[Var, int], outer_values: Values) -> Found:
+    if isinstance(expr, Select):  # only one branch is loaded: it may be a bounds check
         return
     if isinstance(expr, Load):
-        yield from _element(expr.buffer, expr.indices, False, extents, around)
+        yield from _element(expr.buffer, expr.indices, False, extents, outer_values)
     for part in children(expr):
-        yield from _loads(part, extents, around)
+        yield from _loads(part, extents, outer_values)
 
 
 def _element(
-    buffer: Buffer, indices: Sequence[Expr], is_write: bool, extents: Mapping[Var, int], around: Values
+    buffer: Buffer, indices: Sequence[Expr], is_write: bool, extents: Mapping[Var, int], outer_values: Values
 ) -> Found:
-    """All those that the nest reaches by these indices, each in its own dimension."""
+    """Yield the box that a nest accesses by these indices, if each depends on a variable of its own."""
     if buffer.scope not in _REACHED_BY_ALL:
         return
     box, used = [], set[Var]()
     for index in indices:
         own = {e for e in walk_expr(index) if isinstance(e, Var) and e in extents}
-        span = _reached(index, own, extents, around) if len(own) < 2 and not own & used else None
+        span = _reached(index, own, extents, outer_values) if len(own) < 2 and not own & used else None
         if span is None:
             return
         used |= own
         box.append(span)
-    reached = _inside(buffer, tuple(box), around)
+    reached = _inside(buffer, tuple(box), outer_values)
     if reached is not None:
         yield buffer.name, reached, is_write
 
 
-def _reached(index: Expr, own: set[Var], extents: Mapping[Var, int], around: Values) -> tuple[int, int] | None:
-    """The neighbours that an index takes as values, for one variable of the nest or none."""
+def _reached(index: Expr, own: set[Var], extents: Mapping[Var, int], outer_values: Values) -> tuple[int, int] | None:
+    """Return the contiguous range of an index that depends on at most one variable of the nest; None if there is
+    none."""
     if not own:
-        only = compute_expr(index, around)
+        only = compute_expr(index, outer_values)
         return None if only is None else (int(only), int(only) + 1)
     (var,) = own
-    taken = {compute_expr(index, {**around, var: value}) for value in range(extents[var])}
+    taken = {compute_expr(index, {**outer_values, var: value}) for value in range(extents[var])}
     found = sorted(int(value) for value in taken if value is not None)
     is_whole = None not in taken and bool(found) and found[-1] - found[0] == len(found) - 1
     return (found[0], found[-1] + 1) if is_whole else None

@@ -1,4 +1,4 @@
-"""What is known of a role's variables while its control flow is followed, and nothing else of it is run."""
+"""Known values of a role's variables, for following its control flow without running anything else of it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.fold_constants import compute_expr
 
 Values = dict[tile.Var, int]
-"""What is known of variables: of loops, binds, and those that T.alloc_var makes, under the names of their buffers."""
+"""Known values of variables: of loops, binds, and T.alloc_var, the last under the names of their buffers."""
 
 
 class Unknown(Exception):
-    """Only a run knows."""
+    """Raised for a value that is known only when the kernel runs."""
 
 
 class Left(Exception):
-    """The innermost loop is left."""
+    """Raised to leave the innermost loop."""
 
 
 def set_value(var: tile.Var, value: tile.Expr, values: Values) -> None:
@@ -27,14 +27,14 @@ def set_value(var: tile.Var, value: tile.Expr, values: Values) -> None:
 
 
 def forget(stmt: tile.Stmt, values: Values) -> None:
-    """What happens inside is of no concern, but that it may set variables."""
+    """Forget the variables that a statement may set; it is not followed otherwise."""
     for inner in tile.walk((stmt,)):
         if isinstance(inner, tile.Store) and is_variable(inner.buffer):
             values.pop(tile.Var(inner.buffer.name), None)
 
 
 def _of_variables(expr: tile.Expr) -> tile.Expr:
-    """The expression, on variables in place of what the buffers of T.alloc_var hold."""
+    """Replace loads from buffers of T.alloc_var by variables of the same name."""
     if isinstance(expr, tile.Load) and is_variable(expr.buffer):
         return tile.Var(expr.buffer.name)
     return map_expressions(expr, _of_variables)

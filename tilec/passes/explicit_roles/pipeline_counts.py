@@ -1,11 +1,11 @@
-"""That the roles of a kernel acquire equally many stages of each pipeline, as far as that can be seen.
+"""Check that the roles of a kernel acquire equally many stages of each pipeline.
 
-A role that takes more waits for ever; one that takes fewer leaves stages that nobody waits for, into which copies may
-still be under way when the block ends.
+A role that acquires more waits for ever. One that acquires fewer leaves stages that nobody waits for, into which copies
+may still be in flight when the block ends.
 
-Acquires are counted, not run: a loop whose iterations are all alike counts for as many as it has. Sizes that only a
-launch knows are given several values, and counts are said to differ where they do for all of these, and depend on the
-same sizes: `n` and `n + 1` differ, but whether `n` and `m` do, or `n` and 8, is for the launch to know.
+Acquires are counted, not run: a loop whose iterations are all alike multiplies its count. Sizes known only at launch
+are tried with several values. Counts differ if they do so for all of these values and depend on the same sizes: `n` and
+`n + 1` differ; whether `n` and `m` do, or `n` and 8, only the launch knows.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tilec.support.source import Span
 
 _TIMES = (2, 7)
 _MOST_ITERATIONS = 10_000
-"""Of loops whose iterations differ: more are not followed."""
+"""The most iterations that are followed one by one, in loops whose iterations differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """How many stages of a pipeline a role acquires as one side of it, for each choice of sizes that was tried, and
-    where. `sizes` are those that this depends on."""
+    """The number of stages of a pipeline that a role acquires on one side of it, for each tried choice of sizes, and
+    the place. `sizes` are the sizes that the number depends on."""
 
     role: str
     side: str
@@ -43,19 +43,19 @@ class _Count:
 
 
 def check_counts(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
-    """Errors: `unbalanced-acquires`."""
+    """Check each pipeline in the first and the last block. Errors: `unbalanced-acquires`."""
     scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
-    for which, block in _blocks(kernel):
+    for block_name, block in _blocks(kernel):
         found: dict[str, list[_Count]] = {}
         for role in roles:
             for pipeline, count in _counts(role, block, scalars):
                 found.setdefault(pipeline, []).append(count)
         for pipeline, counts in found.items():
-            _check(pipeline, counts, which, scalars)
+            _check(pipeline, counts, block_name, scalars)
 
 
 def _blocks(kernel: tile.Kernel) -> Iterator[tuple[str, Values]]:
-    """The first block and the last one, where that is known: loops that depend on the block may differ there."""
+    """Yield the first block and, if it is known, the last: loops that depend on the block may differ there."""
     first = dict.fromkeys(kernel.block_vars, 0)
     yield "the first", first
     last = {v: e - 1 for v, e in zip(kernel.block_vars, kernel.grid, strict=False) if isinstance(e, int)}
@@ -63,7 +63,7 @@ def _blocks(kernel: tile.Kernel) -> Iterator[tuple[str, Values]]:
         yield "the last", last
 
 
-def _check(pipeline: str, counts: Sequence[_Count], which: str, scalars: Sequence[tile.Var]) -> None:
+def _check(pipeline: str, counts: Sequence[_Count], block_name: str, scalars: Sequence[tile.Var]) -> None:
     blamed = _blamed(counts)
     if blamed is None:
         return
@@ -80,13 +80,13 @@ def _check(pipeline: str, counts: Sequence[_Count], which: str, scalars: Sequenc
         blamed.span,
         _spoken(blamed),
         secondary=tuple(Label(c.span, _spoken(c)) for c in others),
-        notes=(f"so it is in {which} block of the grid{where}",),
+        notes=(f"so it is in {block_name} block of the grid{where}",),
         help="let every role of a pipeline make as many iterations; compare the bounds of the loops",
     )
 
 
 def _blamed(counts: Sequence[_Count]) -> _Count | None:
-    """The role that counts least like the others; where these are equally many, the one that acquires fewest."""
+    """Return the count that differs from the majority; of two equally common counts, the smaller."""
     majority = _by_agreement(counts)
     different = [c for c in counts if _differ(c, majority[0])]
     if not different:
@@ -105,7 +105,7 @@ def _agreeing(counts: Sequence[_Count], count: _Count) -> int:
 
 
 def _differ(one: _Count, other: _Count) -> bool:
-    """Whether they do whatever the sizes are."""
+    """Return whether two counts differ for all sizes."""
     return one.sizes == other.sizes and all(a != b for a, b in zip(one.stages, other.stages, strict=True))
 
 
@@ -121,8 +121,8 @@ def _spoken(count: _Count) -> str:
 
 
 def _counts(role: Role, block: Values, scalars: Sequence[tile.Var]) -> Iterator[tuple[str, _Count]]:
-    """By pipeline. A role that has an acquire but never gets there acquires none; of one whose loops depend on what a
-    run computes nothing is known."""
+    """Yield a role's counts by pipeline: 0 for an acquire that it never reaches, none if its loops depend on computed
+    values."""
     places: dict[PipelineEnd, Span] = {}
     for stmt in tile.walk(role.kernel.body):
         if isinstance(stmt, tile.TileOp) and (acquires := _acquires(stmt)):
@@ -143,7 +143,7 @@ def _counts(role: Role, block: Values, scalars: Sequence[tile.Var]) -> Iterator[
 
 
 def _acquires(op: tile.TileOp) -> PipelineEnd | None:
-    """The pipeline and the side of it of which this waits for a stage."""
+    """Return the pipeline, and the side, whose stage an operation acquires."""
     return op.acquires if isinstance(op, AwaitBarrier) else None
 
 
@@ -159,7 +159,7 @@ class _Counting:
         self.iterations = 0
 
     def body(self, body: tuple[tile.Stmt, ...], values: Values, counts: Counter[PipelineEnd]) -> None:
-        """Add what it acquires, and leave what is known behind it in `values`."""
+        """Add the acquires of the statements to `counts`, and update `values`."""
         for stmt in body:
             match stmt:
                 case tile.TileOp():
@@ -184,15 +184,15 @@ class _Counting:
 
     def loop(self, loop: tile.For, values: Values, counts: Counter[PipelineEnd]) -> None:
         iterations = range(known(loop.start, values), known(loop.stop, values), loop.step)
-        each: Counter[PipelineEnd] = Counter()
-        any_of_them = {var: value for var, value in values.items() if var != loop.var}
-        forget(loop, any_of_them)
+        per_iteration: Counter[PipelineEnd] = Counter()
+        iteration_values = {var: value for var, value in values.items() if var != loop.var}
+        forget(loop, iteration_values)
         try:
-            self.body(loop.body, dict(any_of_them), each)
+            self.body(loop.body, dict(iteration_values), per_iteration)
         except (Unknown, Left):
             self.one_by_one(loop, iterations, values, counts)
             return
-        for acquires, times in each.items():
+        for acquires, times in per_iteration.items():
             counts[acquires] += times * len(iterations)
         forget(loop, values)
 

@@ -1,9 +1,9 @@
-"""Runs the barriers of a kernel that orders its roles itself, and nothing else of it, to find waits that never end.
+"""Runs the barriers of a kernel with explicit roles, and nothing else of it, to find waits that never end.
 
-The first block is run, with the others of its cluster where they reach its barriers, each role until it has to wait,
-and every copy is complete as soon as it is begun. That is one
-of the orders that the hardware may choose, so that whoever is stuck here may be stuck there. Where control flow, a
-barrier's index or a parity depends on what only a run knows, nothing is said: the emulator finds the rest.
+It runs the first block, and the others of its cluster if they reach its barriers. Each role runs until it has to wait,
+and every copy is complete at once. The hardware may choose this order too, so a deadlock here is a deadlock there.
+Nothing is reported where control flow, a barrier's index or a parity depends on run-time values: the emulator finds the
+rest.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ from tilec.support.diagnostics import CompileError, InternalError, Label, fail
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
-MOST_STEPS = 5_000  # of each role: far more iterations than phases need to come round
+MOST_STEPS = 5_000  # of each role: far more than a round through all phases needs
 SIZE = 7680
-"""What sizes that only a launch knows are taken for, and multiples of it: so that whatever a kernel may assume of them,
-as that tiles divide them, is so."""
+"""The value assumed for sizes known only at launch, itself or a multiple: tiles of usual sizes divide it."""
 Name = tuple[str, int]
 Place = tuple[int, str, int]
 """A barrier of a block of the cluster."""
@@ -40,7 +39,7 @@ Place = tuple[int, str, int]
 
 @records.dataclass(frozen=True, slots=True)
 class Role:
-    """As much of a role as its barriers need. `is_common`: it comes before the others."""
+    """A role, as far as its barriers need it. `is_common`: it runs before the others."""
 
     name: str
     kernel: tile.Kernel
@@ -49,9 +48,9 @@ class Role:
 
 @records.dataclass(frozen=True, slots=True)
 class Step:
-    """What a role does at a barrier: arrivals, bytes that are announced or (below 0) have come, and the parity of the
-    phase that it waits for; at a named barrier (`meets`) it waits for the phase under way. `blocks` are those of the
-    cluster whose barriers it is about, by their numbers there; none: its own."""
+    """An operation of a role on a barrier: arrivals, bytes (announced above 0, arrived below), and the parity of the
+    phase that it waits for. At a named barrier (`meets` threads) it waits for the current phase. `blocks` are the ranks
+    in the cluster of the blocks whose barrier it is; none: its own."""
 
     barrier: Name
     span: Span
@@ -65,7 +64,7 @@ class Step:
 
 @dataclass(slots=True)
 class _Barrier(Barrier):
-    """With the places where its bytes are announced, and where they are copied."""
+    """A barrier with the places at which its bytes are announced and copied."""
 
     announced: list[Span] = field(default_factory=list)
     copied: list[Span] = field(default_factory=list)
@@ -79,7 +78,7 @@ class _State:
     waiting: Step | None = None
     phase: int = 0  # of the named barrier that it waits at
     is_done: bool = False
-    is_cut: bool = False  # it would go on
+    is_cut: bool = False  # stopped after the most steps, though it could go on
 
     @property
     def name(self) -> str:
@@ -87,23 +86,23 @@ class _State:
 
 
 class Watch(Protocol):
-    """Who looks on while the barriers are run: what a role does between them, and what passes at them."""
+    """Observes a run of the barriers: statements between them, arrivals and completed waits."""
 
     def begins(self, barriers: Mapping[Place, Barrier]) -> None:
-        """These are run."""
+        """Begin to observe a run of these barriers."""
 
     def does(self, role: Role, stmt: tile.Stmt, values: Values) -> None:
-        """The role is about to do this, which has no other statements in it but those of a nest."""
+        """Observe that a role is about to run this operation or nest."""
 
     def arrives(self, role: Role, place: Place, phase: int) -> None:
-        """In a phase that is under way."""
+        """Observe an arrival of the role in the current phase."""
 
     def passes(self, role: Role, place: Place, phases: int) -> None:
-        """The role has waited for so many to complete."""
+        """Observe that the role has waited until this many phases are complete."""
 
 
 def check_protocol(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
-    """Errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`."""
+    """Run the barriers to find errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in tile.walk(role.kernel.body) if isinstance(s, tile.TileOp)]
     _check_arrivals(_allocations(kernel), statements)
     with suppress(Unknown):
@@ -114,8 +113,8 @@ def check_protocol(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
 
 
 def _run_with_a_size(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
-    """Where all depends on one size that only a launch knows: some value of it. How several are related only the launch
-    knows."""
+    """Run the barriers with a value for the only size known at launch. Several sizes may be related, so these are not
+    tried."""
     scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
     if len(scalars) != 1:
         return
@@ -136,15 +135,15 @@ def run(
     scalars: Mapping[tile.Var, int] = MappingProxyType({}),
     watch: Watch | None = None,
 ) -> None:
-    """The barriers of the first block, and of those that reach them. Raises `Unknown` where only a run knows that has
-    other scalars than these. Errors: `barrier-deadlock`, `transaction-bytes`."""
+    """Run the barriers of the first block, and of the blocks that reach them. Raises `UnknownValue` where control flow
+    depends on other scalars than these. Errors: `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in tile.walk(role.kernel.body) if isinstance(s, tile.TileOp)]
-    made = _allocations(kernel)
+    allocations = _allocations(kernel)
     blocks = range(kernel.cluster.blocks if any(s.reaches_blocks for s in statements) else 1)
     barriers = {
         (block, name, i): _Barrier(count)
         for block in blocks
-        for name, op in made.items()
+        for name, op in allocations.items()
         for i, count in enumerate(op.counts)
     }
     if watch is not None:
@@ -160,7 +159,6 @@ def run(
 
 
 def _indices(kernel: tile.Kernel, number: int) -> dict[tile.Var, int]:
-    """Those of a block of the first cluster."""
     found = {}
     for var, size in zip(kernel.block_vars, kernel.cluster.extents, strict=False):
         number, found[var] = divmod(number, size)
@@ -172,26 +170,26 @@ def barrier_name(op: tile.TileOp) -> str:
     return op.barrier.buffer.name
 
 
-def _check_arrivals(made: dict[str, AllocBarrier], statements: list[tile.TileOp]) -> None:
+def _check_arrivals(allocations: dict[str, AllocBarrier], statements: list[tile.TileOp]) -> None:
     arrived = {barrier_name(s) for s in statements if isinstance(s, Arrive | CpAsyncArrive | ExpectTx) or s.commits}
     for op in statements:
-        # Of a drain none may be there, where no iteration has filled anything.
+        # A drain needs no arrival: no iteration may have filled a stage.
         if isinstance(op, AwaitBarrier) and barrier_name(op) not in arrived and op.drains is None:
             fail(
                 "missing-arrival",
                 f"nobody arrives at {barrier_name(op)}, which is waited for here",
                 op.span,
                 "waits for ever",
-                secondary=(Label(made[barrier_name(op)].span, "allocated here"),),
+                secondary=(Label(allocations[barrier_name(op)].span, "allocated here"),),
                 help=f"write T.barrier_arrive({barrier_name(op)}) where the work is done, also behind T.tma_copy",
             )
 
 
-# ---- a role ----------------------------------------------------------------------------------------------------------
+# ---- operations of one role ------------------------------------------------------------------------------------------
 
 
 def _steps(role: Role, kernel: tile.Kernel, known_values: Values, watch: Watch | None) -> Iterator[Step]:
-    """What a role of the first block does at barriers."""
+    """Yield the barrier operations of a role."""
     values = dict.fromkeys(kernel.block_vars, 0) | known_values
     yield from _body(role.kernel.body, role, values, watch)
 
@@ -227,7 +225,7 @@ def _body(body: tuple[tile.Stmt, ...], role: Role, values: Values, watch: Watch 
 
 
 def _is_watched(stmt: tile.For | tile.If, values: Values, watch: Watch | None) -> bool:
-    """Whether what stands inside can be looked at, though no barrier does."""
+    """Return whether the observer can follow a statement that has no barriers."""
     deciding = (stmt.start, stmt.stop) if isinstance(stmt, tile.For) else (stmt.condition,)
     return watch is not None and all(is_known(expr, values) for expr in deciding)
 
@@ -265,36 +263,35 @@ def _operation(op: tile.TileOp, role: Role, values: Values) -> Iterator[Step]:
         case tile.TileOp(commits=True):
             yield Step(place, op.span, 1, blocks=(0, 1) if op.is_paired else ())
         case tile.TileOp(signals_barrier=True):
-            moved = math.prod(op.regions[-1].extent) * op.regions[-1].buffer.dtype.bits // 8
+            copied_bytes = math.prod(op.regions[-1].extent) * op.regions[-1].buffer.dtype.bits // 8
             if op.announces:
-                yield Step(place, op.span, bytes=moved, blocks=blocks)
-            yield Step(place, op.span, bytes=-moved, blocks=blocks)
+                yield Step(place, op.span, bytes=copied_bytes, blocks=blocks)
+            yield Step(place, op.span, bytes=-copied_bytes, blocks=blocks)
         case _:
             raise InternalError(f"nobody knows what T.{op.name} does to a barrier")
 
 
 def _arrivals(op: Arrive | CpAsyncArrive, role: Role, values: Values) -> int:
-    """How many threads of the role arrive."""
     if isinstance(op, Arrive) and op.by_warps:
         return role.kernel.threads // 32
     condition, every = op.condition, range(role.kernel.threads)
     return len(every) if condition is None else sum(known(condition, {**values, tile.THREAD: t}) for t in every)
 
 
-# ---- all of them -----------------------------------------------------------------------------------------------------
+# ---- all roles -------------------------------------------------------------------------------------------------------
 
 
 def _run(barriers: dict[Place, _Barrier], states: list[_State], watch: Watch | None) -> None:
-    how = run_together(states, lambda s: _advance(s, barriers, watch), lambda s: s.is_done, lambda s: s.is_cut)
-    if how == "stuck":
+    outcome = run_together(states, lambda s: _advance(s, barriers, watch), lambda s: s.is_done, lambda s: s.is_cut)
+    if outcome == "stuck":
         _stuck(barriers, [s for s in states if not s.is_done])
-    for name, barrier in barriers.items() if how == "done" else ():
+    for name, barrier in barriers.items() if outcome == "done" else ():
         if barrier.bytes:
             _unequal(name, barrier)
 
 
 def _advance(state: _State, barriers: dict[Place, _Barrier], watch: Watch | None) -> bool:
-    """Run until a wait; whether it got anywhere."""
+    """Run a role until it waits; return whether it made progress."""
     count = 0
     while not state.is_done:
         step = state.waiting or next(state.steps, None)
@@ -355,7 +352,7 @@ def _waits(step: Step, state: _State, barrier: _Barrier) -> bool:
 
 
 def _stuck(barriers: dict[Place, _Barrier], waiting: list[_State]) -> None:
-    """Nobody can go on."""
+    """Refuse a kernel none of whose roles can go on."""
     for state in waiting:
         assert state.waiting is not None
         barrier = barriers[state.block, *state.waiting.barrier]
@@ -380,8 +377,8 @@ def _stuck(barriers: dict[Place, _Barrier], waiting: list[_State]) -> None:
 
 def _unequal(place: Place, barrier: _Barrier) -> None:
     more = "more" if barrier.bytes > 0 else "fewer"
-    said = dict.fromkeys((*barrier.announced, *barrier.copied))
-    first, *others = said
+    spans = dict.fromkeys((*barrier.announced, *barrier.copied))
+    first, *others = spans
     fail(
         "transaction-bytes",
         f"{abs(barrier.bytes):,} {more} bytes are announced to {_spoken(place[1:])} than are copied",

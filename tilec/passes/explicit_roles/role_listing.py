@@ -1,6 +1,6 @@
-"""What a kernel with roles of its own has decided, for people and for the trace: the roles, and pipelines between them.
+"""The explicit roles of a kernel, and the pipelines between them, as listed for people and in the trace.
 
-A role's statements are listed in the order in which they run: as written, but where it acquires stages
+The statements of a role are listed in execution order: as written, except in loops that acquire stages
 (`loop.role_loops`).
 """
 
@@ -21,7 +21,7 @@ Listing = dict[str, list[dict[str, Any]]]
 
 
 def listing(kernel: tile.Kernel, assignment: LayoutAssignment) -> Listing:
-    """Members of the trace: `pipelines` and `roles`; none where the kernel leaves roles to tilec."""
+    """Return the members `pipelines` and `roles` of the trace; none for a kernel without explicit roles."""
     if not assignment.roles:
         return {}
     return {
@@ -35,7 +35,7 @@ def listing(kernel: tile.Kernel, assignment: LayoutAssignment) -> Listing:
 
 
 def _pipeline(op: AllocBarrier, parts: tuple[RoleAssignment, ...]) -> dict[str, Any]:
-    """Of the allocation of its barriers."""
+    """List a pipeline, given the allocation of its barriers."""
     assert op.pipeline is not None and op.tiles is not None and op.bytes is not None
     stages = len(op.counts)
     ends = {side: [p.name for p in parts if _acquires(p, (op.pipeline, side))] for side in SIDES}
@@ -75,7 +75,6 @@ def _statements(body: tuple[tile.Stmt, ...], depth: int) -> Iterator[dict[str, A
 
 
 def _counts(stmt: tile.Stmt) -> bool:
-    """Whether it only sets variables."""
     return isinstance(stmt, tile.Parallel) and all(
         isinstance(s, tile.Store) and is_variable(s.buffer) for s in stmt.body
     )

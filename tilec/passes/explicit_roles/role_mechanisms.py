@@ -1,5 +1,5 @@
-"""How the statements are done that only a kernel with roles of its own has: each by the one mechanism that there is for
-it, or not at all. What else its roles do gets its mechanism as in any other kernel (`layout.select_mechanisms`)."""
+"""Mechanisms of the operations that only kernels with explicit roles have: each has one mechanism, or is refused. All
+other operations get theirs as in any kernel (`layout.select_mechanisms`)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tilec.target.table import Target
 
 @dataclass(frozen=True, slots=True)
 class _Means:
-    """What decides in a kernel: by name, the barriers to which it announces bytes itself, and those that count them in
-    another block; the tiles in tensor memory that are multiplied; and what is known of coordinates."""
+    """Facts of a kernel that decide mechanisms: barriers, by name, to which it announces bytes itself; barriers that
+    count bytes in another block; tiles in tensor memory that are multiplied; known coordinates."""
 
     announced: frozenset[str]
     elsewhere: Mapping[str, tile.Expr]
@@ -44,38 +44,38 @@ class _Means:
 
 
 def with_means(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[tuple[str, int], ...]]:
-    """The kernel with these mechanisms, on one version of each tile of which it names versions, and how many there are
-    of these. Errors: `unsupported-operand`."""
-    versions, means = versioned(kernel), _Means.of(kernel)
+    """Return the kernel with these mechanisms, and the number of versions of each tile whose versions it names.
+    Statements refer to one version of such a tile. Errors: `unsupported-operand`."""
+    versions, facts = versioned(kernel), _Means.of(kernel)
     on_one = tuple(on_versions(stmt, versions) for stmt in kernel.body)
-    body = rewrite(on_one, lambda stmt: _by_own_means(stmt, means, target))
+    body = rewrite(on_one, lambda stmt: _by_own_means(stmt, facts, target))
     buffers = tuple(versions.get(buffer, buffer) for buffer in kernel.buffers)
     layouts = tuple(pinned for pinned in kernel.layouts if pinned.buffer not in versions)
     made = with_unique_names(replace(kernel, body=body, buffers=buffers, layouts=layouts))
     return made, tuple((buffer.name, buffer.shape[0]) for buffer in versions)
 
 
-def _by_own_means(stmt: tile.Stmt, means: _Means, target: Target) -> tile.Stmt:
+def _by_own_means(stmt: tile.Stmt, facts: _Means, target: Target) -> tile.Stmt:
     match stmt:
-        case Copy() if not means.multiplied.isdisjoint(r.buffer for r in stmt.regions):
+        case Copy() if not facts.multiplied.isdisjoint(r.buffer for r in stmt.regions):
             return replace(stmt, factor=True)
         case tile.TileOp():
-            return _by_its_means(stmt, means, target)
+            return _by_its_means(stmt, facts, target)
         case _:
             return stmt
 
 
-def _by_its_means(op: tile.TileOp, means: _Means, target: Target) -> tile.TileOp:
-    """What only a kernel divided by hand has: it goes by the one mechanism that does it, or not at all."""
+def _by_its_means(op: tile.TileOp, facts: _Means, target: Target) -> tile.TileOp:
+    """Assign the one mechanism of an operation of explicit roles, or refuse it."""
     if isinstance(op, Copy) and op.signals is not None:
-        return _offered(op, means, target)
+        return _offered(op, facts, target)
     if op.signals_barrier:
-        reason = _why_not_signalling(op, means, target)
+        reason = _why_not_signalling(op, facts, target)
         assert op.barrier is not None and isinstance(op, Copy | Gather4 | TryCancel)
         name = op.barrier.buffer.name
-        op = replace(op, announces=name not in means.announced, via="tma")
-        if name in means.elsewhere:
-            op = replace(op, block=means.elsewhere[name])
+        op = replace(op, announces=name not in facts.announced, via="tma")
+        if name in facts.elsewhere:
+            op = replace(op, block=facts.elsewhere[name])
         if reason is not None:
             fail(
                 "unsupported-operand",
@@ -117,23 +117,22 @@ def _by_its_means(op: tile.TileOp, means: _Means, target: Target) -> tile.TileOp
     return op
 
 
-def _why_not_signalling(op: tile.TileOp, means: _Means, target: Target) -> str | None:
+def _why_not_signalling(op: tile.TileOp, facts: _Means, target: Target) -> str | None:
     if isinstance(op, Gather4 | TryCancel):
-        return None  # `layout.select_mechanisms` has asked
-    return why_not_tma(op, frozenset(), means.coordinates) if target.has("tma") else f"{target.name} has no TMA"
+        return None  # `layout.select_mechanisms` checks these
+    return why_not_tma(op, frozenset(), facts.coordinates) if target.has("tma") else f"{target.name} has no TMA"
 
 
-def _offered(op: Copy, means: _Means, target: Target) -> tile.TileOp:
-    """A copy into a stage of a pipeline: by TMA, which signals the stage's barrier, or as any other, which is complete
-    when the stage is released."""
+def _offered(op: Copy, facts: _Means, target: Target) -> tile.TileOp:
+    """Assign a mechanism to a copy into a pipeline stage: TMA, which signals the stage's barrier, or an ordinary copy,
+    which is complete when the stage is released."""
     plain = replace(op, signals=None, leader=None)
-    if not target.has("tma") or why_not_tma(plain, frozenset(), means.coordinates) is not None:
+    if not target.has("tma") or why_not_tma(plain, frozenset(), facts.coordinates) is not None:
         return plain
-    return _by_its_means(replace(plain, barrier=op.signals, leader=op.leader), means, target)
+    return _by_its_means(replace(plain, barrier=op.signals, leader=op.leader), facts, target)
 
 
 def _announced(kernel: tile.Kernel) -> frozenset[str]:
-    """The barriers to which the kernel itself announces bytes."""
     found = set()
     for stmt in tile.walk(kernel.body):
         if isinstance(stmt, ExpectTx):

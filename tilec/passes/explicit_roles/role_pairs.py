@@ -1,8 +1,8 @@
-"""Products that a kernel with roles of its own has two blocks do together (T.tcgen05_gemm with use_2cta): what they
-take, and at whose barriers the bytes of their tiles count.
+"""Products of CTA pairs in kernels with explicit roles (T.tcgen05_gemm with use_2cta): their conditions, and the
+barriers that count the bytes of their tiles.
 
-A thread of the first block asks for all of them. So tiles count where the threads that load them arrive: at the first
-block's barrier, for which T.mbarrier_arrive(bar, 0) stands beside T.tma_copy, in both blocks.
+A thread of the first block issues all of them. So both blocks count their tiles at the barrier of the first: beside
+T.tma_copy stands T.mbarrier_arrive(bar, 0), in both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _operations(kernel: tile.Kernel) -> list[tile.TileOp]:
 
 
 def counted_elsewhere(kernel: tile.Kernel) -> dict[str, tile.Expr]:
-    """The barriers, by name, at which all arrive in one block of their pair, and which block that is."""
+    """Return the barriers, by name, at which all threads arrive in one block of their pair, and that block."""
     operations = _operations(kernel)
     if not any(op.is_paired for op in operations):
         return {}
@@ -37,16 +37,16 @@ def counted_elsewhere(kernel: tile.Kernel) -> dict[str, tile.Expr]:
 
 
 def check_pairs(kernel: tile.Kernel) -> None:
-    """Errors: `bad-cta-pair`."""
+    """Check the products of CTA pairs. Errors: `bad-cta-pair`."""
     operations = _operations(kernel)
-    said = [op for op in operations if op.is_paired]
-    if not said:
+    paired = [op for op in operations if op.is_paired]
+    if not paired:
         return
     if kernel.cluster.blocks != 2:
         fail(
             "bad-cta-pair",
             "only clusters of two blocks are pairs",
-            said[0].span,
+            paired[0].span,
             f"this kernel's have {kernel.cluster.blocks}" if kernel.cluster.blocks > 1 else "this kernel has none",
             help="write cluster_dims=2 in T.Kernel",
         )
@@ -56,9 +56,9 @@ def check_pairs(kernel: tile.Kernel) -> None:
         fail(
             "bad-cta-pair",
             "all products of a kernel are done by two blocks, or none",
-            (alone or said[0]).span,
+            (alone or paired[0]).span,
             "done by one block" if alone else "no product is",
-            secondary=(Label(said[0].span, "done by two"),) if alone else (),
+            secondary=(Label(paired[0].span, "done by two"),) if alone else (),
             help="pass use_2cta=True to each T.tcgen05_gemm",
         )
     for op in products:
@@ -82,7 +82,8 @@ def _why_not(op: tile.TileOp) -> str | None:
 
 
 def _check_filled(stmt: tile.Stmt, factors: Mapping[tile.Buffer, tile.TileOp]) -> None:
-    """What threads write is not there for the other block when they arrive at its barrier."""
+    """Refuse factors that threads write: an arrival at the other block's barrier does not make these writes visible
+    there."""
     by_tma = isinstance(stmt, tile.TileOp) and (
         stmt.signals_barrier or (isinstance(stmt, Copy) and stmt.signals is not None)
     )

@@ -1,12 +1,13 @@
-"""That no two roles reach the same elements of a shared tile or a tensor at once, one of them writing.
+"""Check that no two roles access the same elements of a shared tile or a tensor at once, one of them writing.
 
-The barriers of the first block are run (`explicit_roles.protocol`) with a clock for each role, and for each kind of
-work that it only begins: copies that signal a barrier, and products that it waits for later. An arrival hands on what
-its role knows to have happened, and who waits for that phase knows it from then on. Two accesses of which neither is
-known to have happened before the other one are a race in this and in every order in which the roles may run.
+The barriers of the first block are run (`explicit_roles.protocol`) with vector clocks: one entry for each role, and one
+for each kind of its asynchronous work, which are copies that signal a barrier, and products that it waits for later. An
+arrival publishes what its role knows to have happened; a wait for that phase learns it. Two accesses, neither of which
+is known to precede the other, are a race in every order in which the roles may run.
 
-What is sure to be reached is looked at, and nothing else (`explicit_roles.footprints`); clusters, whose blocks reach
-each other's tiles, are left to the emulator."""
+Only accesses that certainly happen count (`explicit_roles.footprints`). Clusters, whose blocks access each other's
+tiles, are left to the emulator.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +31,15 @@ from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 MOST_STATEMENTS = 4_000
-"""Of all roles together: far more than stages need to come round."""
+"""The most statements of all roles together: far more than a round through all stages needs."""
 
 Actor = tuple[str, str]
-"""A role, by its name, or what it has begun and does not wait for: "copies" by a statement, "products" of warpgroups,
-or what it has asked the "tensor cores" for."""
+"""A role by its name, and its asynchronous work: "" for none, "copies" of a statement, wgmma "products", or "tensor
+cores"."""
 _Tile = tuple[str, int | None]
-"""A tile or a tensor by name, and which version of it."""
+"""The name of a tile or tensor, and the number of its version."""
 Clock = dict[Actor, int]
-"""How far what each actor has done is known to have happened."""
+"""The number of each actor's operations that are known to have happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class _Access:
 
 
 class _Found(Exception):
-    """A race: two accesses in the order in which they were met."""
+    """A race: two accesses in the order in which they were found."""
 
     def __init__(self, first: _Access, second: _Access) -> None:
         super().__init__()
@@ -57,13 +58,13 @@ class _Found(Exception):
 
 
 class _Enough(Exception):
-    """As much has been looked at as is worth while."""
+    """Raised after `MAX_STATEMENTS` statements."""
 
 
 @dataclass(slots=True)
 class _Mine:
-    """Of one role: its clock, how much it has begun of each kind, the last product for which tilec waits, and of those
-    for which the kernel does the stages that they read."""
+    """The state of one role: its clock, how much asynchronous work of each kind it has begun, and the last product that
+    the compiler waits for. `later`: by product that the kernel waits for, the stages that it reads."""
 
     clock: Clock
     begun: Counter[Actor] = field(default_factory=Counter)
@@ -72,7 +73,7 @@ class _Mine:
 
 
 class _Clocks:
-    """Watches the barriers being run."""
+    """Observes a run of the barriers, and raises `_RaceFound`."""
 
     def __init__(self) -> None:
         self.mine: dict[str, _Mine] = {}
@@ -87,12 +88,12 @@ class _Clocks:
         self.barriers = barriers
 
     def of(self, role: Role) -> _Mine:
-        """A role begins when all that is done in common has been done."""
+        """Return the state of a role, which begins after all work in common."""
         if role.name not in self.mine:
             self.mine[role.name] = _Mine({**self.common, _itself(role): 1})
         return self.mine[role.name]
 
-    # ---- what a role does --------------------------------------------------------------------------------------------
+    # ---- statements of a role ----------------------------------------------------------------------------------------
 
     def does(self, role: Role, stmt: tile.Stmt, values: Values) -> None:
         self.statements += 1
@@ -118,15 +119,15 @@ class _Clocks:
                 assert element is not None
                 place = (0, barrier_name(stmt), known(element.indices[0], values))
                 signalled = begun or (role.name, "tensor cores")
-                if place in self.barriers:  # else the protocol says so
+                if place in self.barriers:  # `check_barriers` reports a missing one
                     phase = self.barriers[place].phase
                     self.handed_on.arrive(place, phase, mine.clock, {signalled: mine.begun[signalled]})
         for footprint in footprints(stmt, values):
             self.reaches(_Access(actor, footprint, stmt.span), tick, mine.clock)
 
     def waits(self, role: Role, op: tile.TileOp) -> None:
-        """For products, where the kernel says so, or tilec in front of an arrival: where that gives back a stage, also
-        for those that read it."""
+        """Record a wait for products: of the kernel, or of the compiler in front of an arrival, which covers the
+        readers of the stage that the arrival releases."""
         mine, products = self.of(role), (role.name, "products")
         done = 0
         if isinstance(op, WaitWgmma):
@@ -151,10 +152,10 @@ class _Clocks:
         mine.setdefault(buffer, {}).setdefault(role, {})[access] = tick
 
     def has_begun(self, role: str) -> bool:
-        """Whether it does anything that it does not wait for."""
+        """Return whether the role has asynchronous work."""
         return bool(self.mine[role].begun)
 
-    # ---- what passes at barriers -------------------------------------------------------------------------------------
+    # ---- arrivals and waits ------------------------------------------------------------------------------------------
 
     def arrives(self, role: Role, place: Place, phase: int) -> None:
         mine = self.of(role)
@@ -172,7 +173,7 @@ def _itself(role: Role) -> Actor:
 
 
 def _begun(role: Role, op: tile.TileOp) -> Actor | None:
-    """Who does it while the role goes on; None where the role does it itself."""
+    """Return the actor of an asynchronous operation; None where the role does it itself."""
     if op.signals_barrier:
         return (role.name, f"copies of {op.span.file}:{op.span.line}:{op.span.column}")
     if op.is_in_tensor_memory:
@@ -186,11 +187,11 @@ def _overlap(one: Footprint, other: Footprint) -> bool:
     return all(a < d and c < b for (a, b), (c, d) in zip(one.box, other.box, strict=True))
 
 
-# ---- the kernel ------------------------------------------------------------------------------------------------------
+# ---- check and errors ------------------------------------------------------------------------------------------------
 
 
 def check_races(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
-    """Errors: `role-race`."""
+    """Check a kernel's roles for races. Errors: `role-race`."""
     if kernel.cluster.blocks > 1 or len(roles) < 2:
         return
     scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
@@ -198,7 +199,7 @@ def check_races(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
         try:
             run(kernel, roles, dict.fromkeys(scalars, SIZE), _Clocks())
         except CompileError:
-            return  # what is wrong with the barriers themselves is said elsewhere
+            return  # `check_barriers` reports errors of the barriers
         except _Found as race:
             first, second = race.first, race.second
         else:
@@ -207,7 +208,7 @@ def check_races(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
 
 
 def _refuse(kernel: tile.Kernel, first: _Access, second: _Access) -> NoReturn:
-    """To blame is who writes, of two the later one."""
+    """Blame the access that writes, or the later one of two writes."""
     blamed, other = (second, first) if second.footprint.is_write else (first, second)
     buffer, (one, another) = blamed.footprint.tile, (blamed.actor[0], other.actor[0])
     if one == another:
@@ -246,5 +247,5 @@ def _way_out(kernel: tile.Kernel, blamed: _Access, other: _Access) -> str:
 
 
 def _held(op: tile.TileOp) -> tuple[str, ...]:
-    """The tiles of the stages whose barriers these are."""
+    """Return the tiles of the stages whose barriers these are."""
     return op.holds or () if isinstance(op, AllocBarrier) else ()

@@ -1,12 +1,12 @@
-"""A kernel that has explicit roles, with each of its roles in a block of its own.
+"""Split a kernel with explicit roles into one block of statements for each role.
 
-A role is the neighbouring warpgroups that no `If` on the warpgroup tells apart. What it runs, loops and conditions
-around included, is one block of the kernel, under one such `If`. Seen by itself it is a kernel of that many threads, to
-which layouts and mechanisms are given as to any other; the roles meet in shared memory, in the order that the barriers
-of the kernel make.
+A role is a range of warpgroups that no `If` on the warpgroup separates. Its statements, with the loops and conditions
+around them, become one block of the kernel, under one such `If`. That block is also a kernel of that many threads,
+which gets layouts and mechanisms like any other. The roles communicate through shared memory, in the order of the
+kernel's barriers.
 
-What all warpgroups do together may stand before they divide the work: a role of the whole block, which ends with a
-barrier. Afterwards only what each thread does for itself can be done by all.
+Statements of all warpgroups together may come before the roles divide: they are a role of the whole block, which ends
+with a barrier. Later, all warpgroups can share only statements that each thread runs for itself.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ TOGETHER = "together"
 
 @dataclass(frozen=True, slots=True)
 class ExplicitRole:
-    """A role and its work, as a kernel of `kernel.threads` threads. `groups` are its warpgroups, none where it is
-    the only one; `is_common`: they are all there are, before they divide the work."""
+    """A role and its work, as a kernel of `kernel.threads` threads. `groups` are its warpgroups, none where it is the
+    only role. `is_common`: it has all warpgroups, before they divide the work."""
 
     name: str
     groups: range
@@ -49,16 +49,16 @@ class ExplicitRole:
 
 
 def has_explicit_roles(kernel: tile.Kernel) -> bool:
-    """Whether the kernel itself orders its threads, so that nothing of it is pipelined for it."""
+    """Return whether the kernel orders its threads itself, so that the compiler pipelines nothing of it."""
     return any(
         groups_of(s) is not None or isinstance(s, (*BARRIER_OPERATIONS, NamedArrive)) for s in tile.walk(kernel.body)
     )
 
 
 def split(kernel: tile.Kernel) -> tile.Kernel:
-    """The kernel with its roles apart: behind the barriers that it makes, and what all warpgroups do in common, each
-    role's statements in a block of their own, under the condition that its warpgroups are the ones. The kernel itself
-    where there is one role alone. Errors: `cross-role-fragment`, `cross-role-operation`."""
+    """Split the roles of a kernel. Its barriers come first, then the statements of all warpgroups together, then each
+    role's statements under a condition on its warpgroups. A kernel with one role stays as it is. Errors:
+    `cross-role-fragment`, `cross-role-operation`."""
     first = next((i for i, stmt in enumerate(kernel.body) if any(groups_of(s) for s in tile.walk((stmt,)))), None)
     if first is None:
         return kernel
@@ -78,8 +78,8 @@ def split(kernel: tile.Kernel) -> tile.Kernel:
 
 
 def split_roles_of(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
-    """The roles of a kernel that has been split, in the order of their warps, behind what they do in common, each as a
-    kernel whose threads are counted from its first one; none where nothing is shared out by hand."""
+    """Return the roles of a split kernel, the common one first, then in the order of their warps. Each is a kernel that
+    numbers its threads from 0; none where the kernel has no explicit roles."""
     if not has_explicit_roles(kernel):
         return ()
     blocks = [(groups, stmt) for stmt in kernel.body if (groups := groups_of(stmt)) is not None]
@@ -98,17 +98,16 @@ def split_roles_of(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
 
 
 def roles_of(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
-    """The roles of a kernel as it is written. Errors: as for `split`."""
+    """Return the roles of a kernel as written. Errors: as for `split_roles`."""
     return split_roles_of(split(kernel))
 
 
 def _working(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-    """Without the barriers that the kernel makes, which are nobody's work."""
+    """Drop the allocations of barriers, which belong to no role."""
     return tuple(stmt for stmt in body if not isinstance(stmt, AllocBarrier))
 
 
 def _role(name: str, groups: range, kernel: tile.Kernel, body: tuple[tile.Stmt, ...]) -> ExplicitRole:
-    """The role's kernel: its statements, with what they use."""
     body = _working(body)
     used = {b for s in body for b in (*reads(s), *writes(s))}
     pinned = tuple(p for p in kernel.layouts if p.buffer in used)
@@ -118,7 +117,7 @@ def _role(name: str, groups: range, kernel: tile.Kernel, body: tuple[tile.Stmt, 
 
 
 def _numbered(body: tuple[tile.Stmt, ...], first: int) -> tuple[tile.Stmt, ...]:
-    """The statements of threads that are counted from `first` on."""
+    """Return the statements with the threads renumbered from `first`."""
     if not first:
         return body
     shifted = tile.Binary("add", tile.THREAD, tile.integer(first), INT32)
@@ -134,7 +133,7 @@ def _numbered(body: tuple[tile.Stmt, ...], first: int) -> tuple[tile.Stmt, ...]:
 
 
 def _roles(kernel: tile.Kernel, every: range) -> Iterator[range]:
-    """Neighbouring warpgroups that run the same statements."""
+    """Yield the ranges of warpgroups that run the same statements."""
     conditions = dict.fromkeys(groups for s in tile.walk(kernel.body) if (groups := groups_of(s)) is not None)
     for _, members in groupby(every, lambda group: tuple(group in groups for groups in conditions)):
         found = list(members)
@@ -142,7 +141,7 @@ def _roles(kernel: tile.Kernel, every: range) -> Iterator[range]:
 
 
 def _of_role(body: tuple[tile.Stmt, ...], role: range, runners: range) -> tuple[tile.Stmt, ...]:
-    """What the role runs of statements that these warpgroups run."""
+    """Return the statements of a role, among statements that the warpgroups `runners` run."""
 
     def one(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
         groups = groups_of(stmt)
@@ -159,7 +158,7 @@ def _of_role(body: tuple[tile.Stmt, ...], role: range, runners: range) -> tuple[
 
 
 def _own(stmt: tile.Stmt, role: range, runners: range) -> Iterator[tile.Stmt]:
-    """The role's share of a statement that these warpgroups run."""
+    """Yield the role's share of a statement that the warpgroups `runners` run."""
     if _is_collective(stmt) and role != runners:
         fail(
             "cross-role-operation",
@@ -177,7 +176,7 @@ def _own(stmt: tile.Stmt, role: range, runners: range) -> Iterator[tile.Stmt]:
 
 
 def _is_collective(stmt: tile.Stmt) -> bool:
-    """Whether threads do it together, so that who they are matters."""
+    """Return whether threads run the statement together, so that their number and identity matter."""
     match stmt:
         case tile.TileOp():
             return stmt.is_collective and stmt.done_by != "one thread"
@@ -188,7 +187,7 @@ def _is_collective(stmt: tile.Stmt) -> bool:
 
 
 def _is_private(stmt: tile.Stmt) -> bool:
-    """Whether each thread only computes something of its own, so that every role can do it again."""
+    """Return whether each thread only computes values of its own, so that every role can repeat it."""
     if isinstance(stmt, tile.Bind):
         return True
     if isinstance(stmt, tile.For | tile.If | tile.While):
@@ -198,7 +197,7 @@ def _is_private(stmt: tile.Stmt) -> bool:
 
 
 def _check_fragments(found: tuple[ExplicitRole, ...]) -> None:
-    """A fragment lies in the registers of one role."""
+    """Refuse a fragment that two roles use: it lies in the registers of one."""
     owner: dict[tile.Buffer, tuple[ExplicitRole, Span]] = {}
     for part in found:
         for stmt in tile.walk(part.kernel.body):
@@ -209,13 +208,14 @@ def _check_fragments(found: tuple[ExplicitRole, ...]) -> None:
                     continue
                 other, where = owner.setdefault(buffer, (part, stmt.span))
                 if other is not part:
+                    owning, using = _spoken(other), _spoken(part)
                     fail(
                         "cross-role-fragment",
-                        f"{buffer.name} lies in the registers of {_spoken(other)}, which {_spoken(part)} cannot reach",
+                        f"{buffer.name} lies in the registers of {owning}, which {using} cannot reach",
                         stmt.span,
-                        f"used here by {_spoken(part)}",
+                        f"used here by {using}",
                         secondary=(
-                            Label(where, f"used here by {_spoken(other)}"),
+                            Label(where, f"used here by {owning}"),
                             Label(buffer.span, "allocated here"),
                         ),
                         help="hand it over through a tile made by T.alloc_shared, or give each its own fragment",

@@ -1,7 +1,7 @@
-"""Sums that a kernel itself puts in tensor memory, but leaves it to tilec to order who waits for whom.
+"""Convert sums that a kernel allocates in tensor memory, without ordering them itself, to fragments.
 
-Such a sum becomes a fragment, as which the other passes know it: T.copy takes it to one, and where nothing else is done
-with either the two are the same. `layout.tensor_memory` puts it back where it was asked for, or that is an error.
+The other passes know such a sum as a fragment. T.copy copies it to a fragment; if neither has another use, the two are
+one. `layout.tensor_memory` puts it back into tensor memory, or refuses it.
 
     for k in T.Pipelined(…):                              T.clear(C)
         T.gemm(A, B, C_tmem, clear_accum=k == 0)          for k in T.Pipelined(…):
@@ -28,16 +28,17 @@ from tilec.support.source import Span
 
 
 def with_sums_as_fragments(kernel: tile.Kernel) -> tile.Kernel:
-    """Errors: `unsupported-operand`, where a sum is cleared otherwise than in the first iteration of its loop."""
+    """Return the kernel with these sums as fragments. Errors: `unsupported-operand`, where a sum is cleared otherwise
+    than in the first iteration of its loop."""
     if has_explicit_roles(kernel):
         return kernel
     tiles = dict.fromkeys(op.regions[2].buffer for op in products_held(kernel.body))
     if not tiles:
         return kernel
-    held = {buffer: _copied_to(kernel, buffer) or replace(buffer, scope="fragment") for buffer in tiles}
-    buffers = tuple(b for b in dict.fromkeys(held.get(b, b) for b in kernel.buffers))
-    subtiles = tuple(replace(s, buffer=held.get(s.buffer, s.buffer)) for s in kernel.subtiles)
-    return replace(kernel, body=_on_fragments(kernel.body, held), buffers=buffers, subtiles=subtiles)
+    fragments = {buffer: _copied_to(kernel, buffer) or replace(buffer, scope="fragment") for buffer in tiles}
+    buffers = tuple(b for b in dict.fromkeys(fragments.get(b, b) for b in kernel.buffers))
+    subtiles = tuple(replace(s, buffer=fragments.get(s.buffer, s.buffer)) for s in kernel.subtiles)
+    return replace(kernel, body=_on_fragments(kernel.body, fragments), buffers=buffers, subtiles=subtiles)
 
 
 def _touches(stmt: tile.Stmt, buffer: tile.Buffer) -> bool:
@@ -45,8 +46,8 @@ def _touches(stmt: tile.Stmt, buffer: tile.Buffer) -> bool:
 
 
 def _copied_to(kernel: tile.Kernel, buffer: tile.Buffer) -> tile.Buffer | None:
-    """The fragment that the sum can be itself: it is copied there when it is complete, and nobody uses the fragment
-    before."""
+    """Return the fragment to which a complete sum is copied, if nothing uses the fragment before: it can be the sum
+    itself."""
     for body in _lists(kernel.body):
         for at, stmt in enumerate(body):
             if not isinstance(stmt, Copy) or stmt.regions[0].buffer != buffer:
@@ -63,7 +64,7 @@ def _copied_to(kernel: tile.Kernel, buffer: tile.Buffer) -> tile.Buffer | None:
 
 
 def _lists(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[tile.Stmt, ...]]:
-    """The statement list and those inside it, but for what a pipeline does in each iteration."""
+    """Yield the statement list and the nested ones, except those of pipelined loops."""
     yield body
     for stmt in body:
         if not isinstance(stmt, tile.For) or stmt.kind != "pipelined":
@@ -72,7 +73,7 @@ def _lists(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[tile.Stmt, ...]]:
 
 
 def _uses(buffer: tile.Buffer, body: tuple[tile.Stmt, ...]) -> int:
-    """By how many statements that have no others in them."""
+    """Count the statements without nested ones, and the conditions, that use the buffer."""
     return sum(_touches(s, buffer) for s in tile.walk(body) if not tile.bodies(s)) + sum(
         buffer in {e.buffer for x in expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load)}
         for s in tile.walk(body)
@@ -80,22 +81,22 @@ def _uses(buffer: tile.Buffer, body: tuple[tile.Stmt, ...]) -> int:
     )
 
 
-# ---- on fragments ----------------------------------------------------------------------------------------------------
+# ---- rewriting -------------------------------------------------------------------------------------------------------
 
 
-def _on_fragments(body: tuple[tile.Stmt, ...], held: Mapping[tile.Buffer, tile.Buffer]) -> tuple[tile.Stmt, ...]:
+def _on_fragments(body: tuple[tile.Stmt, ...], fragments: Mapping[tile.Buffer, tile.Buffer]) -> tuple[tile.Stmt, ...]:
     def inside(stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return map_statements(stmts, one)
 
     def one(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
         match stmt:
-            case Copy(regions=(source, destination)) if held.get(source.buffer) == destination.buffer:
+            case Copy(regions=(source, destination)) if fragments.get(source.buffer) == destination.buffer:
                 return ()
             case tile.TileOp(regions=regions):
-                stmt = stmt.with_regions(tuple(replace(r, buffer=held.get(r.buffer, r.buffer)) for r in regions))
+                stmt = stmt.with_regions(tuple(replace(r, buffer=fragments.get(r.buffer, r.buffer)) for r in regions))
                 return _product(stmt) if isinstance(stmt, Gemm) and stmt.held is not None else stmt
             case tile.For():
-                before, loop = _begun(stmt, held)
+                before, loop = _begun(stmt, fragments)
                 return *before, with_bodies(loop, inside)
             case tile.Parallel():
                 return stmt
@@ -105,11 +106,11 @@ def _on_fragments(body: tuple[tile.Stmt, ...], held: Mapping[tile.Buffer, tile.B
     return inside(body)
 
 
-def _begun(loop: tile.For, held: Mapping[tile.Buffer, tile.Buffer]) -> tuple[list[tile.Stmt], tile.For]:
-    """The loop, and before it the clearing of what its first iteration is to clear."""
+def _begun(loop: tile.For, fragments: Mapping[tile.Buffer, tile.Buffer]) -> tuple[list[tile.Stmt], tile.For]:
+    """Hoist the clearing of sums in a loop's first iteration: return the fills before the loop, and the loop."""
     fills: list[tile.Stmt] = []
     body = list(loop.body)
-    for buffer, fragment in held.items():
+    for buffer, fragment in fragments.items():
         at = next((i for i, s in enumerate(body) if _touches(s, buffer)), None)
         if at is None:
             continue
@@ -134,7 +135,7 @@ def _cleared(fragment: tile.Buffer, span: Span) -> tile.TileOp:
 
 
 def _product(op: Gemm) -> tile.TileOp:
-    """A product as one into a fragment is, which clears its sum always or never."""
+    """Return the product into a fragment, which clears its sum always or never."""
     initialises = op.clear_when
     if not isinstance(initialises, tile.Const):
         fail(

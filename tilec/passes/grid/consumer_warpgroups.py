@@ -1,7 +1,7 @@
-"""Another number of warpgroups to compute with than the kernel asks for (`--consumer-warpgroups`).
+"""Change the number of computing warpgroups of a kernel (`--consumer-warpgroups`).
 
-Operations on tiles are shared out among the threads that there are, so that their number is one of the many ways to run
-a kernel. It is not where the kernel itself says which thread does what.
+Operations on tiles are divided among any number of threads, so their number is free, except where the kernel says which
+thread does what.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilec.support.source import Span
 
 
 def with_consumers(kernel: tile.Kernel, groups: int) -> tile.Kernel:
-    """The kernel as if it were launched with so many warpgroups of 128 threads."""
+    """Return the kernel with this many warpgroups of 128 threads. Errors: `bad-consumer-warpgroups`."""
     threads = groups * WARPGROUP_THREADS
     if threads == kernel.threads:
         return kernel
@@ -46,14 +46,14 @@ def with_consumers(kernel: tile.Kernel, groups: int) -> tile.Kernel:
 
 
 def _is_shared_by(product: tile.TileOp, groups: int) -> bool:
-    """Whether each can have whole strips of 64 rows, or, of the same rows, whole panels of 64 columns."""
+    """Return whether each warpgroup can have whole blocks of 64 rows, or whole panels of 64 columns of shared rows."""
     rows, columns = product.regions[2].shape
     sharing_rows = groups // math.gcd(groups, rows // 64)
     return rows % 64 == 0 and (sharing_rows == 1 or columns % (64 * sharing_rows) == 0)
 
 
 def _about_threads(kernel: tile.Kernel) -> Iterator[tuple[Span, str]]:
-    """What in the kernel is about its threads one by one, or counts them."""
+    """Yield the places of a kernel that name single threads, or count them, each with a description."""
     for pinned in kernel.layouts:
         if isinstance(pinned.layout, tile.LoopLayout):
             yield pinned.span, f"a layout says which thread has what of {pinned.buffer.name}"

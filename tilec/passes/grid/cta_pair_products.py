@@ -1,9 +1,9 @@
-"""Products that the tensor cores of two blocks do together (tcgen05 with `.cta_group::2`).
+"""Products that the tensor cores of a CTA pair do together (tcgen05 with `.cta_group::2`).
 
-In a cluster of two blocks that need the same columns of B, each loads half of them, into its own shared memory alone.
-One thread of the first block asks for the product of both: the tensor cores of each block multiply its own rows of A
-with all columns of B, half of which they read from the other block, and add to its own tensor memory. So a version of
-the tiles takes less shared memory, of which also less is read, than where each block has all of B:
+Two blocks that need the same columns of B each load half of them, into their own shared memory only. One thread of the
+first block issues the product of both. The tensor cores of each block multiply its own rows of A with all columns of B,
+half of which they read from the other block, and add to its own tensor memory. So a version of the tiles takes less
+shared memory, and less of it is read, than if each block had all of B:
 
     T.copy(B[bx * 256, k], B_s)     B_s: (256, 64)     T.copy(B[bx * 256 + place * 128, k], B_s)     B_s: (128, 64)
 
@@ -30,8 +30,8 @@ from tilec.passes.loop.assign_roles import is_tensor_product
 from tilec.passes.memory.multicast import shared_axes, with_multicast
 from tilec.target.table import Target
 
-MAX_COLUMNS = 256  # of one instruction, which gives them all in one order (PTX ISA, tcgen05 "Matrix shape")
-COLUMNS = 32  # N is a multiple of it, whatever the types and however B is stored (the same table)
+MAX_COLUMNS = 256  # of one instruction (PTX ISA, tcgen05 "Matrix shape")
+COLUMNS = 32  # N is a multiple of it for all types and layouts of B (the same table)
 
 
 def is_paired(stmt: tile.Stmt) -> bool:
@@ -39,12 +39,12 @@ def is_paired(stmt: tile.Stmt) -> bool:
 
 
 def may_pair(assignment: LayoutAssignment, target: Target) -> bool:
-    """Whether the kernel runs in clusters, on a machine whose tensor cores can multiply for two blocks."""
+    """Return whether the kernel runs in clusters, on a machine whose tensor cores can multiply for two blocks."""
     return target.has("tcgen05") and assignment.form == "warp_specialised" and assignment.kernel.cluster.blocks > 1
 
 
 def with_pairs(assignment: LayoutAssignment, target: Target) -> tuple[LayoutAssignment | None, str]:
-    """The kernel with its products by pairs of blocks, or None where they cannot be; and how, or why not."""
+    """Return the kernel with its products done by CTA pairs, or None, and a description or the reason."""
     if not may_pair(assignment, target):
         return None, "no warp only loads"
     shared = with_multicast(assignment)
@@ -57,7 +57,7 @@ def with_pairs(assignment: LayoutAssignment, target: Target) -> tuple[LayoutAssi
     return _rewritten(shared, tiles, axis), chosen
 
 
-# ---- what can be done by pairs ---------------------------------------------------------------------------------------
+# ---- conditions ------------------------------------------------------------------------------------------------------
 
 
 def _products(kernel: tile.Kernel) -> list[Gemm]:
@@ -65,12 +65,12 @@ def _products(kernel: tile.Kernel) -> list[Gemm]:
 
 
 def _halved(kernel: tile.Kernel) -> dict[tile.Buffer, int]:
-    """The tiles of B, each with the dimension along which its columns lie."""
+    """Return the tiles of B, each with the dimension of its columns."""
     return {p.b.buffer: 0 if p.transpose_B else 1 for p in _products(kernel)}
 
 
 def _why_not(assignment: LayoutAssignment, axis: str) -> str | None:
-    """Why the products cannot be those of pairs of blocks, or None."""
+    """Return why CTA pairs cannot do the products, or None."""
     kernel = assignment.kernel
     products = _products(kernel)
     if kernel.cluster.blocks != 2:
@@ -89,9 +89,8 @@ def _why_not(assignment: LayoutAssignment, axis: str) -> str | None:
         if rows % TENSOR_LANES:
             return f"{rows} rows of {c.name.removesuffix('.tmem')} are not a multiple of {TENSOR_LANES}"
         if columns > MAX_COLUMNS or columns % COLUMNS:
-            return (
-                f"{columns} columns of {c.name.removesuffix('.tmem')} are no multiple of {COLUMNS} up to {MAX_COLUMNS}"
-            )
+            name = c.name.removesuffix(".tmem")
+            return f"{columns} columns of {name} are no multiple of {COLUMNS} up to {MAX_COLUMNS}"
         if not all(r.is_whole for r in product.regions):
             return "a product of parts of tiles"
         if reason := _why_not_shared(kernel, a, b, axis):
@@ -110,7 +109,8 @@ def _by_tma(stmt: tile.TileOp) -> bool:
 
 
 def _why_not_shared(kernel: tile.Kernel, a: tile.Buffer, b: tile.Buffer, axis: str) -> str | None:
-    """Both tiles must be loaded by TMA for products alone, B alike in both blocks at the same time, A not."""
+    """Return why the tiles do not suit, or None. TMA must load both for products alone, B alike in both blocks, A
+    not."""
     for stmt in tile.walk(kernel.body):
         if isinstance(stmt, tile.For | tile.While | tile.If) or is_tensor_product(stmt):
             continue
@@ -124,11 +124,11 @@ def _why_not_shared(kernel: tile.Kernel, a: tile.Buffer, b: tile.Buffer, axis: s
     return None
 
 
-# ---- and how ---------------------------------------------------------------------------------------------------------
+# ---- rewriting -------------------------------------------------------------------------------------------------------
 
 
 def _half(layout: SharedLayout, dimension: int) -> SharedLayout | None:
-    """The layout of half a tile, whose swizzle must begin where that of the whole one would."""
+    """Return the layout of half a tile; None if its swizzle would begin elsewhere than in the whole tile."""
     if layout.placement is not None or layout.shape[dimension] % 2:
         return None
     shape = tuple(size // 2 if d == dimension else size for d, size in enumerate(layout.shape))
@@ -155,7 +155,7 @@ def _rewritten(assignment: LayoutAssignment, tiles: dict[tile.Buffer, int], axis
 
 
 class _Rewriter:
-    """`place` is the block's number in its pair."""
+    """Rewrites products and loads; `place` is the block's rank in its pair."""
 
     def __init__(self, tiles: dict[tile.Buffer, int], halves: dict[tile.Buffer, tile.Buffer], place: tile.Expr) -> None:
         self.tiles, self.halves, self.place = tiles, halves, place
@@ -176,7 +176,7 @@ class _Rewriter:
                 return stmt
 
     def half(self, region: tile.Region, buffer: tile.Buffer) -> tile.Region:
-        """The block's part of what is in the tile: of a tensor the half that begins at its place, of the tile all."""
+        """Return the block's half of a tensor's region, or all of its halved tile."""
         along = [d for d, e in enumerate(region.extent) if e != 1][self.tiles[buffer]]
         size = region.extent[along] // 2
         extent = tuple(size if d == along else e for d, e in enumerate(region.extent))

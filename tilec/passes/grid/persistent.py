@@ -1,14 +1,14 @@
-"""A persistent grid: as many blocks as run at once, each of which runs several of the blocks asked for.
+"""Persistent grids: as many blocks as run at once, each of which processes several of the kernel's blocks.
 
-Where one block fills a multiprocessor, the next one begins only when it has ended: its loads start into an empty
-pipeline, and nobody computes while it stores. In one block after the other, the producer warp fills the rings for the
-next tile while the consumers are still busy with this one.
+If one block fills a multiprocessor, the next one begins only when it has ended: its loads start into an empty pipeline,
+and nothing computes while it stores. In a persistent block, the producer warp fills the rings for the next tile while
+the consumers are still busy with this one.
 
-Clusters stay what they are. As many of them as run at once walk over the clusters asked for, each over those whose
-numbers are its own plus a multiple of how many walk; so the blocks of one always run blocks of one, all equally many.
+Clusters are kept. As many as run at once walk over the kernel's clusters, each over those at its own number plus
+multiples of their count. So the blocks of a cluster always process one cluster, in the same number of iterations.
 
-Where the machine can be asked for the work of clusters that have not begun, the grid is all of them instead, and those
-that run take over the others (`loop.dynamic_tile_scheduler`).
+With cluster launch control the grid has all clusters instead, and running ones take over the work of others that have
+not begun (`loop.dynamic_tile_scheduler`).
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from tilec.passes.grid.rasterise import AS_NUMBERED, bound, clusters, in_cluster
 from tilec.target.table import Target
 
 MOST_STEP = 2**31 - 1
-"""The step of a loop that has one iteration, unless the machine hands out more; and the most blocks that a grid can
-have along x."""
+"""The step of a dynamically scheduled loop, which has one iteration by itself; also the most blocks of a grid along
+x."""
 
 
 def blocks_at_once(target: Target, cluster: int) -> int:
-    """How many blocks run at once, one on a multiprocessor, in clusters of so many. Those of a cluster share a cluster
-    of multiprocessors of the machine (GPC), which pairs fill, but larger ones do not."""
+    """Return how many blocks run at once, one on each multiprocessor, in clusters of `cluster` blocks. The blocks of a
+    cluster share a GPC (cluster of multiprocessors), which pairs fill, but larger clusters do not."""
     multiprocessors = target.limit("sms" if cluster <= 2 else "sms_in_large_clusters")
     return multiprocessors // cluster * cluster
 
 
 def why_not_persistent(kernel: tile.Kernel, at_once: int) -> str | None:
-    """Why no grid of at most `at_once` blocks can walk over the blocks asked for, or None. It has to be smaller. A
-    kernel that synchronises by hand may count on new barriers. A block's number must fit an int32; no memory holds 2^31
-    tiles, so of grids that only the launch knows that is taken for granted, but not that clusters divide them."""
+    """Return why no grid of `at_once` blocks can walk over the kernel's blocks, or None. It has to be smaller. Explicit
+    barriers may rely on being new. Block numbers must fit an int32: of grids known at launch only this is assumed,
+    since no memory holds 2^31 tiles, but not that clusters divide them."""
     total = _blocks(kernel)
     walking = at_once // kernel.cluster.blocks
     if isinstance(total, tile.Const) and int(total.value) <= walking:
@@ -58,15 +58,15 @@ def why_not_persistent(kernel: tile.Kernel, at_once: int) -> str | None:
 
 
 def persistent(kernel: tile.Kernel, at_once: int) -> tile.Kernel:
-    """The kernel with a persistent grid of at most `at_once` blocks, which walk over the blocks asked for in the order
-    of its raster, where nothing speaks against that."""
+    """Return the kernel with a persistent grid of `at_once` blocks, which walk over the kernel's blocks by a static
+    stride, in the order of its raster."""
     assert why_not_persistent(kernel, at_once) is None
     walking = at_once // kernel.cluster.blocks
     return _walking(kernel, tile.integer(walking), walking)
 
 
 def why_not_dynamically_scheduled(kernel: tile.Kernel, target: Target) -> str | None:
-    """Why the machine cannot hand out the clusters that a persistent grid walks over, or None."""
+    """Return why the hardware cannot schedule the clusters of a persistent grid dynamically, or None."""
     if not target.has("cluster.launch_control"):
         return f"{target.name} has no cluster launch control"
     if has_own_order(kernel):
@@ -78,13 +78,13 @@ def why_not_dynamically_scheduled(kernel: tile.Kernel, target: Target) -> str | 
 
 
 def dynamically_scheduled(kernel: tile.Kernel) -> tile.Kernel:
-    """The kernel with a grid of all its clusters, numbered along x, of which those that run take over others."""
+    """Return the kernel with a grid of all its clusters, numbered along x, of which running ones take over others."""
     return _walking(kernel, _blocks(kernel), MOST_STEP, dynamically_scheduled=True)
 
 
 def evenly(kernel: tile.Kernel, target: Target) -> tile.Kernel:
-    """The kernel, with dynamically scheduled tiles shared out by a stride: as they are where all blocks are equally
-    fast, which is what a model of them takes for granted."""
+    """Return the kernel with a static stride in place of dynamic scheduling: the cost model assumes equally fast
+    blocks."""
     if not any(isinstance(s, tile.For) and s.dynamically_scheduled for s in kernel.body):
         return kernel
     walking = blocks_at_once(target, kernel.cluster.blocks) // kernel.cluster.blocks
@@ -98,7 +98,7 @@ def evenly(kernel: tile.Kernel, target: Target) -> tile.Kernel:
 
 
 def _walking(kernel: tile.Kernel, walking: tile.Expr, step: int, *, dynamically_scheduled: bool = False) -> tile.Kernel:
-    """So many clusters walk over those asked for."""
+    """Return the kernel in which `walking` clusters walk over its clusters."""
     width, depth, height = clusters(kernel)
     hardware = (tile.Var("%block"), tile.Var("%block.y"), tile.Var("%block.z"))
     cx, cy, cz = kernel.cluster.extents
@@ -109,7 +109,7 @@ def _walking(kernel: tile.Kernel, walking: tile.Expr, step: int, *, dynamically_
     binds = bound(kernel.block_vars, tiles[: len(kernel.grid)], hardware, kernel.cluster.extents, kernel.span)
     first = _binary("floordiv", hardware[0], tile.integer(cx))
     body = (*binds, *kernel.body)
-    walked = tile.For(
+    loop = tile.For(
         "serial",
         number,
         first,
@@ -123,17 +123,16 @@ def _walking(kernel: tile.Kernel, walking: tile.Expr, step: int, *, dynamically_
     rank = 3 if cz > 1 else 2 if cy > 1 else 1
     across = _product(walking, tile.integer(cx))
     grid = (int(across.value) if isinstance(across, tile.Const) else across, cy, cz)[:rank]
-    return replace(kernel, grid=grid, block_vars=hardware[:rank], body=(walked,), raster=None)
+    return replace(kernel, grid=grid, block_vars=hardware[:rank], body=(loop,), raster=None)
 
 
 def _blocks(kernel: tile.Kernel) -> tile.Expr:
-    """How many clusters of them the grid has."""
     width, depth, height = clusters(kernel)
     return _product(_product(width, depth), height)
 
 
 def _is_sent(stmt: object) -> bool:
-    """Whether a tile goes to another block of the cluster, which must know when."""
+    """Return whether a statement sends a tile to another block of the cluster, which must know when."""
     return isinstance(stmt, Send)
 
 

@@ -1,17 +1,17 @@
-"""In which order blocks should walk over a grid, for the sake of the L2 cache.
+"""The order in which blocks walk over a grid that reads the fewest bytes past the L2 cache.
 
-The blocks that run at once, a wave, go through the depth of a product in step, so the L2 cache serves as many loads of
-a footprint from one read of the memory as there are blocks of the wave in its row or column. What a wave reads of the
-memory is therefore the distinct rows and columns that it touches: for n blocks that stand in h rows, h footprints of A
-and n / h of B, fewest near h = √(n · bytes of a footprint of B / bytes of one of A). Numbered as CUDA does, x first, a
-wave of a wide grid stands in few rows and as many columns as it has blocks; in panels of h rows it is about as wide as
-high (Hopper's CUTLASS and Triton's matmul tutorial do the same under the names of swizzle and grouped ordering).
+The blocks that run at once, a wave, go through the depth of a product in step. So one memory read of a footprint serves
+all blocks of the wave in its row or column, and a wave reads the distinct rows and columns that it touches: n blocks in
+h rows read h footprints of A and n / h of B, fewest near h = √(n · bytes of a footprint of B / bytes of one of A). In
+CUDA's order, x first, a wave of a wide grid has few rows and as many columns as blocks. In panels of h rows it is about
+as wide as high (Hopper's CUTLASS and Triton's matmul tutorial do the same under the names of swizzle and grouped
+ordering).
 
-The model counts those footprints for each wave by itself, exactly, for all panels near the best height, and takes the
-fewest bytes in all. Where everything that the kernel touches fits into the cache together, each byte is read once in
-any order, and the plain one costs no arithmetic. An order along Hilbert's curve is not among the candidates: a
-stretch of it is no squarer than a wave in panels of the best height, and a test counts that on all grids of powers of
-two it touches no fewer bytes; it would take a loop over bits, or a table, for each tile.
+The model counts these footprints exactly, wave by wave, for all panels near the best height, and takes the fewest bytes
+in all. Where all tensors fit into the cache together, each byte is read once in any order, and the plain one costs no
+arithmetic. An order along Hilbert's curve is no candidate: a stretch of it is no squarer than a wave in panels of the
+best height, and a test counts that on all grids of powers of two it touches no fewer bytes; it would take a loop over
+bits, or a table, for each tile.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 UNKNOWN_EXTENT = 64
-"""Blocks along an axis of which only the launch knows how many there are: 8192 rows, in tiles of 128."""
+"""The blocks assumed along an axis whose extent is known at launch only: 8192 rows, in tiles of 128."""
 MOST_WAVES = 16
-"""That candidates are compared on; the best of them is compared with the plain order on all."""
+"""The waves on which candidates are compared; the best is compared with the plain order on all waves."""
 
 Rectangle = tuple[int, int, int, int]
-"""Of tiles: the first column and the one past the last, and so for rows."""
+"""Tiles from a first column to one past the last, and so for rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """`width` × `depth` × `height` tiles, of which `at_once` make a wave, and the footprints that each of them
+    """A grid of `width` × `depth` × `height` tiles, of which `at_once` make a wave, and the footprints that each tile
     reads."""
 
     width: int
@@ -50,12 +50,12 @@ class Walk:
         return self.width * self.depth * self.height
 
     def bytes_of_waves(self, raster: tile.Raster, most: int | None = None) -> int:
-        """The bytes of the distinct footprints that waves touch, each wave by itself, summed over the first so many."""
+        """Return the bytes of distinct footprints that waves touch, summed over the first `most` waves."""
         firsts = range(0, self.tiles, self.at_once)[:most]
         return sum(self.bytes_of(raster, first, min(first + self.at_once, self.tiles)) for first in firsts)
 
     def bytes_of(self, raster: tile.Raster, first: int, last: int) -> int:
-        """Those of the tiles with the numbers `first` to `last`, which is not among them."""
+        """Return the bytes that the tiles with numbers from `first` up to, not including, `last` touch."""
         area = self.width * self.depth
         layers = range(first // area, (last - 1) // area + 1)
         found = [
@@ -66,7 +66,8 @@ class Walk:
 
 
 def rectangles(width: int, depth: int, raster: tile.Raster, first: int, last: int) -> Iterator[Rectangle]:
-    """The tiles with the numbers from `first` up to `last` of a layer, as `rasterise.tile_at` places them."""
+    """Yield the tiles of a layer numbered from `first` up to `last` as rectangles, placed as by
+    `rasterise.locate_tile`."""
     across, along = (width, depth) if raster.by_rows else (depth, width)
     panel = raster.panel or 1
     while first < last:
@@ -86,7 +87,7 @@ def rectangles(width: int, depth: int, raster: tile.Raster, first: int, last: in
 
 
 def _distinct(axes: str, layers: Sequence[tuple[Rectangle, ...]], tiles: int) -> int:
-    """How many footprints those are that depend on these indices of a tile."""
+    """Return the number of distinct footprints that depend on these axes."""
     if "x" in axes and "y" in axes:
         return tiles
     if "x" not in axes and "y" not in axes:
@@ -96,7 +97,6 @@ def _distinct(axes: str, layers: Sequence[tuple[Rectangle, ...]], tiles: int) ->
 
 
 def _covered(spans: Iterable[tuple[int, int]]) -> int:
-    """The length of their union."""
     total, end = 0, 0
     for begin, until in sorted(spans):
         total += max(until - max(begin, end), 0)
@@ -105,7 +105,7 @@ def _covered(spans: Iterable[tuple[int, int]]) -> int:
 
 
 def best_raster(walk: Walk) -> tile.Raster:
-    """The order in which waves touch the fewest bytes: the plain one, or panels, counted in the walk's tiles."""
+    """Return the order in which waves touch the fewest bytes: the plain one, or panels, counted in the walk's tiles."""
     if 1 in (walk.width, walk.depth) or walk.tiles <= walk.at_once:
         return AS_NUMBERED
     rows = sum(s.bytes for s in walk.footprints if "y" in s.axes and "x" not in s.axes)
@@ -123,33 +123,32 @@ def best_raster(walk: Walk) -> tile.Raster:
 
 
 def _with_division(walk: Walk, raster: tile.Raster, cost: int) -> int:
-    """A last panel of another height makes each block divide by a number that it computes: not for a fiftieth."""
+    """Add a fiftieth to the cost if the last panel has another height: each block then divides by a computed number."""
     along = walk.depth if raster.by_rows else walk.width
     return cost + cost // 50 if along % raster.panel else cost
 
 
 def _heights(ideal: int, along: int) -> range:
-    """Those near the ideal one of panels along an extent of so many tiles."""
     ideal = min(max(ideal, 1), along)
     return range(max(ideal * 2 // 3, 1), min(ideal * 3 // 2 + 1, along) + 1)
 
 
-def walk_of(kernel: tile.Kernel, of: Sequence[Footprint], at_once: int) -> Walk:
-    """The walk over the clusters of a grid, of whose blocks so many run at once: clusters are its tiles."""
+def walk_of(kernel: tile.Kernel, loads: Sequence[Footprint], at_once: int) -> Walk:
+    """Build the walk over a grid's clusters, of whose blocks `at_once` run at once: clusters are its tiles."""
     extents = (*(e if isinstance(e, int) else UNKNOWN_EXTENT for e in kernel.grid), 1, 1)[:3]
     width, depth, height = (max(e // size, 1) for e, size in zip(extents, kernel.cluster.extents, strict=True))
     sizes = dict(zip("xyz", kernel.cluster.extents, strict=True))
-    whole = (Footprint(s.tile, s.axes, s.bytes * math.prod(sizes[axis] for axis in s.axes)) for s in of)
+    whole = (Footprint(s.tile, s.axes, s.bytes * math.prod(sizes[axis] for axis in s.axes)) for s in loads)
     return Walk(width, depth, height, max(at_once // kernel.cluster.blocks, 1), tuple(whole))
 
 
 def in_blocks(raster: tile.Raster, cluster: Sequence[int]) -> tile.Raster:
-    """The order of clusters as one of blocks."""
+    """Scale a raster of clusters to blocks."""
     return tile.Raster(raster.panel * cluster[1 if raster.by_rows else 0], raster.by_rows)
 
 
 def fits_cache(kernel: tile.Kernel, target: Target) -> bool:
-    """Whether all tensors fit into the L2 cache at the same time."""
+    """Return whether all tensors together fit into the L2 cache."""
     tensors = [p for p in kernel.params if isinstance(p, tile.Buffer)]
     if any(t.is_dynamic for t in tensors):
         return False
@@ -157,7 +156,7 @@ def fits_cache(kernel: tile.Kernel, target: Target) -> bool:
 
 
 def has_own_order(kernel: tile.Kernel) -> bool:
-    """Whether blocks may wait for others that were begun before them: nobody may change the order of these."""
+    """Return whether blocks may wait for others that began before them, so that their order must not change."""
     return any(
         isinstance(s, tile.While | tile.Break)
         or (isinstance(s, tile.Store) and s.atomic is not None and s.previous is not None)

@@ -1,5 +1,5 @@
-"""The order of a grid's blocks (T.use_swizzle): panel by panel, so that neighbours in time share rows and columns in
-the L2 cache. The blocks of a cluster stay together: it is they that are put in order."""
+"""The order of a grid's blocks (T.use_swizzle): panel by panel, so that blocks that run close in time share rows and
+columns in the L2 cache. The order is one of clusters: the blocks of a cluster stay together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AS_NUMBERED = tile.Raster(0)
 
 
 def ordered(kernel: tile.Kernel) -> tile.Kernel:
-    """The kernel with its blocks in the order that it states: what the hardware numbers them by is other variables."""
+    """Return the kernel with its blocks in the order of its raster: block indices are computed from the hardware's."""
     raster = kernel.raster
     if raster is None or not raster.panel or len(kernel.grid) < 2 or 1 in kernel.grid[:2]:
         return kernel
@@ -32,7 +32,7 @@ def ordered(kernel: tile.Kernel) -> tile.Kernel:
 
 
 def clusters(kernel: tile.Kernel) -> tuple[tile.Expr, tile.Expr, tile.Expr]:
-    """How many of them the grid has along x, y and z."""
+    """Return the number of clusters of the grid along x, y and z."""
     x, y, z = (
         _binary("floordiv", tile.extent_expr(extent), tile.integer(size))
         for extent, size in zip((*kernel.grid, 1, 1)[:3], kernel.cluster.extents, strict=True)
@@ -47,7 +47,8 @@ def bound(
     cluster: Sequence[int],
     span: Span,
 ) -> tuple[tile.Bind, ...]:
-    """The indices that the kernel's text calls `block_vars`: of the tile of the cluster, and its place in that."""
+    """Bind `block_vars`, as the kernel's text names them, to the cluster's tile plus the block's place in the
+    cluster."""
     indices = (
         add(scale(buffer, size), _binary("floormod", own, tile.integer(size))) if size > 1 else buffer
         for buffer, own, size in zip(tiles, hardware, cluster, strict=False)
@@ -58,10 +59,10 @@ def bound(
 def tile_at(
     number: tile.Expr, width: tile.Extent, depth: tile.Extent, raster: tile.Raster
 ) -> tuple[tile.Expr, tile.Expr]:
-    """Column and row of the tile with this number, of width × depth.
+    """Return column and row of the tile with this number, of width × depth.
 
-    A panel is `panel` rows high (columns wide, if not `by_rows`), the last one what is left. It is walked column by
-    column, every other one backwards. Each tile comes once: `%` in a panel numbers rows, `//` columns.
+    A panel is `panel` rows high (columns wide, if not `by_rows`); the last one has the remaining rows. It is walked
+    column by column, every other one backwards. Each tile comes once: `%` in a panel numbers rows, `//` columns.
     """
     width, depth = tile.extent_expr(width), tile.extent_expr(depth)
     if not raster.panel or tile.integer(1) in (width, depth):
@@ -75,7 +76,7 @@ def tile_at(
     height = tile.integer(panel) if is_whole else _binary("min", tile.integer(panel), _binary("sub", along, first))
     column, row = _binary("floordiv", inside, height), add(_binary("floormod", inside, height), first)
     last_column = _binary("sub", across, tile.integer(1))
-    if not is_whole:  # Known already, but not to the interval arithmetic that drops guards.
+    if not is_whole:  # Redundant, but the interval arithmetic that drops guards needs it.
         column = _binary("min", column, last_column)
         row = _binary("min", row, _binary("sub", along, tile.integer(1)))
     if not (isinstance(along, tile.Const) and along.value <= panel):
@@ -85,8 +86,7 @@ def tile_at(
 
 
 def in_clusters(raster: tile.Raster, cluster: Sequence[int]) -> tile.Raster:
-    """The raster of blocks as one of clusters of so many along x and y: its panels are as high or wide as before, or of
-    one cluster."""
+    """Scale a raster of blocks to clusters: panels are as high or wide as before, at least one cluster."""
     return replace(raster, panel=max(raster.panel // cluster[1 if raster.by_rows else 0], 1) if raster.panel else 0)
 
 

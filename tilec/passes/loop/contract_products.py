@@ -1,6 +1,7 @@
-"""A product that is added to something becomes one operation with the sum, which rounds once: contraction, as C
-compilers for GPUs do by default (`-fmad`). In the text of an expression alone: what a variable or a tile holds has been
-rounded."""
+"""Contraction: a product that is added to something becomes one fma, which rounds once (`-fmad` of CUDA's compilers).
+
+Only products within one expression are contracted: the value of a variable or of a tile has been rounded.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tilec.ir.rewrite import map_expressions, map_statements, rewrite_expression
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 
 FUSED_TYPES = (FLOAT16, BFLOAT16, FLOAT32, FLOAT64)
-"""Those of which the machine has fma."""
+"""The types for which the machine has fma."""
 
 Product = tuple[tile.Expr, tile.Expr, bool]
 """The factors, and whether their product is negated."""
@@ -33,13 +34,14 @@ def _statement(stmt: tile.Stmt, nest: tuple[tile.Var, ...]) -> tile.Stmt:
 
 
 def _fused(expr: tile.Expr, nest: tuple[tile.Var, ...]) -> tile.Expr:
-    """Of two products the one is taken that each element of the nest has of its own: the other may be computed once."""
+    """Contract a sum with a product. Of two products it takes the one with more variables of the nest: the other may be
+    computed once for many elements."""
     if not isinstance(expr, tile.Binary) or expr.op not in ("add", "sub") or expr.dtype not in FUSED_TYPES:
         return expr
-    found = [(side, product) for side in (expr.a, expr.b) if (product := _product(side)) is not None]
-    if not found:
+    products = [(side, product) for side in (expr.a, expr.b) if (product := _product(side)) is not None]
+    if not products:
         return expr
-    side, (a, b, is_negated) = max(found, key=lambda each: len(_variables(each[0]) & {*nest}))
+    side, (a, b, is_negated) = max(products, key=lambda each: len(_variables(each[0]) & {*nest}))
     other = expr.b if side is expr.a else expr.a
     if expr.op == "sub" and side is expr.b:
         is_negated = not is_negated

@@ -1,4 +1,4 @@
-"""What was decided about the warps of a kernel, in words for the person who wrote it."""
+"""Explanations of the decisions about a kernel's warps, for its author."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tilec.target.table import Target
 
 
 def about_consumers(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
-    """How many warpgroups compute, where a warp of its own loads."""
+    """Explain how many warpgroups compute in a kernel with a producer warp."""
     if assignment.form == "warp_specialised":
         groups = max(assignment.kernel.threads // WARPGROUP_THREADS, 1)
         chosen = f"{groups} warpgroup{'s' if groups > 1 else ''}"
-        given = Decision(
+        by_option = Decision(
             "consumer warpgroups", chosen, "the command line", f"--consumer-warpgroups {options.consumer_warpgroups}"
         )
-        said = Decision("consumer warpgroups", chosen, "the kernel", f"threads={assignment.kernel.threads}")
-        yield said if options.consumer_warpgroups is None else given
+        by_kernel = Decision("consumer warpgroups", chosen, "the kernel", f"threads={assignment.kernel.threads}")
+        yield by_kernel if options.consumer_warpgroups is None else by_option
 
 
 def about_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
-    """Who begins the copies of pipelined loops where that is no role of its own, and who says that a tile is free."""
+    """Explain which threads load in a kernel without a producer role, and which arrive at its barriers."""
     if assignment.has_one_loader:
         yield Decision("loads", "by TMA", "the compiler", "one of the threads begins all that wgmma takes")
     elif assignment.form != "warp_specialised" and not options.tma_loads:
@@ -40,8 +40,7 @@ def about_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterat
 
 
 def about_products(assignment: LayoutAssignment, target: Target) -> Iterator[Decision]:
-    """Where one wgmma cannot have all columns that a warpgroup has of a product, and which products the tensor cores do
-    not do by themselves, where they could."""
+    """Explain products that need several wgmma instructions for their columns, and products that tcgen05 cannot do."""
     for left in left_to_threads(assignment, target):
         why = f"not tcgen05.mma: {left.why}; {left.help}"
         yield Decision(f"product at line {left.op.span.line}", "mma.sync", "the compiler", why)
@@ -53,7 +52,7 @@ def about_products(assignment: LayoutAssignment, target: Target) -> Iterator[Dec
         for op in walk(role.kernel.body)
         if isinstance(op, Gemm) and op.via == "wgmma"
     )
-    for columns, pieces in dict(product_pieces(of, layout, threads, target) for layout, of in sums).items():
+    for columns, pieces in dict(product_pieces(buffer, layout, threads, target) for layout, buffer in sums).items():
         if pieces == 1:
             continue
         yield Decision(
@@ -67,8 +66,8 @@ def about_products(assignment: LayoutAssignment, target: Target) -> Iterator[Dec
 def about_operand_transposes(
     loops: Sequence[LoopProblem], options: CompileOptions, decided: Sequence[Decision]
 ) -> Iterator[Decision]:
-    """Whether each warpgroup has a copy of the tiles that are turned for products; `decided` says what was decided
-    about the warpgroups."""
+    """Explain whether each warpgroup has a copy of the tiles that are transposed for products. `decided` are the
+    decisions about the warpgroups."""
     reasons = {decision.what: decision.why for decision in decided}
     for loop in loops:
         names = ", ".join(sorted(loop.own_tiles))
@@ -88,5 +87,5 @@ def about_operand_transposes(
 
 
 def ping_pong(loop: tile.For, loops: Sequence[tile.For]) -> str:
-    """What is asked about the warpgroups of a loop, of so many."""
+    """Return the name of the ping-pong decision of a loop, one of `loops`."""
     return "ping-pong" if len(loops) == 1 else f"ping-pong at line {loop.span.line}"

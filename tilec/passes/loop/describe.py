@@ -1,4 +1,4 @@
-"""What statements are called in messages, schedules and traces."""
+"""Names of statements in messages, schedules and traces."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tilec.passes.memory.multicast import shared_axes
 
 
 def describe(stmt: tile.Stmt) -> str:
-    """A short name for messages and traces: `copy A → A_shared`."""
+    """Return a short name for messages and traces: `copy A → A_shared`."""
     match stmt:
         case tile.TileOp(moves=True, name=name, regions=(source, destination)):
             shared = f" multicast along {axes}" if (axes := shared_axes(stmt)) else ""

@@ -1,10 +1,9 @@
-"""Conditions of the elementwise nests of pipelined loops that hold for every element of a nest in most of the
-iterations, as the mask of causal attention does away from the diagonal, and that of its last block of keys before that.
+"""Mask elimination: conditions of elementwise nests in pipelined loops that hold for every element in most iterations.
 
-A comparison of sums of variables has its extremes where the nest's variables have theirs; with these put in, what is
-left compares the loop's variable with a threshold. Below it (or from it on) the nest runs without the condition, or not
-at all where nothing else is left to do; in the other iterations it runs as it is written. `lower.split_loops` then
-makes loops of their own of the two.
+Examples are the mask of causal attention off the diagonal, and the mask of its last block of keys before that block. A
+comparison of sums of variables has its extremes where the nest's variables have theirs. With these put in, the loop's
+variable is compared with a threshold. On one side of it the nest runs without the condition, or not at all if nothing
+else is left to do; on the other side it runs as written. `lower.split_loops` then makes two loops of it.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 LEAST_ELEMENTS = 4
-"""Of a nest in each thread: a test of the condition for each of so few costs no more than a branch does."""
+"""For fewer elements of a nest in each thread, testing the condition of each costs no more than a branch."""
 
 Ranges = Mapping[tile.Var, Interval]
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """A nest of a loop, and where its conditions hold for all its elements: None, if that is in every iteration."""
+    """A nest of a loop, and the condition under which its mask holds for all elements: None if in every iteration."""
 
     loop: tile.For
     nest: tile.Parallel
@@ -42,23 +41,22 @@ class Mask:
 
 
 def without_masks(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[Mask, ...]]:
-    """The kernel, with the conditions of its nests tested only in the iterations in which they matter; and which these
-    are. A nest becomes two only where loads take no registers, by TMA: else kernels that just fit spill."""
+    """Return the kernel with its masks tested only in iterations in which they matter, and these masks. A nest is
+    duplicated only where loads go by TMA and take no registers: otherwise kernels that just fit would spill."""
     pass_ = _Pass(kernel, target.has("tma"))
     body = pass_.body(kernel.body, pass_.ranges_of_blocks())
     if not pass_.found:
         return kernel, ()
-    # Where a nest has become two, each has variables of its own.
+    # Both copies of a duplicated nest need variables of their own.
     return with_unique_names(replace(kernel, body=body)), tuple(pass_.found)
 
 
 def iterations(mask: Mask) -> str:
-    """Those in which the mask matters, in words."""
+    """Describe the iterations in which the mask matters."""
     return "none" if mask.holds is None else _where(mask.loop, mask.holds)
 
 
 def _where(loop: tile.For, holds: tile.Expr) -> str:
-    """The iterations with the mask, in words."""
     match holds, loop.start, loop.stop:
         case tile.Binary(op="lt", a=a, b=tile.Const(value=first)), tile.Const(value=start), tile.Const(value=stop) if (
             a == loop.var
@@ -93,16 +91,16 @@ class _Pass:
     def stmt(self, stmt: tile.Stmt, ranges: Ranges) -> tile.Stmt:
         match stmt:
             case tile.For():
-                within = {**ranges, stmt.var: _trip_count(stmt, ranges)}
+                inner_ranges = {**ranges, stmt.var: _trip_count(stmt, ranges)}
                 if not is_pipelined(stmt):
-                    return with_bodies(stmt, lambda body: self.body(body, within))
-                return replace(stmt, body=tuple(self.nests(stmt, within)))
+                    return with_bodies(stmt, lambda body: self.body(body, inner_ranges))
+                return replace(stmt, body=tuple(self.nests(stmt, inner_ranges)))
             case _:
                 return with_bodies(stmt, lambda body: self.body(body, ranges))
 
     def nests(self, loop: tile.For, ranges: Ranges) -> Iterator[tile.Stmt]:
-        """The statements of a pipelined loop."""
-        names: dict[tile.Var, tile.Expr] = {}  # of values that each statement may compute for itself
+        """Yield the rewritten statements of a pipelined loop."""
+        names: dict[tile.Var, tile.Expr] = {}  # values of binds, inlined where they are used
         moving = {s.var for s in tile.walk(loop.body) if isinstance(s, tile.Bind)}
         for stmt in loop.body:
             match stmt:
@@ -136,7 +134,7 @@ class _Pass:
             return
         does_nothing = not any(isinstance(s, tile.Store) for s in tile.walk(body))
         if known and does_nothing and (loop.stage is not None or loop.scheduling_hints is not None):
-            yield nest  # what says by hand when each statement runs counts it
+            yield nest  # a manual schedule counts this statement
             return
         if not known and not does_nothing and not self.may_double:
             yield nest
@@ -153,7 +151,8 @@ class _Pass:
 
 
 class _Proof:
-    """Conditions of a nest that hold, or fail, for all its elements, and what has to be true for that."""
+    """Proves that conditions of a nest hold, or fail, for all its elements, and collects what this requires of the loop
+    variable."""
 
     def __init__(
         self,
@@ -169,14 +168,14 @@ class _Proof:
         self.taken: list[tile.Expr] = []
 
     def holds(self) -> tile.Expr | None:
-        """What all that was taken for granted comes to."""
+        """Return the conjunction of all collected requirements; None if there are none."""
         total: tile.Expr | None = None
         for each in dict.fromkeys(self.taken):
             total = each if total is None else tile.Binary("and", total, each, BOOL)
         return None if total is None else fold_expr(total)
 
     def body(self, stmts: tuple[tile.Stmt, ...], names: Mapping[tile.Var, tile.Expr]) -> tuple[tile.Stmt, ...]:
-        """The statements, without the conditions and without what does nothing."""
+        """Return the statements without the proven conditions and without those that do nothing."""
         known = {**self.names, **names}
         made: list[tile.Stmt] = []
         for stmt in stmts:
@@ -212,7 +211,7 @@ class _Proof:
         return map_expressions(expr, lambda operand: self.expr(operand, names))
 
     def throughout(self, condition: tile.Expr, value: bool) -> tile.Expr | None:
-        """What makes a condition have this value for all elements, the same for all of them; None if unknown."""
+        """Return what makes a condition have this value for all elements; None if unknown."""
         match condition:
             case tile.Unary(op="not", a=a):
                 return self.throughout(a, not value)
@@ -228,7 +227,7 @@ class _Proof:
                 return None
 
     def greatestbelow_zero(self, form: Affine) -> tile.Expr | None:
-        """Whether a sum is below 0 wherever the nest's variables are."""
+        """Return the condition under which a sum is below 0 for all values of the nest's variables."""
         greatest, factor = form.constant, 0
         rest: list[tuple[tile.Expr, int]] = []
         for atom, coefficient in form.terms:
@@ -237,10 +236,10 @@ class _Proof:
                 factor = coefficient
             elif parts & self.own.keys():
                 low, high = interval(atom, self.own)
-                most = max(coefficient * low, coefficient * high)
-                if math.isinf(most):
+                greatest_term = max(coefficient * low, coefficient * high)
+                if math.isinf(greatest_term):
                     return None
-                greatest += int(most)
+                greatest += int(greatest_term)
             elif self.var in parts or parts & self.moving or _loads(atom):
                 return None
             else:
@@ -249,7 +248,7 @@ class _Proof:
 
 
 def refuted(condition: tile.Expr) -> tile.Expr:
-    """The opposite of a condition, without `not` where that can be."""
+    """Return the negation of a condition, without `not` where possible."""
     match condition:
         case tile.Binary(op="and" | "or" as op, a=a, b=b):
             return tile.Binary("or" if op == "and" else "and", refuted(a), refuted(b), BOOL)
@@ -262,7 +261,7 @@ def refuted(condition: tile.Expr) -> tile.Expr:
 
 
 def truth(condition: tile.Expr, ranges: Ranges) -> bool | None:
-    """What a condition comes to wherever its variables are; None if that depends."""
+    """Return the value of a condition over these ranges of its variables; None if it depends on them."""
     match condition:
         case tile.Const(value=value):
             return bool(value)
@@ -279,7 +278,6 @@ def truth(condition: tile.Expr, ranges: Ranges) -> bool | None:
 
 
 def _trip_count(loop: tile.For, ranges: Ranges) -> Interval:
-    """The values of the loop's variable."""
     return interval(loop.start, ranges)[0], interval(loop.stop, ranges)[1] - 1
 
 

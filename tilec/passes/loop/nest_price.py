@@ -1,7 +1,7 @@
-"""What an elementwise nest asks of the machine: accesses to memory, functions of the special unit, other operations.
+"""Demands of elementwise nests on the machine: memory accesses, special functions, other operations.
 
-Counted as the assembler leaves them: what the same in a row or column it computes once, and loads once where the nest
-stores to registers alone. A sign costs nothing: operations of floats take negated operands.
+They are counted as the assembler leaves them. A value that is the same along a row or column is computed once, and
+loaded once where the nest stores to registers alone. Negation is free: float operations take negated operands.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ TRANSCENDENTAL = frozenset({
 })  # fmt: skip
 
 SUBNORMAL_EXP2 = 3
-"""What ex2.approx without .ftz takes besides: a comparison, and a product before and behind (as the assembler makes
-it)."""
+"""The extra operations of ex2.approx without .ftz: a comparison, and a product before and behind (as the assembler
+emits it)."""
 
 
 def nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math: bool) -> list[Demand]:
-    """`threads` run the nest together, each what `layout` gives it."""
+    """Return the demands of a nest that `threads` run together; `layout` says which elements each thread has."""
     in_registers = all(s.buffer.in_registers for s in tile.walk(nest.body) if isinstance(s, tile.Store))
     elements = math.prod(nest.extents)
     found: list[Demand] = []
@@ -60,7 +60,7 @@ def nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math:
 
 
 def _each_element(expr: tile.Expr, nest: tile.Parallel) -> Iterator[tile.Expr]:
-    """The parts that every element of the nest has of its own, and all loads."""
+    """Yield the parts that are computed for each element of the nest, and all loads."""
     if isinstance(expr, tile.Load) or is_of_each(expr, nest):
         yield expr
     for part in tile.children(expr):
@@ -68,8 +68,7 @@ def _each_element(expr: tile.Expr, nest: tile.Parallel) -> Iterator[tile.Expr]:
 
 
 def _distinct(load: tile.Load, nest: tile.Parallel, layout: Fragment) -> int:
-    """How many elements a thread loads: as many as its part of the nest has different values of the variables that say
-    which."""
+    """Return how many elements a thread loads: the distinct values of the nest variables in the load's indices."""
     used = {e for e in tile.walk_expr(load) if isinstance(e, tile.Var)}
     dims = [dim for dim, var in enumerate(nest.vars) if var in used]
     offsets = map(layout.register_offset, range(layout.register_count))
@@ -77,5 +76,5 @@ def _distinct(load: tile.Load, nest: tile.Parallel, layout: Fragment) -> int:
 
 
 def is_of_each(expr: tile.Expr, nest: tile.Parallel) -> bool:
-    """Whether no row or column of the nest has the value in common."""
+    """Return whether the value differs along every dimension of the nest."""
     return {*nest.vars} <= {e for e in tile.walk_expr(expr) if isinstance(e, tile.Var)}

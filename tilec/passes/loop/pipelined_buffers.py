@@ -1,7 +1,7 @@
-"""For each tile that a loop loads and uses: whether the loads run ahead of the uses, and why or why not.
+"""Report on each tile that a loop loads and uses: whether its loads are software-pipelined, and why.
 
-Global to shared memory, these are the rings of pipelined loops, and tiles that nests of the kernel fill. Shared memory
-to registers, they are copies to fragments, and the operands that products of `mma` read by ldmatrix.
+From global to shared memory these are the rings of pipelined loops, and tiles that nests fill. From shared memory to
+registers they are copies to fragments, and operands of `mma` that ldmatrix reads.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _BY = {"tma": "TMA", "cp_async": "cp.async"}
 _THREADS = "by the threads, through registers: no asynchronous copy"
 
 Loops = tuple[For | While, ...]
-"""Those around a statement, the innermost last."""
+"""The loops around a statement, the innermost last."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTile:
-    """A tile that the statement at `line` loads from `source`, in the loop at line `loop` (None: in none). `versions`
-    is how many there are of it: with one, nothing runs ahead. `why` says what makes it so."""
+    """A tile that the statement at `line` loads from `source`, in the loop at line `loop` (None: in no loop).
+    `versions` is the number of buffers; with one, loads do not overlap uses. `why` is the reason for that number."""
 
     tile: str
     source: str
@@ -48,7 +48,7 @@ class LoadedTile:
 def loaded_tiles(
     assignment: LayoutAssignment, schedules: Sequence[Scheduled], target: Target
 ) -> tuple[LoadedTile, ...]:
-    """In program order; steps that were written out of one line count once."""
+    """Return the loaded tiles in program order; steps unrolled from one line count once."""
     decided = {one.loop.loop.var: one for one in schedules}
     found = (
         found
@@ -60,7 +60,6 @@ def loaded_tiles(
 
 
 def _statements(body: Sequence[Stmt], loops: Loops) -> Iterator[tuple[TileOp | Parallel, Loops]]:
-    """With the loops around each."""
     for stmt in body:
         if isinstance(stmt, TileOp | Parallel):
             yield stmt, loops
@@ -110,7 +109,6 @@ def _of_statement(
 
 
 def _prefetched(op: Copy) -> tuple[int, str]:
-    """The versions of a fragment with stages, and why."""
     distance = op.prefetch_distance
     assert distance is not None
     steps = "a step" if distance == 1 else f"{distance} steps"
@@ -126,7 +124,6 @@ def _shared(
     target: Target,
     explicit_roles: bool,
 ) -> tuple[int, str]:
-    """How many versions of the tile there are, and why."""
     if not loops:
         return 1, "no loop loads it again"
     if explicit_roles:
@@ -154,13 +151,13 @@ def _by(op: TileOp) -> str:
     return f"asynchronous, by {_BY[str(via)]}" if via in _BY else _THREADS
 
 
-def _has_room(one: Scheduled, ring: int) -> bool:
-    """Whether one more version of a ring would fit beside all that the schedule has."""
-    problem, depths = one.loop.problem, one.schedule.depth
+def _has_room(scheduled_loop: Scheduled, ring: int) -> bool:
+    """Return whether one more version of a ring would fit into shared memory."""
+    problem, depths = scheduled_loop.loop.problem, scheduled_loop.schedule.depth
     own = problem.rings[ring]
     pool = problem.pools[own.pool]
-    held = sum(other.bytes * n for other, n in zip(problem.rings, depths, strict=True) if other.pool == own.pool)
-    return pool.reserved + held + own.bytes <= pool.capacity
+    ring_bytes = sum(other.bytes * n for other, n in zip(problem.rings, depths, strict=True) if other.pool == own.pool)
+    return pool.reserved + ring_bytes + own.bytes <= pool.capacity
 
 
 def _why_versions(size: int, depth: int, loop: For, *, has_room: bool) -> str:

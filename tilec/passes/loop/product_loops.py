@@ -1,4 +1,4 @@
-"""Products of whole shared tiles as loops that load fragments and multiply them, so that fragments can have stages.
+"""Products of shared tiles rewritten as loops that load fragments and multiply them, so that fragments can have stages.
 
     for k0: load A_shared, B_shared             for k0: load A_shared, B_shared
         T.gemm(A_shared, B_shared, C)     →         for k1 in range(0, 64, 16):
@@ -6,9 +6,9 @@
                                                         B_shared.registers = B_shared[k1 : k1 + 16, :]
                                                         T.gemm(A_shared.registers, B_shared.registers, C)
 
-What becomes of that with two stages is what becomes of a loop that a person wrote so (`loop.register_stages`): the
-fragments of an iteration's first step are loaded during the last step of the iteration before. Whether it pays is
-another matter (`choices.register_stages`).
+`loop.register_stages` pipelines such a loop like one in the kernel's text: with two stages, the fragments of an
+iteration's first step are loaded during the last step of the iteration before. `choices.register_stages` decides
+whether it pays.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from tilec.support.identity import Same
 from tilec.support.records import dataclass
 
 STAGES = 2
-_STATEMENTS = 3  # of a step: two loads and a product
+_STATEMENTS = 3  # two loads and a product
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A product by mma.sync directly in a pipelined loop, with an operand in shared memory; or in a loop `inner` to
-    that, which loads fragments and multiplies them as the kernel has it. Its `number` is that among the kernel's
-    products: spans do not tell apart what a macro makes twice. It can be written as so many `steps`; none where it
-    cannot, and `why`."""
+    """A product by mma.sync that could load its fragments early. It stands directly in a pipelined loop, with an
+    operand in shared memory, or in an `inner` loop of the text that loads fragments and multiplies them. `number` is
+    its index among the kernel's products: a macro can make several with one span. `steps` is the number of steps along
+    K, 0 where it is not possible, and `why`."""
 
     loop: tile.For
     product: tile.TileOp
@@ -53,8 +53,8 @@ class Candidate:
 
 
 def candidates(kernel: tile.Kernel, assignment: LayoutAssignment, is_asked: bool) -> tuple[Candidate, ...]:
-    """Of a kernel and the same with layouts, in program order. If `is_asked`, loops may make any number of
-    iterations."""
+    """Return the candidates in program order; `assignment` is the same kernel with layouts. If `is_asked`, the number
+    of iterations does not matter."""
     numbers: dict[Same[tile.TileOp], int] = {
         Same(product): number for number, product in enumerate(_products(assignment.kernel))
     }
@@ -93,15 +93,15 @@ def _candidate(
     return None
 
 
-def _checked(kernel: tile.Kernel, one: Candidate) -> Candidate:
-    """Each by itself: what speaks against one of them is nothing to the others."""
-    if not one.steps:
-        return one
+def _checked(kernel: tile.Kernel, candidate: Candidate) -> Candidate:
+    """Try each candidate alone: an error of one does not concern the others."""
+    if not candidate.steps:
+        return candidate
     try:
-        with_register_level(kernel, (one,))
+        with_register_level(kernel, (candidate,))
     except CompileError as error:
-        return replace(one, steps=0, why=error.diagnostics[0].title)
-    return one
+        return replace(candidate, steps=0, why=error.diagnostics[0].title)
+    return candidate
 
 
 def _is_by_mma(op: tile.TileOp) -> bool:
@@ -109,8 +109,7 @@ def _is_by_mma(op: tile.TileOp) -> bool:
 
 
 def _written_steps(loop: tile.For, inner: tile.For, is_asked: bool) -> tuple[int, str]:
-    """Of a loop that the kernel has written; what else speaks against stages for its fragments is found when they get
-    them."""
+    """Count the steps of a loop in the kernel's text. `apply_register_stages` finds further obstacles."""
     steps = static_trip_count(inner)
     if why := _why_not_in(loop, inner, is_asked):
         return 0, why
@@ -120,7 +119,7 @@ def _written_steps(loop: tile.For, inner: tile.For, is_asked: bool) -> tuple[int
 
 
 def _why_not_in(loop: tile.For, use: tile.Stmt, is_asked: bool) -> str:
-    """What of a loop speaks against it whose only use of its tiles this is, or should be."""
+    """Return why the loop is unsuitable, in which `use` must be the only use of the loaded tiles."""
     others = [s for s in scheduled(loop) if s is not use and not (isinstance(s, tile.TileOp) and is_load(s))]
     trip_count = static_trip_count(loop)
     reasons = (
@@ -148,18 +147,18 @@ def _steps(loop: tile.For, product: Gemm, is_asked: bool) -> tuple[int, str]:
     )  # fmt: skip
     if why := next((why for is_so, why in reasons if is_so), None):
         return 0, why
-    # Steps of several instructions along K where there would be too many statements to schedule.
+    # A step takes several instructions along K if there would be too many statements to schedule.
     fitting = (n for n in range(MOST_STEPS // _STATEMENTS, 1, -1) if steps % n == 0 and n % STAGES == 0)
     if (count := next(fitting, None)) is None:
         return 0, f"{STAGES} stages do not divide its {steps} steps along K"
     return count, ""
 
 
-# ---- the product written as a loop -----------------------------------------------------------------------------------
+# ---- products as loops -----------------------------------------------------------------------------------------------
 
 
 def with_register_level(kernel: tile.Kernel, chosen: Sequence[Candidate]) -> tile.Kernel:
-    """The kernel, which has no layouts yet, with these products from fragments with two stages."""
+    """Return the kernel, before layout assignment, with these products reading fragments of two stages."""
     wanted = {one.number: one.steps for one in chosen if one.inner is None}
     writer = _Writer(wanted, {b.name for b in kernel.buffers})
     body = rewrite(kernel.body, writer.stmt)
@@ -175,8 +174,8 @@ def with_register_level(kernel: tile.Kernel, chosen: Sequence[Candidate]) -> til
 
 
 class _Writer:
-    def __init__(self, wanted: Mapping[int, int], taken: set[str]) -> None:
-        self.wanted, self.taken = wanted, taken
+    def __init__(self, wanted: Mapping[int, int], used_names: set[str]) -> None:
+        self.wanted, self.taken = wanted, used_names
         self.asked: list[Asked] = []
         self.products = 0
 
@@ -195,8 +194,9 @@ class _Writer:
         loads, fragments = [], []
         for operand, dimension in zip((a, b), along, strict=True):
             part = _part(operand, dimension, var, size)
-            buffer = tile.Buffer(self.name(f"{operand.buffer.name}.registers"), part.extent[-2:], operand.buffer.dtype,
-                          "fragment", operand.buffer.span)  # fmt: skip
+            shared = operand.buffer
+            name, extents = self.name(f"{shared.name}.registers"), part.extent[-2:]
+            buffer = tile.Buffer(name, extents, shared.dtype, "fragment", shared.span)
             self.asked.append(Asked(buffer, STAGES, product.span))
             whole = tile.Region(buffer, (tile.integer(0), tile.integer(0)), part.extent[-2:], operand.span)
             loads.append(Copy(part, whole, span=product.span))
@@ -216,8 +216,8 @@ class _Writer:
         return name if number == 1 else f"{name}{number}"
 
 
-def _part(of: tile.Region, dimension: int, first: tile.Expr, size: int) -> tile.Region:
-    start, extent = list(of.start), list(of.extent)
+def _part(region: tile.Region, dimension: int, first: tile.Expr, size: int) -> tile.Region:
+    start, extent = list(region.start), list(region.extent)
     start[dimension] = add(start[dimension], first)
     extent[dimension] = size
-    return replace(of, start=tuple(start), extent=tuple(extent))
+    return replace(region, start=tuple(start), extent=tuple(extent))

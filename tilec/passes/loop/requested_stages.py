@@ -1,7 +1,7 @@
-"""How many stages a person asks of tiles: `A_shared.pipeline(stage=3)`, `T.annotate_pipeline({A_shared: 3})`.
+"""Stages that a kernel requests for tiles: `A_shared.pipeline(stage=3)`, `T.annotate_pipeline({A_shared: 3})`.
 
-A loop that loads such a tile is pipelined, with as many versions of it as stages; with one stage it runs as it is
-written. Fragments have their stages inside of such a loop (`loop.register_stages`).
+A loop that loads such a tile is pipelined, with as many versions of it as stages; with one stage it runs as written.
+`loop.register_stages` applies the stages of fragments.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from tilec.support.source import Span
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """So many stages for a tile, and where that is said."""
+    """A number of stages requested for a tile, and the place of the request."""
 
     tile: Buffer
     stages: int
     span: Span
 
 
-def refuse(one: Asked, title: str, *secondary: Label, help: str) -> NoReturn:
-    fail("pipeline-impossible", title, one.span, f"{one.stages} stage{'s' * (one.stages > 1)} asked for here",
-         secondary=secondary, help=help)  # fmt: skip
+def refuse(request: Asked, title: str, *secondary: Label, help: str) -> NoReturn:
+    label = f"{request.stages} stage{'s' * (request.stages > 1)} asked for here"
+    fail("pipeline-impossible", title, request.span, label, secondary=secondary, help=help)
 
 
-def with_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mistakes) -> Kernel:
-    """The kernel, with its loops pipelined as is asked. Errors: `pipeline-impossible`."""
-    asked = [one for one in asked if not one.tile.in_registers]
-    if not asked:
+def with_stages(kernel: Kernel, requests: Sequence[Asked], mistakes: Mistakes) -> Kernel:
+    """Return the kernel with its loops pipelined as requested. Errors: `pipeline-impossible`."""
+    requests = [request for request in requests if not request.tile.in_registers]
+    if not requests:
         return kernel
-    found = [loop for loop in walk(kernel.body) if isinstance(loop, For)]
+    loops = [loop for loop in walk(kernel.body) if isinstance(loop, For)]
     wanted: dict[Var, int] = {}
-    for one in asked:
+    for request in requests:
         with mistakes.caught():
-            _check_tile(kernel, one, found)
-    for loop in found:
+            _check_tile(kernel, request, loops)
+    for loop in loops:
         tiles = {load.regions[1].buffer for load in loads(loop)}
-        here = [one for one in asked if one.tile in tiles]
+        here = [request for request in requests if request.tile in tiles]
         if here:
             with mistakes.caught():
                 wanted[loop.var] = _stages(kernel, loop, here)
@@ -56,18 +56,18 @@ def with_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: Mistakes) -> K
     )
     for loop in pipelined_loops(made.body):
         tiles = {load.regions[1].buffer for load in loads(loop)}
-        for one in asked:
-            if one.tile in tiles and one.stages > 1:
+        for request in requests:
+            if request.tile in tiles and request.stages > 1:
                 with mistakes.caught():
-                    _check_versions(made, loop, one)
+                    _check_versions(made, loop, request)
     return made
 
 
-def _check_versions(kernel: Kernel, loop: For, one: Asked) -> None:
-    if (reason := rings.body(kernel, loop).why_not_versioned(one.tile)) is not None:
+def _check_versions(kernel: Kernel, loop: For, request: Asked) -> None:
+    if (reason := rings.body(kernel, loop).why_not_versioned(request.tile)) is not None:
         refuse(
-            one,
-            f"{one.tile.name} cannot have versions: {reason}",
+            request,
+            f"{request.tile.name} cannot have versions: {reason}",
             Label(loop.span, "the loop that loads it"),
             help="let one statement of the loop fill the whole tile before others read it, and nothing else use it",
         )
@@ -81,15 +81,15 @@ def _asked_for(stmt: Stmt, wanted: Mapping[Var, int]) -> Stmt:
     return replace(made, kind="pipelined", num_stages=stages if stages > 1 else 0)
 
 
-def _check_tile(kernel: Kernel, one: Asked, loops: Sequence[For]) -> None:
-    """It is a shared tile that some loop loads in each iteration."""
-    tile = one.tile
+def _check_tile(kernel: Kernel, request: Asked, loops: Sequence[For]) -> None:
+    """Refuse a request for a tile that is not shared, or that no loop loads in each iteration."""
+    tile = request.tile
     if tile.scope != "shared":
         what = "a tensor" if tile.scope == "global" else "no tile of shared memory"
-        refuse(one, f"{tile.name} is {what}, which has no stages", help="give stages to what T.alloc_shared makes")
+        refuse(request, f"{tile.name} is {what}, which has no stages", help="give stages to what T.alloc_shared makes")
     if any(isinstance(s, AllocBarrier) for s in walk(kernel.body)):
         refuse(
-            one,
+            request,
             f"{tile.name} cannot be pipelined: the kernel orders its threads by barriers of its own",
             help="use T.InputTilePipeline, whose stages the roles acquire and release",
         )
@@ -97,16 +97,16 @@ def _check_tile(kernel: Kernel, one: Asked, loops: Sequence[For]) -> None:
         return
     elsewhere = [s for s in walk(kernel.body) if isinstance(s, TileOp) and is_load(s) and s.regions[1].buffer == tile]
     refuse(
-        one,
+        request,
         f"no loop loads {tile.name} in each iteration",
         *(Label(load.span, "loaded here, under a condition or in no loop") for load in elsewhere[:1]),
         help="stages hold what later iterations of a loop will use: load it by T.copy directly in the loop",
     )
 
 
-def _stages(kernel: Kernel, loop: For, here: Sequence[Asked]) -> int:
-    """Of the tiles of a loop, as many as are asked for, if it can be pipelined so."""
-    first, *others = here
+def _stages(kernel: Kernel, loop: For, requests: Sequence[Asked]) -> int:
+    """Return the number of stages requested for the tiles of a loop, or refuse the request."""
+    first, *others = requests
     place = Label(loop.span, "the loop that loads it")
     for other in others:
         if other.stages != first.stages:

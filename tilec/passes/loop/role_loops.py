@@ -1,12 +1,11 @@
-"""Loops that acquire stages of pipelines, inside roles of the kernel's own, as scheduling problems; and the roles with
-their statements in the order that schedules say.
+"""Scheduling problems of loops that acquire pipeline stages inside explicit roles, and the roles reordered by
+schedules.
 
-The kernel fixes the roles, and in which order each acquires, releases, waits and arrives. What stands between is
-ordered by the scheduler: a statement on a stage stays between its acquire and its release, a statement on other memory
-where waits and arrivals have it, and what is in registers only follows its operands. An iteration ends before the next
-one begins, so that all its statements are in one stage: how far roles run ahead of one another, the pipelines say.
-Whoever waits for a stage is served first: the order that the scheduler begins with has each release as early as it can
-be.
+The kernel fixes the roles, and the order in which each acquires, releases, waits and arrives. The scheduler orders the
+rest: a statement on a stage stays between its acquire and its release, one on other memory stays where waits and
+arrivals have it, and one on registers only follows its operands. An iteration ends before the next begins, so all its
+statements are in one stage: the pipelines say how far roles run in advance of one another. The order that the scheduler
+begins with has each release as early as possible, for the role that waits for the stage.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ Statements = tuple[tile.Stmt, ...]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Statements that stay together: an acquire, with whose turn it is, or one by itself, which is `main`. `pipeline`
-    is the one of which it acquires or releases a stage; `is_ordered`: it keeps its place among all others that do."""
+    """Statements that stay together: an acquire with its phase updates, or one statement, which is `main`. `pipeline`
+    is the one of which it acquires or releases a stage. `is_ordered`: it keeps its place among all ordered units."""
 
     statements: Statements
     main: tile.Stmt
@@ -44,7 +43,7 @@ class Unit:
 
 
 def loops_of_roles(assignment: LayoutAssignment) -> tuple[tuple[RoleAssignment, tile.For], ...]:
-    """The innermost loops in which a role acquires stages, role by role, in program order."""
+    """Return the innermost loops in which a role acquires stages, role by role, in program order."""
     return tuple((part, loop) for part in assignment.roles for loop in _loops(part.assignment.kernel.body))
 
 
@@ -60,7 +59,7 @@ def _loops(body: Statements) -> Iterator[tile.For]:
 
 
 def _looks(stmt: tile.Stmt) -> bool:
-    """Whether it looks at a barrier without waiting: when it does so decides what it finds."""
+    """Return whether a statement polls a barrier without waiting: its result depends on when it runs."""
     return isinstance(stmt, tile.Parallel) and any(b.scope == "barrier" for b in reads(stmt))
 
 
@@ -69,7 +68,7 @@ def _acquires(stmt: tile.Stmt) -> bool:
 
 
 def _stage(stmt: tile.Stmt) -> str:
-    """The pipeline of which a statement acquires or releases a stage."""
+    """Return the pipeline whose stage a statement acquires or releases, else ""."""
     if not isinstance(stmt, tile.TileOp):
         return ""
     end = stmt.acquires or stmt.releases
@@ -77,7 +76,8 @@ def _stage(stmt: tile.Stmt) -> str:
 
 
 def units(body: Statements) -> tuple[Unit, ...]:
-    """An acquire comes with binds before it and variables set behind it, all of one place in the text."""
+    """Group statements into units: an acquire, the binds before it and the variables set behind it have one source
+    place."""
     found: list[Unit] = []
     at = 0
     while at < len(body):
@@ -92,7 +92,7 @@ def units(body: Statements) -> tuple[Unit, ...]:
 
 
 def _keeps_order(statements: Statements) -> bool:
-    """Whether they are a part of an acquire: binds, its wait, and what sets the variables of whose turn it is."""
+    """Return whether the statements are part of an acquire: binds, its wait, and updates of its phase variables."""
     waits = [s for s in statements if isinstance(s, tile.TileOp)]
     sets = [s for s in statements if isinstance(s, tile.Parallel)]
     return (
@@ -126,61 +126,61 @@ def _is_free(stmt: tile.Stmt) -> bool:
 
 
 def problems(assignment: LayoutAssignment, target: Target) -> tuple[LoopProblem, ...]:
-    """One for each of `loops_of_roles`."""
-    held = _held(assignment.kernel)
-    return tuple(_problem(part, loop, held, target) for part, loop in loops_of_roles(assignment))
+    """Return the problem of each of `find_role_loops`."""
+    pipelines = _held(assignment.kernel)
+    return tuple(_problem(part, loop, pipelines, target) for part, loop in loops_of_roles(assignment))
 
 
 def _held(kernel: tile.Kernel) -> dict[str, str]:
-    """The pipelines of the tiles that they hold, by the tiles' names."""
+    """Return the pipeline that holds each tile, by the tiles' names."""
     made = [s for s in kernel.body if isinstance(s, AllocBarrier)]
     return {buffer: str(op.pipeline) for op in made for buffer in op.holds or ()}
 
 
-def _problem(part: RoleAssignment, loop: tile.For, held: Mapping[str, str], target: Target) -> LoopProblem:
-    found = early(units(loop.body), held)
+def _problem(part: RoleAssignment, loop: tile.For, pipelines: Mapping[str, str], target: Target) -> LoopProblem:
+    units_in_order = early(units(loop.body), pipelines)
     slots = (*target.slots, Slot(f"issue ({part.name})"))
-    ops = tuple(_op(unit, part, target, len(target.slots)) for unit in found)
-    edges = tuple(_edges(found, ops, held))
+    ops = tuple(_op(unit, part, target, len(target.slots)) for unit in units_in_order)
+    edges = tuple(_edges(units_in_order, ops, pipelines))
     problem = Problem(f"{part.assignment.kernel.name}.{part.name}.{loop.var.name}", ops, edges, slots, max_stages=1)
-    return LoopProblem(loop, tuple(u.main for u in found), (part.name,) * len(found), (), problem)
+    return LoopProblem(loop, tuple(u.main for u in units_in_order), (part.name,) * len(units_in_order), (), problem)
 
 
 def _op(unit: Unit, part: RoleAssignment, target: Target, own_slot: int) -> Op:
     stmt = unit.main
     issue, latency, uses = price(stmt, part.assignment, target)
     uses[own_slot] = (issue, 0)
-    held = tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles)
-    return Op(named(stmt), held, issue, latency, part.name, stmt.span.line, file=stmt.span.file)
+    slot_uses = tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles)
+    return Op(named(stmt), slot_uses, issue, latency, part.name, stmt.span.line, file=stmt.span.file)
 
 
 def named(stmt: tile.Stmt) -> str:
-    """`acquire inputs`, `copy A → A_shared`, `arrive done`."""
+    """Return the statement's name: `acquire inputs`, `copy A → A_shared`, `arrive done`."""
     if not isinstance(stmt, tile.TileOp):
         return describe(stmt)
     if _stage(stmt):
-        does = "acquire" if stmt.acquires is not None else "release" if stmt.releases is not None else "drain"
-        return f"{does} {_stage(stmt)}"
+        action = "acquire" if stmt.acquires is not None else "release" if stmt.releases is not None else "drain"
+        return f"{action} {_stage(stmt)}"
     return f"{stmt.name} {barrier_of(stmt).name}" if stmt.barrier is not None and not stmt.regions else describe(stmt)
 
 
-def _edges(found: Sequence[Unit], ops: Sequence[Op], held: Mapping[str, str]) -> Iterator[Edge]:
-    touched = [_touched(unit) for unit in found]
-    for j in range(len(found)):
+def _edges(units: Sequence[Unit], ops: Sequence[Op], pipelines: Mapping[str, str]) -> Iterator[Edge]:
+    touched = [_touched(unit) for unit in units]
+    for j in range(len(units)):
         for i in range(j):
-            why = _why(found[i], found[j], touched[i], touched[j], held)
+            why = _why(units[i], units[j], touched[i], touched[j], pipelines)
             if why:
-                yield Edge(i, j, ops[i].issue if _completes_alone(found[i]) else ops[i].latency, 0, why)
+                yield Edge(i, j, ops[i].issue if _completes_alone(units[i]) else ops[i].latency, 0, why)
 
 
 def _completes_alone(unit: Unit) -> bool:
-    """Whether no thread waits for the end of it: who is handed the stage does."""
+    """Return whether the unit's work is asynchronous: only the receiver of the stage waits for its completion."""
     return isinstance(unit.main, tile.TileOp) and unit.main.via in ("tma", "tcgen05")
 
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """Names of buffers and variables, and those of the buffers that are not in registers."""
+    """Names of the buffers and variables that a unit accesses; `memory`: buffers that are not in registers."""
 
     reads: frozenset[str]
     writes: frozenset[str]
@@ -206,8 +206,8 @@ def _touched(unit: Unit) -> _Touched:
     return _Touched(frozenset(read), frozenset(written), frozenset(memory))
 
 
-def _why(a: Unit, b: Unit, first: _Touched, second: _Touched, held: Mapping[str, str]) -> str:
-    """Why the one must stay before the other; empty where it need not."""
+def _why(a: Unit, b: Unit, first: _Touched, second: _Touched, pipelines: Mapping[str, str]) -> str:
+    """Return why the first unit must stay before the second; empty where it need not."""
     for kind, names in (
         ("data", first.writes & second.reads),
         ("anti", first.reads & second.writes),
@@ -218,18 +218,18 @@ def _why(a: Unit, b: Unit, first: _Touched, second: _Touched, held: Mapping[str,
     if a.is_ordered and b.is_ordered:
         return "as written"
     for ordered, other in ((a, second), (b, first)):
-        if ordered.is_ordered and any(held.get(name, "") in ("", ordered.pipeline) or not ordered.pipeline
+        if ordered.is_ordered and any(pipelines.get(name, "") in ("", ordered.pipeline) or not ordered.pipeline
                                       for name in other.memory):  # fmt: skip
             return f"stage of {ordered.pipeline}" if ordered.pipeline else "as written"
     return ""
 
 
-def early(found: Sequence[Unit], held: Mapping[str, str]) -> tuple[Unit, ...]:
-    """The units with each release behind the last one that it must follow."""
+def early(units: Sequence[Unit], pipelines: Mapping[str, str]) -> tuple[Unit, ...]:
+    """Return the units with each release right behind the last unit that it must follow."""
     order: list[Unit] = []
-    for unit in found:
+    for unit in units:
         touched, at = _touched(unit), len(order)
-        while _releases(unit) and at and not _why(order[at - 1], unit, _touched(order[at - 1]), touched, held):
+        while _releases(unit) and at and not _why(order[at - 1], unit, _touched(order[at - 1]), touched, pipelines):
             at -= 1
         order.insert(at, unit)
     return tuple(order)
@@ -239,29 +239,29 @@ def _releases(unit: Unit) -> bool:
     return isinstance(unit.main, tile.TileOp) and unit.main.releases is not None
 
 
-# ---- and what comes of it --------------------------------------------------------------------------------------------
+# ---- reordering ------------------------------------------------------------------------------------------------------
 
 
 def in_order(assignment: LayoutAssignment, schedules: Mapping[tuple[str, tile.Var], Schedule]) -> LayoutAssignment:
-    """The roles with their statements in order, those of loops by the schedules of these: by role and variable, as
-    roles may have a loop of the kernel in common."""
-    held = _held(assignment.kernel)
+    """Return the roles with the statements of their loops in the order of the schedules. Schedules are keyed by role
+    and loop variable, since roles may share a loop of the kernel."""
+    pipelines = _held(assignment.kernel)
 
     def ordered(part: RoleAssignment) -> RoleAssignment:
         own = {var: schedule for (role, var), schedule in schedules.items() if role == part.name}
         kernel = part.assignment.kernel
-        kernel = replace(kernel, body=_in_order(kernel.body, own, held))
+        kernel = replace(kernel, body=_in_order(kernel.body, own, pipelines))
         return replace(part, assignment=replace(part.assignment, kernel=kernel))
 
     return replace(assignment, roles=tuple(map(ordered, assignment.roles)))
 
 
-def _in_order(body: Statements, schedules: Mapping[tile.Var, Schedule], held: Mapping[str, str]) -> Statements:
+def _in_order(body: Statements, schedules: Mapping[tile.Var, Schedule], pipelines: Mapping[str, str]) -> Statements:
     def ordered(stmt: tile.Stmt) -> tile.Stmt:
         if not isinstance(stmt, tile.For) or stmt.var not in schedules:
-            return with_bodies(stmt, lambda inside: _in_order(inside, schedules, held))
-        parts = early(units(stmt.body), held)
-        again = (s for place in schedules[stmt.var].order for s in parts[place].statements)
-        return replace(stmt, body=tuple(again))
+            return with_bodies(stmt, lambda inside: _in_order(inside, schedules, pipelines))
+        parts = early(units(stmt.body), pipelines)
+        reordered = (s for place in schedules[stmt.var].order for s in parts[place].statements)
+        return replace(stmt, body=tuple(reordered))
 
     return map_statements(body, ordered)

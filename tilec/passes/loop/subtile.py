@@ -1,12 +1,12 @@
-"""A dimension of tiles cut into parts that are tiles of their own, with statements of their own.
+"""Subtiling: a dimension of tiles split into parts that are tiles of their own, with their own statements.
 
-What runs one after the other on a whole tile may overlap on its parts: while the tensor cores multiply for one, the
-softmax of another is computed. The parts are written into the text, and who runs when stays the scheduler's business.
+Statements that run one after the other on a whole tile can overlap on its parts: the softmax of one part is computed
+while the tensor cores multiply for another. The parts are written into the text; the scheduler orders them.
 
-A dimension seldom stands alone. If the columns of an accumulator are cut, so are those of all that is computed from it
-element by element, the rows of what it is multiplied by next, and the rows of the loads that fill them: the pass
-follows operations from one tile to the next. An operation that folds the dimension into one element, or adds products
-up along it, goes on in its second part from what it has after the first; all others do the same to each part.
+A dimension is split together with related ones. Splitting the columns of an accumulator splits those of all tiles
+computed from it element by element, the rows of its next factor, and the rows of the loads that fill them: the pass
+follows operations from tile to tile. An operation that reduces the dimension, or sums products along it, continues in
+its second part from the result of the first; all others do the same to each part.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ Dimension = tuple[tile.Buffer, int]
 
 
 class Indivisible(Exception):
-    """Why a dimension cannot be cut, in words for the person who wrote the kernel."""
+    """Raised for a dimension that cannot be split; its text tells the author of the kernel why."""
 
 
 def divided(kernel: tile.Kernel, subtiled: tile.Buffer, dim: int, parts: int) -> tile.Kernel:
-    """The kernel with this dimension of a tile, and all that go with it, in so many parts. Raises `Indivisible`."""
+    """Return the kernel with this dimension, and its related ones, split into `parts`. Raises `Indivisible`."""
     return _Division(kernel, related(kernel, (subtiled, dim)), parts).kernel()
 
 
 def related(kernel: tile.Kernel, first: Dimension) -> dict[tile.Buffer, int]:
-    """The dimensions of tiles that can only be cut together with the first. Raises `Indivisible` if two of them are one
-    tile's."""
+    """Return the dimension of each tile that must be split with the first. Raises `Indivisible` if one tile has two of
+    them."""
     groups = [
         {(stmt_tile, d) for stmt_tile, d in group if stmt_tile.scope != "global"}
         for stmt in tile.walk(kernel.body)
@@ -48,18 +48,18 @@ def related(kernel: tile.Kernel, first: Dimension) -> dict[tile.Buffer, int]:
         found |= more
     split: dict[tile.Buffer, int] = {}
     for buffer in kernel.buffers:
-        mine = [d for subtiled, d in found if subtiled == buffer]
-        if len(mine) > 1:
+        dimensions = [d for subtiled, d in found if subtiled == buffer]
+        if len(dimensions) > 1:
             raise Indivisible(f"two dimensions of {buffer.name} would be cut")
-        split.update((buffer, d) for d in mine)
+        split.update((buffer, d) for d in dimensions)
     return split
 
 
-# ---- which dimensions go together ------------------------------------------------------------------------------------
+# ---- related dimensions ----------------------------------------------------------------------------------------------
 
 
 def _together(stmt: tile.Stmt) -> Iterator[set[Dimension]]:
-    """The dimensions that a statement has one index for, without those of statements inside it."""
+    """Yield the sets of dimensions that share an index of a statement, without nested statements."""
     match stmt:
         case tile.TileOp(regions=regions):
             for axis in stmt.axes:
@@ -72,7 +72,6 @@ def _together(stmt: tile.Stmt) -> Iterator[set[Dimension]]:
 
 
 def _accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Expr, ...]]]:
-    """The elements that a nest reads and writes."""
     for stmt in tile.walk(nest.body):
         if isinstance(stmt, tile.Store):
             yield stmt.buffer, stmt.indices
@@ -84,7 +83,7 @@ def _accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Exp
 
 
 class _Division:
-    """A kernel whose tiles are cut along these dimensions."""
+    """A kernel whose tiles are split along these dimensions."""
 
     def __init__(self, kernel: tile.Kernel, split: Mapping[tile.Buffer, int], parts: int) -> None:
         self.whole = kernel
@@ -130,7 +129,7 @@ class _Division:
         return any(buffer in self.split for buffer in (*reads(stmt), *writes(stmt)))
 
     def is_about_one_part(self, guard: tile.If) -> bool:
-        """Whether each part can have a guard of its own: all under it is done part by part."""
+        """Return whether each part can have a guard of its own: all statements under it are split."""
         inside = [s for body in tile.bodies(guard) for s in body if not isinstance(s, tile.Bind)]
         own = {b for s in inside for b in writes(s)}
         asked = {e.buffer for e in tile.walk_expr(guard.condition) if isinstance(e, tile.Load)}
@@ -138,7 +137,7 @@ class _Division:
 
 
 class _Part:
-    """One part of a statement. All that it defines has a name of its own."""
+    """One part of a statement. All variables that it defines get new names."""
 
     def __init__(self, division: _Division, stmt: tile.Stmt, part: int) -> None:
         self.of = division
@@ -176,7 +175,7 @@ class _Part:
         return op.with_regions(tuple(regions))
 
     def region(self, whole: tile.Region, region: tile.Region, dim: int) -> tile.Region:
-        """The part of a region: of a tile that is cut all of the part's own, of a tensor a stretch."""
+        """Return the part of a region: the whole part of a split tile, or a slice of a tensor."""
         size = whole.extent[dim] // self.of.parts
         extent = tuple(size if d == dim else e for d, e in enumerate(region.extent))
         if region.buffer in self.of.split:
@@ -205,7 +204,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Elements:
-    """The statements of a nest, `var` of which runs over one part: other uses of it count from the whole's begin."""
+    """The statements of a nest whose `var` runs over one part; other uses of `var` add the part's offset."""
 
     of: _Division
     part: int
@@ -243,7 +242,6 @@ class _Elements:
 
 
 def _defined(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
-    """The variables that statements bring, in them and below them."""
     for inner in tile.walk(body):
         yield from tile.declared(inner)
 

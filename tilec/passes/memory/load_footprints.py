@@ -1,7 +1,7 @@
-"""What a block loads of the tensors, and which blocks load the same.
+"""Footprints: the parts of tensors that a block loads, and the blocks that load the same.
 
-The rows of A that a product's tile needs are a footprint, which all blocks in a row of the grid load; and so are the
-columns of B for those above each other. Which indices of a block a copy depends on is followed through the text.
+The rows of A that a product's tile needs are a footprint, which all blocks in a row of the grid load; so are the
+columns of B for all blocks in a column. The block indices that a copy depends on are followed through the text.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tilec.passes.memory.multicast import shared_axes
 from tilec.support.records import dataclass
 
 UNKNOWN_TRIP_COUNT = 64
-"""What a loop counts as whose iterations only the launch knows: it is the same for all copies in it."""
+"""The trip count assumed for loops known at launch only: it is the same for all copies in them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What one block reads through one copy: `bytes`, in all iterations of the loops around it. Blocks read the same
-    where their indices along `axes` agree; `shared` are those along which blocks of a cluster load it together.
-    `by_data`: which it is depends on elements of a tensor."""
+    """The part of a tensor that one block reads through one copy: `bytes`, in all iterations of the loops around it.
+    Blocks read the same part if their indices along `axes` agree; along the axes in `shared`, blocks of a cluster load
+    it together. `by_data`: its place depends on elements of a tensor."""
 
     tile: str
     axes: str
@@ -33,14 +33,14 @@ class Footprint:
 
 
 def footprints(kernel: Kernel) -> tuple[Footprint, ...]:
-    """Of all copies from tensors, in the order of the text."""
+    """Return the footprints of all copies from tensors, in program order."""
     axes = {var: frozenset(axis) for var, axis in zip(kernel.block_vars, "xyz", strict=False)}
     return tuple(_footprints(kernel.body, _Known(axes, set()), 1))
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The axes of the grid that variables depend on, and those that depend on elements of tensors."""
+    """The axes of the grid that each variable depends on, and the variables that depend on elements of tensors."""
 
     axes: dict[Var, frozenset[str]]
     data: set[Var]

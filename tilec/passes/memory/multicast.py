@@ -1,9 +1,9 @@
-"""Tiles that several blocks of a cluster load alike: each of them loads a slice, for all of them.
+"""Multicast: blocks of a cluster that load the same tile each load a slice of it, for all of them.
 
-Blocks that differ along one axis of the cluster only load the same tile where the copy's indices do not depend on that
-axis's block index, and do it equally often where nothing around the copy depends on it either. Then a producer's load
-by TMA becomes a share of one: the tile is cut into as many slices as there are such blocks, and each slice goes to the
-same place in all of them. What depends on what is followed through the text.
+Blocks that differ along one axis of the cluster load the same tile if the copy's indices do not depend on that axis's
+block index, and equally often if nothing around the copy depends on it either. Then the producer's load by TMA becomes
+a share: the tile is split into as many slices as there are such blocks, and each slice goes to the same place in all of
+them. Dependences on block indices are followed through the text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilec.passes.memory.prefetch import is_prefetched
 
 
 def with_multicast(assignment: LayoutAssignment, *, enabled: bool = True) -> LayoutAssignment:
-    """The kernel, each copy that blocks of a cluster share with the axes in its attribute `multicast`."""
+    """Return the kernel with the axes along which blocks share a copy in its attribute `multicast`."""
     if not enabled or assignment.form != "warp_specialised" or assignment.kernel.cluster.blocks == 1:
         return assignment
     finder = Finder(assignment)
@@ -30,12 +30,13 @@ def with_multicast(assignment: LayoutAssignment, *, enabled: bool = True) -> Lay
 
 
 def shared_axes(stmt: tile.Stmt) -> str:
-    """Those along which the blocks load the tile together."""
+    """Return the axes along which blocks load the tile together."""
     return stmt.multicast if isinstance(stmt, Copy) else ""
 
 
 class Finder:
-    """`values` are what binds stand for; `alike` the axes along which other variables are the same in all blocks."""
+    """Finds shared loads. `values` are those of binds; `alike` the axes along which a variable is the same in all
+    blocks."""
 
     def __init__(self, assignment: LayoutAssignment) -> None:
         self.assignment = assignment
@@ -45,7 +46,7 @@ class Finder:
         self.axis_of = _axes(assignment.kernel)
 
     def body(self, stmts: tuple[tile.Stmt, ...], axes: str) -> tuple[tile.Stmt, ...]:
-        """`axes` are those along which all blocks come here equally often."""
+        """Rewrite statements that all blocks along `axes` run equally often."""
         return map_statements(stmts, lambda stmt: self.stmt(stmt, axes))
 
     def stmt(self, stmt: tile.Stmt, axes: str) -> tile.Stmt:
@@ -71,7 +72,7 @@ class Finder:
                 return stmt
 
     def along(self, axes: str, *exprs: tile.Expr) -> str:
-        """The axes among these along which the expressions do not differ."""
+        """Return the axes, among these, along which the expressions are the same in all blocks."""
         given = [tile.substitute(expr, self.values) for expr in exprs]
         return "".join(axis for axis in axes if not any(self.differs(expr, axis) for expr in given))
 
@@ -97,8 +98,8 @@ class Finder:
         return self.cluster["xyz".index(axis)]
 
     def is_of_clusters(self, form: Affine, axis: str) -> bool:
-        """Whether the sum is the block's place in its cluster, plus a multiple of the cluster's size that all of its
-        blocks agree on: all of them have one quotient by that size, and by its multiples."""
+        """Return whether a sum is the block's place in its cluster plus a multiple of the cluster's size that is the
+        same in all its blocks: then all have one quotient by that size, and by its multiples."""
         size = self.size(axis)
         own = [coefficient for atom, coefficient in form.terms if self.is_place(atom, axis)]
         rest = [(atom, coefficient) for atom, coefficient in form.terms if not self.is_place(atom, axis)]
@@ -109,7 +110,8 @@ class Finder:
         )
 
     def is_place(self, atom: tile.Expr, axis: str) -> bool:
-        """Whether it is the block's index along the axis, or what is left of such a sum by whole clusters."""
+        """Return whether an atom is the block's index along the axis, or the remainder of such a sum by whole
+        clusters."""
         match atom:
             case tile.Var():
                 return self.axis_of.get(atom) == axis
@@ -119,14 +121,14 @@ class Finder:
                 return False
 
     def separates_clusters(self, left: tile.Expr, right: tile.Expr, more: int, axis: str) -> bool:
-        """Whether left - right < more holds for all blocks of a cluster or for none."""
+        """Return whether left - right < more holds for all blocks of a cluster or for none."""
         form = affine(tile.Binary("sub", left, right, left.dtype))
-        below = Affine(form.terms, form.constant - more)  # < 0, and the negation of that: -below - 1 < 0
+        below = Affine(form.terms, form.constant - more)  # below < 0 is the condition, above < 0 its negation
         above = Affine(tuple((atom, -coefficient) for atom, coefficient in form.terms), -below.constant - 1)
         return self.is_of_clusters(below, axis) or self.is_of_clusters(above, axis)
 
     def sliceable(self, copy: tile.TileOp, axes: str) -> str:
-        """Of the axes those by whose blocks the tile can be cut."""
+        """Return the axes, among these, along whose blocks the tile can be sliced."""
         global_region, buffer = copy.regions
         layout = self.assignment.shared[buffer.buffer.name]
         for some in (axes, *axes) if len(axes) > 1 else axes:

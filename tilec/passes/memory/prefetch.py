@@ -1,10 +1,10 @@
-"""Tiles that the producer warp loads though no pipelined loop does: small ones that are read behind one, as a row of
-biases, and those that all iterations of one read, as attention's queries.
+"""Tiles outside pipelined loops that the producer warp prefetches: small ones read behind a loop, such as a row of
+biases, and those that all iterations of a loop read, such as attention's queries.
 
 Loaded by the consumers, such a tile makes all of them wait for one another between their last product and their store.
-The producer loads it by TMA where it stands, ahead of them, into a ring of its own: of two versions where it is loaded
-again and again, so that loads for the next tile of the output need not wait until this one's is done with it. Each
-consumer waits for the tile before its first statement that reads it, and gives it back after its last one.
+The producer loads it early by TMA, into a ring of its own. The ring has two versions if the tile is loaded repeatedly,
+so that the load for the next output tile need not wait for the end of this one. Each consumer waits for the tile before
+its first read, and releases it after its last one.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tilec.passes.layout.tensor_maps import why_no_tensor_map, without_tma
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
-MOST_BYTES = 4096  # of a small tile with its versions: what is larger would take memory from the rings of the loops
+MOST_BYTES = 4096  # with all versions; larger tiles would take memory from the rings
 
 
 def prefetched(assignment: LayoutAssignment, target: Target) -> LayoutAssignment:
-    """The kernel, with these copies by TMA. Where nothing is scheduled, all copies by TMA are such."""
+    """Return the kernel with these copies done by TMA. In a serial kernel, all copies by TMA are such."""
     if assignment.form == "serial":
         return replace(
             assignment, kernel=replace(assignment.kernel, body=rewrite(assignment.kernel.body, _one_at_a_time))
@@ -51,7 +51,7 @@ def prefetched(assignment: LayoutAssignment, target: Target) -> LayoutAssignment
                 is_small = size * versions <= MOST_BYTES and not assignment.shared[fetch.tile.name].swizzle
                 if is_small and pipelined_loops(stmts[: fetch.first]):
                     found[fetch.copy] = versions
-            elif room >= 0:  # it has its own memory already, and is given more for another version of it
+            elif room >= 0:  # its first version has memory already
                 found[fetch.copy] = versions if room >= (versions - 1) * size else 1
                 room -= (found[fetch.copy] - 1) * size
         return tuple(_by_tma(s, found[at]) if at in found else inside(s, versions) for at, s in enumerate(stmts))
@@ -71,7 +71,7 @@ def prefetched(assignment: LayoutAssignment, target: Target) -> LayoutAssignment
 
 
 def versions_of(kernel: Kernel) -> dict[str, int]:
-    """Of each tile that is loaded so, how many there are."""
+    """Return the number of versions of each prefetched tile, by name."""
     loads = (s for s in walk(kernel.body) if isinstance(s, TileOp))
     return {load.regions[1].buffer.name: load.prefetched for load in loads if load.prefetched is not None}
 
@@ -82,7 +82,7 @@ def is_prefetched(stmt: Stmt) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Which statement of a list copies a tile, and which ones are the first and the last to read it."""
+    """A tile, and the indices in a statement list of its copy, its first reader and its last one."""
 
     tile: Buffer
     copy: int
@@ -91,7 +91,7 @@ class Fetch:
 
 
 def fetches(stmts: tuple[Stmt, ...]) -> Iterator[Fetch]:
-    """Each copy from a tensor to a shared tile that only statements behind it in the list read, and none else
+    """Yield each copy from a tensor to a shared tile that only later statements of the list read, and no other one
     writes."""
     for at, stmt in enumerate(stmts):
         if not isinstance(stmt, TileOp) or not is_load(stmt):
@@ -103,8 +103,8 @@ def fetches(stmts: tuple[Stmt, ...]) -> Iterator[Fetch]:
 
 
 def _room(assignment: LayoutAssignment, target: Target) -> int:
-    """Bytes of shared memory that are left when pipelined loops have as many versions of what they fill as they ask,
-    or two."""
+    """Return the bytes of shared memory that are left if tiles of pipelined loops have the requested versions, or
+    two."""
     loops = pipelined_loops(assignment.kernel.body)
     stages = {b.name: loop.num_stages or 2 for loop in loops for s in loop.body for b in writes(s)}
     taken = sum(layout.bytes * stages.get(name, 1) for name, layout in assignment.shared.items())
@@ -133,7 +133,7 @@ def _may_be_prefetched(
 
 
 def _may_leave(stmt: Stmt) -> bool:
-    """Whether the statement may leave the loop that it stands in: then its tile would not be given back."""
+    """Return whether the statement may leave its loop: then its tile would not be released."""
     match stmt:
         case Break():
             return True
@@ -144,7 +144,7 @@ def _may_leave(stmt: Stmt) -> bool:
 
 
 def _touching(body: tuple[Stmt, ...], tile: Buffer) -> int:
-    """How many statements touch the tile, of which only nests hold others; a bound or a condition counts as one."""
+    """Count the statements that access the tile; a compound one counts by its bounds or condition."""
     return sum(
         any(isinstance(e, Load) and e.buffer == tile for x in expressions(stmt) for e in walk_expr(x))
         if isinstance(stmt, For | While | If)
@@ -154,7 +154,7 @@ def _touching(body: tuple[Stmt, ...], tile: Buffer) -> int:
 
 
 def _one_at_a_time(stmt: Stmt) -> Stmt:
-    """The statement, with the copies of its loops by TMA in rings of one version."""
+    """Give a copy by TMA a ring of one version."""
     match stmt:
         case Copy() | Im2col() if is_load(stmt) and stmt.via == "tma":
             return replace(stmt, prefetched=1)

@@ -1,10 +1,10 @@
-"""Staged stores in chunks: what an accumulator leaves by shared memory and TMA goes so many columns at a time, through
-buffers that are used again.
+"""Staged stores in chunks: an accumulator is stored through shared memory and TMA some columns at a time, through
+reused buffers.
 
-A chunk is as wide as a row of the widest bank swizzle, so that a tile has as many as it has panels. Where there is room
-beside the versions that pipelined loops ask for, each chunk has a buffer of its own; else there are as many as fit, and
-a chunk waits until the earlier one that had its buffer has been read. Where each warpgroup has whole rows, it stores
-its part by itself, and waits for nobody else.
+A chunk is as wide as a row of the widest bank swizzle, so that a tile has as many chunks as panels. If there is room
+beside the requested versions of pipelined loops, each chunk has its own buffer. Otherwise there are as many as fit, and
+a chunk waits until the earlier one in its buffer has been read. Where each warpgroup has whole rows, it stores its part
+independently.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tilec.passes.memory.shared_reuse import over_rings
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
-VERSIONS = 4  # of what a loop fills that does not say how many: enough to hide a load (`sched` decides)
-SYNC_BYTES = 1024  # what barriers take, generously
+VERSIONS = 4  # of loops without num_stages: enough to hide a load (`sched` decides)
+SYNC_BYTES = 1024  # an upper bound of what barriers take
 
 
 Stored = Copy | AtomicTile
@@ -47,8 +47,8 @@ def is_staged(stmt: tile.Stmt) -> TypeGuard[Stored]:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """A staged store of one tile to another, by their names: in so many `chunks`, through so many `buffers`, by so many
-    `parts` of the block, each for itself."""
+    """A staged store of one tile to another, by their names: its `chunks`, their `buffers`, and the `parts` of the
+    block that store independently."""
 
     source: str
     destination: str
@@ -59,31 +59,33 @@ class Staging:
 
 
 def chunked(assignment: LayoutAssignment, target: Target) -> LayoutAssignment:
-    """The kernel with its staged stores in chunks, where no pipelined loop has them: there they are what the loop
-    schedules."""
+    """Return the kernel with its staged stores in chunks, except in pipelined loops, which schedule them as
+    statements."""
     chunkings = _chunkings(assignment)
     if not chunkings:
         return assignment
     counts = _buffers(assignment, chunkings, target)
-    made = {
+    buffers_of = {
         staged: tuple(
             replace(chunking.chunk, name=f"{staged.name}.{k}" if k else staged.name) for k in range(counts[staged])
         )
         for staged, chunking in chunkings.items()
     }
-    body = _rewritten(assignment.kernel.body, lambda into, out: _chunks(assignment, into, out, chunkings, made, target))
-    buffers = tuple(n for b in assignment.kernel.buffers for n in made.get(b, (b,)))
+    body = _rewritten(
+        assignment.kernel.body, lambda into, out: _chunks(assignment, into, out, chunkings, buffers_of, target)
+    )
+    buffers = tuple(n for b in assignment.kernel.buffers for n in buffers_of.get(b, (b,)))
     shared = {
         new.name: assignment.shared[old.name] if new == old else replace(assignment.shared[old.name], shape=new.shape)
         for old in assignment.kernel.buffers
         if old.scope == "shared"
-        for new in made.get(old, (old,))
+        for new in buffers_of.get(old, (old,))
     }
     return replace(assignment, kernel=replace(assignment.kernel, body=body, buffers=buffers), shared=shared)
 
 
 def stagings(assignment: LayoutAssignment) -> Iterator[Staging]:
-    """The staged stores of a kernel, for those who tell of them."""
+    """Yield the staged stores of a kernel, for reports."""
     found: dict[tuple[str, str], list[Stored]] = {}
     for into, out in _pairs(tuple(tile.walk(assignment.kernel.body))).values():
         found.setdefault((into.regions[0].buffer.name, out.regions[1].buffer.name), []).append(out)
@@ -93,19 +95,19 @@ def stagings(assignment: LayoutAssignment) -> Iterator[Staging]:
         yield Staging(source, destination, len(outs), len(tiles), assignment.shared[min(tiles)].bytes, parts)
 
 
-# ---- what can be cut -------------------------------------------------------------------------------------------------
+# ---- tiles that can be split -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Chunking:
-    """How a staged tile is cut: into chunks such as this one, each stored by so many `parts`."""
+    """The chunks of a staged tile: one as an example, and the `parts` that store each."""
 
     chunk: tile.Buffer
     parts: int
 
 
 def _chunkings(assignment: LayoutAssignment) -> dict[tile.Buffer, Chunking]:
-    """The staged tiles that can be cut: they serve stores alone, and these all alike."""
+    """Return the staged tiles that can be split: they serve only stores, which are all alike."""
     statements = tuple(tile.walk(assignment.kernel.body))
     others = [s for s in statements if isinstance(s, tile.TileOp | tile.Parallel | tile.Store) and not is_staged(s)]
     used_otherwise = {buffer for s in others for buffer in (*reads(s), *writes(s))}
@@ -127,7 +129,7 @@ def _chunkings(assignment: LayoutAssignment) -> dict[tile.Buffer, Chunking]:
 
 
 def _stores(body: tuple[tile.Stmt, ...]) -> Iterator[tile.TileOp]:
-    """The first halves of the staged stores outside pipelined loops."""
+    """Yield the first halves of the staged stores outside pipelined loops."""
     for stmt in body:
         match stmt:
             case tile.For() if is_pipelined(stmt):
@@ -143,12 +145,12 @@ def _stores(body: tuple[tile.Stmt, ...]) -> Iterator[tile.TileOp]:
 
 
 def _width(layout: SharedLayout) -> int:
-    """How many columns a chunk has: a panel where that is as wide as a swizzle can be, else all."""
+    """Return the columns of a chunk: a panel if that is as wide as the widest swizzle, else all."""
     return layout.panel if layout.row_bytes == CHUNK_BYTES else layout.shape[-1]
 
 
 def row_parts(layout: Fragment, threads: int) -> int:
-    """How many warpgroups have whole rows of a fragment, `PART_ROWS` at a time in turn; 1 where it is not so."""
+    """Return how many warpgroups alternate in whole rows of a fragment, `PART_ROWS` at a time; 1 if they do not."""
     groups = threads // WARPGROUP_THREADS
     if threads % WARPGROUP_THREADS or groups < 2 or len(layout.shape) != 2:
         return 1
@@ -160,14 +162,14 @@ def row_parts(layout: Fragment, threads: int) -> int:
     return groups
 
 
-# ---- how many buffers ------------------------------------------------------------------------------------------------
+# ---- number of buffers -----------------------------------------------------------------------------------------------
 
 
 def _buffers(
     assignment: LayoutAssignment, chunkings: dict[tile.Buffer, Chunking], target: Target
 ) -> dict[tile.Buffer, int]:
-    """For each staged tile, as many as it has chunks if they fit: beside the versions that loops ask for, or beside as
-    many of these as there can be, or else in their place, where that is free by then."""
+    """Return the number of buffers of each staged tile, one a chunk if they fit: beside the versions that loops
+    request, or beside fewer of these, or over the rings, where these are free by then."""
     versions, late = _versions(assignment.kernel), over_rings(assignment.kernel)
     beside = {staged: chunking for staged, chunking in chunkings.items() if staged.name not in late}
     staged = {staged.name for staged in chunkings}
@@ -192,7 +194,7 @@ def _buffers(
 
 
 def _shared_out(chunkings: dict[tile.Buffer, Chunking], room: int) -> dict[tile.Buffer, int]:
-    """How many buffers for a chunk each of the tiles gets: one at least, and more in turn while there is room."""
+    """Distribute buffers over the tiles: at least one each, then one more in turn while there is room."""
     counts = dict.fromkeys(chunkings, 1)
     sizes = {staged: _aligned(chunking.chunk.bytes) for staged, chunking in chunkings.items()}
     room -= sum(sizes.values())
@@ -208,7 +210,7 @@ def _shared_out(chunkings: dict[tile.Buffer, Chunking], room: int) -> dict[tile.
 
 
 def _versions(kernel: tile.Kernel) -> dict[str, int]:
-    """The shared tiles of which pipelined loops want several versions, and how many."""
+    """Return the versions that pipelined loops want of each shared tile."""
     versions: dict[str, int] = {}
     for loop in pipelined_loops(kernel.body):
         for staged in (b.name for ring in rings(kernel, loop) for b in ring.buffers):
@@ -220,13 +222,13 @@ def _aligned(size: int) -> int:
     return -(-size // SWIZZLE_BYTES) * SWIZZLE_BYTES
 
 
-# ---- the statements --------------------------------------------------------------------------------------------------
+# ---- rewriting -------------------------------------------------------------------------------------------------------
 
 Pair = tuple[Copy, Stored]
 
 
 def _pairs(stmts: tuple[tile.Stmt, ...]) -> dict[int, Pair]:
-    """By the place of the first of the two."""
+    """Return the two halves of each staged store, by the index of the first."""
     found: dict[int, Pair] = {}
     for at, (into, out) in enumerate(pairwise(stmts)):
         if isinstance(into, Copy) and into.staged is not None and is_staged(out) and into.destination == out.source:
@@ -253,8 +255,8 @@ def _rewritten(
 
 
 def by_matrix(fragment: tile.Buffer, staged: tile.Buffer, assignment: LayoutAssignment) -> bool:
-    """Whether stmatrix can write the tile: by rows of 16 bytes that eight lanes have, each a pair of halves, or of
-    floats that it makes halves of."""
+    """Return whether stmatrix can write the tile: eight lanes have a row of 16 bytes, in pairs of 16-bit floats or of
+    floats converted to these."""
     layout, halves = assignment.fragments[fragment.name], (FLOAT16, BFLOAT16)
     lies_so = layout.threads[:2] == ACCUMULATOR_LANES and [(a.dim, a.stride) for a in layout.registers[:3]] == [
         (1, 1), (0, 8), (1, 8),
@@ -274,14 +276,14 @@ def _chunks(
     into: Copy,
     out: Stored,
     chunkings: dict[tile.Buffer, Chunking],
-    made: dict[tile.Buffer, tuple[tile.Buffer, ...]],
+    buffers_of: dict[tile.Buffer, tuple[tile.Buffer, ...]],
     target: Target,
 ) -> tuple[tile.Stmt, ...]:
-    """One chunk after the other, each to shared memory and on."""
+    """Build the statements of the chunks, one after the other, each to shared memory and then to the tensor."""
     staged, source, destination = into.regions[1].buffer, into.regions[0], out.regions[1]
     if staged not in chunkings:
         return into, out
-    width, parts, buffers = chunkings[staged].chunk.shape[-1], chunkings[staged].parts, made[staged]
+    width, parts, buffers = chunkings[staged].chunk.shape[-1], chunkings[staged].parts, buffers_of[staged]
     if target.has("stmatrix") and by_matrix(source.buffer, staged, assignment):
         into = replace(into, via="stmatrix")
     chunks: list[tile.Stmt] = []
