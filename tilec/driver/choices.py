@@ -1,5 +1,5 @@
-"""The choices of the table: what each asks about a kernel. The engine finds the answers, and records them as decisions
-(`passes.choices.question`)."""
+"""The rows of the pass table that decide something: each asks questions about a kernel. The engine answers them and
+records the decisions (`passes.choices.question`)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from tilec.sched.solution import Solution
 
 Explore = Callable[[Work, str], Work]
-"""Runs the passes of the table up to the one of that name, unobserved: on a kernel without layouts from these on, on
-one with layouts from its problems on."""
+"""Runs the table up to the named row, unobserved: from layouts on for a kernel without layouts, else from its
+scheduling problems on."""
 
 
 def eliminate_masks(work: Work, explore: Explore) -> Asking[Work]:
-    """Conditions that hold in most iterations are tested only in the others."""
+    """Test conditions that hold in most iterations only in the others."""
     from tilec.passes.choices.question import Candidate, ask, ruled
     from tilec.passes.loop.eliminate_masks import iterations, without_masks
 
@@ -45,7 +45,7 @@ def eliminate_masks(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def detect_pipelines(work: Work, explore: Explore) -> Asking[Work]:
-    """Loops that load tiles for products are pipelined, if asynchronous copies can load them."""
+    """Pipeline loops that load tiles for products, if asynchronous copies can load them."""
     from tilec.passes.choices.question import Candidate, ask, ruled
     from tilec.passes.loop.detect_pipelines import detected, prefetches_tiles, why_not_detected, with_detected
 
@@ -72,7 +72,7 @@ def detect_pipelines(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def persistent_grid(work: Work, explore: Explore) -> Asking[Work]:
-    """Whether as many blocks as run at once walk over the grid."""
+    """Decide whether to launch only as many blocks as run at once, each looping over the grid."""
     from tilec.passes.choices.launch_grid import persistence
     from tilec.passes.choices.question import ask
 
@@ -82,7 +82,7 @@ def persistent_grid(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def cluster(work: Work, explore: Explore) -> Asking[Work]:
-    """The blocks that run together, since they load or multiply together what they have in common."""
+    """Choose the cluster: the blocks that load or multiply shared tiles together."""
     from tilec.passes.choices.cluster import question
     from tilec.passes.choices.question import ask
 
@@ -92,7 +92,7 @@ def cluster(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def rasterisation(work: Work, explore: Explore) -> Asking[Work]:
-    """The order in which blocks go over the grid, for the sake of the L2 cache."""
+    """Choose the order in which blocks walk the grid, for reuse in the L2 cache."""
     from tilec.passes.choices.launch_grid import rasterisation
     from tilec.passes.choices.question import ask
 
@@ -101,7 +101,7 @@ def rasterisation(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def tile_scheduler(work: Work, explore: Explore) -> Asking[Work]:
-    """Who gives a block of a persistent grid its next tile; and that grid."""
+    """Choose how blocks of a persistent grid get their next tile, and build that grid."""
     from tilec.passes.choices.launch_grid import by_stride, next_tiles
     from tilec.passes.choices.question import ask
 
@@ -114,7 +114,7 @@ def tile_scheduler(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def register_stages(work: Work, explore: Explore) -> Asking[Work]:
-    """Whether products load their fragments an iteration ahead."""
+    """Decide whether products load their fragments one iteration early."""
     from tilec.passes.choices.register_stages import asking
 
     assignment = yield from asking(
@@ -124,7 +124,7 @@ def register_stages(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def cta_pairs(work: Work, explore: Explore) -> Asking[Work]:
-    """Products that the tensor cores of two blocks do together."""
+    """Decide which products the tensor cores of two blocks compute together."""
     from tilec.passes.choices.question import Candidate, ask, ruled
     from tilec.passes.grid.cta_pair_products import may_pair, with_pairs
 
@@ -142,7 +142,7 @@ def cta_pairs(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def multicast(work: Work, explore: Explore) -> Asking[Work]:
-    """Loads that the blocks of a cluster share, where their tensor cores do not multiply together."""
+    """Let the blocks of a cluster share loads, unless their tensor cores multiply together."""
     from tilec.ir.tile import walk
     from tilec.passes.choices.question import Candidate, ask, ruled
     from tilec.passes.grid.cta_pair_products import is_paired
@@ -168,7 +168,7 @@ def multicast(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def roles(work: Work, explore: Explore) -> Asking[Work]:
-    """Which warps load, and which compute: as layouts and mechanisms let them."""
+    """Choose which warps load and which compute, within what layouts and mechanisms allow."""
     from tilec.passes.choices.question import ask
     from tilec.passes.choices.roles import roles
 
@@ -176,7 +176,7 @@ def roles(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def overlap(work: Work, explore: Explore) -> Asking[Work]:
-    """Whether the statements of a role of two iterations may mix."""
+    """Decide whether statements of two iterations may interleave within a role."""
     from tilec.passes.choices.question import ask
     from tilec.passes.choices.roles import overlap
 
@@ -185,7 +185,7 @@ def overlap(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def dependent_launch(work: Work, explore: Explore) -> Asking[Work]:
-    """Whether the kernel begins while the one before it ends."""
+    """Decide whether the kernel starts while the kernel before it ends."""
     from tilec.passes.choices.dependent_launch import question
     from tilec.passes.choices.question import ask
 
@@ -193,7 +193,7 @@ def dependent_launch(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def subtile(work: Work, explore: Explore) -> Asking[Work]:
-    """The tiles of the only pipelined loop whole, or in parts, whichever has the smaller interval."""
+    """Choose whole or split tiles for the only pipelined loop, whichever has the smaller interval."""
     from tilec.passes.choices.question import ask
     from tilec.passes.choices.subtile import Plan, candidates, question
     from tilec.passes.loop.assign_roles import products
@@ -249,7 +249,7 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def occupancy(work: Work, explore: Explore) -> Asking[Work]:
-    """Fewer versions of what loops load, where that lets more blocks share a multiprocessor, and pays."""
+    """Use fewer tile versions where more blocks then share a multiprocessor and that pays."""
     from tilec.passes.choices.occupancy import question
     from tilec.passes.choices.question import ask
     from tilec.passes.loop.build_problem import Scheduled
@@ -266,7 +266,7 @@ def occupancy(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def ping_pong(work: Work, explore: Explore) -> Asking[Work]:
-    """Whether warpgroups run apart in a loop and take turns at the tensor cores."""
+    """Decide whether warpgroups of a loop run independently and alternate at the tensor cores."""
     from tilec.passes.choices.ping_pong import question
     from tilec.passes.choices.question import Candidate, ask, ruled
     from tilec.passes.loop.build_problem import divisions, loops_to_schedule
@@ -288,7 +288,7 @@ def ping_pong(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def epilogue_warp(work: Work, explore: Explore) -> Asking[Work]:
-    """Whether a warp of its own begins copies to global memory: the schedule of each loop in which it could."""
+    """Decide whether a separate warp starts copies to global memory, by the schedule of each loop where it could."""
     from tilec.passes.choices.epilogue_warp import question
     from tilec.passes.choices.question import ask
     from tilec.passes.loop.build_problem import Scheduled
@@ -304,12 +304,12 @@ def epilogue_warp(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def _planned(work: Work, explore: Explore, exploration: Exploration | None = None) -> Work:
-    """The kernel with its loops scheduled, which no row further down does again, or what is asked about them."""
+    """Schedule the kernel's loops so that later rows do not, or answer only what `exploration` asks about them."""
     made = explore(replace(work, exploration=exploration), "solve")
     return replace(made, explored=made.loops, exploration=None)
 
 
 def _only(work: Work) -> Solution | None:
-    """The solution of the only loop."""
+    """Return the solution of the only loop, or None."""
     loops = work.explored or ()
     return loops[0].solution if len(loops) == 1 else None

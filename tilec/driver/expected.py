@@ -1,8 +1,8 @@
-"""What the user says that a kernel computes: arrays of an `.npz` file, or what a function of a Python file returns.
+"""The user's own reference outputs: arrays of an `.npz` file, or results of a Python function.
 
-A function takes tensors and scalars by the names of the kernel's parameters, those that it names or all of them, as
-numpy arrays and numbers. It returns the array of the only output, a tuple of all in the order of the kernel, or a
-dictionary of arrays by name. The file is run as Python: it is the user's own.
+The function takes numpy arrays and numbers by the names of the kernel's parameters, all or some of them. It returns the
+array of the only output, a tuple of all outputs in the kernel's order, or a dictionary of arrays by name. The file is
+trusted, and run as Python.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Reference = Callable[[tile.Kernel, "Manifest", "Arguments"], dict[str, Array]]
-"""The outputs that are expected for these arguments, as they are stored."""
+"""Returns the expected outputs for these arguments, in storage format."""
 
 
 def reference(text: str) -> Reference:
-    """That of `FILE.npz` or `FILE.py:FUNCTION`; the file is read at once."""
+    """Return the reference that `FILE.npz` or `FILE.py:FUNCTION` names; the file is read at once."""
     path, _, name = text.rpartition(":")
     if path.endswith(".py") and name.isidentifier():
         function = _function(path, name)
@@ -45,12 +45,12 @@ def reference(text: str) -> Reference:
 
 
 def path_of(text: str) -> str:
-    """The file that is read."""
+    """Return the path of the file that a reference names."""
     return text if text.endswith(".npz") else text.rpartition(":")[0]
 
 
 def outputs(kernel: tile.Kernel, manifest: Manifest) -> list[tile.Buffer]:
-    """The tensors that the kernel writes, in the order in which it has them."""
+    """Return the tensors that the kernel writes, in the kernel's order."""
     return [p for p in kernel.params if isinstance(p, tile.Buffer) and manifest.tensor(p.name).role != "in"]
 
 
@@ -70,7 +70,7 @@ def _of_file(data: bytes, path: str, kernel: tile.Kernel, manifest: Manifest, gi
 def _outputs_named(
     names: Collection[str], text: str, kernel: tile.Kernel, manifest: Manifest
 ) -> dict[str, tile.Buffer]:
-    """The outputs by name. It is a mistake if there is nothing to compare them with, or something else."""
+    """Return the outputs by name. Raises if `names` is empty or has a name that is no output."""
     known = {p.name: p for p in outputs(kernel, manifest)}
     if strays := [name for name in names if name not in known]:
         fail("bad-expectation", f"{text} has '{strays[0]}', which is no output of {kernel.name}",
@@ -81,7 +81,7 @@ def _outputs_named(
 
 
 def _check_fits(dtype: np.dtype[Any], shape: tuple[int, ...], param: tile.Buffer, there: Array, text: str) -> None:
-    """Refuse what is neither stored as the output is, nor numbers of its shape."""
+    """Raise unless the array has the output's storage format, or is numeric with its shape."""
     is_bits = dtype.kind == "V" and dtype.itemsize == there.dtype.itemsize
     if (is_bits or dtype == there.dtype) and shape == there.shape:
         return
@@ -93,7 +93,7 @@ def _check_fits(dtype: np.dtype[Any], shape: tuple[int, ...], param: tile.Buffer
 
 
 def _stored(array: object, param: tile.Buffer, there: Array, text: str) -> Array:
-    """As the kernel would have stored it; raw bits, where there are no such numbers in numpy, are taken as they are."""
+    """Return the array in the output's storage format; raw bits of types that numpy lacks stay as they are."""
     found = np.asarray(array)
     _check_fits(found.dtype, found.shape, param, there, text)
     if found.dtype.kind == "V" and found.dtype.itemsize == there.dtype.itemsize:
@@ -150,7 +150,7 @@ def _returned(
 
 
 def _run(work: Callable[[], Any], path: str, what: str) -> Any:
-    """What the user's own code returns; its exception, at the innermost line of the file, is a mistake of the file."""
+    """Run the user's code. Its exception becomes a `CompileError` at the innermost line of the file."""
     try:
         return work()
     except CompileError:

@@ -1,4 +1,4 @@
-"""Simulates a built kernel, or PTX of any origin, in cycles: what `tilec.simulate` needs to know, from a build."""
+"""Simulate a built kernel, or PTX of any origin, in cycles: prepares launches for `tilec.simulate`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from tilec.ptx.assemble import EntryReport
 
 _MOST_BLOCKS = 1 << 14
-"""Of a grid, of which it is looked up how much each does."""
+"""The largest grid for which the work of each block is computed."""
 
 
 def of_build(
     build: Build, target: Target, *, sizes: Mapping[str, int] | None = None, blocks: int = 0, draws: bool = False
 ) -> Simulation:
-    """Of a kernel as it was built, for tensors of zeros."""
+    """Simulate a built kernel, on tensors of zeros."""
     return _of_kernel(build.work, build.manifest, build.ptx, build.entries, target, sizes or {}, blocks, draws=draws)
 
 
 def of_library(library: Library, target: Target) -> Iterator[tuple[str, Simulation | str]]:
-    """Of each kernel by its name, or why it cannot be: nothing says how large it is."""
+    """Simulate each kernel; yield its name and the result, or the reason why its sizes are unknown."""
     for plan, manifest in zip(library.plans, library.manifests, strict=True):
         try:
             yield manifest.entry, _of_kernel(plan.work, manifest, library.ptx, library.entries, target, {}, 0)
@@ -74,7 +74,7 @@ def _of_kernel(
 def _work_of_clusters(
     work: Work, target: Target, grid: tuple[int, int, int], cluster: tuple[int, int, int]
 ) -> tuple[float, ...]:
-    """Cycles of all that each cluster does, one thing after the other, where iterations differ from block to block."""
+    """Return the serial cycles of each cluster's work, or () where all clusters do the same."""
     if math.prod(grid) > _MOST_BLOCKS:
         return ()
     walk = Walk(work.assignment, target, ())
@@ -96,7 +96,7 @@ def of_ptx(
     blocks: int = 0,
     draws: bool = False,
 ) -> Simulation:
-    """Of a kernel in a PTX file, on the machine that `target` names."""
+    """Simulate a kernel of a PTX file, on the machine that `target` names."""
     name = emulate_ptx.entry_of(source, entry)
     machine = load(target)
     reports = assemble(source.text, machine.ptx_target).entries
@@ -116,5 +116,5 @@ def of_ptx(
 
 
 def _resident(target: Target, smem: int, registers: int, threads: int) -> int:
-    """Blocks that fit on a multiprocessor: those of a cluster each have one of their own."""
+    """Return the blocks that fit on a multiprocessor. Blocks of a cluster run on distinct multiprocessors."""
     return max(1, ctas_per_sm(smem, registers, threads, occupancy_limits(target)))

@@ -1,6 +1,5 @@
-"""Explains words that are no codes of diagnostics: units and pools of the machine, terms of schedules, and names of the
-kernel language. `tilec explain NAME` prints them, docs/glossary.md has those of the machine.
-"""
+"""Explanations of terms that are no diagnostic codes: units and pools of the machine, terms of schedules, and names of
+the kernel language. `tilec explain NAME` prints them; docs/glossary.md has those of the machine."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ POOLS = {
     "tmem_banks": "iterations that may hold banks of tensor memory at a time",
     "mbarriers": "barriers in shared memory, which count arrivals and bytes; 8 bytes each",
 }
-"""What a schedule holds over a lifetime; the target files say how much of each there is."""
+"""Resources that a schedule holds over a lifetime; target files give their sizes."""
 
 SCHEDULES = {
     "II": "Initiation interval: the cycles from the begin of one iteration of a pipelined loop to the next one's.\n"
@@ -40,7 +39,7 @@ SCHEDULES = {
 
 @lru_cache(maxsize=1)
 def slots() -> dict[str, str]:
-    """Return what each unit of a target file is; where machines differ, what it is on each."""
+    """Return the description of each unit in the target files; where machines differ, one for each machine."""
     said: dict[str, dict[str, list[str]]] = {}
     for name in resources.target_names():
         for slot, entry in tomllib.loads(resources.target_text(name))["slots"].items():

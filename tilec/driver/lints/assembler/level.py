@@ -1,4 +1,4 @@
-"""assembled-at-lower-level: the assembler was asked for less than --opt-level says, since it would take minutes."""
+"""assembled-at-lower-level: the assembler runs below --opt-level, as it would otherwise take minutes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilec.support.diagnostics import Diagnostic
 
 @warns(ASSEMBLER)
 def lower_level(file: File) -> Iterator[Diagnostic]:
-    """It is about the file: the assembler gets all of its kernels at once."""
+    """Yield the warning, which is about the whole file: all of its kernels are assembled at once."""
     wanted, asked = file.options.opt_level, file.options.assembler_level
     level = assembler_level(file.ptx, wanted, asked)
     if asked is None and level < wanted:

@@ -11,7 +11,7 @@ from tilec.support.diagnostics import Diagnostic, Label
 
 @lint(LAYOUT, "layout-conversion")
 def conversions(work: Work) -> Iterator[Diagnostic]:
-    """Every place where a fragment changes its layout; in the order in which they were found."""
+    """Yield a warning for every conversion of a fragment's layout, in the order of discovery."""
     for made in work.assignment.conversions:
         origin = () if made.origin == made.span else (Label(made.origin, "its layout comes from here"),)
         yield Diagnostic(

@@ -1,5 +1,5 @@
 """tensor-memory-exhausted: accumulators need more columns of tensor memory than an SM has.
-mma-sync-fallback: a product that tcgen05.mma could do goes by mma.sync, for what stands around it.
+mma-sync-fallback: a product that tcgen05.mma supports uses mma.sync because of the code around it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilec.support.diagnostics import Diagnostic, Label
 
 @lint(LAYOUT, "tensor-memory-exhausted")
 def tensor_memory(work: Work) -> Iterator[Diagnostic]:
-    """Sums that stay in registers since an SM has no columns left for them."""
+    """Warn of accumulators that stay in registers because an SM has no columns left for them."""
     assignment, target = work.assignment, work.target
     has_sums_there = target.has("tcgen05") and assignment.form == "warp_specialised"
     left = crowded_out(assignment.kernel, target) if has_sums_there else ()
@@ -35,7 +35,7 @@ def tensor_memory(work: Work) -> Iterator[Diagnostic]:
 
 @lint(LAYOUT, "mma-sync-fallback")
 def products(work: Work) -> Iterator[Diagnostic]:
-    """Products that go by mma.sync though the machine could do them by itself, unless that was asked for."""
+    """Warn of products that use mma.sync although tcgen05.mma supports them, unless the options ask for that."""
     assignment, target, options = work.assignment, work.target, work.options
     if options.opt_level < 3 or options.pipeline_strategy != "auto" or "unspecialised" in assignment.kernel.asks:
         return

@@ -23,13 +23,13 @@ _BY_CONSTANT, _BY_VALUE = 6, 20
 
 @lint(SCHEDULE, "address-latency")
 def addresses(work: Work) -> Iterator[Diagnostic]:
-    """Of each loop by itself."""
+    """Yield the warnings of each loop."""
     for planned in work.loops:
         yield from _inflating(planned.loop, work.assignment, work.target)
 
 
 def _inflating(loop: LoopProblem, assignment: LayoutAssignment, target: Target) -> Iterator[Diagnostic]:
-    """Statements whose index arithmetic alone lowers the stages that the roofline asks for, ⌈memory / compute⌉."""
+    """Yield warnings for statements whose index arithmetic lowers the stages of the roofline, ⌈memory / compute⌉."""
     ops = list(zip(loop.statements, loop.problem.ops, strict=True))
     memory = max((op.latency for stmt, op in ops if _loads(stmt)), default=0)
     compute = sum(op.issue if not is_asynchronous(stmt) else _busiest(op.uses) for stmt, op in ops if not _loads(stmt))
@@ -75,8 +75,8 @@ def _indices(stmt: tile.Stmt) -> Iterator[tile.Expr]:
 
 
 def _instructions(index: tile.Expr, nest: tile.Parallel) -> int:
-    """Only divisions that each element has of its own count: what adds and scales is folded into the address of the
-    access, and what a row or column has in common is computed once."""
+    """Count the instructions for divisions that depend on the element. Additions and scaling fold into the access's
+    address; what a row or column has in common is computed once."""
     found = 0
     for part in tile.walk_expr(index):
         if isinstance(part, tile.Binary) and part.op in ("floordiv", "floormod") and is_of_each(part, nest):

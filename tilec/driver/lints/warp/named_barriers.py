@@ -1,6 +1,4 @@
-"""barriers-exhausted: more named barriers than the machine has, or more waits at them than may be carried from one
-iteration to the next.
-"""
+"""barriers-exhausted: more named barriers, or waits at them carried from one iteration to the next, than allowed."""
 
 from __future__ import annotations
 
@@ -14,9 +12,9 @@ from tilec.support.diagnostics import Diagnostic, Label
 
 @lint(WARP, "barriers-exhausted")
 def barriers(work: Work) -> Iterator[Diagnostic]:
-    """Named barriers of the whole block, and those that stand in a loop and are so carried across its iterations (not
-    those of turns: a warpgroup has one each, whatever it carries); and how often an iteration of a pipelined loop meets
-    at one, since all hand-overs of a role share its barrier."""
+    """Check the named barriers of the block, those carried across iterations, and the waits per iteration. A barrier in
+    a loop is carried, but for ping-pong barriers, of which each warpgroup has one. All hand-overs of a role share its
+    barrier, so a pipelined iteration may wait at it often."""
     program, target = work.program, work.target
     met = [(op, inside) for role in program.roles for op, inside in _barriers(role.body, False)]
     ping_pong = {number for role in program.roles for number in role.ping_pong_barriers}
@@ -51,7 +49,7 @@ def barriers(work: Work) -> Iterator[Diagnostic]:
 
 
 def _steady(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
-    """The steady states of pipelined loops."""
+    """Yield the steady states of pipelined loops."""
     for op in body:
         match op:
             case warp.Loop() | warp.Pipeline():
@@ -65,7 +63,7 @@ def _steady(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
 
 
 def _loops(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop | warp.Pipeline]:
-    """The outermost loops."""
+    """Yield the outermost loops."""
     for op in body:
         match op:
             case warp.Loop() | warp.Pipeline():
