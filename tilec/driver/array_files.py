@@ -50,7 +50,7 @@ class ArrayFile:
         except (
             Exception,
             MemoryError,
-        ) as error:  # damage surfaces in numpy, zipfile or zlib, each with errors of its own
+        ) as error:  # numpy, zipfile and zlib each raise their own errors
             self._refuse(error)
 
     def read(self, name: str) -> Array:

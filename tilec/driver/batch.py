@@ -79,7 +79,7 @@ def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
         started = list((pool._processes or {}).values())
         try:
             for job, made in zip(jobs, results, strict=True):
-                # What was read in the other process.
+                # Files that the worker has read.
                 files.note(str(resources.target_file(job.options.target)))
                 for imported in made.source.imported.values():
                     files.note(imported.path)
@@ -96,7 +96,7 @@ def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
                 help="compile fewer at a time: a smaller -j",
             )
         except BaseException:
-            # What is under way is of no interest any more.
+            # Running jobs are no longer wanted.
             for process in (pool._processes or {}).values():
                 process.terminate()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -140,8 +140,8 @@ def _evidence(job: Job, bug: Exception) -> str:
     import traceback
 
     folder = job.dump_dir or tempfile.mkdtemp(prefix="tilec-bug-")
-    said = "".join(traceback.format_exception(bug))
-    text = f"tilec {__version__}\n{said}".encode(errors="replace")
+    trace = "".join(traceback.format_exception(bug))
+    text = f"tilec {__version__}\n{trace}".encode(errors="replace")
     files.write_all({str(Path(folder) / "traceback.txt"): text})
     if job.dump_dir is None:
         again = replace(job, dump_dir=folder)
@@ -176,7 +176,7 @@ def _carried_out(job: Job, observer: Observer) -> Made:
         texts=observer.texts,
         manifests=result.manifests if result is not None else (),
         entries=result.entries if result is not None else (),
-        # Warnings of a kernel that is wrong are of no interest yet.
+        # An erroneous kernel shows its errors only.
         diagnostics=errors or tuple(observer.warnings),
         seconds=tuple(observer.seconds),
         failed=bool(errors),

@@ -55,16 +55,16 @@ def detect_pipelines(work: Work, explore: Explore) -> Asking[Work]:
     if not loops:
         return written
     against = why_not_detected(strategy_of(written.kernel, written.options), written.options)
-    ahead = None if against is not None else layouts_of(found, written)
-    if ahead is not None and not prefetches_tiles(ahead, loops):
-        ahead, against = None, ("the compiler", "no asynchronous copy can load its tiles")
+    layouts = None if against is not None else layouts_of(found, written)
+    if layouts is not None and not prefetches_tiles(layouts, loops):
+        layouts, against = None, ("the compiler", "no asynchronous copy can load its tiles")
     for loop in loops:
         what = f"loop at line {loop.span.line}"
         serial = Candidate("as it is written", lambda: written, "--no-auto-pipeline")
         if against is not None:
             question = ruled(what, *against, serial)
         else:
-            pipelined = Candidate("pipelined", lambda: replace(written, kernel=found, layouts=ahead))
+            pipelined = Candidate("pipelined", lambda: replace(written, kernel=found, layouts=layouts))
             why = "it loads tiles for a product, and nothing speaks against it"
             question = ruled(what, "the compiler", why, pipelined, serial)
         work = (yield from ask(question)).value
@@ -77,8 +77,8 @@ def persistent_grid(work: Work, explore: Explore) -> Asking[Work]:
     from tilec.passes.choices.question import ask
 
     against = dict(work.withdrawn).get("persistent-grid")
-    asked = persistence(work.kernel, work.assignment, work.target, work.options, against)
-    return replace(work, walks=(yield from ask(asked)).value, ungrouped=work.kernel)
+    question = persistence(work.kernel, work.assignment, work.target, work.options, against)
+    return replace(work, walks=(yield from ask(question)).value, ungrouped=work.kernel)
 
 
 def cluster(work: Work, explore: Explore) -> Asking[Work]:
@@ -96,8 +96,8 @@ def rasterisation(work: Work, explore: Explore) -> Asking[Work]:
     from tilec.passes.choices.launch_grid import rasterisation
     from tilec.passes.choices.question import ask
 
-    asked = rasterisation(work.kernel, work.assignment, work.target, work.options, walks=work.walks)
-    return replace(work, kernel=(yield from ask(asked)).value)
+    question = rasterisation(work.kernel, work.assignment, work.target, work.options, walks=work.walks)
+    return replace(work, kernel=(yield from ask(question)).value)
 
 
 def tile_scheduler(work: Work, explore: Explore) -> Asking[Work]:
@@ -109,8 +109,8 @@ def tile_scheduler(work: Work, explore: Explore) -> Asking[Work]:
         return work
     if work.options.tile_scheduler == "auto" and not work.target.has("cluster.launch_control"):
         return replace(work, kernel=by_stride(work.kernel, work.target))
-    asked = next_tiles(work.kernel, work.assignment, work.target, work.options)
-    return replace(work, kernel=(yield from ask(asked)).value)
+    question = next_tiles(work.kernel, work.assignment, work.target, work.options)
+    return replace(work, kernel=(yield from ask(question)).value)
 
 
 def register_stages(work: Work, explore: Explore) -> Asking[Work]:
@@ -157,7 +157,7 @@ def multicast(work: Work, explore: Explore) -> Asking[Work]:
     each = Candidate("none", lambda: replace(work, layouts=assignment), "--no-multicast")
     if not work.options.multicast:
         return (yield from ask(ruled("multicast", "the command line", "--no-multicast", each))).value
-    found = dict.fromkeys((strip.tile, strip.shared) for strip in footprints(assignment.kernel) if strip.shared)
+    found = dict.fromkeys((load.tile, load.shared) for load in footprints(assignment.kernel) if load.shared)
     if not found:
         why = "no blocks of a cluster load the same tile at the same time"
         return (yield from ask(ruled("multicast", "the compiler", why, each))).value
@@ -180,8 +180,8 @@ def overlap(work: Work, explore: Explore) -> Asking[Work]:
     from tilec.passes.choices.question import ask
     from tilec.passes.choices.roles import overlap
 
-    asked = overlap(work.assignment, work.options, work)
-    return work if asked is None else (yield from ask(asked)).value
+    question = overlap(work.assignment, work.options, work)
+    return work if question is None else (yield from ask(question)).value
 
 
 def dependent_launch(work: Work, explore: Explore) -> Asking[Work]:
@@ -207,9 +207,9 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
     planned = _planned(whole, explore, Exploration())
 
     @cache
-    def with_layouts(cut: Kernel) -> Work | None:
+    def with_layouts(split: Kernel) -> Work | None:
         try:
-            tried = explore(replace(unassigned, kernel=cut), "dependent-launch")
+            tried = explore(replace(unassigned, kernel=split), "dependent-launch")
         except CompileError:
             return None
         return (
@@ -218,8 +218,8 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
             else None
         )
 
-    def quickly(cut: Kernel, most: int | None) -> Solution | None:
-        tried = with_layouts(cut)
+    def quickly(split: Kernel, most: int | None) -> Solution | None:
+        tried = with_layouts(split)
         if tried is None:
             return None
         try:
@@ -228,10 +228,10 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
             return None
         return _only(tried)
 
-    def made(cut: Kernel) -> Work | None:
-        if cut is unassigned.kernel:
+    def made(split: Kernel) -> Work | None:
+        if split is unassigned.kernel:
             return planned
-        tried = with_layouts(cut)
+        tried = with_layouts(split)
         try:
             return None if tried is None else _planned(tried, explore, Exploration())
         except CompileError:
@@ -258,10 +258,10 @@ def occupancy(work: Work, explore: Explore) -> Asking[Work]:
         return work
     unplanned, work = work, _planned(work, explore)
     schedules = [Scheduled(p.loop, p.solution.schedule) for p in work.explored or ()]
-    asked = question(work.assignment, schedules, work.target)
-    if asked is None:
+    query = question(work.assignment, schedules, work.target)
+    if query is None:
         return work
-    assignment = (yield from ask(asked)).value
+    assignment = (yield from ask(query)).value
     return work if assignment is work.assignment else _planned(replace(unplanned, layouts=assignment), explore)
 
 
@@ -282,8 +282,8 @@ def ping_pong(work: Work, explore: Explore) -> Asking[Work]:
         what = ping_pong(loop, loops)
         if not options.ping_pong:
             yield from ask(ruled(what, "the command line", "--no-ping-pong", Candidate("no", lambda: work)))
-        elif (asked := question(what, divided(), options.max_scheduled_ii)) is not None:
-            made.append((yield from ask(asked)).value)
+        elif (query := question(what, divided(), options.max_scheduled_ii)) is not None:
+            made.append((yield from ask(query)).value)
     return replace(work, divided=tuple(made))
 
 
@@ -297,9 +297,9 @@ def epilogue_warp(work: Work, explore: Explore) -> Asking[Work]:
         return work
     work = replace(work, loops=solved(work, where=has_open_roles))
     for planned in work.loops:
-        asked = question(Scheduled(planned.loop, planned.solution.schedule), planned.solution)
-        if asked is not None:
-            yield from ask(asked)
+        query = question(Scheduled(planned.loop, planned.solution.schedule), planned.solution)
+        if query is not None:
+            yield from ask(query)
     return work
 
 

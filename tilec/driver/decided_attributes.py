@@ -34,16 +34,16 @@ _ELEMENTS = {"a_type": 0, "b_type": 1}
 
 def _said(op: tile.TileOp) -> dict[str, Any]:
     """Return the attribute values that a kernel would have written in place of decided ones."""
-    said: dict[str, Any] = {}
+    written: dict[str, Any] = {}
     if op.announces is False:
-        said["announces"] = True  # who says so is decided: the kernel announces the bytes itself
+        written["announces"] = True  # a pass sets False where the kernel itself announces the bytes
     if isinstance(op, Gemm) and op.via == "tcgen05" and op.clear_when is not None and op.leader is None:
-        said["leader"] = 0  # of a sum that passes put in tensor memory it is the producer's only thread
+        written["leader"] = 0  # passes that move a sum to tensor memory use the producer's only thread
     if isinstance(op, Gemm) and op.held is not None and not op.is_in_tensor_memory:
-        said["held"] = None  # its sum is to be in tensor memory again, which is checked where that is decided
+        written["held"] = None  # the pass that moves its sum to tensor memory has checked it
     if isinstance(op, WaitCopies) and op.pending is None:
-        said["pending"] = 0  # what a `sync` list asks for
-    return said
+        written["pending"] = 0  # as a `sync` list means it
+    return written
 
 
 def _as_formed(stmt: tile.Stmt) -> tile.Stmt:
@@ -53,9 +53,9 @@ def _as_formed(stmt: tile.Stmt) -> tile.Stmt:
     decided = {f.name: f.default for f in fields(stmt) if f.metadata == BY_PASSES}
     plain = replace(stmt, **{**decided, "versions": (), **_said(stmt)})
     regions = list(plain.regions)
-    for name, place in _ELEMENTS.items():
+    for name, operand in _ELEMENTS.items():
         if getattr(plain, name, None) == "e2m1":
-            regions[place] = _of_halves(regions[place])
+            regions[operand] = _of_halves(regions[operand])
     return plain.with_regions(tuple(regions))
 
 

@@ -22,7 +22,7 @@ from tilec.ops.reduce import Reduce
 from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.support.records import dataclass
 
-# Rounding of a result, relative to it: two of the format's steps, and for float32 what fast functions may lose.
+# Relative rounding of a result: two steps of the format, and for float32 the error of fast functions.
 _RELATIVE = {
     "float4_e2m1fn": 2.0**-1,
     "float8_e8m0fnu": 1.0,
@@ -65,7 +65,7 @@ def written_tensors(manifest: Manifest, report: Report) -> dict[str, Array]:
     masks: dict[str, Array] = {}
     for param, mask in zip(manifest.params, report.written, strict=True):
         if not isinstance(param, ScalarParam) and mask is not None:
-            # A tensor may be reached through a pointer and through maps.
+            # A tensor may be passed as a pointer and as tensor maps.
             masks[param.tensor] = masks[param.tensor] | mask if param.tensor in masks else mask
     return masks
 
@@ -159,7 +159,7 @@ class _Flow:
             match stmt:
                 case tile.For(body=inner) | tile.While(body=inner):
                     before = None
-                    while before != self.seen:  # what one iteration leaves, the next one reads
+                    while before != self.seen:  # one iteration reads what the one before it wrote
                         before = dict(self.seen)
                         self.body(inner)
                 case tile.If(then=then, orelse=orelse):
@@ -200,7 +200,7 @@ def _computed_types(stmt: tile.Stmt) -> Iterator[DType]:
 def _compare(
     param: tile.Buffer, found: Array, expected: Array, reordered: float, seen: float, summed: float, mask: Array | None
 ) -> Comparison:
-    # Compared in double precision, except integers, which need every bit.
+    # Double precision, except for integers, which need every bit.
     kind = np.float64 if param.dtype.is_float else np.object_ if param.dtype.bits == 64 else np.int64
     left: Any = values_of(found, param.dtype).astype(kind)
     right: Any = values_of(expected, param.dtype).astype(kind)
@@ -213,7 +213,7 @@ def _compare(
             error = np.where(same, 0.0, np.abs(left - right))
         error[np.isnan(error)] = np.inf
         finite = np.abs(right[np.isfinite(right)])
-        # A sum in another order differs by its rounding steps, in units of the largest result.
+        # Reordering a sum changes it by rounding steps relative to the largest result.
         scale = float(finite.max()) if finite.size else 0.0
         relative = max(_RELATIVE[param.dtype.name], seen)
         allowed = relative * np.abs(np.where(np.isfinite(right), right, 0.0)) + (reordered + summed) * scale
@@ -255,7 +255,7 @@ def _summing(
             case Gemm(regions=regions) | Reduce(regions=regions):
                 longest = max(extent for region in regions for extent in region.extent)
                 if isinstance(stmt, Gemm) and regions[0].buffer.dtype.bits == 8 and regions[0].buffer.dtype.is_float:
-                    # Of 32 products, each is cut off behind 13 bits of the largest: `tilec/emu/tensor_sums.py`.
+                    # Each of 32 products is truncated 13 bits below the largest: `tilec/emu/tensor_sums.py`.
                     yield trip_count * -(-longest // 32) * 2 * 2.0**-13
                 unit = _step(regions[2].buffer.dtype) if isinstance(stmt, Gemm) else 2.0**-24
                 # The tensor core rounds once for every 16 products.

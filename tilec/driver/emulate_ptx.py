@@ -159,7 +159,7 @@ def run(
             progress=progress,
             **(options or RunOptions()).of_launch(),
         )
-    except Fault as fault:  # it cannot begin
+    except Fault as fault:  # before the first instruction
         raise CompileError(fault_diagnostic(fault, source, given)) from None
     except ValueError as error:
         fail("wrong-launch", str(error))

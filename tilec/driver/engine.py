@@ -36,8 +36,8 @@ def checked(source: SourceFile, options: CompileOptions, observer: Observer) -> 
     for work, seen in zip(file.kernels, _observers(file, observer), strict=True):
         try:
             advance(work, seen)
-        except CompileError as last:  # nothing could be looked at behind it
-            if not mistakes.met:  # else it may follow from what is wrong before
+        except CompileError as last:  # later passes could not run
+            if not mistakes.met:  # else it may follow from an earlier error
                 mistakes.add(last)
     mistakes.end()
     return file
@@ -141,9 +141,9 @@ def _chosen(row: Choice, work: Work, observer: Observer) -> Work:
 def _verified(work: Work, stage: Stage, is_complete: bool) -> tuple[Work, Iterable[str]]:
     """Return the violations in this form, unless the same value was verified before. After a pass that completes no
     stage, kernels are verified only with `options.verification` or at a level without code."""
-    asked = "all" if work.options.verify else verification()
-    everything = bool(asked) or work.options.opt_level == 0
-    if not is_complete and (not everything or (stage == "warp" and asked != "all")):
+    level = "all" if work.options.verify else verification()
+    everything = bool(level) or work.options.opt_level == 0
+    if not is_complete and (not everything or (stage == "warp" and level != "all")):
         return work, ()
     known = stage, is_complete and stage == "tile", value_of(stage, work)
     if known == work.verified:

@@ -86,7 +86,7 @@ def _check_fits(dtype: np.dtype[Any], shape: tuple[int, ...], param: tile.Buffer
     if (is_bits or dtype == there.dtype) and shape == there.shape:
         return
     wanted = values_of(there, param.dtype).shape
-    is_number = dtype.kind in "iufb" or dtype.name in BY_NAME  # those of ml_dtypes are of kind V
+    is_number = dtype.kind in "iufb" or dtype.name in BY_NAME  # dtypes of ml_dtypes are of kind V
     if not is_number or shape != wanted:
         found = f"{dtype} {list(shape)}"
         fail("bad-expectation", f"{text}: {param.name} is {found}, expected {param.dtype} {list(wanted)}")
@@ -108,7 +108,7 @@ def _stored(array: object, param: tile.Buffer, there: Array, text: str) -> Array
 
 
 def _function(path: str, name: str) -> Callable[..., object]:
-    files.read_source(path)  # what is wrong with the file itself is said as of any other
+    files.read_source(path)  # reports an unreadable file
     folder = str(Path(path).resolve().parent)
     sys.path.insert(0, folder)
     try:
@@ -155,7 +155,7 @@ def _run(work: Callable[[], Any], path: str, what: str) -> Any:
         return work()
     except CompileError:
         raise
-    except Exception as error:  # whatever the code of a user raises
+    except Exception as error:  # the user's code may raise anything
         frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == Path(path).name]
         line = frames[-1].lineno if frames else getattr(error, "lineno", None)
         where = f"{path}:{line}: " if line else ""

@@ -28,7 +28,7 @@ def check_role_pairs(work: Work, observer: Observer) -> Work:
     """Check that products of CTA pairs are possible, and that TMA fills their tiles."""
     from tilec.passes.explicit_roles.role_pairs import check_pairs
 
-    if not work.mistakes.met:  # where something is wrong already, a product may be missing for that
+    if not work.mistakes.met:  # after an error a product may be missing
         with work.mistakes.caught():
             check_pairs(work.kernel)
     return work
@@ -94,7 +94,7 @@ def _checked(work: Work, check: Callable[[Kernel, Sequence[Role]], None]) -> Wor
     from tilec.ops.refused import is_refused
     from tilec.passes.explicit_roles.protocol import Role
 
-    # Of what is missing something may have been an arrival.
+    # A refused statement may have been an arrival.
     if work.mistakes.has(*_OF_BARRIERS) or any(map(is_refused, walk(work.kernel.body))):
         return work
     with work.mistakes.caught():

@@ -67,7 +67,7 @@ def _tile_element(offset: int, tile: SharedTile) -> str | None:
     if offset >= tile.layout.bytes or index is None:
         return None
     *rows, column = index
-    column *= tile.buffer.shape[-1] // tile.layout.shape[-1]  # of two elements of 4 bits in a byte, the first
+    column *= tile.buffer.shape[-1] // tile.layout.shape[-1]  # the first of two 4-bit elements in a byte
     name = f"{tile.buffer.name}[{', '.join(map(str, (*rows, column)))}]"
     return name if tile.depth == 1 else f"{name} of version {version}"
 
@@ -80,7 +80,7 @@ def element_at(offset: int, layout: SharedLayout) -> tuple[int, ...] | None:
         except ValueError:
             return None
         return tuple(_digits(number, layout.shape))
-    # The bank swizzle changes address bits that it does not read: done twice, it is undone.
+    # The bank swizzle changes only address bits that it does not read, so it is its own inverse.
     offset ^= (offset >> 7 & layout.swizzle_mask) << 4
     panel, inside = divmod(offset, layout.panel_bytes)
     row, byte = divmod(inside, layout.row_bytes)

@@ -169,11 +169,11 @@ def _stored(source: SourceFile, options: CompileOptions) -> Kernel:
     if options.defines:
         fail("unknown-define", f"{options.defines[0][0]} cannot be defined: tile IR has no constants left to override")
     kernel = read_kernel(source.text)
-    # What an operation needs may only be asked of one whose regions and expressions are whole.
+    # Operations can only be checked once their regions and expressions are valid.
     mistakes = Mistakes()
     for find in (tile_violations, violations):
-        for span, said in find(kernel):
-            mistakes.add(CompileError(Diagnostic("bad-tile-ir", f"this tile IR does not verify: {said}", Label(span))))
+        for span, fault in find(kernel):
+            mistakes.add(CompileError(Diagnostic("bad-tile-ir", f"this tile IR does not verify: {fault}", Label(span))))
         mistakes.end()
     return kernel
 

@@ -35,7 +35,7 @@ def check_loops(assignment: LayoutAssignment, target: Target, switches: Switches
                 given_schedule(loop, mistakes)
         if len(decided) + len(ready) == len(loops):
             return
-        # Those around them have a problem once these are decided; anyhow, for what is asked of them by hand.
+        # Outer loops have a problem only once inner ones are scheduled; any schedule will do to check their hints.
         try:
             decided += [Scheduled(loop, _any_schedule(loop)) for loop in ready]
         except Unschedulable:
@@ -49,7 +49,7 @@ def _has_lost_a_tile(loop: LoopProblem) -> bool:
 
 
 def _any_schedule(loop: LoopProblem) -> Schedule:
-    from tilec.sched.heuristic import serial  # of no use to most kernels
+    from tilec.sched.heuristic import serial  # most kernels do not need it
     from tilec.sched.objective import make
 
     ii, start = serial(loop.problem, bounds(loop.problem).mii)

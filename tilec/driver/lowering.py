@@ -26,8 +26,8 @@ def allocate_shared(work: Work, observer: Observer) -> Work:
     """Assign each tile an offset in shared memory."""
     from tilec.passes.lower.allocate_shared import place
 
-    placed = place(work.program, work.target, unlimited=work.options.switches.unlimited_smem)
-    return replace(work, warp_program=placed)
+    program = place(work.program, work.target, unlimited=work.options.switches.unlimited_smem)
+    return replace(work, warp_program=program)
 
 
 def insert_sync(work: Work, observer: Observer) -> Work:
@@ -61,7 +61,7 @@ def emit(work: Work, observer: Observer) -> Work:
     module = emit(
         work.program,
         work.target,
-        Path(work.source.path).name,  # alone: where the file lies must not change the output
+        Path(work.source.path).name,  # without its folder, which must not change the output
         usage(kernel),
         imported=tuple(work.source.imported),
         outputs=kernel.outputs,

@@ -78,7 +78,7 @@ def launch_grid(work: Work, observer: Observer) -> Work:
 
     launched, assignment = work.kernel if work.walks else ordered(work.kernel), work.assignment
     if launched is not work.ungrouped:
-        launched = split(launched)  # each role works out for itself where its block is
+        launched = split(launched)  # each role computes its own block index
         assignment = layouts_of(launched, work)
     if work.walks and assignment.form != work.assignment.form:
         raise Withdrawn("persistent-grid", LOSES_ROLES)

@@ -85,7 +85,7 @@ def _slots(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
     ii = schedule.ii
     for index, slot in enumerate(problem.slots):
         uses = [(op, u) for op, spec in enumerate(problem.ops) for u in spec.uses if u.slot == index and u.cycles]
-        # Only where a use begins can a row become too full.
+        # A row can only overflow where a use begins.
         for op, use in uses:
             row = (schedule.start[op] + use.offset) % ii
             held = [(o, u, (row - schedule.start[o] - u.offset) % ii) for o, u in uses]

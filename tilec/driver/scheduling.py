@@ -176,12 +176,12 @@ def _settled(planned: Planned, options: CompileOptions, budget: Budget) -> Plann
     from tilec.sched.roles import resolve
     from tilec.sched.solve import settled
 
-    # As a problem without open roles, whose answer the cache can verify by itself.
+    # Without open roles the cache can verify the solution by itself.
     role = found.schedule.role
     problem = resolve(planned.loop.problem, role)
     plain = replace(found, schedule=replace(found.schedule, role=()), bounds=bounds(problem), attempts=(), work=0)
     name = f"settled {plain.schedule.ii} {plain.schedule.start}"
-    made = _cached(options, budget, lambda asked, *rest: settled(asked, plain, *rest), name)(problem)
+    made = _cached(options, budget, lambda resolved, *rest: settled(resolved, plain, *rest), name)(problem)
     solution = replace(
         found,
         schedule=replace(made.schedule, role=role),
@@ -254,7 +254,7 @@ def _carried_out(loop: LoopProblem, schedule: Schedule) -> Planned:
         refused = list(refusals(plain, schedule))
         ops = dict.fromkeys(op for refusal in refused for op in refusal.ops)
         placed = tuple(describe(plain, schedule, op) for op in ops)
-        # One label a statement: what first refuses it.
+        # One label a statement: its first refusal.
         blamed = {refusal.ops[0]: refusal.text for refusal in reversed(refused)}
         labels = tuple(Label(loop.statements[op].span, text) for op, text in sorted(blamed.items()))
         title = "the given schedule does not hold for this loop"

@@ -89,7 +89,7 @@ def violations(stage: Stage, work: Work, *, is_complete: bool, everything: bool)
 
     if work.mistakes.met:
         return ()
-    if stage == "tile" and not is_complete:  # it is no longer as it was written
+    if stage == "tile" and not is_complete:  # passes have rewritten it
         return rewritten_violations(work.kernel)
     return verified(stage, value_of(stage, work), everything=everything)
 

@@ -40,15 +40,15 @@ SCHEDULES = {
 @lru_cache(maxsize=1)
 def slots() -> dict[str, str]:
     """Return the description of each unit in the target files; where machines differ, one for each machine."""
-    said: dict[str, dict[str, list[str]]] = {}
+    machines: dict[str, dict[str, list[str]]] = {}
     for name in resources.target_names():
         for slot, entry in tomllib.loads(resources.target_text(name))["slots"].items():
-            said.setdefault(slot, {}).setdefault(entry["what"], []).append(name)
+            machines.setdefault(slot, {}).setdefault(entry["what"], []).append(name)
     return {
         slot: next(iter(texts))
         if len(texts) == 1
         else "; ".join(f"on {', '.join(targets)}: {what}" for what, targets in texts.items())
-        for slot, texts in said.items()
+        for slot, texts in machines.items()
     }
 
 

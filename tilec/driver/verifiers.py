@@ -37,7 +37,7 @@ def verified(stage: Stage, value: Any, *, everything: bool = True) -> Iterator[s
             from tilec.ir.warp_declarations import declaration_violations
 
             yield from declaration_violations(value)
-            if everything:  # runs the barriers: a third of the time that attention takes to compile
+            if everything:  # interprets the barriers: a third of the compile time of attention
                 from tilec.ir.warp_verify import program_violations
 
                 yield from program_violations(value)
@@ -80,7 +80,7 @@ def _assignment(assignment: LayoutAssignment) -> Iterator[str]:
 
     yield from rewritten_violations(assignment.kernel)
     for part in assignment.roles:
-        yield from (f"role {part.name}: {said}" for said in rewritten_violations(part.assignment.kernel))
+        yield from (f"role {part.name}: {fault}" for fault in rewritten_violations(part.assignment.kernel))
     for one in assignment.kernels:
         yield from layout_violations(one.kernel, one.fragments, one.shared, one.nest_layout)
 

@@ -49,7 +49,7 @@ def _judge(options: CompileOptions, observer: Observer) -> None:
 
 def lint_tile(work: Work, observer: Observer) -> Work:
     """Run the lints of the kernel as written, such as for tiles that are read but never written."""
-    if not work.mistakes.met:  # what is wrong may be what was to write them
+    if not work.mistakes.met:  # an erroneous statement may have been the missing write
         at(TILE, work, work.options, observer)
     return work
 

@@ -39,7 +39,7 @@ def products(work: Work) -> Iterator[Diagnostic]:
     assignment, target, options = work.assignment, work.target, work.options
     if options.opt_level < 3 or options.pipeline_strategy != "auto" or "unspecialised" in assignment.kernel.asks:
         return
-    crowded = {tile.span for tile in crowded_out(assignment.kernel, target)}  # about which there is another warning
+    crowded = {tile.span for tile in crowded_out(assignment.kernel, target)}  # these have a warning already
     for left in left_to_threads(assignment, target):
         if left.is_supported and left.op.regions[2].buffer.span not in crowded:
             yield Diagnostic(

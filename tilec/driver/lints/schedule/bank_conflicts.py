@@ -65,7 +65,7 @@ def _conflicted(assignment: LayoutAssignment) -> dict[Span, dict[str, float]]:
         if access.span in inside or (access.span in turning and isinstance(access.pattern, Sweep)):
             continue
         found.setdefault(access.span, {})[access.tile] = conflicts(assignment.shared[access.tile], access.pattern)
-    # What has a dot in its name nobody wrote.
+    # Names with a dot are the compiler's own.
     return {
         span: {tile: ways for tile, ways in tiles.items() if ways >= 2 and "." not in tile}
         for span, tiles in found.items()

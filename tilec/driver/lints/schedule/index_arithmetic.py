@@ -17,7 +17,7 @@ from tilec.passes.loop.statement_price import is_asynchronous
 from tilec.support.diagnostics import Diagnostic, Label
 from tilec.target.table import Target
 
-# Instructions of an integer operation, as compilers expand it: a multiplication by a reciprocal, a whole division.
+# Instructions of an integer division: by a constant a multiplication by its reciprocal, else a full division.
 _BY_CONSTANT, _BY_VALUE = 6, 20
 
 
@@ -39,9 +39,9 @@ def _inflating(loop: LoopProblem, assignment: LayoutAssignment, target: Target) 
         work = sum(_instructions(index, stmt) for s in tile.walk(stmt.body) for index in _indices(s))
         elements, threads = math.prod(stmt.extents), assignment.kernel.threads
         spent = target.price("elementwise", ops=work, elements=elements, threads=threads).issue if work else 0
-        # The schedule prices an operation as one instruction: what a division takes more comes on top.
+        # The schedule prices an operation as one instruction, so the extra cost of divisions is added.
         inflated = max(compute - op.issue, 0) + max(op.issue, spent)
-        # Without the arithmetic on indices the work remains, if only that of the loads and stores.
+        # Without index arithmetic the other work remains, at least the loads and stores.
         honest = max(inflated - spent, op.issue, 1)
         if math.ceil(memory / max(inflated, 1)) < math.ceil(memory / honest) and 2 * spent >= op.issue:
             yield Diagnostic(

@@ -157,7 +157,7 @@ def _is_repeated(body: _Body, write: _Write, var: tile.Var, adds: bool) -> bool:
         answers = [body.holds(write.conditions, {**point, var: value}) for value in tried]
         if answers.count(True) > 1:
             return True
-        if None in answers:  # a condition on data chooses one iteration at most by chance
+        if None in answers:  # a condition on data selects a single iteration only by chance
             made_of = body.depends_on(*(condition for condition, _ in write.conditions))
             return adds and any(isinstance(part, tile.Buffer) for part in made_of)
     return False
@@ -196,7 +196,7 @@ def _is_same_place(part: tile.Expr, store: tile.Store) -> bool:
 def _neighbour_reads(body: _Body) -> Iterator[Diagnostic]:
     for read in body.reads:
         if read.load.buffer.scope == "fragment":
-            continue  # elements of other threads are those of before the loop: they are fetched through shared memory
+            continue  # elements of other threads are read through shared memory, as they were before the loop
         for write in body.writes:
             if read.load.buffer == write.stmt.buffer and _collide(body, read, write):
                 name = read.load.buffer.name

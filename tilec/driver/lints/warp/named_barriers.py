@@ -33,7 +33,7 @@ def barriers(work: Work) -> Iterator[Diagnostic]:
                 severity="warning",
             )
     limit = target.limit("named_barriers_carried")
-    # Only of innermost loops: what others hand over is nothing beside the loops in them.
+    # Only innermost loops: hand-overs of outer loops are rare beside them.
     steady = (loop for role in program.roles for loop in _steady(role.body) if not any(_loops(loop.body)))
     for loop in steady:
         stops = [op.span for op, _ in _barriers(loop.body, True)]
