@@ -1,4 +1,4 @@
-"""The `tilec` command. This file is all that `tilec --version` loads; the commands are in `cli.commands`."""
+"""The `tilec` command. `tilec --version` loads this file only; the commands are in `cli.commands`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tilec FILE…`: what is made of which kernel for which target, and the files that it goes to."""
+"""`tilec FILE…`: compile kernels for targets, and write each output to its file."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from tilec.ir.tile import Kernel
 
 Kind = str
-"""What can be written: the text of a stage, what a pass makes, or what is made of cubins."""
+"""A kind of output: the text of a stage, the result of a pass, or a file made from cubins."""
 
 FROM_CUBIN: tuple[Kind, ...] = ("json", "fatbin", "header")
 KINDS: tuple[Kind, ...] = (*STAGES, *FROM_CUBIN)
 SUFFIX: dict[str, str] = {"json": ".json", "fatbin": ".fatbin", "header": ".h", **dict(STAGE_SUFFIX.items())}
 HEADER_STYLES = ("inline", "declarations")
 STDOUT = "-"
-"""As the name of an output."""
+"""The output name that means standard output."""
 
 JOINED: tuple[Kind, ...] = ("fatbin", "header")
-"""Of these there is one for all targets."""
+"""Kinds that hold all targets in one file."""
 
 JOINED_STAGES = ("ptx", "cubin")
-"""What they are made of: GPUs to come translate the PTX."""
+"""Stages from which those are made: future GPUs translate the PTX."""
 
 
 def _kinds(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Kind, ...] | None:
@@ -284,7 +284,7 @@ def _print_pipeline(paths: Sequence[str], targets: Sequence[str], given: dict[st
 
 
 def _header_style(plans: Sequence[Plan], name: str, namespace: str | None) -> Style:
-    """Return how headers are laid out, which is of interest only where one is written."""
+    """Return the style of headers. Raises a usage error where one is given but no header is written."""
     from tilec.host.header import Style, is_namespace
 
     asked = [
@@ -303,8 +303,8 @@ def _header_style(plans: Sequence[Plan], name: str, namespace: str | None) -> St
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be made of a kernel file: the places of each kind for each target, or for all (None). `base` is what
-    names have in common."""
+    """The outputs of a kernel file: (kind, target, path), with target None for all targets. `base` is the common part
+    of the paths."""
 
     kernel: str
     base: str
@@ -320,13 +320,13 @@ class Plan:
         return list(dict.fromkeys(kind for kind, _, _ in self.places))
 
     def stages(self) -> list[str]:
-        """The stages that it takes."""
+        """Return the stages that these outputs are made from."""
         stages = [stage for kind in self.kinds() for stage in (JOINED_STAGES if kind in JOINED else [_stage(kind)])]
         return list(dict.fromkeys(stages))
 
 
 def _check_entry_names(plans: Sequence[Plan]) -> None:
-    """Each kernel file has names of its own for what is made of it."""
+    """Raise if outputs of two kernel files have the same path."""
     known: dict[str, str] = {}
     for plan in plans:
         for path in plan.paths():
@@ -340,7 +340,7 @@ def _check_entry_names(plans: Sequence[Plan]) -> None:
 
 
 def _stage(kind: Kind) -> str:
-    """What it is made of."""
+    """Return the stage that a kind of output is made from."""
     return "cubin" if kind in FROM_CUBIN else kind
 
 
@@ -353,16 +353,16 @@ def _suffix(kind: Kind) -> str:
 
 
 _ALONE = ("ptx", "cubin", "fatbin", "header")
-"""Kinds whose suffix means nothing else to other programs."""
+"""Kinds with suffixes that mean nothing else to other programs."""
 
 
 def _kind_of(output: str) -> Kind | None:
-    """The kind whose suffix a name has, if it has one of these."""
+    """Return the kind of output that a file name's suffix names, or None."""
     return next((kind for kind in sorted(SUFFIX, key=lambda k: -len(SUFFIX[k])) if output.endswith(SUFFIX[kind])), None)
 
 
 def _check_suffix(output: str) -> None:
-    """Refuse a suffix that says nothing: what would be written is a cubin, whatever the name."""
+    """Raise a usage error for an unknown suffix: the output would be a cubin, whatever its name."""
     suffix = Path(output).suffix
     if suffix and _kind_of(output) is None:
         known = ", ".join(dict.fromkeys(SUFFIX[kind] for kind in (*_ALONE, *SUFFIX)))
@@ -370,7 +370,7 @@ def _check_suffix(output: str) -> None:
 
 
 def _base(kernel: str, is_folder: bool, output: str | None) -> str:
-    """The name of the outputs of a kernel file, without suffix; `output` may be their folder."""
+    """Return the path of a kernel file's outputs without suffix; `output` may be their folder."""
     if is_folder:
         return str(Path(output or "") / Path(kernel).stem)
     if output is None:
@@ -387,7 +387,7 @@ def _plan(
     stop_after: str | None,
     level: int,
 ) -> Plan:
-    """With `--stop-after` alone nothing goes anywhere: the stage is printed."""
+    """Return the outputs of a kernel file. With `--stop-after` alone there are none: the stage is printed."""
     end = LAST_STAGE.get(level, "cubin")
     asked = None if is_folder or output is None else _kind_of(output)
     one = stop_after if emit is None else emit[0] if len(emit) == 1 else None
@@ -415,7 +415,7 @@ def _plan(
 
 
 def _check_reachable(plan: Plan, stop_after: str | None, level: int, trace: str | None) -> None:
-    """Nothing is wanted of a stage that is not reached."""
+    """Raise a usage error if an output needs a stage that is not reached."""
     from tilec.driver.engine import place_of
 
     end = LAST_STAGE.get(level, "cubin")
@@ -457,7 +457,7 @@ def _jobs(
 
 
 def _kernel_file(path: str) -> SourceFile:
-    """The kernel file; a name that looks like a mistyped command is met with that command."""
+    """Read a kernel file. For a missing one whose name resembles a command, the error suggests that command."""
     if not Path(path).exists() and "." not in path:
         import difflib
 
@@ -474,7 +474,7 @@ def _kernel_file(path: str) -> SourceFile:
 
 
 def _contents(plan: Plan, made: dict[str, Made], style: Style) -> dict[str, bytes]:
-    """What goes to each place."""
+    """Return the content of each output file."""
     contents: dict[str, bytes] = {}
     of_machine = {one.manifests[0].target: one for one in made.values() if one.manifests}
     if len(of_machine) < len(made) and {kind for kind, _, _ in plan.places} & set(JOINED):
@@ -506,7 +506,7 @@ def _contents(plan: Plan, made: dict[str, Made], style: Style) -> dict[str, byte
 
 
 def _manifests(made: Made) -> bytes:
-    """How to launch each kernel, in the order of the file."""
+    """Return the launch manifests as JSON, in the order of the file."""
     from tilec.ir.manifest import to_json
 
     records = [json.loads(to_json(manifest)) for manifest in made.manifests]
@@ -514,18 +514,18 @@ def _manifests(made: Made) -> bytes:
 
 
 def _read(made: Sequence[Made], targets: Sequence[str], given: dict[str, Any]) -> list[str]:
-    """Every file that the outputs of one kernel file depend on."""
+    """Return every file that the outputs of a kernel file depend on."""
     imported = [file.path for one in made for file in one.source.imported.values()]
     machines = [str(resources.target_file(target)) for target in targets]
     return list(dict.fromkeys([*input_files([made[0].source.path], given), *imported, *machines]))
 
 
 _UNSAFE_IN_RULES = frozenset(";&|<>()`\\*?[]~=%:")
-"""What means something to make or Ninja where a path stands, or to a shell where a recipe names that path."""
+"""Characters with a meaning for make or Ninja in a path, or for the shell of a recipe."""
 
 
 def _rule(outputs: Sequence[str], inputs: Sequence[str]) -> str:
-    """A rule of make. Ninja and CMake read it too."""
+    """Return a rule of make, which Ninja and CMake also read."""
     for path in (*outputs, *inputs):
         found = next((sign for sign in path if sign in _UNSAFE_IN_RULES or not sign.isprintable()), None)
         if found is not None:
@@ -538,5 +538,5 @@ def _rule(outputs: Sequence[str], inputs: Sequence[str]) -> str:
 
 
 def _escaped(path: str) -> str:
-    """As GCC writes it, which make and Ninja understand."""
+    """Escape a path as GCC does, for make and Ninja."""
     return path.replace("$", "$$").replace(" ", "\\ ").replace("#", "\\#")

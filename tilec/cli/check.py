@@ -1,4 +1,4 @@
-"""`tilec check FILE…`: the mistakes of kernels, which are not compiled."""
+"""`tilec check FILE…`: find errors of kernels without compiling them."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def _check(kernels: tuple[str, ...], jobs: int, library: bool, **given: Any) -> 
 
 
 def _is_target_default(given: dict[str, Any]) -> bool:
-    """Whether the command line names no machine."""
+    """Return whether the command line names no machine."""
     source = click.get_current_context().get_parameter_source("target")
     return source is ParameterSource.DEFAULT and not given["target_file"]
 
 
 def _for_another_target(made: Made, target: str, options_for: Callable[[str], CompileOptions]) -> Made:
-    """Return a note in place of the mistakes, if each of them says that `target` lacks something and the kernel has
-    none for a machine that can more."""
+    """Return a note in place of the errors, if each of them says that `target` lacks something and a more capable
+    machine accepts the kernel."""
     from tilec.driver.batch import Job, carry_out
 
     if not made.failed or not all(_names_target(mistake, target) for mistake in made.diagnostics):
@@ -94,13 +94,13 @@ def _for_another_target(made: Made, target: str, options_for: Callable[[str], Co
 
 
 def _names_target(mistake: Diagnostic, target: str) -> bool:
-    """Return whether a mistake is one of the machine, which its message then names."""
+    """Return whether an error is about the machine, which its message then names."""
     label = mistake.primary.text if mistake.primary is not None else ""
     return target in mistake.title or target in label
 
 
 def _machines_with_more(target: str) -> list[str]:
-    """Return the machines that can do something that this one cannot, the oldest first."""
+    """Return the machines with features that this one lacks, the oldest first."""
     from tilec.host.machines import capability
     from tilec.support.resources import target_names
     from tilec.target.table import load

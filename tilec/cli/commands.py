@@ -1,4 +1,4 @@
-"""The commands: options in, one call, results out. What they do is in `driver` and below."""
+"""The dispatch of commands: options in, one call, results out. Their work is done in `driver` and below."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.exhaustion import exhausted
 
 NO_READER = (errno.EPIPE, errno.EIO)
-"""Errors of what standard output goes to."""
+"""Errors of the consumer of standard output."""
 
 
 @click.command(cls=Grouped)
@@ -115,7 +115,7 @@ def schedule(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """One command line. A first word that is no command is the kernel file (or an option) of the compiler proper."""
+    """Run one command line. A first word that is no command is a kernel file or an option of the compiler proper."""
     while True:
         try:
             words, read = expanded(arguments)
@@ -171,7 +171,7 @@ def _invoked(command: click.Command, context: click.Context, arguments: Sequence
 
 
 def _exit_code(work: Callable[[], int], arguments: Sequence[str]) -> int:
-    """What `work` returns, or why it did not; that is said."""
+    """Return the result of `work`, or the exit code for its exception, which is shown."""
     try:
         return work()
     except AnotherCommandLine:
@@ -198,7 +198,7 @@ def _exit_code(work: Callable[[], int], arguments: Sequence[str]) -> int:
 
 
 def _reached(error: Exception, what: str) -> Diagnostic:
-    """Say what has run out, and what it was wanted for where that is known."""
+    """Report the exhausted resource, and the file that needed it if known."""
     path = getattr(error, "filename", None)
     notes = () if path is None else (f"it was needed for {path}",)
     help_text = None if "disk" in what or "in a file" in what else "compile fewer at a time: a smaller -j"

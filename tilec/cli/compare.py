@@ -1,4 +1,4 @@
-"""`tilec compare`: a profile that Nsight Compute took of a kernel, beside what the simulation says of it."""
+"""`tilec compare`: compare a kernel's Nsight Compute profile with its simulation."""
 
 from __future__ import annotations
 

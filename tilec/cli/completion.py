@@ -1,4 +1,4 @@
-"""`tilec completion SHELL`, and what the script that it prints asks for: click's own, over our table of commands."""
+"""`tilec completion SHELL`, and the answers to its script: click's completion over our table of commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from click.shell_completion import CompletionItem, ShellComplete, get_completion
 from tilec.cli.names import COMMANDS, command_of
 
 _VARIABLE = "_TILEC_COMPLETE"
-"""Set by the script where it asks what may come next: `bash_complete`. `cli` looks for it."""
+"""Set by the script to ask for completions: `bash_complete`. `cli` looks for it."""
 
 
 @click.command()
@@ -23,7 +23,7 @@ def completion(shell: str) -> None:
 
 
 def complete(asked: str) -> int:
-    """Print what may come next, as the script of the shell in `asked` reads it; 1 where the shell is not known."""
+    """Print completions in the format of the shell in `asked`; return 1 if the shell is unknown."""
     shell = asked.partition("_")[0]
     if get_completion_class(shell) is None:
         return 1
@@ -32,7 +32,7 @@ def complete(asked: str) -> int:
 
 
 class _OfCommands(ShellComplete):
-    """What follows a command is that command's."""
+    """Completes the words after a command with that command's options."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
         self.cli, rest = command_of(args)
@@ -50,7 +50,7 @@ class _OfCommands(ShellComplete):
 
 
 def _of(shell: str) -> ShellComplete:
-    """click's completion of this shell, for the commands here."""
+    """Return click's completion of this shell, for the commands here."""
     base = get_completion_class(shell)
     assert base is not None, shell
 

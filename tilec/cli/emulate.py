@@ -1,6 +1,6 @@
-"""`tilec emulate`: run the PTX on the CPU, and compare with the reference where nothing else is asked for.
+"""`tilec emulate`: run the PTX on the CPU, and by default compare it with the reference.
 
-A file that ends in .ptx is run as it is, with the launch and the arguments that the command names.
+A .ptx file is run as it is, with the launch and the arguments from the command line.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def emulate(
 
 
 def size_of(text: str) -> tuple[str, int]:
-    """`NAME=N`, as --size takes it."""
+    """Parse `NAME=N`, the value of --size."""
     name, _, number = text.partition("=")
     if not name.isidentifier() or not number.isdecimal():
         raise click.UsageError(f"--size {text}: expected NAME=N")
@@ -111,7 +111,7 @@ def size_of(text: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """What a run writes, once it is whole."""
+    """The files that a complete run writes."""
 
     outputs: str | None
     timeline: str | None
@@ -120,7 +120,7 @@ class _Files:
         files.check_outputs([path for path in (self.outputs, self.timeline) if path is not None], read)
 
     def write(self, report: Report, arrays: Callable[[], bytes]) -> None:
-        """The timeline, of a faulting kernel too, and the arrays of one that ran to its end."""
+        """Write the timeline, even of a faulting kernel, and the arrays of one that ran to its end."""
         from tilec.emu.timeline import chrome_trace
 
         made: dict[str, bytes] = {}
@@ -141,7 +141,7 @@ def _emulate_kernel(
     sizes: dict[str, int],
     given: dict[str, Any],
 ) -> None:
-    """`judges`: whether the kernel run by numpy is one, and what --expect names."""
+    """Emulate a kernel. `judges`: whether to compare with the kernel run by numpy, and the value of --expect."""
     from tilec.driver import build as driver, emulate, expected
     from tilec.driver.emulate_compare import inputs_are_finite, unwritten_elements, written_tensors
 
@@ -235,7 +235,7 @@ def _emulate_ptx(
 
 @contextmanager
 def _watched(name: str, blocks: int) -> Iterator[Callable[[int, int], None]]:
-    """Around a run: a bar that shows how far it is, and a word when it is interrupted."""
+    """Show the progress of a run, and a message if it is interrupted."""
     reached = 0
 
     def note(done: int, total: int) -> None:
@@ -260,7 +260,7 @@ def _allowed(found: tuple[str, int]) -> str:
 
 @contextmanager
 def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on a terminal, silence elsewhere."""
+    """Show a progress bar on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         yield None
         return

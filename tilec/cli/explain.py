@@ -1,6 +1,5 @@
-"""`tilec explain NAME`: more about an error or warning, a unit of the machine or a name of the language. `tilec explain
-pipeline FILE`: which loads of a kernel run ahead of their uses, and why the others do not.
-"""
+"""`tilec explain NAME`: explain a diagnostic, a unit of the machine or a name of the language. `tilec explain pipeline
+FILE`: list which loads of a kernel are pipelined, and why others are not."""
 
 from __future__ import annotations
 

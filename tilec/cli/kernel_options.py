@@ -1,5 +1,5 @@
-"""The options of every command that compiles a kernel, made from the fields of `CompileOptions`, and what their values
-ask for."""
+"""The options of every command that compiles a kernel, made from the fields of `CompileOptions`, and the conversion of
+their values."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _DEFAULTS = CompileOptions()
 _COMPLETED = {"target": several_of(lambda: (*resources.target_names(), *_TARGET_WORDS))}
-"""What a shell proposes for values that no field lists."""
+"""Completions of values that no field lists."""
 
 
 def kernel_options(command: Command) -> Command:
-    """The options of every command that compiles a kernel."""
+    """Add the options of every command that compiles a kernel."""
     decorators = [
         *(_click_option(field, stated) for field, stated in OPTIONS.items()),
         click.option(
@@ -64,7 +64,7 @@ def kernel_options(command: Command) -> Command:
 
 
 def _click_option(field: str, stated: Option) -> Callable[[Command], Command]:
-    """One option, under the name of its field; what it is given is read by `compile_options`."""
+    """Return one option, under its field's name; `make_compile_options` converts its value."""
     default = getattr(_DEFAULTS, field)
     spelled = f"{stated.switch}/{stated.off}" if default is True else stated.switch
     more: dict[str, Any] = {}
@@ -96,7 +96,7 @@ def _type(stated: Option) -> click.ParamType[Any]:
 
 
 def _default(stated: Option, default: object) -> object:
-    """As a person would give it: None where `default` says it in words."""
+    """Return the default as the user would spell it; None where the help text states it."""
     return None if stated.default_text else word_for(stated, default) or default
 
 
@@ -106,7 +106,7 @@ def _help(stated: Option) -> str:
 
 
 def compile_options(given: dict[str, Any], target: str | None = None) -> CompileOptions:
-    """The values of `kernel_options` as one value: of this target, or of the only one that they name."""
+    """Return the values of these options as `CompileOptions`, for this target or for the only one named."""
     if target is None:
         target, *others = target_names(given)
         if others:
@@ -140,7 +140,7 @@ def _value(field: str, stated: Option, given: Any) -> Any:
 
 
 def _warn_of_former(asked: CompileOptions) -> None:
-    """Say what is written now in place of old spellings."""
+    """Warn of former spellings, with their replacements."""
     if not (former := former_spellings()):
         return
     from tilec.driver.observer import Observer
@@ -152,7 +152,7 @@ def _warn_of_former(asked: CompileOptions) -> None:
 
 
 def _warning_word(word: str) -> str:
-    """What stands behind -W, with the code that it names as it is called now."""
+    """Return the word behind -W, with the present name of its code."""
     from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 
     if word in ("error", "no-all"):
@@ -172,14 +172,14 @@ def _warning_word(word: str) -> str:
 
 
 def _all() -> tuple[str, ...]:
-    """Every machine that ships, the oldest first."""
+    """Return every machine that ships, the oldest first."""
     from tilec.host.machines import capability
 
     return tuple(sorted(resources.target_names(), key=capability))
 
 
 def _all_major() -> tuple[str, ...]:
-    """The oldest machine of each generation: what is not made for one alone runs on the others too."""
+    """Return the oldest machine of each generation: code that is not for one machine alone runs on the others too."""
     from tilec.host.machines import capability
 
     first = {capability(name)[0]: name for name in reversed(_all())}
@@ -187,7 +187,7 @@ def _all_major() -> tuple[str, ...]:
 
 
 def _native() -> tuple[str, ...]:
-    """What runs best on the GPU of this machine."""
+    """Return the best target for this machine's GPU."""
     from tilec.host import runtime
     from tilec.host.machines import runs_on
 
@@ -205,11 +205,11 @@ _TARGET_WORDS: dict[str, Callable[[], tuple[str, ...]]] = {
     "all-major": _all_major,
     "native": _native,
 }
-"""Words that stand for targets, as in nvcc's -arch."""
+"""Words for several targets, as in nvcc's -arch."""
 
 
 def target_names(given: dict[str, Any]) -> tuple[str, ...]:
-    """The targets that the values of `kernel_options` name, each once, where a command takes several."""
+    """Return the targets that the options name, each once, for commands that take several."""
     names = [name.strip() for name in given["target"].split(",")]
     if "" in names:
         usage(f"--target {given['target'] or repr('')} has an empty name: write --target sm_80,sm_90a")
@@ -224,7 +224,6 @@ def target_names(given: dict[str, Any]) -> tuple[str, ...]:
 
 
 def input_files(kernels: Sequence[str], given: dict[str, Any]) -> list[str]:
-    """The files that the values of `kernel_options` make a command read, and those that these come from: none of them
-    may be an output."""
+    """Return the files that the options make a command read, and its response files: no output may replace them."""
     named = (given[name] for name in ("schedule", "tuned") if given[name] is not None)
     return [*kernels, *named, *response_files()]

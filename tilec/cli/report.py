@@ -1,4 +1,4 @@
-"""`tilec report FILE`: what the model says of a kernel, as tables for the terminal; and everything, as a page."""
+"""`tilec report FILE`: the model's prediction for a kernel, as tables on the terminal and as a page."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def report(
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """What is reported of: a kernel file for a target, and where its page goes (None: nowhere)."""
+    """A kernel file for a target, and the path of its page (None: no page)."""
 
     source: SourceFile
     options: CompileOptions
@@ -93,14 +93,14 @@ def _report(kernels: Sequence[str], html: str | None, counters: bool, given: dic
 
 
 def _place(html: str, kernel: str, target: str, of_kernels: bool, of_targets: bool) -> str:
-    """Of one page where `html` says; of several in that folder, under the names of kernel file and target."""
+    """Return the path of a page: `html` itself, or in that folder under the names of kernel file and target."""
     if not (of_kernels or of_targets or html.endswith("/")):
         return html
     return str(Path(html) / f"{Path(kernel).stem}{f'.{target_stem(target)}' if of_targets else ''}.html")
 
 
 def _index_place(html: str | None, places: Sequence[str | None]) -> str | None:
-    """Return where the index of several pages goes; a kernel that is itself called `index` keeps its page."""
+    """Return the path of the index of several pages; a kernel called `index` keeps its page."""
     if html is None or len(places) < 2:
         return None
     place = str(Path(html) / "index.html")
@@ -108,7 +108,7 @@ def _index_place(html: str | None, places: Sequence[str | None]) -> str | None:
 
 
 def _reported(page: _Page, with_counters: bool, rows: list[Row]) -> dict[str, bytes]:
-    """Print what there is to say, add the kernels' rows of the index, and return what is to be written."""
+    """Print the report, add the kernels' rows of the index, and return the pages to write."""
     from tilec.driver import build as driver
 
     observer = driver.Observer()
@@ -189,7 +189,7 @@ def report_tables(report: Report) -> Iterator[RenderableType]:
 
 
 def _counter_tables(library: Library) -> Iterator[RenderableType]:
-    """What the simulation of each kernel gives, as a profile of Nsight Compute names it."""
+    """Yield the simulated counters of each kernel, under the names of Nsight Compute."""
     from tilec.driver.simulate import of_library
     from tilec.simulate.counters import amount, counters
 
@@ -205,7 +205,7 @@ def _counter_tables(library: Library) -> Iterator[RenderableType]:
 
 
 def loop_code_tables(kernel: str, codes: Sequence[LoopCode]) -> Iterator[RenderableType]:
-    """The loops of a kernel in machine code, each role's beside the interval that was solved for the loop."""
+    """Yield the loops of a kernel in machine code, one row for each role, beside their solved interval."""
     from tilec.driver.machine_code import said, waits_by_line
 
     table = plain_table(

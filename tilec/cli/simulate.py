@@ -1,4 +1,4 @@
-"""`tilec simulate`: how many cycles the emitted PTX takes, and where they go, without a GPU."""
+"""`tilec simulate`: the cycles that the emitted PTX takes, and where they are spent, without a GPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is written besides, and whether counters are printed too."""
+    """The files to write, and whether to print counters."""
 
     timeline: str | None
     html: str | None
@@ -91,7 +91,7 @@ def _simulate_kernel(file: str, wanted: Wanted, blocks: int, sizes: tuple[str, .
 
 
 def _predicted(build: Build, blocks: int) -> float | None:
-    """Return the microseconds that `tilec report` leads with; None where that is not about the grid that runs here."""
+    """Return the microseconds that `tilec report` leads with; None if they are about another grid."""
     from tilec.driver.build import report_of
 
     report = report_of(build)
@@ -101,7 +101,7 @@ def _predicted(build: Build, blocks: int) -> float | None:
 def simulated(
     source: SourceFile, asked: CompileOptions, sizes: tuple[str, ...], blocks: int = 0, *, draws: bool = False
 ) -> tuple[Build, Simulation]:
-    """The kernel built, and simulated; `sizes` are those of --size. Mistakes end the command."""
+    """Build a kernel and simulate it; `sizes` are the values of --size. Errors end the command."""
     from tilec.cli.emulate import size_of
     from tilec.driver import build as driver, emulate, simulate
     from tilec.emu import Fault
@@ -161,7 +161,7 @@ def _give(
     events: list[dict[str, Any]],
     predicted: float | None = None,
 ) -> None:
-    """Write the files that are wanted, and print the rest: whoever closes standard output early has the files."""
+    """Write the wanted files, then print: whoever closes standard output early has the files."""
     from tilec.simulate import counters, text, timeline
 
     written: dict[str, bytes] = {}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ENGINES = ("local", "dask", "ray")
 ADDRESSES = {"dask": "tcp://host:8786", "ray": "host:6379"}
-"""What schedulers of other machines are reached by."""
+"""Examples of scheduler addresses on other machines."""
 
 
 @click.command(cls=Grouped)
@@ -106,7 +106,7 @@ def tune(
 
 
 class _Scheduler(click.ParamType[str]):
-    """Of pipelines, or the address of an engine's: `--scheduler` is the word for both."""
+    """The type of `--scheduler`: a scheduler of pipelines, or the address of an engine's scheduler."""
 
     name = "scheduler"
 
@@ -132,7 +132,7 @@ def _is_address(word: str) -> bool:
 
 
 def _scheduler(engine: str, given: str) -> tuple[str | None, str]:
-    """The address of the engine's scheduler, if there is one, and who schedules pipelines."""
+    """Return the address of the engine's scheduler, if there is one, and the scheduler of pipelines."""
     if not _is_address(given):
         if engine in ADDRESSES:
             usage(f"--engine {engine} needs the address of its scheduler: --scheduler {ADDRESSES[engine]}")
@@ -144,7 +144,7 @@ def _scheduler(engine: str, given: str) -> tuple[str | None, str]:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The processes of this machine that trials may run in, or the address of an engine that has workers for them."""
+    """The number of local processes for trials, or the address of an engine with workers for them."""
 
     processes: int
     engine: str
@@ -153,8 +153,8 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`stages` are the constants that only say how many stages there may be; `baseline` is the file as written;
-    `left_out` says which numbers of stages the search cannot change."""
+    """The search to run. `stages` are constants that only limit the number of stages; `baseline` is the file as
+    written; `left_out` names stage counts that the search cannot change."""
 
     source: SourceFile
     base: CompileOptions
@@ -169,8 +169,8 @@ class Asked:
 def _space(
     source: SourceFile, base: CompileOptions, space_file: str
 ) -> tuple[Space, tuple[str, ...], Point, tuple[str, ...]]:
-    """What to try, which constants are numbers of stages, the file as written, and what is left out; the source learns
-    its imports."""
+    """Return the search space, the constants that are stage counts, the file as written, and what is left out. The
+    source learns its imports."""
     from tilec.driver.observer import Observer
     from tilec.frontend.imports import read_imports
     from tilec.frontend.syntax.parse import parse
@@ -213,7 +213,7 @@ def _space(
 
 
 def _otherwise(source: SourceFile, base: CompileOptions, written: Point) -> tuple[Point, ...]:
-    """The file as written, with one answer of the compiler changed."""
+    """Return variants of the file as written, each with one decision of the compiler changed."""
     from tilec.driver import build as driver
     from tilec.tune.alternatives import variants
 
@@ -225,7 +225,7 @@ def _otherwise(source: SourceFile, base: CompileOptions, written: Point) -> tupl
 
 
 def _about(asked: Asked) -> dict[str, str]:
-    """What the outcomes of trials depend on, beside the point."""
+    """Return all inputs of trials besides the point."""
     from tilec.sched.cache import ORTOOLS, SOLVER
 
     rest = replace(asked.base, cache_dir=None, solve_afresh=False, silenced=(), errors=(), target="", calibration="")
@@ -271,7 +271,7 @@ def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[Found, Wor
 
 
 def _engine(where: Where, target: Target) -> tuple[Engine, str]:
-    """Where trials run, and the GPU that they are measured on: with several machines, if all have the same one."""
+    """Return the engine for trials and the GPU that measures them; several machines must all have the same GPU."""
     from functools import partial
 
     from tilec.tune.measure import gpu_for
@@ -286,7 +286,7 @@ def _engine(where: Where, target: Target) -> tuple[Engine, str]:
 
 
 def _far(engine: str, address: str) -> Dask | Ray:
-    """The engine with workers on other machines."""
+    """Return the engine with workers on other machines."""
     if engine == "ray":
         from tilec.tune.ray_engine import Ray
 
@@ -297,12 +297,12 @@ def _far(engine: str, address: str) -> Dask | Ray:
 
 
 def _variants(asked: Asked, found: Found) -> int:
-    """Those of the space, and the file as written where it is none of them."""
+    """Count the points of the space, and the file as written where it is none of them."""
     return asked.space.size + (found.baseline not in {tuple(sorted(point)) for point in asked.space.points()})
 
 
 def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:
-    """The best trials on the terminal, and the best one in a file."""
+    """Print the best trials, and write the best one to the output file."""
     from tilec.cli.tune_view import about_baseline, best_table, microseconds, refused
     from tilec.driver import build as driver
     from tilec.target.table import load
