@@ -13,8 +13,7 @@ from tilec.support.diagnostics import fail
 
 MOST_DEPTH, MOST_FILES, MOST_WORDS = 16, 256, 20_000
 LARGEST_FILES = 1 << 20
-"""Bounds on how deep `@FILE`s name each other, how often they are read, the words of them all, which are the most of a
-command line too, and their bytes."""
+"""Limits on the nesting of `@FILE`s, on reads, on words (of any command line too), and on characters in all."""
 
 
 class _Reading:

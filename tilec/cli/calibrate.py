@@ -114,17 +114,17 @@ def _emit(machine: Target, folder: str) -> None:
     from tilec.calibrate.measure import probes_for
 
     cubin_of = _assembled(machine)
-    made: dict[str, bytes] = {}
+    outputs: dict[str, bytes] = {}
     plan: list[_Carried] = []
     for probe in probes_for(machine):
         cubin = cubin_of(probe)
         name, digest = f"{probe.entry}.cubin", hashlib.sha256(cubin).hexdigest()
-        made[str(Path(folder) / name)] = cubin
+        outputs[str(Path(folder) / name)] = cubin
         plan.append(_Carried(probe.name, name, digest, probe.figures, probe.trip_count, probe.operations))
     record = schema.plain(_Plan(machine.name, tuple(plan)))
-    made[str(Path(folder) / PLAN)] = (json.dumps(record, indent=1) + "\n").encode()
+    outputs[str(Path(folder) / PLAN)] = (json.dumps(record, indent=1) + "\n").encode()
     files.make_folder(folder)
-    files.write_all(made)
+    files.write_all(outputs)
     print(f"{len(plan)} probes in {folder}: tilec calibrate --target {machine.name} --cubins {folder} --json FILE")
 
 
@@ -194,7 +194,7 @@ def _finish(measurement: Measurement, base: str, output: str | None, json_file: 
         if output is not None:
             written[output] = text.encode()
     finally:
-        # An hour of a lent machine is not lost over a file of another form.
+        # Keep the measurement even if the target file cannot be rewritten.
         files.write_all(written)
     show_tables([_figures(measurement), _cells(changes)])
     for name, fault in measurement.faults.items():

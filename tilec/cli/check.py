@@ -55,19 +55,21 @@ def _check(kernels: tuple[str, ...], jobs: int, library: bool, **given: Any) -> 
     with reported(None):
         found = kernel_files.kernel_files(kernels)
         sources = [kernel_files.read(name) for name in found]
-        asked = [compile_options(given, target) for target in target_names(given)]
-    # Of a folder, those that others import are there too.
+        all_options = [compile_options(given, target) for target in target_names(given)]
+    # A folder also contains files that others import.
     libraries = {source.path for source, is_below in zip(sources, found.values(), strict=True) if is_below or library}
-    made = compile_all([Job(s, options, only_check=True) for s in sources for options in asked], jobs)
+    results = compile_all([Job(s, options, only_check=True) for s in sources for options in all_options], jobs)
     if _is_target_default(given):
         below = {source.path for source, is_below in zip(sources, found.values(), strict=True) if is_below}
-        instead = partial(_for_another_target, target=asked[0].target, options_for=partial(compile_options, given))
-        made = (instead(one) if one.source.path in below else one for one in made)
+        note_other = partial(
+            _for_another_target, target=all_options[0].target, options_for=partial(compile_options, given)
+        )
+        results = (note_other(one) if one.source.path in below else one for one in results)
     lacks_kernels = ["no-kernel"]
-    judged = (
-        one for one in made if one.source.path not in libraries or [d.code for d in one.diagnostics] != lacks_kernels
+    shown = (
+        one for one in results if one.source.path not in libraries or [d.code for d in one.diagnostics] != lacks_kernels
     )
-    reported_all(judged, counted=True)
+    reported_all(shown, counted=True)
 
 
 def _is_target_default(given: dict[str, Any]) -> bool:
@@ -76,21 +78,21 @@ def _is_target_default(given: dict[str, Any]) -> bool:
     return source is ParameterSource.DEFAULT and not given["target_file"]
 
 
-def _for_another_target(made: Made, target: str, options_for: Callable[[str], CompileOptions]) -> Made:
+def _for_another_target(result: Made, target: str, options_for: Callable[[str], CompileOptions]) -> Made:
     """Return a note in place of the errors, if each of them says that `target` lacks something and a more capable
     machine accepts the kernel."""
     from tilec.driver.batch import Job, carry_out
 
-    if not made.failed or not all(_names_target(mistake, target) for mistake in made.diagnostics):
-        return made
+    if not result.failed or not all(_names_target(mistake, target) for mistake in result.diagnostics):
+        return result
     for other in _machines_with_more(target):
-        again = carry_out(Job(made.source, options_for(other), only_check=True))
-        if not again.failed:
-            primary = made.diagnostics[0].primary
+        other_result = carry_out(Job(result.source, options_for(other), only_check=True))
+        if not other_result.failed:
+            primary = result.diagnostics[0].primary
             title = f"this kernel is not for {target}: {other} takes it"
             note = Diagnostic("for-another-target", title, primary, help=f"--target {other} checks it", severity="note")
-            return replace(again, diagnostics=(note, *again.diagnostics))
-    return made
+            return replace(other_result, diagnostics=(note, *other_result.diagnostics))
+    return result
 
 
 def _names_target(mistake: Diagnostic, target: str) -> bool:

@@ -22,9 +22,9 @@ def completion(shell: str) -> None:
     print(_of(shell).source())
 
 
-def complete(asked: str) -> int:
+def complete(request: str) -> int:
     """Print completions in the format of the shell in `asked`; return 1 if the shell is unknown."""
-    shell = asked.partition("_")[0]
+    shell = request.partition("_")[0]
     if get_completion_class(shell) is None:
         return 1
     print(_of(shell).complete())
@@ -38,14 +38,14 @@ class _OfCommands(ShellComplete):
         self.cli, rest = command_of(args)
         items = super().get_completions(rest, incomplete)
         if self.name == "fish":
-            # Its script takes what is behind a comma for something else.
+            # Its script splits items at commas.
             items = [item for item in items if "," not in item.value]
         if not items and not incomplete.startswith("-"):
             items = [CompletionItem(incomplete, type="file")]
-        at = len(args)
-        names = [words for words in map(str.split, COMMANDS) if words[:at] == args and len(words) > at]
-        following = dict.fromkeys(words[at] for words in names if words[at].startswith(incomplete))
-        # Files first: bash's script forgets what stands before them, and takes files where there is nothing else.
+        position = len(args)
+        names = [words for words in map(str.split, COMMANDS) if words[:position] == args and len(words) > position]
+        following = dict.fromkeys(words[position] for words in names if words[position].startswith(incomplete))
+        # Files first: bash's script drops items before a file, and completes files only if nothing else is left.
         return sorted([*map(CompletionItem, following), *items], key=lambda item: item.type != "file")
 
 
@@ -54,5 +54,5 @@ def _of(shell: str) -> ShellComplete:
     base = get_completion_class(shell)
     assert base is not None, shell
 
-    made: type[ShellComplete] = type(base.__name__, (_OfCommands, base), {})
-    return made(click.Command("tilec"), {}, "tilec", _VARIABLE)
+    completer: type[ShellComplete] = type(base.__name__, (_OfCommands, base), {})
+    return completer(click.Command("tilec"), {}, "tilec", _VARIABLE)

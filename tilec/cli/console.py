@@ -69,29 +69,31 @@ def reported(source: SourceFile | None) -> Iterator[None]:
 def reported_all(results: Iterable[Made], *, counted: bool = False) -> list[Made]:
     """Collect the results of jobs, and show each diagnostic once, as several targets repeat many. Ends the command if a
     kernel is wrong. If `counted`, a last line gives the number of diagnostics; on a terminal also if there are none."""
-    made: list[Made] = []
+    collected: list[Made] = []
     shown: set[tuple[str, Diagnostic]] = set()
-    for one in results:
-        made.append(one)
-        new = [d for d in one.diagnostics if (one.source.path, d) not in shown]
-        show(new, one.source)
-        shown.update((one.source.path, d) for d in new)
+    for result in results:
+        collected.append(result)
+        new = [d for d in result.diagnostics if (result.source.path, d) not in shown]
+        show(new, result.source)
+        shown.update((result.source.path, d) for d in new)
     if counted and wanted_format() == "text":
         if shown:
             print(_count(shown), file=sys.stderr)
         elif sys.stderr.isatty():
-            print(f"{_several(len({one.source.path for one in made}), 'file')}: no mistakes", file=sys.stderr)
-    if any(one.failed for one in made):
+            print(
+                f"{_several(len({result.source.path for result in collected}), 'file')}: no mistakes", file=sys.stderr
+            )
+    if any(result.failed for result in collected):
         raise Exit(WRONG_KERNEL)
-    return made
+    return collected
 
 
 def _count(shown: Iterable[tuple[str, Diagnostic]]) -> str:
     """Return a count such as `3 errors and 1 warning in 2 files`."""
     found = [(path, diagnostic.severity) for path, diagnostic in shown]
     counts = [(kind, sum(severity == kind for _, severity in found)) for kind in ("error", "warning", "note")]
-    said = " and ".join(_several(count, kind) for kind, count in counts if count)
-    return f"{said} in {_several(len({path for path, _ in found}), 'file')}"
+    counted = " and ".join(_several(count, kind) for kind, count in counts if count)
+    return f"{counted} in {_several(len({path for path, _ in found}), 'file')}"
 
 
 def _several(count: int, what: str) -> str:
@@ -165,7 +167,7 @@ def show_bug(error: BaseException, arguments: Sequence[str], *, traceback: bool)
         f"This is a bug in tilec {__version__}, not in your kernel. Please report it, with the kernel and the command:",
         f"  tilec {shlex.join(arguments)}",
     ]
-    # Those of `batch`.
+    # `driver.batch` notes the folder with the evidence.
     lines += [f"and with what is in {folder}: the traceback, and every stage before it" for folder in _notes(error)]
     if not traceback:
         lines.append("With -v it shows where it happened.")

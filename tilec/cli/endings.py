@@ -21,7 +21,7 @@ def guarded(work: Callable[[], int]) -> int:
 
         return interrupted_code(reason)
     except BrokenPipeError:
-        # The reader of our output has gone: nothing to say, and nowhere to say it.
+        # The reader of our output is gone.
         _abandon(sys.stdout)
         _abandon(sys.stderr)
         return _NOBODY_READS

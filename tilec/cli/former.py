@@ -23,8 +23,8 @@ class FormerSpellings(click.Option):
         for old, new in self.former.items():
             _, *value = shlex.split(new)
             constant = value[0] if value else new in self.opts
-            taken = {"action": "store_const", "const": constant} if self.is_flag or value else {"action": "store"}
-            parser.add_option(obj=self, opts=[old], dest=old, **taken)
+            action = {"action": "store_const", "const": constant} if self.is_flag or value else {"action": "store"}
+            parser.add_option(obj=self, opts=[old], dest=old, **action)
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
         value, source = super().consume_value(ctx, opts)

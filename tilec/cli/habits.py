@@ -65,14 +65,14 @@ _OTHERWISE = {
 def translated(command: click.Command, words: Sequence[str]) -> list[str]:
     """Translate the words of a command line for `command`; words that it knows stay, and so do all behind `--`."""
     known = {spelled for param in command.params for spelled in (*param.opts, *param.secondary_opts)}
-    made: list[str] = []
+    translated_words: list[str] = []
     machines: list[str] = []
     rest = list(words)
     while rest and rest[0] != "--":
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         if word in known or name in known:
-            made.append(word)
+            translated_words.append(word)
         elif name in _MACHINES and "--target" in known and (equals or rest):
             machines += _machines(value if equals else rest.pop(0))
         elif name in _NEEDLESS and "--target" in known:
@@ -80,12 +80,12 @@ def translated(command: click.Command, words: Sequence[str]) -> list[str]:
         elif name in _OTHERWISE and "--target" in known:
             raise click.UsageError(f"tilec has no option {name}: {_OTHERWISE[name]}")
         elif word in _WORDS and _WORDS[word][0] in known:
-            made += _WORDS[word]
+            translated_words += _WORDS[word]
         else:
-            made.append(word)
+            translated_words.append(word)
     if machines:
-        made += ["--target", ",".join(dict.fromkeys(machines))]
-    return made + rest
+        translated_words += ["--target", ",".join(dict.fromkeys(machines))]
+    return translated_words + rest
 
 
 def _machines(value: str) -> list[str]:

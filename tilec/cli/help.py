@@ -85,7 +85,7 @@ class Grouped(click.Command):
     """A command with many options: one line each in groups for `--help`, full texts for `--help-all`."""
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
-        # Not left to the context: click keeps the option that the first one of a process made.
+        # Not left to the context, as click caches the first help option of a process.
         return list(HELP_NAMES)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -104,7 +104,7 @@ class Grouped(click.Command):
         own = [name for name in options if name not in shared and not any(name in group for group in GROUPS.values())]
         _write(formatter, "Options", [_row(options[name], None) for name in own if name not in _LAST])
         for title, group in GROUPS.items():
-            rows = [_row(options[name], said) for name, said in group.items() if name in options]
+            rows = [_row(options[name], summary) for name, summary in group.items() if name in options]
             _write(formatter, title, rows)
         _write(formatter, "More", [_row(options[name], None) for name in _LAST if name in options])
 
@@ -146,12 +146,12 @@ def _name(option: click.Option) -> str:
     return "help" if "--help" in option.opts else option.name or ""
 
 
-def _row(option: click.Option, said: str | None) -> tuple[str, str]:
+def _row(option: click.Option, summary: str | None) -> tuple[str, str]:
     """Return the spellings of an option, the shortest first, and one line about it."""
     spelled = ", ".join(sorted(option.opts, key=len))
     if not (option.is_flag or option.count):
         spelled += f" {option.make_metavar(click.Context(click.Command('')))}"
-    text = said or (option.help or "").split(".  ")[0].rstrip(".")
+    text = summary or (option.help or "").split(".  ")[0].rstrip(".")
     return spelled, text[:1].upper() + text[1:]
 
 
@@ -181,8 +181,8 @@ def _shortened(spelled: str) -> str:
 
 def commands() -> str:
     """Return a line for each command."""
-    rows = [(f"{name} {taken}".rstrip(), said) for name, (taken, said) in SUMMARY.items()]
-    return "\n".join(f"  tilec {row:24}{said}" for row, said in rows)
+    rows = [(f"{name} {arguments}".rstrip(), purpose) for name, (arguments, purpose) in SUMMARY.items()]
+    return "\n".join(f"  tilec {row:24}{purpose}" for row, purpose in rows)
 
 
 def briefly() -> int:

@@ -25,7 +25,7 @@ def kernel_files(names: Sequence[str]) -> dict[str, bool]:
             continue
         below = _below(name)
         if below is None:
-            found.setdefault(name, False)  # whoever reads it says that it is missing
+            found.setdefault(name, False)  # reading it reports that it is missing
             continue
         if not below:
             fail("no-such-file", f"there is no kernel file in {name}", help="kernel files end in .tl")

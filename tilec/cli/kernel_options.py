@@ -29,7 +29,7 @@ _COMPLETED = {"target": several_of(lambda: (*resources.target_names(), *_TARGET_
 def kernel_options(command: Command) -> Command:
     """Add the options of every command that compiles a kernel."""
     decorators = [
-        *(_click_option(field, stated) for field, stated in OPTIONS.items()),
+        *(_click_option(field, spec) for field, spec in OPTIONS.items()),
         click.option(
             "--target-file",
             multiple=True,
@@ -63,46 +63,46 @@ def kernel_options(command: Command) -> Command:
     return command
 
 
-def _click_option(field: str, stated: Option) -> Callable[[Command], Command]:
+def _click_option(field: str, spec: Option) -> Callable[[Command], Command]:
     """Return one option, under its field's name; `make_compile_options` converts its value."""
     default = getattr(_DEFAULTS, field)
-    spelled = f"{stated.switch}/{stated.off}" if default is True else stated.switch
+    spelled = f"{spec.switch}/{spec.off}" if default is True else spec.switch
     more: dict[str, Any] = {}
     if isinstance(default, bool):
         more |= {"is_flag": True, "default": default}
-    elif stated.many:
+    elif spec.many:
         more |= {"multiple": True}
     else:
-        more |= {"type": _type(stated), "default": _default(stated, default)}
+        more |= {"type": _type(spec), "default": _default(spec, default)}
     if field in _COMPLETED:
         more |= {"shell_complete": _COMPLETED[field]}
     return click.option(
         field,
         spelled,
-        *stated.short,
+        *spec.short,
         cls=FormerSpellings,
-        former=stated.former,
-        metavar=stated.metavar,
-        help=_help(stated),
-        show_default=not stated.default_text and more.get("default") not in (None, True, False),
+        former=spec.former,
+        metavar=spec.metavar,
+        help=_help(spec),
+        show_default=not spec.default_text and more.get("default") not in (None, True, False),
         **more,
     )
 
 
-def _type(stated: Option) -> click.ParamType[Any]:
-    if stated.is_closed:
-        return click.Choice(list(stated.words))
-    return click.STRING if stated.bounds is None else click.IntRange(*stated.bounds)
+def _type(spec: Option) -> click.ParamType[Any]:
+    if spec.is_closed:
+        return click.Choice(list(spec.words))
+    return click.STRING if spec.bounds is None else click.IntRange(*spec.bounds)
 
 
-def _default(stated: Option, default: object) -> object:
+def _default(spec: Option, default: object) -> object:
     """Return the default as the user would spell it; None where the help text states it."""
-    return None if stated.default_text else word_for(stated, default) or default
+    return None if spec.default_text else word_for(spec, default) or default
 
 
-def _help(stated: Option) -> str:
-    text = stated.help.format(decides="; ".join(of.decides for of in DECIDED.values()))
-    return f"{text}  [{stated.default_text}]" if stated.default_text else text
+def _help(spec: Option) -> str:
+    text = spec.help.format(decides="; ".join(of.decides for of in DECIDED.values()))
+    return f"{text}  [{spec.default_text}]" if spec.default_text else text
 
 
 def compile_options(given: dict[str, Any], target: str | None = None) -> CompileOptions:
@@ -116,30 +116,30 @@ def compile_options(given: dict[str, Any], target: str | None = None) -> Compile
     tuned = given["tuned"]
     if given["schedule"] is not None and tuned is not None:
         usage("--schedule and --tuned exclude each other: both have a schedule")
-    asked = CompileOptions(
-        **{field: _value(field, stated, given[field]) for field, stated in OPTIONS.items()} | {"target": target},
+    compiled = CompileOptions(
+        **{field: _value(field, spec, given[field]) for field, spec in OPTIONS.items()} | {"target": target},
         cache_dir=options.cache_folder(),
         switches=options.switches(),
         silenced=tuple(word.removeprefix("no-") for word in words if word.startswith("no-")),
         errors=tuple(word.removeprefix("error=") for word in words if word.startswith("error=")),
         warnings_are_errors="error" in words,
     )
-    _warn_of_former(asked)
+    _warn_of_former(compiled)
     if tuned is None:
-        return asked
+        return compiled
     from tilec.tune import tuned as tuned_file
 
-    return tuned_file.applied(tuned_file.read(files.read_text(tuned), tuned), asked, tuned)
+    return tuned_file.applied(tuned_file.read(files.read_text(tuned), tuned), compiled, tuned)
 
 
-def _value(field: str, stated: Option, given: Any) -> Any:
-    if stated.many:
-        return tuple(value_of(stated, (), one) for one in given)
+def _value(field: str, spec: Option, given: Any) -> Any:
+    if spec.many:
+        return tuple(value_of(spec, (), one) for one in given)
     default = getattr(_DEFAULTS, field)
-    return default if given is None else value_of(stated, default, given)
+    return default if given is None else value_of(spec, default, given)
 
 
-def _warn_of_former(asked: CompileOptions) -> None:
+def _warn_of_former(compiler_options: CompileOptions) -> None:
     """Warn of former spellings, with their replacements."""
     if not (former := former_spellings()):
         return
@@ -147,7 +147,7 @@ def _warn_of_former(asked: CompileOptions) -> None:
 
     observer = Observer()
     for old, new in former.items():
-        observer.warn(deprecated(old, new), asked)
+        observer.warn(deprecated(old, new), compiler_options)
     show(observer.warnings, None)
 
 

@@ -98,24 +98,24 @@ def bounded(work: Callable[[], int], limits: Limits) -> int | Diagnostic:
     if child == 0:
         _carry_out(work, writer, parent)
     os.close(writer)
-    # As soon as possible, whichever process comes first.
+    # Parent and child both set it, whichever comes first.
     with suppress(OSError):
         os.setpgid(child, child)
-    said: dict[int, str] = {}
+    messages: dict[int, str] = {}
     try:
-        for code in _watched(child, reader, said):
+        for code in _watched(child, reader, messages):
             if code is not None:
                 return code
             if time.monotonic() - began > limits.seconds:
                 if _end(child) == 0:
                     return 0
                 return _reached(
-                    f"the time limit of {limits.seconds:g} s", said, "raise --time-limit; --time says where it goes"
+                    f"the time limit of {limits.seconds:g} s", messages, "raise --time-limit; --time says where it goes"
                 )
             if limits.bytes < math.inf and _memory(child) > limits.bytes:
                 if _end(child) == 0:
                     return 0
-                return _reached(f"the memory limit of {_spelled(limits.bytes)}", said, "raise --memory-limit")
+                return _reached(f"the memory limit of {_spelled(limits.bytes)}", messages, "raise --memory-limit")
     except KeyboardInterrupt:
         _end(child, signal.SIGINT)
         raise
@@ -135,7 +135,7 @@ def _carry_out(work: Callable[[], int], writer: int, parent: int) -> NoReturn:
         os.setpgid(0, 0)
         end_with_parent(parent)
         signal.signal(signal.SIGTERM, _end_in_silence)
-        # Ctrl-C and the status line are this process's own affair.
+        # This process has its own Ctrl-C handling and status line.
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for number in (signal.SIGHUP, signal.SIGQUIT):
@@ -160,7 +160,7 @@ def _end_in_silence(*_: object) -> None:
 # ---- in the one that watches -----------------------------------------------------------------------------------------
 
 
-def _watched(child: int, reader: int, said: dict[int, str]) -> Iterator[int | None]:
+def _watched(child: int, reader: int, messages: dict[int, str]) -> Iterator[int | None]:
     """Yield None at intervals, and at last the child's exit code. Its progress messages are kept in `said`."""
     unfinished = b""
     while True:
@@ -172,9 +172,9 @@ def _watched(child: int, reader: int, said: dict[int, str]) -> Iterator[int | No
         if select.select([reader], [], [], _STEP)[0]:
             read = unfinished + os.read(reader, 1 << 16)
             whole, _, unfinished = read.rpartition(b"\n")
-            progress.heard(whole, said)
+            progress.heard(whole, messages)
             if not read:
-                time.sleep(_STEP)  # it is about to end: nobody has the other end of the pipe
+                time.sleep(_STEP)  # the pipe is closed: the child is about to end
         yield None
 
 
@@ -208,8 +208,8 @@ def _memory(process: int) -> int:
     return own + sum(_memory(int(inner)) for inner in children)
 
 
-def _reached(limit: str, said: Mapping[int, str], help_text: str) -> Diagnostic:
-    notes = tuple(f"it was at {what}" for what in said.values())
+def _reached(limit: str, messages: Mapping[int, str], help_text: str) -> Diagnostic:
+    notes = tuple(f"it was at {what}" for what in messages.values())
     return Diagnostic("limit-reached", f"{limit} is reached", notes=notes, help=help_text)
 
 

@@ -15,7 +15,7 @@ from tilec.support.diagnostics import fail
 
 _FOLDER = Path(__file__).parent / "templates"
 
-# What there is to begin with, and the constants that make it small enough for the emulator.
+# The starter kernels, with constants that make them small enough for the emulator.
 TEMPLATES = {
     "gemm": "-D M=128 -D N=128 -D K=128",
     "attention": "-D S=128 -D heads=1",

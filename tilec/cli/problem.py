@@ -35,7 +35,7 @@ def solve_file(path: str, wanted: Wanted, seconds: float | None, scheduler: Sche
     results depend on the clock."""
     files.check_outputs([out for out in (wanted.output, wanted.html) if out is not None], [path])
     problems, is_list = problems_of(files.read_text(path), path)
-    load_solver()  # The seconds are those of solving.
+    load_solver()  # not part of the seconds
     solved = [(problem, _solved(problem, seconds, scheduler, wanted.as_json)) for problem in problems]
     written: dict[str, bytes] = {}
     if wanted.output is not None:
@@ -74,15 +74,21 @@ def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_js
             solution = explained(problem, solution, budget)
     except Unschedulable as refusal:
         fail("unschedulable", f"no schedule of {problem.name} exists: {refusal.reason}")
-    taken = round(found - began, 4)
+    seconds_taken = round(found - began, 4)
     schedule = solution.schedule
     is_proven = schedule.status == "optimal"
-    line = {"name": problem.name, "ii": schedule.ii, "mii": solution.bounds.mii, "proven": is_proven, "seconds": taken}
+    line = {
+        "name": problem.name,
+        "ii": schedule.ii,
+        "mii": solution.bounds.mii,
+        "proven": is_proven,
+        "seconds": seconds_taken,
+    }
     if as_json:
         print(json.dumps(line, ensure_ascii=False))
     else:
         proof = "proven optimal" if is_proven else "not proven optimal"
-        print(f"{problem.name}: II {schedule.ii} cycles, {proof}, MII {solution.bounds.mii}, {taken:.3f} s\n")
+        print(f"{problem.name}: II {schedule.ii} cycles, {proof}, MII {solution.bounds.mii}, {seconds_taken:.3f} s\n")
         from tilec.cli.console import console, show_tables
         from tilec.report.tables import schedule_tables
 

@@ -63,7 +63,7 @@ class _Line:
 
     def draw(self, text: str) -> None:
         with self._lock, suppress(OSError, ValueError):
-            width = os.get_terminal_size(self._out.fileno()).columns or 80  # 0 where the terminal does not know
+            width = os.get_terminal_size(self._out.fileno()).columns or 80  # 0 if the terminal does not know it
             text = text[: width - 1]
             if self._is_at_begin and text != self._shown:
                 os.write(self._out.fileno(), (_ERASE + text).encode(self._out.encoding, "replace"))
@@ -104,7 +104,7 @@ class _Line:
                 with suppress(OSError):
                     each.flush()
                 with suppress(OSError, ValueError):
-                    each.detach()  # else the terminal is closed with it
+                    each.detach()  # otherwise garbage collection would close the terminal
             self.erase()
 
 
@@ -128,7 +128,7 @@ class _Attendant:
         self._said_reader, self._said_writer = _pipe() if line is not None else (-1, -1)
         self._process = os.getpid()
         self._ended, self._end_writer = _pipe()
-        # The signal is for the thread that works: what it writes without interruption is then not interrupted.
+        # Signals go to the working thread, which defers them while it writes outputs.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
         try:
             self._thread = threading.Thread(target=self._attend, name="terminal", daemon=True)
@@ -185,13 +185,13 @@ class _Attendant:
     # ---- in the thread -----------------------------------------------------------------------------------------------
 
     def _attend(self) -> None:
-        said: dict[int, str] = {}
+        messages: dict[int, str] = {}
         unfinished = b""
         quiet_since = time.monotonic()
         sources = [pipe for pipe in (self._reader, self._ended, self._said_reader) if pipe >= 0]
         while True:
-            # Without a line there is nothing to look at again; nor where nothing is done.
-            ready = select.select(sources, [], [], _STEP if said else None)[0]
+            # Poll only while there is a message to show.
+            ready = select.select(sources, [], [], _STEP if messages else None)[0]
             if self._ended in ready:
                 return
             if self._reader in ready:
@@ -200,17 +200,17 @@ class _Attendant:
             if self._line is None:
                 continue
             if self._said_reader in ready:
-                was_idle = not said
+                was_idle = not messages
                 whole, newline, unfinished = (unfinished + os.read(self._said_reader, 1 << 16)).rpartition(b"\n")
-                progress.heard(whole + newline, said)
+                progress.heard(whole + newline, messages)
                 if was_idle:
                     quiet_since = time.monotonic()
-            if not said:
+            if not messages:
                 self._line.erase()
             elif time.monotonic() - quiet_since >= _SILENCE:
-                self._line.draw(_spelled(said))
-            if ready and said:
-                time.sleep(_STEP / 4)  # much may be said at once
+                self._line.draw(_spelled(messages))
+            if ready and messages:
+                time.sleep(_STEP / 4)  # many messages may come at once
 
     def _end_unless_heard(self, number: int) -> None:
         until = time.monotonic() + _PATIENCE
@@ -220,14 +220,13 @@ class _Attendant:
             time.sleep(0.005)
         if self._line is not None:
             self._line.erase()
-        # Whatever has been written is whole: outputs get their names at one go. Processes that this one has started end
-        # with it.
+        # Outputs are complete, as they get their names atomically. Child processes end with this one.
         files.end_process(128 + number)
 
 
-def _spelled(said: dict[int, str]) -> str:
-    others = f" (and {len(said) - 1} more)" if len(said) > 1 else ""
-    return f"tilec: {list(said.values())[-1]}{others}"
+def _spelled(messages: dict[int, str]) -> str:
+    others = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
+    return f"tilec: {list(messages.values())[-1]}{others}"
 
 
 def _pipe() -> tuple[int, int]:

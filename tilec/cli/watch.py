@@ -37,7 +37,7 @@ def watched(command: Callable[[], None]) -> NoReturn:
         usage("--watch has no end, and --time-limit is about all of it")
     while True:
         if sys.stdout.isatty():
-            sys.stdout.write("\x1b[H\x1b[2J\x1b[3J")  # a clean screen, and nothing above it
+            sys.stdout.write("\x1b[H\x1b[2J\x1b[3J")  # clear the screen and the scrollback
         target.load.cache_clear()
         with files.noted() as read:
             for path in response_files():

@@ -18,8 +18,8 @@ def several_of(words: Callable[[], Iterable[str]]) -> Proposed:
 
     def proposed(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
         before, comma, last = begun.rpartition(",")
-        there = before.split(",")
-        return [f"{before}{comma}{word}" for word in words() if word.startswith(last) and word not in there]
+        present = before.split(",")
+        return [f"{before}{comma}{word}" for word in words() if word.startswith(last) and word not in present]
 
     return proposed
 

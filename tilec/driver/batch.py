@@ -152,8 +152,8 @@ def _evidence(job: Job, bug: Exception) -> str:
 
 def carry_out(job: Job) -> Made:
     """Compile one job and return its result; progress messages name the pass that runs."""
-    what = f"{Path(job.source.path).name} for {resources.target_stem(job.options.target)}{job.place}"
-    observer = Observer(keep=job.keep, dump_dir=job.dump_dir, stop_after=job.stop_after, of=what)
+    name = f"{Path(job.source.path).name} for {resources.target_stem(job.options.target)}{job.place}"
+    observer = Observer(keep=job.keep, dump_dir=job.dump_dir, stop_after=job.stop_after, of=name)
     try:
         return _carried_out(job, observer)
     finally:

@@ -57,11 +57,11 @@ class Plan:
         otherwise."""
         from tilec.sched.explain import explained
 
-        told = []
+        loops = []
         for p in self.loops:
             with progress.doing(f"why the loop at line {p.loop.loop.span.line} has no better schedule"):
-                told.append(replace(p, solution=explained(p.loop.problem, p.solution)))
-        return _plan(replace(self.work, loops=tuple(told)))
+                loops.append(replace(p, solution=explained(p.loop.problem, p.solution)))
+        return _plan(replace(self.work, loops=tuple(loops)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +100,16 @@ def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Bu
     with _told(source, options, observer):
         with _all_mistakes(source, options):
             file = engine.each(engine.read(source, options, observer, is_single=True), observer)
-        made = _library(engine.linked(file, observer))
+        library = _library(engine.linked(file, observer))
     (work,) = file.kernels
     return Build(
         kernel=work.source_kernel,
         schedules=tuple(p.solution.schedule for p in work.loops),
         program=work.program,
-        ptx=made.ptx,
-        cubin=made.cubin,
-        manifest=made.manifests[0],
-        entries=made.entries,
+        ptx=library.ptx,
+        cubin=library.cubin,
+        manifest=library.manifests[0],
+        entries=library.entries,
         warnings=tuple(observer.warnings),
         work=work,
     )
@@ -169,8 +169,10 @@ def _plan(work: Work) -> Plan:
 def _library(file: File) -> Library:
     from tilec.ir.manifest import in_module
 
-    made = file.cubin
-    return Library(file.ptx, made.cubin, in_module(file.module), made.entries, tuple(map(_plan, file.kernels)))
+    assembled = file.cubin
+    return Library(
+        file.ptx, assembled.cubin, in_module(file.module), assembled.entries, tuple(map(_plan, file.kernels))
+    )
 
 
 @contextmanager

@@ -133,10 +133,10 @@ def cta_pairs(work: Work, explore: Explore) -> Asking[Work]:
     single = Candidate("none", lambda: work, "--no-cta-pairs")
     if not work.options.cta_pairs:
         return (yield from ask(ruled("CTA pairs", "the command line", "--no-cta-pairs", single))).value
-    paired, said = with_pairs(work.assignment, work.target)
+    paired, answer = with_pairs(work.assignment, work.target)
     if paired is None:
-        return (yield from ask(ruled("CTA pairs", "the compiler", said, single))).value
-    both = Candidate(said, lambda: replace(work, layouts=paired), "--cta-pairs")
+        return (yield from ask(ruled("CTA pairs", "the compiler", answer, single))).value
+    both = Candidate(answer, lambda: replace(work, layouts=paired), "--cta-pairs")
     why = "they need the same columns, which their tensor cores can read from each other"
     return (yield from ask(ruled("CTA pairs", "the compiler", why, both, single))).value
 
@@ -201,8 +201,8 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
     assert work.unassigned is not None
     whole, unassigned = work, work.unassigned
     is_asked = any(decision.what == "subtile" for decision in unassigned.decisions)
-    ways = () if is_asked else candidates(unassigned.kernel, whole.assignment, whole.options)
-    if not ways:
+    splits = () if is_asked else candidates(unassigned.kernel, whole.assignment, whole.options)
+    if not splits:
         return whole
     planned = _planned(whole, explore, Exploration())
 
@@ -243,7 +243,7 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
 
     (loop,) = planned.explored or ()
     answer = yield from ask(
-        question(unassigned.kernel, whole.options, ways, loop.solution, Plan(quickly, made, interval))
+        question(unassigned.kernel, whole.options, splits, loop.solution, Plan(quickly, made, interval))
     )
     return answer.value
 
@@ -274,7 +274,7 @@ def ping_pong(work: Work, explore: Explore) -> Asking[Work]:
 
     if work.explored is not None or work.assignment.roles:
         return work
-    options, loops, made = work.options, loops_to_schedule(work.assignment), []
+    options, loops, divided_loops = work.options, loops_to_schedule(work.assignment), []
     given = {"overlap": options.overlap, "store_role": options.epilogue_warp}
     for loop, _, divided in divisions(
         work.assignment, work.target, unlimited_smem=options.switches.unlimited_smem, **given
@@ -283,8 +283,8 @@ def ping_pong(work: Work, explore: Explore) -> Asking[Work]:
         if not options.ping_pong:
             yield from ask(ruled(what, "the command line", "--no-ping-pong", Candidate("no", lambda: work)))
         elif (query := question(what, divided(), options.max_scheduled_ii)) is not None:
-            made.append((yield from ask(query)).value)
-    return replace(work, divided=tuple(made))
+            divided_loops.append((yield from ask(query)).value)
+    return replace(work, divided=tuple(divided_loops))
 
 
 def epilogue_warp(work: Work, explore: Explore) -> Asking[Work]:
@@ -305,8 +305,8 @@ def epilogue_warp(work: Work, explore: Explore) -> Asking[Work]:
 
 def _planned(work: Work, explore: Explore, exploration: Exploration | None = None) -> Work:
     """Schedule the kernel's loops so that later rows do not, or answer only what `exploration` asks about them."""
-    made = explore(replace(work, exploration=exploration), "solve")
-    return replace(made, explored=made.loops, exploration=None)
+    scheduled = explore(replace(work, exploration=exploration), "solve")
+    return replace(scheduled, explored=scheduled.loops, exploration=None)
 
 
 def _only(work: Work) -> Solution | None:

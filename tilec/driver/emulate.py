@@ -329,24 +329,26 @@ def blocks(manifest: Manifest, arguments: Arguments) -> tuple[int, int, int]:
 
 def launch_arguments(manifest: Manifest, arguments: Arguments) -> list[object]:
     """Return the kernel's parameters in order."""
-    made: list[object] = []
+    parameters: list[object] = []
     for param in manifest.params:
         match param:
             case PointerParam(tensor=name):
-                made.append(arguments.tensors[name])
+                parameters.append(arguments.tensors[name])
             case Im2colMapParam(tensor=name, dtype=dtype, box=(pixels, channels), swizzle=swizzle):
                 array = arguments.tensors[name]
                 sides = array.ndim - 2
                 columns = Columns((param.lower,) * sides, (param.upper,) * sides, channels, pixels)
                 steps = (1, *(param.stride,) * sides, 1)
-                made.append(TensorMap(array, (), swizzle, dtype, element_strides=steps, im2col=columns))
+                parameters.append(TensorMap(array, (), swizzle, dtype, element_strides=steps, im2col=columns))
             case TensorMapParam(tensor=name, dtype=dtype, box=box, swizzle=swizzle):
-                made.append(TensorMap(_not_empty(arguments.tensors[name]), box, swizzle, dtype))
+                parameters.append(TensorMap(_not_empty(arguments.tensors[name]), box, swizzle, dtype))
             case ScalarParam(name=name, dtype=dtype):
                 value = arguments.scalars[name]
                 # The emulator takes a bfloat16 as its bits.
-                made.append(stored(np.array(value, np.float32), BFLOAT16).item() if dtype == "bfloat16" else value)
-    return made
+                parameters.append(
+                    stored(np.array(value, np.float32), BFLOAT16).item() if dtype == "bfloat16" else value
+                )
+    return parameters
 
 
 def _not_empty(array: Array) -> Array:

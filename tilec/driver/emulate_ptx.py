@@ -93,10 +93,10 @@ def _number_type(kind: str) -> Any:
 
 
 def _number(text: str, kind: str, value: str) -> object:
-    made = _number_type(kind)
+    convert = _number_type(kind)
     try:
         number = float(value) if kind[0] == "f" else int(value, 0)
-        return made(number)
+        return convert(number)
     except (ValueError, OverflowError) as error:
         fail("bad-argument", f"'{text}' is not a number of type {kind}: {error}")
 
@@ -111,12 +111,12 @@ def _hexadecimal(text: str, digits: str) -> bytes:
 def _zeros(text: str, rest: str) -> Array:
     name, _, shape = rest.partition(":")
     try:
-        made = np.zeros([int(extent) for extent in shape.split("x")], np.dtype(name))
+        array = np.zeros([int(extent) for extent in shape.split("x")], np.dtype(name))
     except (TypeError, ValueError):
         fail("bad-argument", f"'{text}' is not an array of zeros", help="write zeros:float32:1024x1024")
-    if made.dtype.hasobject or not made.dtype.itemsize:
+    if array.dtype.hasobject or not array.dtype.itemsize:
         fail("bad-argument", f"'{text}': arrays of {name} have no bytes of their own")
-    return made
+    return array
 
 
 def _array(text: str, path: str, name: str, opened: dict[str, ArrayFile]) -> Array:

@@ -48,16 +48,16 @@ def advance(work: Work, observer: Observer, *, behind: str | None = None, last: 
     first = 0 if behind is None else _PLACE[behind]
     end = len(PIPELINE) if last is None else _PLACE[last]
     rows = [each for each in _kernel_passes() if first < each[0] <= end]
-    before: dict[str, tuple[int, Work]] = {}
-    at = 0
-    while at < len(rows):
-        number, row, form = rows[at]
-        before[row.name] = at, work
-        at += 1
+    states: dict[str, tuple[int, Work]] = {}
+    index = 0
+    while index < len(rows):
+        number, row, form = rows[index]
+        states[row.name] = index, work
+        index += 1
         try:
             work = _stepped(work, observer, number, row, form)
         except Withdrawn as found:
-            at, work = before[found.row]
+            index, work = states[found.row]
             work = replace(work, withdrawn=(*work.withdrawn, (found.row, found.why)))
             continue
         if row.gives is not None and row.gives == LAST_STAGE.get(work.options.opt_level):

@@ -80,25 +80,25 @@ def _outputs_named(
     return known
 
 
-def _check_fits(dtype: np.dtype[Any], shape: tuple[int, ...], param: tile.Buffer, there: Array, text: str) -> None:
+def _check_fits(dtype: np.dtype[Any], shape: tuple[int, ...], param: tile.Buffer, stored: Array, text: str) -> None:
     """Raise unless the array has the output's storage format, or is numeric with its shape."""
-    is_bits = dtype.kind == "V" and dtype.itemsize == there.dtype.itemsize
-    if (is_bits or dtype == there.dtype) and shape == there.shape:
+    is_bits = dtype.kind == "V" and dtype.itemsize == stored.dtype.itemsize
+    if (is_bits or dtype == stored.dtype) and shape == stored.shape:
         return
-    wanted = values_of(there, param.dtype).shape
+    wanted = values_of(stored, param.dtype).shape
     is_number = dtype.kind in "iufb" or dtype.name in BY_NAME  # dtypes of ml_dtypes are of kind V
     if not is_number or shape != wanted:
         found = f"{dtype} {list(shape)}"
         fail("bad-expectation", f"{text}: {param.name} is {found}, expected {param.dtype} {list(wanted)}")
 
 
-def _stored(array: object, param: tile.Buffer, there: Array, text: str) -> Array:
+def _stored(array: object, param: tile.Buffer, output: Array, text: str) -> Array:
     """Return the array in the output's storage format; raw bits of types that numpy lacks stay as they are."""
     found = np.asarray(array)
-    _check_fits(found.dtype, found.shape, param, there, text)
-    if found.dtype.kind == "V" and found.dtype.itemsize == there.dtype.itemsize:
-        found = found.view(there.dtype)
-    if found.dtype == there.dtype and found.shape == there.shape:
+    _check_fits(found.dtype, found.shape, param, output, text)
+    if found.dtype.kind == "V" and found.dtype.itemsize == output.dtype.itemsize:
+        found = found.view(output.dtype)
+    if found.dtype == output.dtype and found.shape == output.shape:
         return found
     with np.errstate(over="ignore", invalid="ignore"):
         return stored(found if found.dtype.kind in "iub" else found.astype(np.float64), param.dtype)
@@ -112,12 +112,12 @@ def _function(path: str, name: str) -> Callable[..., object]:
     folder = str(Path(path).resolve().parent)
     sys.path.insert(0, folder)
     try:
-        there = _run(lambda: runpy.run_path(path, run_name="reference"), path, f"{path} cannot be run")
+        namespace = _run(lambda: runpy.run_path(path, run_name="reference"), path, f"{path} cannot be run")
     finally:
         sys.path.remove(folder)
-    function: Callable[..., object] | None = there.get(name)
+    function: Callable[..., object] | None = namespace.get(name)
     if not callable(function):
-        own = [n for n, value in there.items() if inspect.isfunction(value) and value.__module__ == "reference"]
+        own = [n for n, value in namespace.items() if inspect.isfunction(value) and value.__module__ == "reference"]
         fail("bad-expectation", f"{path} has no function {name}", help=f"it has {', '.join(own)}" if own else None)
     return function
 
@@ -136,17 +136,17 @@ def _returned(
         if name not in values and parameter.default is parameter.empty and not is_variadic:
             fail("bad-expectation", f"{text} takes '{name}', which is no parameter of {kernel.name}",
                  help=f"its parameters are {', '.join(values)}")  # fmt: skip
-    taken = {name: value for name, value in values.items() if takes_all or name in wanted}
-    made = _run(lambda: function(**taken), path_of(text), f"{text} fails")
-    named = outputs(kernel, manifest)
-    if not isinstance(made, Mapping):
-        several = made if isinstance(made, tuple) else (made,)
-        if len(several) != len(named):
-            fail("bad-expectation", f"{text} returns {len(several)} arrays, and {kernel.name} has {len(named)} outputs",
-                 help=f"return {', '.join(p.name for p in named)}, in this order")  # fmt: skip
-        made = {p.name: array for p, array in zip(named, several, strict=True)}
-    known = _outputs_named(made, text, kernel, manifest)
-    return {name: _stored(array, known[name], given.tensors[name], text) for name, array in made.items()}
+    arguments = {name: value for name, value in values.items() if takes_all or name in wanted}
+    results = _run(lambda: function(**arguments), path_of(text), f"{text} fails")
+    params = outputs(kernel, manifest)
+    if not isinstance(results, Mapping):
+        arrays = results if isinstance(results, tuple) else (results,)
+        if len(arrays) != len(params):
+            fail("bad-expectation", f"{text} returns {len(arrays)} arrays, and {kernel.name} has {len(params)} outputs",
+                 help=f"return {', '.join(p.name for p in params)}, in this order")  # fmt: skip
+        results = {p.name: array for p, array in zip(params, arrays, strict=True)}
+    known = _outputs_named(results, text, kernel, manifest)
+    return {name: _stored(array, known[name], given.tensors[name], text) for name, array in results.items()}
 
 
 def _run(work: Callable[[], Any], path: str, what: str) -> Any:

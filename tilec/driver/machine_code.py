@@ -73,13 +73,13 @@ def judged(codes: Sequence[LoopCode]) -> Iterator[LoopCode]:
 
 def waits_by_line(found: Interval) -> list[Wait]:
     """Return the waits of an iteration, longest first, merged by waiting line and producer line."""
-    of: dict[tuple[object, ...], Wait] = {}
+    merged: dict[tuple[object, ...], Wait] = {}
     for wait in found.waits:
         producer = wait.producer
         key = (wait.at.line, wait.at.name, wait.earlier, producer and (producer.line, producer.name))
-        known = of.get(key)
-        of[key] = wait if known is None else replace(known, cycles=known.cycles + wait.cycles)
-    return sorted((wait for wait in of.values() if wait.cycles >= 1), key=lambda wait: -wait.cycles)
+        known = merged.get(key)
+        merged[key] = wait if known is None else replace(known, cycles=known.cycles + wait.cycles)
+    return sorted((wait for wait in merged.values() if wait.cycles >= 1), key=lambda wait: -wait.cycles)
 
 
 def said(wait: Wait) -> str:
@@ -94,9 +94,9 @@ def _awaited(wait: Wait) -> str:
     if wait.producer is None:
         return "the tensor cores"
     line = wait.producer.line
-    of = f" of line {line[1]}" if line is not None else ""
+    place = f" of line {line[1]}" if line is not None else ""
     when = {0: "", 1: ", an iteration earlier"}.get(wait.earlier, f", {wait.earlier} iterations earlier")
-    return f"{wait.producer.name}{of}{when}"
+    return f"{wait.producer.name}{place}{when}"
 
 
 def _of_kernel(work: Work, function: Function, found: Sequence[PtxLoop], files: Sequence[str]) -> Iterator[LoopCode]:

@@ -62,8 +62,8 @@ class Observer:
 
     def wants(self, stage: Stage | None, name: str) -> bool:
         """Return whether to run a pass that nothing else needs."""
-        asked = (*self.keep, self.stop_after)
-        return self.dump_dir is not None or name in asked or (stage is not None and stage in asked)
+        wanted = (*self.keep, self.stop_after)
+        return self.dump_dir is not None or name in wanted or (stage is not None and stage in wanted)
 
     def begins(self, name: str) -> None:
         """Announce the pass of this name."""

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 def describe(row: FilePass | Pass | Choice) -> str:
     """Return the docstring of a row's function, on one line."""
-    made = row.asks if isinstance(row, Choice) else row.run
-    return " ".join((made.__doc__ or "").split())
+    function = row.asks if isinstance(row, Choice) else row.run
+    return " ".join((function.__doc__ or "").split())
 
 
 def show_pipeline(options: CompileOptions, target: Target, kernels: Sequence[Kernel]) -> str:

@@ -181,13 +181,13 @@ def _settled(planned: Planned, options: CompileOptions, budget: Budget) -> Plann
     problem = resolve(planned.loop.problem, role)
     plain = replace(found, schedule=replace(found.schedule, role=()), bounds=bounds(problem), attempts=(), work=0)
     name = f"settled {plain.schedule.ii} {plain.schedule.start}"
-    made = _cached(options, budget, lambda resolved, *rest: settled(resolved, plain, *rest), name)(problem)
+    settled_solution = _cached(options, budget, lambda resolved, *rest: settled(resolved, plain, *rest), name)(problem)
     solution = replace(
         found,
-        schedule=replace(made.schedule, role=role),
-        objectives=made.objectives,
-        work=found.work + made.work,
-        is_cut=made.is_cut,
+        schedule=replace(settled_solution.schedule, role=role),
+        objectives=settled_solution.objectives,
+        work=found.work + settled_solution.work,
+        is_cut=settled_solution.is_cut,
         is_settled=True,
     )
     return replace(planned, solution=solution)
@@ -211,28 +211,28 @@ def _check_tiles(trace: str, kernel: Kernel, options: CompileOptions) -> None:
     from tilec.sched.trace import TraceError, read_asked
 
     try:
-        there = read_asked(trace)
+        traced = read_asked(trace)
     except TraceError as error:
         fail("bad-schedule", f"the schedule file cannot be used: {error}")
     found = []
-    if there.tiles is not None:
-        shapes = {tile.name: tile.shape for tile in there.tiles}
+    if traced.tiles is not None:
+        shapes = {tile.name: tile.shape for tile in traced.tiles}
         for buffer in kernel.buffers:
-            here = tuple(map(str, buffer.extents))
-            if (before := shapes.get(buffer.name, here)) != here:
+            shape = tuple(map(str, buffer.extents))
+            if (before := shapes.get(buffer.name, shape)) != shape:
                 found.append(
-                    f"`{buffer.name}` is {' × '.join(before)} in the schedule file and {' × '.join(here)} here"
+                    f"`{buffer.name}` is {' × '.join(before)} in the schedule file and {' × '.join(shape)} here"
                 )
-    if there.threads not in (None, kernel.threads):
-        found.append(f"a block has {there.threads} threads in the schedule file and {kernel.threads} here")
+    if traced.threads not in (None, kernel.threads):
+        found.append(f"a block has {traced.threads} threads in the schedule file and {kernel.threads} here")
     if not found:
         return
     defined = {name: str(value) for name, value in options.defines}
-    for name in dict.fromkeys([*there.constants, *defined]):
-        then, now = (values.get(name, "the kernel's own") for values in (there.constants, defined))
+    for name in dict.fromkeys([*traced.constants, *defined]):
+        then, now = (values.get(name, "the kernel's own") for values in (traced.constants, defined))
         if then != now:
             found.append(f"constant {name} is {then} in the schedule file and {now} here")
-    again = " ".join(f"-D {name}={value}" for name, value in there.constants.items())
+    again = " ".join(f"-D {name}={value}" for name, value in traced.constants.items())
     fail(
         "bad-schedule",
         "the schedule file was written for other constants of this kernel",

@@ -62,13 +62,13 @@ def _of_kernel(
         fail("wrong-launch", f"{manifest.entry} has no blocks for these sizes", help="give --size NAME=N")
     report = next(entry for entry in entries if entry.name == manifest.entry)
     resident = _resident(target, report.smem_bytes + manifest.dynamic_smem, report.registers, math.prod(manifest.block))
-    what = Launch(
+    launch = Launch(
         ptx, manifest.entry, grid, manifest.block, manifest.cluster, manifest.dynamic_smem,
         tuple(emulate.launch_arguments(manifest, arguments)), resident,
         _work_of_clusters(work, target, grid, manifest.cluster),
     )  # fmt: skip
     with progress.doing(f"simulating {manifest.entry}"):
-        return simulate(what, target, blocks=blocks, draws=draws)
+        return simulate(launch, target, blocks=blocks, draws=draws)
 
 
 def _work_of_clusters(
@@ -102,13 +102,13 @@ def of_ptx(
     reports = assemble(source.text, machine.ptx_target).entries
     report = next(each for each in reports if each.name == name)
     smem = report.smem_bytes + geometry.dynamic_smem
-    what = Launch(
+    launch = Launch(
         source.text, name, geometry.grid, geometry.block, geometry.cluster, geometry.dynamic_smem, given.values,
         _resident(machine, smem, report.registers, math.prod(geometry.block)),
     )  # fmt: skip
     try:
         with progress.doing(f"simulating {name}"):
-            return simulate(what, machine, blocks=blocks, draws=draws)
+            return simulate(launch, machine, blocks=blocks, draws=draws)
     except Fault:
         raise
     except ValueError as error:

@@ -112,6 +112,6 @@ def _assignment(assignment: LayoutAssignment, target: Target) -> str:
             continue
         patterns = [access.pattern for access in reached if access.tile == name]
         for swizzle, (cost, score) in scores(buffers[name], patterns, target.weights).items():
-            taken = f"{cost.smem_transactions} transactions, {cost.live_registers} registers"
-            lines.append(f"  swizzle {swizzle}: score {score:g} ({taken})")
+            cost_text = f"{cost.smem_transactions} transactions, {cost.live_registers} registers"
+            lines.append(f"  swizzle {swizzle}: score {score:g} ({cost_text})")
     return "\n".join(lines) + "\n"

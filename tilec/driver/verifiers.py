@@ -81,8 +81,10 @@ def _assignment(assignment: LayoutAssignment) -> Iterator[str]:
     yield from rewritten_violations(assignment.kernel)
     for part in assignment.roles:
         yield from (f"role {part.name}: {fault}" for fault in rewritten_violations(part.assignment.kernel))
-    for one in assignment.kernels:
-        yield from layout_violations(one.kernel, one.fragments, one.shared, one.nest_layout)
+    for assignment_part in assignment.kernels:
+        yield from layout_violations(
+            assignment_part.kernel, assignment_part.fragments, assignment_part.shared, assignment_part.nest_layout
+        )
 
 
 def _problems(loops: tuple[LoopProblem, ...]) -> Iterator[str]:
@@ -96,5 +98,5 @@ def _schedules(planned: tuple[Planned, ...]) -> Iterator[str]:
     """Yield the violations of every schedule, whatever its origin."""
     from tilec.sched.verify import violations
 
-    for one in planned:
-        yield from violations(one.loop.problem, one.solution.schedule)
+    for loop in planned:
+        yield from violations(loop.loop.problem, loop.solution.schedule)

@@ -19,9 +19,9 @@ from tilec.support.options import CompileOptions
 
 def at(stage: Stage[Seen], value: Seen, options: CompileOptions, observer: Observer) -> None:
     """Run the lints of a stage on its value; the observer keeps their warnings."""
-    for look in stage.looks():
-        for found in look(value):
-            observer.warn(found, options)
+    for lint in stage.looks():
+        for warning in lint(value):
+            observer.warn(warning, options)
 
 
 @contextmanager

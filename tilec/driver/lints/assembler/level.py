@@ -13,9 +13,9 @@ from tilec.support.diagnostics import Diagnostic
 @warns(ASSEMBLER)
 def lower_level(file: File) -> Iterator[Diagnostic]:
     """Yield the warning, which is about the whole file: all of its kernels are assembled at once."""
-    wanted, asked = file.options.opt_level, file.options.assembler_level
-    level = assembler_level(file.ptx, wanted, asked)
-    if asked is None and level < wanted:
+    wanted, forced = file.options.opt_level, file.options.assembler_level
+    level = assembler_level(file.ptx, wanted, forced)
+    if forced is None and level < wanted:
         yield Diagnostic(
             "assembled-at-lower-level",
             f"the assembler optimised at -O{level} instead of -O{wanted}, which would take it minutes",

@@ -12,12 +12,14 @@ from tilec.support.diagnostics import Diagnostic, Label
 @lint(LAYOUT, "layout-conversion")
 def conversions(work: Work) -> Iterator[Diagnostic]:
     """Yield a warning for every conversion of a fragment's layout, in the order of discovery."""
-    for made in work.assignment.conversions:
-        origin = () if made.origin == made.span else (Label(made.origin, "its layout comes from here"),)
+    for conversion in work.assignment.conversions:
+        origin = (
+            () if conversion.origin == conversion.span else (Label(conversion.origin, "its layout comes from here"),)
+        )
         yield Diagnostic(
             "layout-conversion",
-            f"{made.buffer.name} goes through shared memory, since this needs it in other registers",
-            Label(made.span, f"{made.bytes:,} bytes are written and read again each time"),
+            f"{conversion.buffer.name} goes through shared memory, since this needs it in other registers",
+            Label(conversion.span, f"{conversion.bytes:,} bytes are written and read again each time"),
             origin,
             help="use fragments of one layout together, or keep what all threads need in a shared tile",
             severity="warning",

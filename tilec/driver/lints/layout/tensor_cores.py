@@ -21,13 +21,13 @@ def tensor_memory(work: Work) -> Iterator[Diagnostic]:
     left = crowded_out(assignment.kernel, target) if has_sums_there else ()
     if not left:
         return
-    there = [b for b in assignment.kernel.buffers if b.scope == "tmem"]
-    total, limit = sum(map(columns, (*there, *left))), target.limit("tmem_columns")
+    allocated = [b for b in assignment.kernel.buffers if b.scope == "tmem"]
+    total, limit = sum(map(columns, (*allocated, *left))), target.limit("tmem_columns")
     yield Diagnostic(
         "tensor-memory-exhausted",
         f"the accumulators need {total} columns of tensor memory, an SM of {target.name} has {limit}",
         Label(left[0].span, f"{left[0].name} needs {columns(left[0])}, and stays in registers"),
-        tuple(Label(b.span, f"{columns(b)} are taken here") for b in there),
+        tuple(Label(b.span, f"{columns(b)} are taken here") for b in allocated),
         help="use a smaller tile, or split the kernel",
         severity="warning",
     )

@@ -214,10 +214,10 @@ def _neighbour_reads(body: _Body) -> Iterator[Diagnostic]:
 
 def _collide(body: _Body, read: _Read, write: _Write) -> bool:
     """Return whether some iteration reads what another one writes."""
-    there = [_parts(body, index) for index in read.load.indices]
-    here = [_parts(body, index) for index in write.stmt.indices]
+    reads = [_parts(body, index) for index in read.load.indices]
+    writes = [_parts(body, index) for index in write.stmt.indices]
     pairs = []
-    for a, b in zip(there, here, strict=True):
+    for a, b in zip(reads, writes, strict=True):
         if a is None or b is None or a.outer != b.outer:
             return False
         pairs.append((a, b))

@@ -71,5 +71,5 @@ def _needed(value: tile.Expr, buffer: tile.Buffer) -> list[tuple[tile.Expr, ...]
     """Return the indices of the buffer's elements that the value always needs."""
     if isinstance(value, tile.Select):
         return []
-    here = [value.indices] if isinstance(value, tile.Load) and value.buffer == buffer else []
-    return here + [i for child in tile.children(value) for i in _needed(child, buffer)]
+    own = [value.indices] if isinstance(value, tile.Load) and value.buffer == buffer else []
+    return own + [i for child in tile.children(value) for i in _needed(child, buffer)]

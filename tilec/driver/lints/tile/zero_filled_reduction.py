@@ -134,12 +134,12 @@ class _Follower:
                     evaluated.bound[stmt.var] = evaluated.value(stmt.value)
                 elif isinstance(stmt, tile.Store):
                     dims = [d for d, index in enumerate(stmt.indices) if index == var]
-                    made = evaluated.value(stmt.value)
+                    kind = evaluated.value(stmt.value)
                     tail = evaluated.tail
-                    is_followed = made in ("zero", "other") and len(dims) == 1 and stmt.buffer.scope != "global"
+                    is_followed = kind in ("zero", "other") and len(dims) == 1 and stmt.buffer.scope != "global"
                     if tail is not None and is_followed:
                         found[stmt.buffer, dims[0]] = _Tail(
-                            tail.tensor, tail.span, made == "zero", _is_least(stmt.value), evaluated.has_exponential
+                            tail.tensor, tail.span, kind == "zero", _is_least(stmt.value), evaluated.has_exponential
                         )
         return found
 
@@ -173,9 +173,9 @@ class _InTail:
             case tile.Binary(op=op, a=a, b=b):
                 return _combined(op, self.value(a), self.value(b))
             case tile.Call(fn=fn, args=(a,)) if fn in _KEEP_ZERO or fn in _LOSE_ZERO:
-                made = self.value(a)
-                self.has_exponential |= fn in _EXPONENTIALS and made in ("zero", "other")
-                return "other" if made == "zero" and fn in _LOSE_ZERO else made
+                kind = self.value(a)
+                self.has_exponential |= fn in _EXPONENTIALS and kind in ("zero", "other")
+                return "other" if kind == "zero" and fn in _LOSE_ZERO else kind
             case _:
                 parts = [self.value(child) for child in tile.children(expr)]
                 return "same" if parts and all(part == "same" for part in parts) else "unknown"
@@ -249,12 +249,12 @@ def _copied(
     source: tile.Region, destination: tile.Region, tails: Mapping[Place, _Tail], ranges: Ranges
 ) -> dict[Place, _Tail]:
     """Return the tails that a copy creates or passes on."""
-    there = [d for d, extent in enumerate(source.extent) if extent != 1]
-    here = [d for d, extent in enumerate(destination.extent) if extent != 1]
-    if destination.buffer.scope == "global" or len(there) != len(here):
+    source_dims = [d for d, extent in enumerate(source.extent) if extent != 1]
+    destination_dims = [d for d, extent in enumerate(destination.extent) if extent != 1]
+    if destination.buffer.scope == "global" or len(source_dims) != len(destination_dims):
         return {}
     found: dict[Place, _Tail] = {}
-    for a, b in zip(there, here, strict=True):
+    for a, b in zip(source_dims, destination_dims, strict=True):
         if destination.extent[b] != destination.buffer.extents[b]:
             continue
         if source.buffer.scope == "global":

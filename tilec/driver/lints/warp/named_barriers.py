@@ -16,15 +16,15 @@ def barriers(work: Work) -> Iterator[Diagnostic]:
     a loop is carried, but for ping-pong barriers, of which each warpgroup has one. All hand-overs of a role share its
     barrier, so a pipelined iteration may wait at it often."""
     program, target = work.program, work.target
-    met = [(op, inside) for role in program.roles for op, inside in _barriers(role.body, False)]
+    found = [(op, inside) for role in program.roles for op, inside in _barriers(role.body, False)]
     ping_pong = {number for role in program.roles for number in role.ping_pong_barriers}
-    carried = {op.id for op, inside in met if inside}
+    carried = {op.id for op, inside in found if inside}
     for what, ids, limit in (
-        ("uses", ping_pong | {op.id for op, _ in met}, target.limit("named_barriers")),
+        ("uses", ping_pong | {op.id for op, _ in found}, target.limit("named_barriers")),
         ("carries across iterations", carried, target.limit("named_barriers_carried")),
     ):
         if len(ids) > limit:
-            where = next((op.span for op, _ in met if op.id == max(ids) and op.span.line), work.source_kernel.span)
+            where = next((op.span for op, _ in found if op.id == max(ids) and op.span.line), work.source_kernel.span)
             yield Diagnostic(
                 "barriers-exhausted",
                 f"the kernel {what} {len(ids)} named barriers, {target.name} allows {limit}",
@@ -37,7 +37,7 @@ def barriers(work: Work) -> Iterator[Diagnostic]:
     steady = (loop for role in program.roles for loop in _steady(role.body) if not any(_loops(loop.body)))
     for loop in steady:
         stops = [op.span for op, _ in _barriers(loop.body, True)]
-        if len(stops) > limit >= len({op.id for op, inside in met if inside}):
+        if len(stops) > limit >= len({op.id for op, inside in found if inside}):
             lines = sorted({stop.line for stop in stops if stop.line})
             yield Diagnostic(
                 "barriers-exhausted",
