@@ -55,9 +55,8 @@ def slots() -> dict[str, str]:
 def explain(name: str) -> str | None:
     """Return the text of a term, or None where there is none of this name."""
     if name in slots():
-        return (
-            f"{name}: a unit of a multiprocessor, which a schedule gives to one statement at a time.\n\n{slots()[name]}"
-        )
+        what = "a unit of a multiprocessor, which a schedule gives to one statement at a time"
+        return f"{name}: {what}.\n\n{slots()[name]}"
     if name in POOLS:
         return f"{name}: a pool, which a schedule must not exceed.\n\n{POOLS[name]}"
     if name in SCHEDULES:
@@ -71,5 +70,5 @@ def explain(name: str) -> str | None:
 
 
 def names() -> tuple[str, ...]:
-    """Return every name that `explain` knows."""
+    """Return every name that `explain_term` knows."""
     return (*slots(), *POOLS, *SCHEDULES, *documented())
