@@ -55,16 +55,14 @@ def _check(kernels: tuple[str, ...], jobs: int, library: bool, **given: Any) -> 
     with reported(None):
         found = kernel_files.kernel_files(kernels)
         sources = [kernel_files.read(name) for name in found]
-        all_options = [compile_options(given, target) for target in target_names(given)]
+        variants = [compile_options(given, target) for target in target_names(given)]
     # A folder also contains files that others import.
     libraries = {source.path for source, is_below in zip(sources, found.values(), strict=True) if is_below or library}
-    results = compile_all([Job(s, options, only_check=True) for s in sources for options in all_options], jobs)
+    results = compile_all([Job(s, options, only_check=True) for s in sources for options in variants], jobs)
     if _is_target_default(given):
         below = {source.path for source, is_below in zip(sources, found.values(), strict=True) if is_below}
-        note_other = partial(
-            _for_another_target, target=all_options[0].target, options_for=partial(compile_options, given)
-        )
-        results = (note_other(one) if one.source.path in below else one for one in results)
+        note = partial(_for_another_target, target=variants[0].target, options_for=partial(compile_options, given))
+        results = (note(one) if one.source.path in below else one for one in results)
     lacks_kernels = ["no-kernel"]
     shown = (
         one for one in results if one.source.path not in libraries or [d.code for d in one.diagnostics] != lacks_kernels

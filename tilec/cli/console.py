@@ -80,9 +80,7 @@ def reported_all(results: Iterable[Made], *, counted: bool = False) -> list[Made
         if shown:
             print(_count(shown), file=sys.stderr)
         elif sys.stderr.isatty():
-            print(
-                f"{_several(len({result.source.path for result in collected}), 'file')}: no mistakes", file=sys.stderr
-            )
+            print(f"{_several(len({each.source.path for each in collected}), 'file')}: no mistakes", file=sys.stderr)
     if any(result.failed for result in collected):
         raise Exit(WRONG_KERNEL)
     return collected

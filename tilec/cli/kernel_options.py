@@ -116,7 +116,7 @@ def compile_options(given: dict[str, Any], target: str | None = None) -> Compile
     tuned = given["tuned"]
     if given["schedule"] is not None and tuned is not None:
         usage("--schedule and --tuned exclude each other: both have a schedule")
-    compiled = CompileOptions(
+    compiler_options = CompileOptions(
         **{field: _value(field, spec, given[field]) for field, spec in OPTIONS.items()} | {"target": target},
         cache_dir=options.cache_folder(),
         switches=options.switches(),
@@ -124,12 +124,12 @@ def compile_options(given: dict[str, Any], target: str | None = None) -> Compile
         errors=tuple(word.removeprefix("error=") for word in words if word.startswith("error=")),
         warnings_are_errors="error" in words,
     )
-    _warn_of_former(compiled)
+    _warn_of_former(compiler_options)
     if tuned is None:
-        return compiled
+        return compiler_options
     from tilec.tune import tuned as tuned_file
 
-    return tuned_file.applied(tuned_file.read(files.read_text(tuned), tuned), compiled, tuned)
+    return tuned_file.applied(tuned_file.read(files.read_text(tuned), tuned), compiler_options, tuned)
 
 
 def _value(field: str, spec: Option, given: Any) -> Any:

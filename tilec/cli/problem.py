@@ -74,21 +74,15 @@ def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_js
             solution = explained(problem, solution, budget)
     except Unschedulable as refusal:
         fail("unschedulable", f"no schedule of {problem.name} exists: {refusal.reason}")
-    seconds_taken = round(found - began, 4)
+    spent = round(found - began, 4)
     schedule = solution.schedule
     is_proven = schedule.status == "optimal"
-    line = {
-        "name": problem.name,
-        "ii": schedule.ii,
-        "mii": solution.bounds.mii,
-        "proven": is_proven,
-        "seconds": seconds_taken,
-    }
+    line = {"name": problem.name, "ii": schedule.ii, "mii": solution.bounds.mii, "proven": is_proven, "seconds": spent}
     if as_json:
         print(json.dumps(line, ensure_ascii=False))
     else:
         proof = "proven optimal" if is_proven else "not proven optimal"
-        print(f"{problem.name}: II {schedule.ii} cycles, {proof}, MII {solution.bounds.mii}, {seconds_taken:.3f} s\n")
+        print(f"{problem.name}: II {schedule.ii} cycles, {proof}, MII {solution.bounds.mii}, {spent:.3f} s\n")
         from tilec.cli.console import console, show_tables
         from tilec.report.tables import schedule_tables
 

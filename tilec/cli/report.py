@@ -113,11 +113,11 @@ def _reported(page: _Page, with_counters: bool, rows: list[Row]) -> dict[str, by
 
     observer = driver.Observer()
     library = driver.build_all(page.source, page.options, observer)
-    predictions = driver.reports(library)
+    reports = driver.reports(library)
     show(observer.warnings, page.source)
     codes = driver.loop_codes(library)
-    for prediction in predictions:
-        show_tables([*report_tables(prediction), *loop_code_tables(prediction.kernel, codes)])
+    for each in reports:
+        show_tables([*report_tables(each), *loop_code_tables(each.kernel, codes)])
     if with_counters:
         show_tables(list(_counter_tables(library)))
     if page.place is None:
@@ -128,25 +128,14 @@ def _reported(page: _Page, with_counters: bool, rows: list[Row]) -> dict[str, by
     from tilec.report.page_data import page_data
     from tilec.report.viewer import page as page_of
 
-    files.check_outputs([page.place], [prediction.path for prediction in page.source.imported.values()])
-    for prediction in predictions:
-        share = prediction.achieved if prediction.roofline else None
-        time, name = prediction.at(prediction.predicted), Path(page.source.path).name
+    files.check_outputs([page.place], [each.path for each in page.source.imported.values()])
+    for each in reports:
+        share = each.achieved if each.roofline else None
+        time, name = each.at(each.predicted), Path(page.source.path).name
         place = Path(page.place).name
-        rows.append(
-            Row(
-                place,
-                name,
-                prediction.kernel,
-                prediction.machine,
-                time,
-                share,
-                prediction.bound,
-                len(observer.warnings),
-            )
-        )
+        rows.append(Row(place, name, each.kernel, each.machine, time, share, each.bound, len(observer.warnings)))
     traces = [json.loads(plan.trace)["tilec"] for plan in library.plans]
-    data = page_data(page.source, page.options, library, predictions, codes, observer.warnings)
+    data = page_data(page.source, page.options, library, reports, codes, observer.warnings)
     return {page.place: page_of(traces, data).encode()}
 
 

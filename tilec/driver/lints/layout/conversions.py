@@ -12,14 +12,12 @@ from tilec.support.diagnostics import Diagnostic, Label
 @lint(LAYOUT, "layout-conversion")
 def conversions(work: Work) -> Iterator[Diagnostic]:
     """Yield a warning for every conversion of a fragment's layout, in the order of discovery."""
-    for conversion in work.assignment.conversions:
-        origin = (
-            () if conversion.origin == conversion.span else (Label(conversion.origin, "its layout comes from here"),)
-        )
+    for change in work.assignment.conversions:
+        origin = () if change.origin == change.span else (Label(change.origin, "its layout comes from here"),)
         yield Diagnostic(
             "layout-conversion",
-            f"{conversion.buffer.name} goes through shared memory, since this needs it in other registers",
-            Label(conversion.span, f"{conversion.bytes:,} bytes are written and read again each time"),
+            f"{change.buffer.name} goes through shared memory, since this needs it in other registers",
+            Label(change.span, f"{change.bytes:,} bytes are written and read again each time"),
             origin,
             help="use fragments of one layout together, or keep what all threads need in a shared tile",
             severity="warning",
