@@ -1,4 +1,4 @@
-"""`@FILE` on the command line: the words in that file stand in its place, as with gcc, clang and nvcc."""
+"""`@FILE` on the command line: replaced by the words of that file, as in gcc, clang and nvcc."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from tilec.support.diagnostics import fail
 
 MOST_DEPTH, MOST_FILES, MOST_WORDS = 16, 256, 20_000
 LARGEST_FILES = 1 << 20
-"""Bounds on how deep `@FILE`s name each other, how often they are read, the words of them all, which are the most of a
-command line too, and their bytes."""
+"""Limits on the nesting of `@FILE`s, on reads, on words (of any command line too), and on characters in all."""
 
 
 class _Reading:
-    """What has been read so far: files that name each other may be small and still never end."""
+    """The files read so far, with limits on all of them together: small files that name each other may never end."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self._bytes = self._words = 0
 
     def words_of(self, path: str, depth: int) -> list[str]:
-        """Return the words of one file, within the bounds on all of them."""
+        """Return the words of one file. Raises where it exceeds the limits."""
         text = files.read_text(path, LARGEST_FILES)
         self.names.append(path)
         self._bytes += len(text)
@@ -51,15 +50,15 @@ class _Reading:
 
 
 def expanded(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """The arguments, with the words of every `@FILE` in its place, and the names of these files. The words are quoted
-    as in a shell, may stand in several lines and have `#` comments. Such a file may name others."""
+    """Return the arguments with every `@FILE` replaced by its words, and the names of these files. Words are quoted as
+    in a shell, on any number of lines, with `#` comments. Such a file may name others."""
     reading = _Reading()
     words = _expanded(arguments, (), reading)
     return words, tuple(dict.fromkeys(reading.names))
 
 
 def _expanded(arguments: Sequence[str], within: tuple[Path, ...], reading: _Reading) -> list[str]:
-    """`within` are the files that are being read."""
+    """Replace every `@FILE`; `within` are the files that are being read."""
     words: list[str] = []
     for word in arguments:
         if len(word) < 2 or not word.startswith("@"):
@@ -74,19 +73,19 @@ def _expanded(arguments: Sequence[str], within: tuple[Path, ...], reading: _Read
 
 
 class AnotherCommandLine(Exception):
-    """A file with words of the command line was saved: it is to be read anew, and what it says to be done."""
+    """Raised when a file with words of the command line was saved: the command line is then read again."""
 
 
 _META = "tilec.response-files"
 
 
 def remember(context: click.Context, read: tuple[str, ...]) -> None:
-    """That the command has words from these files."""
+    """Store the names of the files that words of the command come from."""
     context.meta[_META] = read
 
 
 def response_files() -> tuple[str, ...]:
-    """The files that words of the command in hand come from."""
+    """Return the files that words of the running command come from."""
     context = click.get_current_context(silent=True)
     found: tuple[str, ...] = () if context is None else context.meta.get(_META, ())
     return found

@@ -1,4 +1,4 @@
-"""`tilec FILE…`: what is made of which kernel for which target, and the files that it goes to."""
+"""`tilec FILE…`: compile kernels for targets, and write each output to its file."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from tilec.ir.tile import Kernel
 
 Kind = str
-"""What can be written: the text of a stage, what a pass makes, or what is made of cubins."""
+"""A kind of output: the text of a stage, the result of a pass, or a file made from cubins."""
 
 FROM_CUBIN: tuple[Kind, ...] = ("json", "fatbin", "header")
 KINDS: tuple[Kind, ...] = (*STAGES, *FROM_CUBIN)
 SUFFIX: dict[str, str] = {"json": ".json", "fatbin": ".fatbin", "header": ".h", **dict(STAGE_SUFFIX.items())}
 HEADER_STYLES = ("inline", "declarations")
 STDOUT = "-"
-"""As the name of an output."""
+"""The output name that means standard output."""
 
 JOINED: tuple[Kind, ...] = ("fatbin", "header")
-"""Of these there is one for all targets."""
+"""Kinds that hold all targets in one file."""
 
 JOINED_STAGES = ("ptx", "cubin")
-"""What they are made of: GPUs to come translate the PTX."""
+"""Stages from which those are made: future GPUs translate the PTX."""
 
 
 def _kinds(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Kind, ...] | None:
@@ -68,12 +68,12 @@ def _pass(context: click.Context, parameter: click.Parameter, value: str | None)
 
         if value not in names():
             near = get_close_matches(value, names(), n=1)
-            said = (
+            hint = (
                 f"did you mean {near[0]!r}?"
                 if near
                 else f"stages are {', '.join(STAGES)}; --print-pipeline lists passes"
             )
-            raise click.BadParameter(f"{value!r} is no stage and no pass: {said}", context, parameter)
+            raise click.BadParameter(f"{value!r} is no stage and no pass: {hint}", context, parameter)
     return value
 
 
@@ -166,7 +166,7 @@ def build(watch: bool, **given: Any) -> None:
     if not watch:
         _build(**given)
         return
-    # What it says of each build is the report, where there is a cubin that it can be about.
+    # Each build prints the report if it makes a cubin.
     has_cubin = given["stop_after"] is None and LAST_STAGE.get(given["opt_level"], STAGES[-1]) == STAGES[-1]
     watched(partial(_build, **{**given, "report": given["report"] or has_cubin}))
 
@@ -237,34 +237,34 @@ def _build(
         for folder in dict.fromkeys(job.dump_dir for job in work if job.dump_dir is not None):
             files.make_folder(folder)
 
-    made = reported_all(batch.compile_all(work, jobs))
+    results = reported_all(batch.compile_all(work, jobs))
     written: dict[str, bytes] = {}
     for place, plan in enumerate(plans):
-        of_plan = made[place * len(targets) : (place + 1) * len(targets)]
+        of_plan = results[place * len(targets) : (place + 1) * len(targets)]
         with reported(of_plan[0].source):
             written |= _contents(plan, dict(zip(targets, of_plan, strict=True)), style)
             if plan.kernel in depfiles:
                 read = _read(of_plan, targets, given)
                 written[depfiles[plan.kernel]] = _rule(plan.paths(), read).encode()
-    with reported(made[0].source):
-        imported = [file.path for one in made for file in one.source.imported.values()]
+    with reported(results[0].source):
+        imported = [file.path for result in results for file in result.source.imported.values()]
         printed = written.pop(STDOUT, None)
         files.check_outputs(written, imported)
         files.write_all(written)
     if stop_after is not None and output is None and not outputs:
-        printed = made[0].texts[stop_after]
+        printed = results[0].texts[stop_after]
     if printed is not None:
         sys.stdout.buffer.write(printed)
-    for one in made if verbose else ():
-        show_entries(one.entries, one.manifests, names_target=len(targets) > 1)
+    for result in results if verbose else ():
+        show_entries(result.entries, result.manifests, names_target=len(targets) > 1)
     if report:
         from tilec.cli.report import loop_code_tables, report_tables
 
-        for one in made:
-            for said in one.reports:
-                show_tables([*report_tables(said), *loop_code_tables(said.kernel, one.loop_codes)])
+        for result in results:
+            for said in result.reports:
+                show_tables([*report_tables(said), *loop_code_tables(said.kernel, result.loop_codes)])
     if show_time:
-        show_times([spent for one in made for spent in one.seconds], time.perf_counter() - began)
+        show_times([spent for result in results for spent in result.seconds], time.perf_counter() - began)
 
 
 def _print_pipeline(paths: Sequence[str], targets: Sequence[str], given: dict[str, Any]) -> None:
@@ -274,25 +274,25 @@ def _print_pipeline(paths: Sequence[str], targets: Sequence[str], given: dict[st
 
     for target in targets:
         with reported(None):
-            asked = compile_options(given, target)
-            machine, sources = load(target, asked.calibration, asked.gpu), [_kernel_file(path) for path in paths]
+            options = compile_options(given, target)
+            machine, sources = load(target, options.calibration, options.gpu), [_kernel_file(path) for path in paths]
         found: list[Kernel] = []
         for source in sources:
             with reported(source):
-                found += check_all(source, asked, Observer())
-        print(show_pipeline(asked, machine, found), end="")
+                found += check_all(source, options, Observer())
+        print(show_pipeline(options, machine, found), end="")
 
 
 def _header_style(plans: Sequence[Plan], name: str, namespace: str | None) -> Style:
-    """Return how headers are laid out, which is of interest only where one is written."""
+    """Return the style of headers. Raises a usage error where one is given but no header is written."""
     from tilec.host.header import Style, is_namespace
 
-    asked = [
+    given_options = [
         *(["--header-style"] if name != HEADER_STYLES[0] else []),
         *(["--namespace"] if namespace is not None else []),
     ]
-    if asked and not any("header" in plan.kinds() for plan in plans):
-        usage(f"{asked[0]} is about headers: give --emit header too")
+    if given_options and not any("header" in plan.kinds() for plan in plans):
+        usage(f"{given_options[0]} is about headers: give --emit header too")
     if namespace is not None and not is_namespace(namespace):
         usage(f"--namespace {namespace}: C++ has no namespace of this name; write a name such as kernels or a::b")
     return Style(name == "declarations", tuple(namespace.split("::")) if namespace else ())
@@ -303,8 +303,8 @@ def _header_style(plans: Sequence[Plan], name: str, namespace: str | None) -> St
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be made of a kernel file: the places of each kind for each target, or for all (None). `base` is what
-    names have in common."""
+    """The outputs of a kernel file: (kind, target, path), with target None for all targets. `base` is the common part
+    of the paths."""
 
     kernel: str
     base: str
@@ -320,13 +320,13 @@ class Plan:
         return list(dict.fromkeys(kind for kind, _, _ in self.places))
 
     def stages(self) -> list[str]:
-        """The stages that it takes."""
+        """Return the stages that these outputs are made from."""
         stages = [stage for kind in self.kinds() for stage in (JOINED_STAGES if kind in JOINED else [_stage(kind)])]
         return list(dict.fromkeys(stages))
 
 
 def _check_entry_names(plans: Sequence[Plan]) -> None:
-    """Each kernel file has names of its own for what is made of it."""
+    """Raise if outputs of two kernel files have the same path."""
     known: dict[str, str] = {}
     for plan in plans:
         for path in plan.paths():
@@ -340,7 +340,7 @@ def _check_entry_names(plans: Sequence[Plan]) -> None:
 
 
 def _stage(kind: Kind) -> str:
-    """What it is made of."""
+    """Return the stage that a kind of output is made from."""
     return "cubin" if kind in FROM_CUBIN else kind
 
 
@@ -353,16 +353,16 @@ def _suffix(kind: Kind) -> str:
 
 
 _ALONE = ("ptx", "cubin", "fatbin", "header")
-"""Kinds whose suffix means nothing else to other programs."""
+"""Kinds with suffixes that mean nothing else to other programs."""
 
 
 def _kind_of(output: str) -> Kind | None:
-    """The kind whose suffix a name has, if it has one of these."""
+    """Return the kind of output that a file name's suffix names, or None."""
     return next((kind for kind in sorted(SUFFIX, key=lambda k: -len(SUFFIX[k])) if output.endswith(SUFFIX[kind])), None)
 
 
 def _check_suffix(output: str) -> None:
-    """Refuse a suffix that says nothing: what would be written is a cubin, whatever the name."""
+    """Raise a usage error for an unknown suffix: the output would be a cubin, whatever its name."""
     suffix = Path(output).suffix
     if suffix and _kind_of(output) is None:
         known = ", ".join(dict.fromkeys(SUFFIX[kind] for kind in (*_ALONE, *SUFFIX)))
@@ -370,7 +370,7 @@ def _check_suffix(output: str) -> None:
 
 
 def _base(kernel: str, is_folder: bool, output: str | None) -> str:
-    """The name of the outputs of a kernel file, without suffix; `output` may be their folder."""
+    """Return the path of a kernel file's outputs without suffix; `output` may be their folder."""
     if is_folder:
         return str(Path(output or "") / Path(kernel).stem)
     if output is None:
@@ -387,15 +387,15 @@ def _plan(
     stop_after: str | None,
     level: int,
 ) -> Plan:
-    """With `--stop-after` alone nothing goes anywhere: the stage is printed."""
+    """Return the outputs of a kernel file. With `--stop-after` alone there are none: the stage is printed."""
     end = LAST_STAGE.get(level, "cubin")
-    asked = None if is_folder or output is None else _kind_of(output)
-    one = stop_after if emit is None else emit[0] if len(emit) == 1 else None
-    if asked in _ALONE and one is not None and one != asked:
-        usage(f"-o {output} is the name of a {asked} file, and what is to go there is of kind {one}")
-    is_default = asked == "cubin" and len(targets) > 1  # with a fatbin of them
-    if emit is None and stop_after is None and asked is not None and not is_default:
-        emit = (asked,)
+    named_kind = None if is_folder or output is None else _kind_of(output)
+    only_kind = stop_after if emit is None else emit[0] if len(emit) == 1 else None
+    if named_kind in _ALONE and only_kind is not None and only_kind != named_kind:
+        usage(f"-o {output} is the name of a {named_kind} file, and what is to go there is of kind {only_kind}")
+    is_default = named_kind == "cubin" and len(targets) > 1  # then a fatbin is made too
+    if emit is None and stop_after is None and named_kind is not None and not is_default:
+        emit = (named_kind,)
     if emit is None:
         last = stop_after or end
         several: tuple[Kind, ...] = ("cubin", "fatbin") if last == "cubin" and len(targets) > 1 else (last,)
@@ -415,14 +415,14 @@ def _plan(
 
 
 def _check_reachable(plan: Plan, stop_after: str | None, level: int, trace: str | None) -> None:
-    """Nothing is wanted of a stage that is not reached."""
+    """Raise a usage error if an output needs a stage that is not reached."""
     from tilec.driver.engine import place_of
 
     end = LAST_STAGE.get(level, "cubin")
     for kind, stage in ((kind, "cubin" if kind in FROM_CUBIN else kind) for kind in plan.kinds()):
         if stop_after is not None and place_of(stage) > place_of(stop_after):
-            asked = "--schedule-trace-file" if kind == "schedule" and trace is not None else f"--emit {kind}"
-            usage(f"--stop-after {stop_after} comes before {asked}")
+            option = "--schedule-trace-file" if kind == "schedule" and trace is not None else f"--emit {kind}"
+            usage(f"--stop-after {stop_after} comes before {option}")
     wanted = [*plan.stages(), *([stop_after] if stop_after is not None else [])]
     if late := [stage for stage in wanted if place_of(stage) > place_of(end)]:
         usage(f"-O{level} ends with stage {end}: there is no {max(late, key=place_of)}")
@@ -442,22 +442,22 @@ def _jobs(
 
     source = _kernel_file(plan.kernel)
     for target in targets:
-        asked = compile_options(given, target)
+        options = compile_options(given, target)
         keep = plan.stages() or ([stop_after] if stop_after is not None else [])
-        # No further than what is asked for; a dump asks for everything.
-        end = LAST_STAGE.get(asked.opt_level)
+        # Stop at the last wanted stage; a dump wants all of them.
+        end = LAST_STAGE.get(options.opt_level)
         last = stop_after or (end if dump_ir is not None or report else max(keep, key=place_of))
         inner = ".".join(
             [*([Path(plan.kernel).stem] if of_several else []), *([target_stem(target)] if len(targets) > 1 else [])]
         )
         folder = None if dump_ir is None else str(Path(dump_ir) / inner)
-        # Each has a source of its own, which learns what is imported.
+        # Each job records imports in a source of its own.
         own = SourceFile(source.path, source.text)
-        yield Job(own, asked, tuple(keep), None if last == STAGES[-1] else last, folder, report=report)
+        yield Job(own, options, tuple(keep), None if last == STAGES[-1] else last, folder, report=report)
 
 
 def _kernel_file(path: str) -> SourceFile:
-    """The kernel file; a name that looks like a mistyped command is met with that command."""
+    """Read a kernel file. For a missing one whose name resembles a command, the error suggests that command."""
     if not Path(path).exists() and "." not in path:
         import difflib
 
@@ -473,12 +473,12 @@ def _kernel_file(path: str) -> SourceFile:
 # ---- what is made of it ----------------------------------------------------------------------------------------------
 
 
-def _contents(plan: Plan, made: dict[str, Made], style: Style) -> dict[str, bytes]:
-    """What goes to each place."""
+def _contents(plan: Plan, results: dict[str, Made], style: Style) -> dict[str, bytes]:
+    """Return the content of each output file."""
     contents: dict[str, bytes] = {}
-    of_machine = {one.manifests[0].target: one for one in made.values() if one.manifests}
-    if len(of_machine) < len(made) and {kind for kind, _, _ in plan.places} & set(JOINED):
-        usage(f"{' and '.join(made)} make code for the same machine, of which one file has one cubin")
+    of_machine = {result.manifests[0].target: result for result in results.values() if result.manifests}
+    if len(of_machine) < len(results) and {kind for kind, _, _ in plan.places} & set(JOINED):
+        usage(f"{' and '.join(results)} make code for the same machine, of which one file has one cubin")
     for kind, target, path in plan.places:
         if kind == "fatbin":
             from tilec.host.fatbin import fatbin
@@ -487,45 +487,46 @@ def _contents(plan: Plan, made: dict[str, Made], style: Style) -> dict[str, byte
             portable = newest_portable(of_machine)
             ptx = {} if portable is None else {portable: of_machine[portable].texts["ptx"]}
             contents[path] = fatbin(
-                {name: one.texts["cubin"] for name, one in of_machine.items()}, ptx, Path(plan.kernel).name
+                {name: result.texts["cubin"] for name, result in of_machine.items()}, ptx, Path(plan.kernel).name
             )
         elif kind == "header":
             from tilec.host.header import Variant, header
 
             variants = [
-                Variant(name, one.texts["cubin"], one.texts["ptx"], one.manifests) for name, one in of_machine.items()
+                Variant(name, result.texts["cubin"], result.texts["ptx"], result.manifests)
+                for name, result in of_machine.items()
             ]
             contents[path] = header(Path(plan.kernel).name, variants, style).encode()
         elif kind == "json":
             assert target is not None
-            contents[path] = _manifests(made[target])
+            contents[path] = _manifests(results[target])
         else:
             assert target is not None
-            contents[path] = made[target].texts[kind]
+            contents[path] = results[target].texts[kind]
     return contents
 
 
-def _manifests(made: Made) -> bytes:
-    """How to launch each kernel, in the order of the file."""
+def _manifests(result: Made) -> bytes:
+    """Return the launch manifests as JSON, in the order of the file."""
     from tilec.ir.manifest import to_json
 
-    records = [json.loads(to_json(manifest)) for manifest in made.manifests]
+    records = [json.loads(to_json(manifest)) for manifest in result.manifests]
     return (json.dumps(records, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _read(made: Sequence[Made], targets: Sequence[str], given: dict[str, Any]) -> list[str]:
-    """Every file that the outputs of one kernel file depend on."""
-    imported = [file.path for one in made for file in one.source.imported.values()]
+def _read(results: Sequence[Made], targets: Sequence[str], given: dict[str, Any]) -> list[str]:
+    """Return every file that the outputs of a kernel file depend on."""
+    imported = [file.path for one in results for file in one.source.imported.values()]
     machines = [str(resources.target_file(target)) for target in targets]
-    return list(dict.fromkeys([*input_files([made[0].source.path], given), *imported, *machines]))
+    return list(dict.fromkeys([*input_files([results[0].source.path], given), *imported, *machines]))
 
 
 _UNSAFE_IN_RULES = frozenset(";&|<>()`\\*?[]~=%:")
-"""What means something to make or Ninja where a path stands, or to a shell where a recipe names that path."""
+"""Characters with a meaning for make or Ninja in a path, or for the shell of a recipe."""
 
 
 def _rule(outputs: Sequence[str], inputs: Sequence[str]) -> str:
-    """A rule of make. Ninja and CMake read it too."""
+    """Return a rule of make, which Ninja and CMake also read."""
     for path in (*outputs, *inputs):
         found = next((sign for sign in path if sign in _UNSAFE_IN_RULES or not sign.isprintable()), None)
         if found is not None:
@@ -538,5 +539,5 @@ def _rule(outputs: Sequence[str], inputs: Sequence[str]) -> str:
 
 
 def _escaped(path: str) -> str:
-    """As GCC writes it, which make and Ninja understand."""
+    """Escape a path as GCC does, for make and Ninja."""
     return path.replace("$", "$$").replace(" ", "\\ ").replace("#", "\\#")

@@ -1,4 +1,4 @@
-"""`tilec calibrate`: measure the GPU of this machine, and write what it says into a target file."""
+"""`tilec calibrate`: measure this machine's GPU, and write the results into a target file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Carried:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What --emit has written."""
+    """The plan that --emit writes."""
 
     target: str
     probes: tuple[_Carried, ...]
@@ -92,7 +92,7 @@ def calibrate(
 
 
 def _base(target: str, output: str | None) -> str:
-    """The text to rewrite: of the file, if there is one already."""
+    """Return the text to rewrite: the output file's, or else that of the target that ships."""
     from tilec.support import resources
 
     if output is not None and Path(output).exists():
@@ -114,22 +114,22 @@ def _emit(machine: Target, folder: str) -> None:
     from tilec.calibrate.measure import probes_for
 
     cubin_of = _assembled(machine)
-    made: dict[str, bytes] = {}
+    outputs: dict[str, bytes] = {}
     plan: list[_Carried] = []
     for probe in probes_for(machine):
         cubin = cubin_of(probe)
         name, digest = f"{probe.entry}.cubin", hashlib.sha256(cubin).hexdigest()
-        made[str(Path(folder) / name)] = cubin
+        outputs[str(Path(folder) / name)] = cubin
         plan.append(_Carried(probe.name, name, digest, probe.figures, probe.trip_count, probe.operations))
     record = schema.plain(_Plan(machine.name, tuple(plan)))
-    made[str(Path(folder) / PLAN)] = (json.dumps(record, indent=1) + "\n").encode()
+    outputs[str(Path(folder) / PLAN)] = (json.dumps(record, indent=1) + "\n").encode()
     files.make_folder(folder)
-    files.write_all(made)
+    files.write_all(outputs)
     print(f"{len(plan)} probes in {folder}: tilec calibrate --target {machine.name} --cubins {folder} --json FILE")
 
 
 def carried(folder: str, machine: Target) -> Callable[[Probe], bytes]:
-    """The cubins of a folder, as long as they are those of its plan."""
+    """Return a function that reads a probe's cubin from the folder. Raises for one that differs from the plan."""
     try:
         plan = schema.record(_Plan, readers.json_value(files.read_text(str(Path(folder) / PLAN))), "")
     except ValueError as error:
@@ -149,7 +149,7 @@ def carried(folder: str, machine: Target) -> Callable[[Probe], bytes]:
 
 
 def _measured(machine: Target, cubins: str | None, repeats: int, json_file: str | None) -> Measurement:
-    """Run the probes. After each of them `json_file` holds what is known so far."""
+    """Run the probes. After each of them `json_file` holds the results so far."""
     from tilec.calibrate.measure import gpu_for, measure, to_json
 
     def keep(measurement: Measurement) -> None:
@@ -179,7 +179,7 @@ def _read(path: str, target: str) -> Measurement:
 
 
 def _finish(measurement: Measurement, base: str, output: str | None, json_file: str | None) -> None:
-    """What was measured, on the terminal and in the files. The new text is read once as a target file is."""
+    """Print the measurement and write the files. The new text is first parsed as a target file."""
     from tilec.calibrate import plan
     from tilec.calibrate.measure import to_json
     from tilec.calibrate.rewrite import rewritten
@@ -194,7 +194,7 @@ def _finish(measurement: Measurement, base: str, output: str | None, json_file: 
         if output is not None:
             written[output] = text.encode()
     finally:
-        # An hour of a lent machine is not lost over a file of another form.
+        # Keep the measurement even if the target file cannot be rewritten.
         files.write_all(written)
     show_tables([_figures(measurement), _cells(changes)])
     for name, fault in measurement.faults.items():

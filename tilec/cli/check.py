@@ -1,4 +1,4 @@
-"""`tilec check FILE…`: the mistakes of kernels, which are not compiled."""
+"""`tilec check FILE…`: find errors of kernels without compiling them."""
 
 from __future__ import annotations
 
@@ -55,52 +55,52 @@ def _check(kernels: tuple[str, ...], jobs: int, library: bool, **given: Any) -> 
     with reported(None):
         found = kernel_files.kernel_files(kernels)
         sources = [kernel_files.read(name) for name in found]
-        asked = [compile_options(given, target) for target in target_names(given)]
-    # Of a folder, those that others import are there too.
+        variants = [compile_options(given, target) for target in target_names(given)]
+    # A folder also contains files that others import.
     libraries = {source.path for source, is_below in zip(sources, found.values(), strict=True) if is_below or library}
-    made = compile_all([Job(s, options, only_check=True) for s in sources for options in asked], jobs)
+    results = compile_all([Job(s, options, only_check=True) for s in sources for options in variants], jobs)
     if _is_target_default(given):
         below = {source.path for source, is_below in zip(sources, found.values(), strict=True) if is_below}
-        instead = partial(_for_another_target, target=asked[0].target, options_for=partial(compile_options, given))
-        made = (instead(one) if one.source.path in below else one for one in made)
+        note = partial(_for_another_target, target=variants[0].target, options_for=partial(compile_options, given))
+        results = (note(one) if one.source.path in below else one for one in results)
     lacks_kernels = ["no-kernel"]
-    judged = (
-        one for one in made if one.source.path not in libraries or [d.code for d in one.diagnostics] != lacks_kernels
+    shown = (
+        one for one in results if one.source.path not in libraries or [d.code for d in one.diagnostics] != lacks_kernels
     )
-    reported_all(judged, counted=True)
+    reported_all(shown, counted=True)
 
 
 def _is_target_default(given: dict[str, Any]) -> bool:
-    """Whether the command line names no machine."""
+    """Return whether the command line names no machine."""
     source = click.get_current_context().get_parameter_source("target")
     return source is ParameterSource.DEFAULT and not given["target_file"]
 
 
-def _for_another_target(made: Made, target: str, options_for: Callable[[str], CompileOptions]) -> Made:
-    """Return a note in place of the mistakes, if each of them says that `target` lacks something and the kernel has
-    none for a machine that can more."""
+def _for_another_target(result: Made, target: str, options_for: Callable[[str], CompileOptions]) -> Made:
+    """Return a note in place of the errors, if each of them says that `target` lacks something and a more capable
+    machine accepts the kernel."""
     from tilec.driver.batch import Job, carry_out
 
-    if not made.failed or not all(_names_target(mistake, target) for mistake in made.diagnostics):
-        return made
+    if not result.failed or not all(_names_target(mistake, target) for mistake in result.diagnostics):
+        return result
     for other in _machines_with_more(target):
-        again = carry_out(Job(made.source, options_for(other), only_check=True))
-        if not again.failed:
-            primary = made.diagnostics[0].primary
+        other_result = carry_out(Job(result.source, options_for(other), only_check=True))
+        if not other_result.failed:
+            primary = result.diagnostics[0].primary
             title = f"this kernel is not for {target}: {other} takes it"
             note = Diagnostic("for-another-target", title, primary, help=f"--target {other} checks it", severity="note")
-            return replace(again, diagnostics=(note, *again.diagnostics))
-    return made
+            return replace(other_result, diagnostics=(note, *other_result.diagnostics))
+    return result
 
 
 def _names_target(mistake: Diagnostic, target: str) -> bool:
-    """Return whether a mistake is one of the machine, which its message then names."""
+    """Return whether an error is about the machine, which its message then names."""
     label = mistake.primary.text if mistake.primary is not None else ""
     return target in mistake.title or target in label
 
 
 def _machines_with_more(target: str) -> list[str]:
-    """Return the machines that can do something that this one cannot, the oldest first."""
+    """Return the machines with features that this one lacks, the oldest first."""
     from tilec.host.machines import capability
     from tilec.support.resources import target_names
     from tilec.target.table import load

@@ -1,4 +1,4 @@
-"""The commands: options in, one call, results out. What they do is in `driver` and below."""
+"""The dispatch of commands: options in, one call, results out. Their work is done in `driver` and below."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.exhaustion import exhausted
 
 NO_READER = (errno.EPIPE, errno.EIO)
-"""Errors of what standard output goes to."""
+"""Errors of the consumer of standard output."""
 
 
 @click.command(cls=Grouped)
@@ -84,12 +84,12 @@ def schedule(
 
     with reported(None):
         source = files.read_source(file)
-        asked = compile_options(given)
+        options = compile_options(given)
         if html is not None:
             files.check_outputs([html], input_files([file], given))
     observer = Observer()
     with reported(source):
-        plan = driver.plan(source, asked, observer).explained()
+        plan = driver.plan(source, options, observer).explained()
         show(observer.warnings, source)
         if html is not None:
             import json
@@ -101,8 +101,8 @@ def schedule(
     print()
     if not plan.loops:
         loops = [s for s in walk(plan.kernel.body) if isinstance(s, For) and is_pipelined(s)]
-        said = f"pipelined loops run serially with strategy {asked.pipeline_strategy}"
-        print(f"{plan.kernel.name}: {said if loops else 'no pipelined loop'}")
+        reason = f"pipelined loops run serially with strategy {options.pipeline_strategy}"
+        print(f"{plan.kernel.name}: {reason if loops else 'no pipelined loop'}")
     import json
 
     show_tables(role_tables(json.loads(plan.trace)["tilec"]))
@@ -115,7 +115,7 @@ def schedule(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """One command line. A first word that is no command is the kernel file (or an option) of the compiler proper."""
+    """Run one command line. A first word that is no command is a kernel file or an option of the compiler proper."""
     while True:
         try:
             words, read = expanded(arguments)
@@ -135,7 +135,7 @@ def _run(arguments: Sequence[str], response_files: tuple[str, ...]) -> int:
     name = " ".join(arguments[: len(arguments) - len(rest)])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show → is no reason to fail
+            stream.reconfigure(errors="replace")  # do not fail on a terminal without →
 
     def work() -> int:
         if len(arguments) > MOST_WORDS:
@@ -143,7 +143,7 @@ def _run(arguments: Sequence[str], response_files: tuple[str, ...]) -> int:
                 f"the command line has {len(arguments):,} words, with those of its @FILEs,"
                 f" and {MOST_WORDS:,} are the most: compile fewer kernels at a time"
             )
-        # Not click's `main`, which takes every EOFError and broken pipe for the terminal's.
+        # Not click's `main`, which treats every EOFError and broken pipe as the terminal's.
         words = translated(command, rest)
         context = command.make_context(f"tilec {name}".rstrip(), words, help_option_names=[*HELP_NAMES])
         remember(context, response_files)
@@ -171,7 +171,7 @@ def _invoked(command: click.Command, context: click.Context, arguments: Sequence
 
 
 def _exit_code(work: Callable[[], int], arguments: Sequence[str]) -> int:
-    """What `work` returns, or why it did not; that is said."""
+    """Return the result of `work`, or the exit code for its exception, which is shown."""
     try:
         return work()
     except AnotherCommandLine:
@@ -188,9 +188,9 @@ def _exit_code(work: Callable[[], int], arguments: Sequence[str]) -> int:
             show([_reached(error, what)], None)
             return LIMIT
         if isinstance(error, OSError) and error.errno in NO_READER:
-            raise  # where our output goes is at fault: `main` knows
+            raise  # `main` handles failures of our own output
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            # Whatever asks for a file first: the system refuses the name itself.
+            # The first access to the file fails, wherever it is: the system refuses the name.
             show([Diagnostic("unreadable-file", f"cannot read {error.filename}: file name too long")], None)
             return WRONG_KERNEL
         show_bug(error, arguments, traceback=any(a in ("-v", "--verbose") for a in arguments))
@@ -198,7 +198,7 @@ def _exit_code(work: Callable[[], int], arguments: Sequence[str]) -> int:
 
 
 def _reached(error: Exception, what: str) -> Diagnostic:
-    """Say what has run out, and what it was wanted for where that is known."""
+    """Report the exhausted resource, and the file that needed it if known."""
     path = getattr(error, "filename", None)
     notes = () if path is None else (f"it was needed for {path}",)
     help_text = None if "disk" in what or "in a file" in what else "compile fewer at a time: a smaller -j"

@@ -1,4 +1,4 @@
-"""`tilec compare`: a profile that Nsight Compute took of a kernel, beside what the simulation says of it."""
+"""`tilec compare`: compare a kernel's Nsight Compute profile with its simulation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, 
 
     with reported(None):
         source = files.read_source(file)
-        asked = compile_options(given)
+        options = compile_options(given)
         try:
             launches = read(files.read_text(profile))
         except ProfileError as error:
@@ -40,7 +40,7 @@ def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, 
                 f"{profile} is no profile that can be compared: {error}",
                 help="write one with ncu --csv --page raw --set full, and its standard output into the file",
             )
-    build, found = simulated(source, asked, sizes)
+    build, found = simulated(source, options, sizes)
     entry = build.manifest.entry
     ours = comparison.of_kernel(launches, entry)
     with reported(None):

@@ -1,4 +1,4 @@
-"""What the commands print on the terminal, and how an exception becomes a message and an exit code."""
+"""The terminal output of all commands, and the conversion of exceptions to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PLAIN_WIDTH = 160
 
 
 class Exit(Exception):
-    """Everything there is to say has been said; end with this code."""
+    """Ends the command with this code; everything has been printed already."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -35,7 +35,7 @@ class Exit(Exception):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Coloured on a terminal that wants it; else plain, and wide enough for any table here."""
+    """Return a console: coloured on a terminal that allows it, else plain and wide enough for any table here."""
     from rich.console import Console
 
     width = None if (sys.stderr if stderr else sys.stdout).isatty() else _PLAIN_WIDTH
@@ -45,7 +45,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def show_tables(tables: Iterable[RenderableType]) -> None:
-    """On standard output; without a terminal, lines end where their text does."""
+    """Print tables on standard output; without a terminal, trailing spaces are removed."""
     out = console()
     with out.capture() as captured:
         for table in tables:
@@ -58,7 +58,7 @@ def show_tables(tables: Iterable[RenderableType]) -> None:
 
 @contextmanager
 def reported(source: SourceFile | None) -> Iterator[None]:
-    """Inside it, a mistake in `source` is shown with its text and ends the command."""
+    """Show a `CompileError` in `source` with its text, and end the command."""
     try:
         yield
     except CompileError as error:
@@ -67,32 +67,31 @@ def reported(source: SourceFile | None) -> Iterator[None]:
 
 
 def reported_all(results: Iterable[Made], *, counted: bool = False) -> list[Made]:
-    """What came of several jobs, each diagnostic shown once: of one kernel for several targets, many are the same. Ends
-    the command where a kernel is wrong; if they are `counted`, after a line that says how many there are. A terminal is
-    told that there are none."""
-    made: list[Made] = []
+    """Collect the results of jobs, and show each diagnostic once, as several targets repeat many. Ends the command if a
+    kernel is wrong. If `counted`, a last line gives the number of diagnostics; on a terminal also if there are none."""
+    collected: list[Made] = []
     shown: set[tuple[str, Diagnostic]] = set()
-    for one in results:
-        made.append(one)
-        new = [d for d in one.diagnostics if (one.source.path, d) not in shown]
-        show(new, one.source)
-        shown.update((one.source.path, d) for d in new)
+    for result in results:
+        collected.append(result)
+        new = [d for d in result.diagnostics if (result.source.path, d) not in shown]
+        show(new, result.source)
+        shown.update((result.source.path, d) for d in new)
     if counted and wanted_format() == "text":
         if shown:
             print(_count(shown), file=sys.stderr)
         elif sys.stderr.isatty():
-            print(f"{_several(len({one.source.path for one in made}), 'file')}: no mistakes", file=sys.stderr)
-    if any(one.failed for one in made):
+            print(f"{_several(len({each.source.path for each in collected}), 'file')}: no mistakes", file=sys.stderr)
+    if any(result.failed for result in collected):
         raise Exit(WRONG_KERNEL)
-    return made
+    return collected
 
 
 def _count(shown: Iterable[tuple[str, Diagnostic]]) -> str:
-    """As `3 errors and 1 warning in 2 files`."""
+    """Return a count such as `3 errors and 1 warning in 2 files`."""
     found = [(path, diagnostic.severity) for path, diagnostic in shown]
     counts = [(kind, sum(severity == kind for _, severity in found)) for kind in ("error", "warning", "note")]
-    said = " and ".join(_several(count, kind) for kind, count in counts if count)
-    return f"{said} in {_several(len({path for path, _ in found}), 'file')}"
+    counted = " and ".join(_several(count, kind) for kind, count in counts if count)
+    return f"{counted} in {_several(len({path for path, _ in found}), 'file')}"
 
 
 def _several(count: int, what: str) -> str:
@@ -100,7 +99,7 @@ def _several(count: int, what: str) -> str:
 
 
 def show(diagnostics: Iterable[Diagnostic], source: SourceFile | None) -> None:
-    """As `--diagnostics-format` says; SARIF, which is one text, at the end of the command."""
+    """Show diagnostics in the wanted format; SARIF, one text for all, follows at the end of the command."""
     listed = list(diagnostics)
     if not listed:
         return
@@ -126,11 +125,11 @@ def show(diagnostics: Iterable[Diagnostic], source: SourceFile | None) -> None:
 
 
 _META = "tilec.diagnostics"
-"""Under it, a command knows the format of its diagnostics, and those that it has met."""
+"""The key of a command's diagnostics format and of the diagnostics that it has shown."""
 
 
 def set_format(context: click.Context, _: click.Parameter, form: Format) -> None:
-    """What becomes of diagnostics until the end of the command."""
+    """Set the format of diagnostics until the end of the command."""
     kept: list[Found] = []
     context.meta[_META] = (form, kept)
     if form == "sarif" and not context.resilient_parsing:
@@ -141,7 +140,7 @@ def set_format(context: click.Context, _: click.Parameter, form: Format) -> None
 
 
 def wanted_format() -> Format:
-    """How diagnostics are written."""
+    """Return the format of diagnostics."""
     return _wanted_format()[0]
 
 
@@ -154,7 +153,7 @@ def _wanted_format() -> tuple[Format, list[Found]]:
 
 
 def show_bug(error: BaseException, arguments: Sequence[str], *, traceback: bool) -> None:
-    """The message for an exception that is not the user's doing."""
+    """Print the message for an exception that is not the user's fault."""
     if traceback:
         import traceback as tracebacks
 
@@ -166,7 +165,7 @@ def show_bug(error: BaseException, arguments: Sequence[str], *, traceback: bool)
         f"This is a bug in tilec {__version__}, not in your kernel. Please report it, with the kernel and the command:",
         f"  tilec {shlex.join(arguments)}",
     ]
-    # Those of `batch`.
+    # `driver.batch` notes the folder with the evidence.
     lines += [f"and with what is in {folder}: the traceback, and every stage before it" for folder in _notes(error)]
     if not traceback:
         lines.append("With -v it shows where it happened.")
@@ -178,7 +177,7 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def show_times(seconds: Sequence[tuple[str, float]], total: float) -> None:
-    """Time per pass, verification and dumps included, and the whole process's from its first line to here."""
+    """Print the time of each pass, verification and dumps included, and the total of the process."""
     for name, spent in (*seconds, ("total", total)):
         print(f"{name:24} {spent * 1000:9.1f} ms", file=sys.stderr)
 

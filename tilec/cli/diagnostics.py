@@ -1,6 +1,6 @@
-"""Diagnostics for programs: JSON lines, SARIF 2.1.0, and the workflow commands by which GitHub marks lines of a change.
+"""Diagnostics in formats for programs: JSON lines, SARIF 2.1.0, and GitHub's workflow commands.
 
-They go to standard error, where the text for people goes. Lines and columns count from 1, columns in characters, and
+They are written to standard error, as the text format is. Lines and columns count from 1, columns in characters, and
 the end of a range is exclusive.
 """
 
@@ -21,16 +21,16 @@ Format = Literal["text", "json", "sarif", "github"]
 FORMATS: tuple[Format, ...] = ("text", "json", "sarif", "github")
 
 Found = tuple[Diagnostic, SourceFile | None]
-"""A diagnostic, and the file that it is about, if it is about one."""
+"""A diagnostic, and its source file if it has one."""
 
 
 def as_json(found: Iterable[Found]) -> str:
-    """An object a line."""
+    """Return one JSON object a line."""
     return "".join(_json(_record(*one)) + "\n" for one in found)
 
 
 def _json(value: object, indent: int | None = None) -> str:
-    """Return the JSON of a value, in which letters stay letters and characters that cannot be seen are escaped."""
+    """Return the JSON of a value, with letters unescaped and invisible characters escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
@@ -48,7 +48,7 @@ def _record(diagnostic: Diagnostic, source: SourceFile | None) -> dict[str, Any]
 
 
 def _place(label: Label | None, source: SourceFile | None) -> dict[str, Any] | None:
-    """Where a label points, and what it says; None where there is no such text."""
+    """Return a label's position and text, or None where it has no source text."""
     if label is None or source is None or label.span.line < 1:
         return None
     span = label.span
@@ -68,7 +68,7 @@ _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 
 
 def as_github(found: Iterable[Found]) -> str:
-    """A workflow command a line. GitHub shows its message beside the line of the file."""
+    """Return one workflow command a line. GitHub shows its message beside the line of the file."""
     return "".join(_command(*one) + "\n" for one in found)
 
 
@@ -83,7 +83,7 @@ def _command(diagnostic: Diagnostic, source: SourceFile | None) -> str:
 
 
 def _all_of(diagnostic: Diagnostic, source: SourceFile | None) -> str:
-    """All that it says, without the text of the file."""
+    """Return all texts of a diagnostic, without source lines."""
     lines = [diagnostic.title]
     if diagnostic.primary is not None and diagnostic.primary.text:
         lines.append(diagnostic.primary.text)
@@ -106,8 +106,8 @@ def _property(text: str) -> str:
 
 
 def as_sarif(found: Sequence[Found], site: str | None = None) -> str:
-    """One log with one run. The rules are the codes that are met, explained as `tilec explain` does, each with its
-    address where the documents are a `site`."""
+    """Return one log with one run. The rules are the codes that occur, with the texts of `tilec explain`, and with
+    their addresses if the documents are on a `site`."""
     codes = list(dict.fromkeys(diagnostic.code for diagnostic, _ in found))
     rules = [_rule(code, site) for code in codes]
     run = {
@@ -152,6 +152,6 @@ def _location(place: dict[str, Any]) -> dict[str, Any]:
 
 
 def _uri(file: str) -> str:
-    """A relative one is seen from wherever the reader has the files; it must not begin with a slash."""
+    """Return a URI; a relative one is resolved by the reader, and must not begin with a slash."""
     path = Path(file)
     return path.as_uri() if path.is_absolute() else quote(file)

@@ -1,4 +1,4 @@
-"""`tilec diff OLD NEW`: what two schedule traces differ in, and why."""
+"""`tilec diff OLD NEW`: the differences between two schedule traces, and their reasons."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`tilec emulate`: run the PTX on the CPU, and compare with the reference where nothing else is asked for.
+"""`tilec emulate`: run the PTX on the CPU, and by default compare it with the reference.
 
-A file that ends in .ptx is run as it is, with the launch and the arguments that the command names.
+A .ptx file is run as it is, with the launch and the arguments from the command line.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def emulate(
                 "--inputs, --size, --compare and --expect are for FILE.tl; the arguments of FILE.ptx are --arg"
             )
         cluster = given["cluster"]
-        launched = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
-        _emulate_ptx(file, _Files(outputs, timeline), given["entry"], launched, args, options)
+        launch = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
+        _emulate_ptx(file, _Files(outputs, timeline), given["entry"], launch, args, options)
         return
     if any(option is not None for option in (grid, block, smem)) or args:
         raise click.UsageError("--grid, --block, --smem and --arg are for FILE.ptx")
@@ -102,7 +102,7 @@ def emulate(
 
 
 def size_of(text: str) -> tuple[str, int]:
-    """`NAME=N`, as --size takes it."""
+    """Parse `NAME=N`, the value of --size."""
     name, _, number = text.partition("=")
     if not name.isidentifier() or not number.isdecimal():
         raise click.UsageError(f"--size {text}: expected NAME=N")
@@ -111,7 +111,7 @@ def size_of(text: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """What a run writes, once it is whole."""
+    """The files that a complete run writes."""
 
     outputs: str | None
     timeline: str | None
@@ -120,42 +120,42 @@ class _Files:
         files.check_outputs([path for path in (self.outputs, self.timeline) if path is not None], read)
 
     def write(self, report: Report, arrays: Callable[[], bytes]) -> None:
-        """The timeline, of a faulting kernel too, and the arrays of one that ran to its end."""
+        """Write the timeline, even of a faulting kernel, and the arrays of one that ran to its end."""
         from tilec.emu.timeline import chrome_trace
 
-        made: dict[str, bytes] = {}
+        outputs: dict[str, bytes] = {}
         if self.timeline is not None:
-            made[self.timeline] = chrome_trace(report.timeline).encode()
+            outputs[self.timeline] = chrome_trace(report.timeline).encode()
         if self.outputs is not None and not report.faults:
-            made[self.outputs] = arrays()
+            outputs[self.outputs] = arrays()
         with reported(None):
-            files.write_all(made)
+            files.write_all(outputs)
 
 
 def _emulate_kernel(
     file: str,
     inputs: str | None,
-    made: _Files,
+    outputs: _Files,
     judges: tuple[bool, str | None],
     options: RunOptions,
     sizes: dict[str, int],
     given: dict[str, Any],
 ) -> None:
-    """`judges`: whether the kernel run by numpy is one, and what --expect names."""
+    """Emulate a kernel. `judges`: whether to compare with the kernel run by numpy, and the value of --expect."""
     from tilec.driver import build as driver, emulate, expected
     from tilec.driver.emulate_compare import inputs_are_finite, unwritten_elements, written_tensors
 
     is_compared, expect = judges
     with reported(None):
         source = files.read_source(file)
-        asked = compile_options(given)
+        compiler_options = compile_options(given)
         given_arrays = files.read_bytes(inputs) if inputs is not None else None
-        own = expected.reference(expect) if expect is not None else None
+        load_expected = expected.reference(expect) if expect is not None else None
         read = [inputs] if inputs is not None else []
-        made.check([*input_files([file], given), *read, *([expected.path_of(expect)] if expect is not None else [])])
+        outputs.check([*input_files([file], given), *read, *([expected.path_of(expect)] if expect is not None else [])])
     observer = driver.Observer()
     with reported(source):
-        build = driver.build(source, asked, observer)
+        build = driver.build(source, compiler_options, observer)
         show(observer.warnings, source)
         if given_arrays is None or inputs is None:
             arguments = emulate.random_arguments(build.kernel, build.manifest, options.seed, sizes)
@@ -168,7 +168,7 @@ def _emulate_kernel(
             report = emulate.run(build, arguments, note, options)
         print(printable(report.printed), end="")
         print("".join(map(_allowed, report.allowed.items())), end="")
-        made.write(report, lambda: emulate.write_arguments(arguments))
+        outputs.write(report, lambda: emulate.write_arguments(arguments))
         if report.faults:
             raise CompileError(*(emulate.fault_diagnostic(fault, source, build) for fault in report.faults))
         if options.sample and judges != (False, None):
@@ -192,8 +192,8 @@ def _emulate_kernel(
                 print(line(result, by))
             wrong.extend(mismatch(result, by, observer.warnings) for result in compared if not result.matches)
 
-        if own is not None and expect is not None:
-            expected_arrays = own(build.kernel, build.manifest, before)
+        if load_expected is not None and expect is not None:
+            expected_arrays = load_expected(build.kernel, build.manifest, before)
             judge(emulate.Arguments({**arguments.tensors, **expected_arrays}, {}), expect, expected_arrays)
         if is_compared:
             emulate.reference(build.kernel, before)
@@ -205,15 +205,15 @@ def _emulate_kernel(
 
 def _emulate_ptx(
     file: str,
-    made: _Files,
+    outputs: _Files,
     entry: str | None,
-    launched: tuple[str | None, str | None, str | None, int | None],
+    launch: tuple[str | None, str | None, str | None, int | None],
     args: tuple[str, ...],
     options: RunOptions,
 ) -> None:
     from tilec.driver import emulate_ptx
 
-    grid, block, cluster, smem = launched
+    grid, block, cluster, smem = launch
     if block is None:
         raise click.UsageError("FILE.ptx needs --block")
     with reported(None):
@@ -221,13 +221,13 @@ def _emulate_ptx(
         sizes = [emulate_ptx.extents(text) for text in (grid or "1", block, cluster or "1")]
         geometry = emulate_ptx.Geometry(sizes[0], sizes[1], sizes[2], smem or 0)
         arguments = emulate_ptx.arguments(args)
-        made.check([file, *(text.rpartition(":")[0] for text in args if ".npz:" in text)])
+        outputs.check([file, *(text.rpartition(":")[0] for text in args if ".npz:" in text)])
     with reported(source):
         with _watched(entry or file, math.prod(geometry.grid)) as note:
             report = emulate_ptx.run(source, entry, geometry, arguments, note, options)
         print(printable(report.printed), end="")
         print("".join(map(_allowed, report.allowed.items())), end="")
-        made.write(report, lambda: emulate_ptx.saved(arguments))
+        outputs.write(report, lambda: emulate_ptx.saved(arguments))
         if report.faults:
             raise CompileError(*(emulate_ptx.fault_diagnostic(fault, source, arguments) for fault in report.faults))
     print(emulate_ptx.summary(report))
@@ -235,7 +235,7 @@ def _emulate_ptx(
 
 @contextmanager
 def _watched(name: str, blocks: int) -> Iterator[Callable[[int, int], None]]:
-    """Around a run: a bar that shows how far it is, and a word when it is interrupted."""
+    """Show the progress of a run, and a message if it is interrupted."""
     reached = 0
 
     def note(done: int, total: int) -> None:
@@ -260,7 +260,7 @@ def _allowed(found: tuple[str, int]) -> str:
 
 @contextmanager
 def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on a terminal, silence elsewhere."""
+    """Show a progress bar on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         yield None
         return

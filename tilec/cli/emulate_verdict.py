@@ -1,4 +1,4 @@
-"""What `tilec emulate` says of the outputs of a run."""
+"""Messages of `tilec emulate` about the outputs of a run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from tilec.driver.emulate_compare import Comparison
 
 BY_NUMPY = "the kernel run by numpy"
-"""The other side of the comparison: what the kernel's text says, operation by operation, not what its author means."""
+"""The reference: the kernel's text, operation by operation, which may not be what its author means."""
 
 
 def line(result: Comparison, by: str) -> str:
-    """Say of one output how many elements were compared with `by`, and what came out."""
+    """Return one line on an output: the number of elements compared with `by`, and the verdict."""
     if result.is_meaningless:
         return f"{result.name}: {result.not_finite:,} of {result.elements:,} elements are NaN or infinite: MISMATCH"
     verdict = f"matches {by}" if result.matches else f"MISMATCH with {by}"
@@ -33,7 +33,8 @@ def _compared(result: Comparison) -> str:
 
 
 def mismatch(result: Comparison, by: str, warnings: Iterable[Diagnostic]) -> Diagnostic:
-    """Why it does not match. `warnings` are those of the kernel: a tile that is never set explains NaN."""
+    """Return the error for an output that does not match. `warnings` are the kernel's: an uninitialised tile explains
+    NaN."""
     if not result.is_meaningless:
         where = f"{result.name}[{', '.join(map(str, result.worst))}]"
         return Diagnostic(
@@ -58,7 +59,7 @@ def _causes(warnings: Iterable[Diagnostic]) -> Iterator[str]:
 
 
 def unwritten(elements: Iterable[tuple[str, int, int]]) -> list[Diagnostic]:
-    """A warning for each output with elements that no block wrote: how many of how many."""
+    """Return a warning for each output that blocks left partly unwritten, with both counts."""
     return [
         Diagnostic(
             "unwritten-elements",

@@ -1,4 +1,4 @@
-"""How a command line ends: its exit code, whoever interrupts it, and where nobody reads what it says."""
+"""The end of a command line: exit codes, interruptions, and output that nobody reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOBODY_READS = 141  # as a shell reports a process ended by SIGPIPE
 
 
 def guarded(work: Callable[[], int]) -> int:
-    """The exit code of what has been written out, or of why it cannot be."""
+    """Return the exit code of `work` once its output is flushed, or the code for its exception."""
     try:
         code = work()
         sys.stdout.flush()
@@ -21,7 +21,7 @@ def guarded(work: Callable[[], int]) -> int:
 
         return interrupted_code(reason)
     except BrokenPipeError:
-        # The reader of our output has gone: nothing to say, and nowhere to say it.
+        # The reader of our output is gone.
         _abandon(sys.stdout)
         _abandon(sys.stderr)
         return _NOBODY_READS
@@ -38,7 +38,7 @@ def guarded(work: Callable[[], int]) -> int:
 
 
 def _abandon(stream: TextIO) -> None:
-    """Let what a broken pipe has not taken go nowhere; the interpreter would try, and complain, once more at exit."""
+    """Discard what a broken pipe has not taken; the interpreter would retry and complain at exit."""
     try:
         stream.flush()
     except OSError:

@@ -1,6 +1,5 @@
-"""`tilec explain NAME`: more about an error or warning, a unit of the machine or a name of the language. `tilec explain
-pipeline FILE`: which loads of a kernel run ahead of their uses, and why the others do not.
-"""
+"""`tilec explain NAME`: explain a diagnostic, a unit of the machine or a name of the language. `tilec explain pipeline
+FILE`: list which loads of a kernel are pipelined, and why others are not."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def explain(code: str | None) -> None:
 
     if code is None:
         for name in sorted(EXPLANATIONS):
-            # Up to the first full stop that ends a sentence: those in `T.copy` and `from . import *` do not.
+            # Up to the end of the first sentence, which is not the full stop of `T.copy` or `from . import *`.
             first = re.split(r"(?<!\s)\.\s", " ".join(EXPLANATIONS[name].split()))[0]
             print(f"{name:24} {first.removesuffix('.')}")
         return
@@ -64,10 +63,10 @@ def explain_pipeline(file: str, verbose: bool, **given: Any) -> None:
 
     with reported(None):
         source = files.read_source(file)
-        asked = compile_options(given)
+        options = compile_options(given)
     observer = driver.Observer()
     with reported(source):
-        plan = driver.plan(source, asked, observer)
+        plan = driver.plan(source, options, observer)
     show(observer.warnings, source)
     schedules = [Scheduled(p.loop, p.solution.schedule) for p in plan.loops]
     table = plain_table(

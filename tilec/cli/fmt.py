@@ -1,4 +1,4 @@
-"""`tilec fmt FILE…`: kernels laid out as ruff lays out Python, in place."""
+"""`tilec fmt FILE…`: format kernels in place, as ruff formats Python."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def fmt(kernels: tuple[str, ...], check: bool, diff: bool) -> None:
 
 
 def _difference(path: str, before: bytes, after: bytes) -> Iterator[str]:
-    """A patch of the file, as `patch` takes it."""
+    """Yield the lines of a patch of the file, as `patch` takes it."""
     old, new = (text.decode().splitlines(keepends=True) for text in (before, after))
     for line in difflib.unified_diff(old, new, path, path):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -1,4 +1,4 @@
-"""What people type who come from nvcc, clang or gcc: the same in our spelling, or the option to take."""
+"""Options of nvcc, clang and gcc: translated into ours, or answered with the option to use."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _WORDS = {
     "-use_fast_math": ("--fast-math",),
     "--use_fast_math": ("--fast-math",),
 }
-"""Words and what they are here."""
+"""Foreign words and their translations."""
 
 _MACHINES = (
     "-arch", "--arch", "--gpu-architecture", "--gpu-name", "-code", "--gpu-code",
     "-gencode", "--gencode", "--generate-code",
 )  # fmt: skip
-"""Options with the names of machines, in the next word or behind a =; of nvcc each may be given several times."""
+"""Options that name machines, in the next word or behind a =; nvcc allows each several times."""
 
 _NEEDLESS = {
     "-g": "line information is always there",
@@ -44,7 +44,7 @@ _NEEDLESS = {
     "-std": "a kernel file is written in TileLang's Python, which has no such standards",
     "--std": "a kernel file is written in TileLang's Python, which has no such standards",
 }
-"""Options, with or without a value behind a =, that ask for what is so anyway."""
+"""Options, with or without a value behind a =, that ask for the default."""
 
 _REGISTERS = (
     "how many registers a thread has follows from the threads of a block and the blocks of a multiprocessor; "
@@ -59,20 +59,20 @@ _OTHERWISE = {
     "-Xcompiler": "no C++ compiler is called; --emit header writes a header for one",
     "--compiler-options": "no C++ compiler is called; --emit header writes a header for one",
 }
-"""Options for which there is another way; each takes a value, behind a = or as the next word."""
+"""Options for which there is an alternative; each takes a value, behind a = or as the next word."""
 
 
 def translated(command: click.Command, words: Sequence[str]) -> list[str]:
-    """The words of a command line as `command` spells them; those that it knows stay, and so does all behind `--`."""
+    """Translate the words of a command line for `command`; words that it knows stay, and so do all behind `--`."""
     known = {spelled for param in command.params for spelled in (*param.opts, *param.secondary_opts)}
-    made: list[str] = []
+    translated_words: list[str] = []
     machines: list[str] = []
     rest = list(words)
     while rest and rest[0] != "--":
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         if word in known or name in known:
-            made.append(word)
+            translated_words.append(word)
         elif name in _MACHINES and "--target" in known and (equals or rest):
             machines += _machines(value if equals else rest.pop(0))
         elif name in _NEEDLESS and "--target" in known:
@@ -80,22 +80,22 @@ def translated(command: click.Command, words: Sequence[str]) -> list[str]:
         elif name in _OTHERWISE and "--target" in known:
             raise click.UsageError(f"tilec has no option {name}: {_OTHERWISE[name]}")
         elif word in _WORDS and _WORDS[word][0] in known:
-            made += _WORDS[word]
+            translated_words += _WORDS[word]
         else:
-            made.append(word)
+            translated_words.append(word)
     if machines:
-        made += ["--target", ",".join(dict.fromkeys(machines))]
-    return made + rest
+        translated_words += ["--target", ",".join(dict.fromkeys(machines))]
+    return translated_words + rest
 
 
 def _machines(value: str) -> list[str]:
-    """Of `sm_90a`, `compute_90a` and `arch=compute_90a,code=[sm_90a,compute_90a]`: sm_90a."""
+    """Return sm_90a for `sm_90a`, `compute_90a` and `arch=compute_90a,code=[sm_90a,compute_90a]`."""
     named = re.findall(r"(?:sm|compute|lto)_(\w+)", value)
     return [f"sm_{name}" for name in named] or [value]
 
 
 def refusal(error: click.UsageError) -> Diagnostic:
-    """What is wrong with a command line, said as of a kernel."""
+    """Return the diagnostic for an error of the command line."""
     context = error.ctx
     path = context.command_path if context is not None else "tilec"
     if isinstance(error, click.NoSuchOption):

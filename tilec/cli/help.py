@@ -1,7 +1,7 @@
-"""`--help`, `--help-all` and `tilec help`: what people ask for first on one screen, the rest where it is asked for.
+"""`--help`, `--help-all` and `tilec help`: the most wanted options on one screen, the rest on request.
 
-Of the options that many commands share, `--help` shows those of `GROUPS`, a line each; `--help-all` shows every one,
-with all that is said of it.
+Of the options that many commands share, `--help` shows those in `GROUPS`, one line each; `--help-all` shows all of them
+with their full texts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SUMMARY = {
     "completion": ("SHELL", "what makes a shell complete commands and options"),
     "help": ("[COMMAND]", "show what a command takes"),
 }
-"""Each command with its arguments, and what it is for."""
+"""Each command with its arguments and its purpose."""
 
 GROUPS: dict[str, dict[str, str]] = {
     "Output": {
@@ -72,20 +72,20 @@ GROUPS: dict[str, dict[str, str]] = {
         "print_pipeline": "list all passes, and why some do not run",
     },
 }
-"""The options that `--help` shows, by the names that commands know them under."""
+"""The options that `--help` shows, by parameter name."""
 
 HELP_NAMES = ("--help", "-h")
 
 _SHARED = 24
-"""Options from which on a command's own are shown apart from those that it shares."""
+"""The most options of a command that are shown without groups."""
 _INDENT, _COLUMN, _WIDTH = 2, 30, 80
 
 
 class Grouped(click.Command):
-    """A command with many options: groups of a line each for `--help`, all of them for `--help-all`."""
+    """A command with many options: one line each in groups for `--help`, full texts for `--help-all`."""
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
-        # Not left to the context: click keeps the option that the first one of a process made.
+        # Not left to the context, as click caches the first help option of a process.
         return list(HELP_NAMES)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -104,7 +104,7 @@ class Grouped(click.Command):
         own = [name for name in options if name not in shared and not any(name in group for group in GROUPS.values())]
         _write(formatter, "Options", [_row(options[name], None) for name in own if name not in _LAST])
         for title, group in GROUPS.items():
-            rows = [_row(options[name], said) for name, said in group.items() if name in options]
+            rows = [_row(options[name], summary) for name, summary in group.items() if name in options]
             _write(formatter, title, rows)
         _write(formatter, "More", [_row(options[name], None) for name in _LAST if name in options])
 
@@ -131,7 +131,7 @@ _everything = click.Option(
 
 
 def _shared() -> frozenset[str]:
-    """The options of every command that compiles a kernel."""
+    """Return the options of every command that compiles a kernel."""
     from tilec.support.options import OPTIONS
 
     return frozenset(OPTIONS) | {"time_limit", "memory_limit", "cmake_dir", "dump_ir", "depfile_name"}
@@ -142,16 +142,16 @@ def _has_more(params: list[click.Parameter]) -> bool:
 
 
 def _name(option: click.Option) -> str:
-    """What a command knows it by; click has a name of its own for its help."""
+    """Return a command's name for an option; click has a name of its own for its help."""
     return "help" if "--help" in option.opts else option.name or ""
 
 
-def _row(option: click.Option, said: str | None) -> tuple[str, str]:
-    """The shortest spelling and the long one, and a line of what it is."""
+def _row(option: click.Option, summary: str | None) -> tuple[str, str]:
+    """Return the spellings of an option, the shortest first, and one line about it."""
     spelled = ", ".join(sorted(option.opts, key=len))
     if not (option.is_flag or option.count):
         spelled += f" {option.make_metavar(click.Context(click.Command('')))}"
-    text = said or (option.help or "").split(".  ")[0].rstrip(".")
+    text = summary or (option.help or "").split(".  ")[0].rstrip(".")
     return spelled, text[:1].upper() + text[1:]
 
 
@@ -169,7 +169,7 @@ def _write(formatter: click.HelpFormatter, title: str, rows: list[tuple[str, str
 
 
 def _shortened(spelled: str) -> str:
-    """With a value's name in place of all that it may be."""
+    """Replace the values in a long spelling by WORD."""
     room = _COLUMN - _INDENT - 2
     if len(spelled) > room and "[" in spelled:
         spelled = f"{spelled.partition('[')[0]}WORD"
@@ -180,13 +180,13 @@ def _shortened(spelled: str) -> str:
 
 
 def commands() -> str:
-    """Every command, a line each."""
-    rows = [(f"{name} {taken}".rstrip(), said) for name, (taken, said) in SUMMARY.items()]
-    return "\n".join(f"  tilec {row:24}{said}" for row, said in rows)
+    """Return a line for each command."""
+    rows = [(f"{name} {arguments}".rstrip(), purpose) for name, (arguments, purpose) in SUMMARY.items()]
+    return "\n".join(f"  tilec {row:24}{purpose}" for row, purpose in rows)
 
 
 def briefly() -> int:
-    """What a person sees who says nothing but `tilec`."""
+    """Print the introduction for `tilec` without arguments."""
     print(
         "tilec compiles tile kernels to cubins whose software pipelines are solved and explained.\n\n"
         "  tilec FILE.tl            FILE.cubin, here\n"

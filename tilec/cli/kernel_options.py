@@ -1,5 +1,5 @@
-"""The options of every command that compiles a kernel, made from the fields of `CompileOptions`, and what their values
-ask for."""
+"""The options of every command that compiles a kernel, made from the fields of `CompileOptions`, and the conversion of
+their values."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _DEFAULTS = CompileOptions()
 _COMPLETED = {"target": several_of(lambda: (*resources.target_names(), *_TARGET_WORDS))}
-"""What a shell proposes for values that no field lists."""
+"""Completions of values that no field lists."""
 
 
 def kernel_options(command: Command) -> Command:
-    """The options of every command that compiles a kernel."""
+    """Add the options of every command that compiles a kernel."""
     decorators = [
-        *(_click_option(field, stated) for field, stated in OPTIONS.items()),
+        *(_click_option(field, spec) for field, spec in OPTIONS.items()),
         click.option(
             "--target-file",
             multiple=True,
@@ -63,50 +63,50 @@ def kernel_options(command: Command) -> Command:
     return command
 
 
-def _click_option(field: str, stated: Option) -> Callable[[Command], Command]:
-    """One option, under the name of its field; what it is given is read by `compile_options`."""
+def _click_option(field: str, spec: Option) -> Callable[[Command], Command]:
+    """Return one option, under its field's name; `make_compile_options` converts its value."""
     default = getattr(_DEFAULTS, field)
-    spelled = f"{stated.switch}/{stated.off}" if default is True else stated.switch
+    spelled = f"{spec.switch}/{spec.off}" if default is True else spec.switch
     more: dict[str, Any] = {}
     if isinstance(default, bool):
         more |= {"is_flag": True, "default": default}
-    elif stated.many:
+    elif spec.many:
         more |= {"multiple": True}
     else:
-        more |= {"type": _type(stated), "default": _default(stated, default)}
+        more |= {"type": _type(spec), "default": _default(spec, default)}
     if field in _COMPLETED:
         more |= {"shell_complete": _COMPLETED[field]}
     return click.option(
         field,
         spelled,
-        *stated.short,
+        *spec.short,
         cls=FormerSpellings,
-        former=stated.former,
-        metavar=stated.metavar,
-        help=_help(stated),
-        show_default=not stated.default_text and more.get("default") not in (None, True, False),
+        former=spec.former,
+        metavar=spec.metavar,
+        help=_help(spec),
+        show_default=not spec.default_text and more.get("default") not in (None, True, False),
         **more,
     )
 
 
-def _type(stated: Option) -> click.ParamType[Any]:
-    if stated.is_closed:
-        return click.Choice(list(stated.words))
-    return click.STRING if stated.bounds is None else click.IntRange(*stated.bounds)
+def _type(spec: Option) -> click.ParamType[Any]:
+    if spec.is_closed:
+        return click.Choice(list(spec.words))
+    return click.STRING if spec.bounds is None else click.IntRange(*spec.bounds)
 
 
-def _default(stated: Option, default: object) -> object:
-    """As a person would give it: None where `default` says it in words."""
-    return None if stated.default_text else word_for(stated, default) or default
+def _default(spec: Option, default: object) -> object:
+    """Return the default as the user would spell it; None where the help text states it."""
+    return None if spec.default_text else word_for(spec, default) or default
 
 
-def _help(stated: Option) -> str:
-    text = stated.help.format(decides="; ".join(of.decides for of in DECIDED.values()))
-    return f"{text}  [{stated.default_text}]" if stated.default_text else text
+def _help(spec: Option) -> str:
+    text = spec.help.format(decides="; ".join(of.decides for of in DECIDED.values()))
+    return f"{text}  [{spec.default_text}]" if spec.default_text else text
 
 
 def compile_options(given: dict[str, Any], target: str | None = None) -> CompileOptions:
-    """The values of `kernel_options` as one value: of this target, or of the only one that they name."""
+    """Return the values of these options as `CompileOptions`, for this target or for the only one named."""
     if target is None:
         target, *others = target_names(given)
         if others:
@@ -116,43 +116,43 @@ def compile_options(given: dict[str, Any], target: str | None = None) -> Compile
     tuned = given["tuned"]
     if given["schedule"] is not None and tuned is not None:
         usage("--schedule and --tuned exclude each other: both have a schedule")
-    asked = CompileOptions(
-        **{field: _value(field, stated, given[field]) for field, stated in OPTIONS.items()} | {"target": target},
+    compiler_options = CompileOptions(
+        **{field: _value(field, spec, given[field]) for field, spec in OPTIONS.items()} | {"target": target},
         cache_dir=options.cache_folder(),
         switches=options.switches(),
         silenced=tuple(word.removeprefix("no-") for word in words if word.startswith("no-")),
         errors=tuple(word.removeprefix("error=") for word in words if word.startswith("error=")),
         warnings_are_errors="error" in words,
     )
-    _warn_of_former(asked)
+    _warn_of_former(compiler_options)
     if tuned is None:
-        return asked
+        return compiler_options
     from tilec.tune import tuned as tuned_file
 
-    return tuned_file.applied(tuned_file.read(files.read_text(tuned), tuned), asked, tuned)
+    return tuned_file.applied(tuned_file.read(files.read_text(tuned), tuned), compiler_options, tuned)
 
 
-def _value(field: str, stated: Option, given: Any) -> Any:
-    if stated.many:
-        return tuple(value_of(stated, (), one) for one in given)
+def _value(field: str, spec: Option, given: Any) -> Any:
+    if spec.many:
+        return tuple(value_of(spec, (), one) for one in given)
     default = getattr(_DEFAULTS, field)
-    return default if given is None else value_of(stated, default, given)
+    return default if given is None else value_of(spec, default, given)
 
 
-def _warn_of_former(asked: CompileOptions) -> None:
-    """Say what is written now in place of old spellings."""
+def _warn_of_former(compiler_options: CompileOptions) -> None:
+    """Warn of former spellings, with their replacements."""
     if not (former := former_spellings()):
         return
     from tilec.driver.observer import Observer
 
     observer = Observer()
     for old, new in former.items():
-        observer.warn(deprecated(old, new), asked)
+        observer.warn(deprecated(old, new), compiler_options)
     show(observer.warnings, None)
 
 
 def _warning_word(word: str) -> str:
-    """What stands behind -W, with the code that it names as it is called now."""
+    """Return the word behind -W, with the present name of its code."""
     from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 
     if word in ("error", "no-all"):
@@ -172,14 +172,14 @@ def _warning_word(word: str) -> str:
 
 
 def _all() -> tuple[str, ...]:
-    """Every machine that ships, the oldest first."""
+    """Return every machine that ships, the oldest first."""
     from tilec.host.machines import capability
 
     return tuple(sorted(resources.target_names(), key=capability))
 
 
 def _all_major() -> tuple[str, ...]:
-    """The oldest machine of each generation: what is not made for one alone runs on the others too."""
+    """Return the oldest machine of each generation: code that is not for one machine alone runs on the others too."""
     from tilec.host.machines import capability
 
     first = {capability(name)[0]: name for name in reversed(_all())}
@@ -187,7 +187,7 @@ def _all_major() -> tuple[str, ...]:
 
 
 def _native() -> tuple[str, ...]:
-    """What runs best on the GPU of this machine."""
+    """Return the best target for this machine's GPU."""
     from tilec.host import runtime
     from tilec.host.machines import runs_on
 
@@ -205,11 +205,11 @@ _TARGET_WORDS: dict[str, Callable[[], tuple[str, ...]]] = {
     "all-major": _all_major,
     "native": _native,
 }
-"""Words that stand for targets, as in nvcc's -arch."""
+"""Words for several targets, as in nvcc's -arch."""
 
 
 def target_names(given: dict[str, Any]) -> tuple[str, ...]:
-    """The targets that the values of `kernel_options` name, each once, where a command takes several."""
+    """Return the targets that the options name, each once, for commands that take several."""
     names = [name.strip() for name in given["target"].split(",")]
     if "" in names:
         usage(f"--target {given['target'] or repr('')} has an empty name: write --target sm_80,sm_90a")
@@ -224,7 +224,6 @@ def target_names(given: dict[str, Any]) -> tuple[str, ...]:
 
 
 def input_files(kernels: Sequence[str], given: dict[str, Any]) -> list[str]:
-    """The files that the values of `kernel_options` make a command read, and those that these come from: none of them
-    may be an output."""
+    """Return the files that the options make a command read, and its response files: no output may replace them."""
     named = (given[name] for name in ("schedule", "tuned") if given[name] is not None)
     return [*kernels, *named, *response_files()]

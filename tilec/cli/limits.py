@@ -1,6 +1,5 @@
-"""`--time-limit` and `--memory-limit`. A command with a limit is carried out in a process of its own, which is ended,
-with all that it has started, where it takes more: solver and assembler are machine code that heeds nothing else.
-"""
+"""`--time-limit` and `--memory-limit`. A command with a limit runs in a child process, which is killed with all of its
+children beyond the limit: solver and assembler are machine code that nothing else stops."""
 
 from __future__ import annotations
 
@@ -26,9 +25,9 @@ from tilec.support.processes import end_with_parent
 from tilec.support.records import dataclass
 
 _STEP = 0.05
-"""Seconds between two looks at the memory."""
+"""Seconds between two checks of the memory."""
 _GRACE = 1.0
-"""Seconds in which a process that is to end may remove what it was writing."""
+"""Seconds in which an ended process may remove incomplete outputs."""
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -55,7 +54,7 @@ def _check_possible(context: click.Context, parameter: click.Parameter) -> None:
 
 
 def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of commands that can be bounded. `Limits.of` reads them: the command itself is given neither."""
+    """Add the limit options. `Limits.of` reads them; the command itself gets neither."""
     time_limit = click.option(
         "--time-limit",
         type=click.FloatRange(0, min_open=True),
@@ -79,7 +78,7 @@ class Limits:
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> Limits | None:
-        """The limits among the options of a command, if there is one."""
+        """Return the limits among the options of a command, or None."""
         seconds, size = given.get("time_limit"), given.get("memory_limit")
         if "memory_limit" not in given or (seconds is None and size is None):
             return None
@@ -89,8 +88,7 @@ class Limits:
 
 
 def bounded(work: Callable[[], int], limits: Limits) -> int | Diagnostic:
-    """Carry out `work` in another process: the exit code that it returns, or what there is to say where it takes too
-    much."""
+    """Run `work` in another process; return its exit code, or the diagnostic if it exceeds a limit."""
     sys.stdout.flush()
     sys.stderr.flush()
     began = time.monotonic()
@@ -100,24 +98,24 @@ def bounded(work: Callable[[], int], limits: Limits) -> int | Diagnostic:
     if child == 0:
         _carry_out(work, writer, parent)
     os.close(writer)
-    # As soon as possible, whichever process comes first.
+    # Parent and child both set it, whichever comes first.
     with suppress(OSError):
         os.setpgid(child, child)
-    said: dict[int, str] = {}
+    messages: dict[int, str] = {}
     try:
-        for code in _watched(child, reader, said):
+        for code in _watched(child, reader, messages):
             if code is not None:
                 return code
             if time.monotonic() - began > limits.seconds:
                 if _end(child) == 0:
                     return 0
                 return _reached(
-                    f"the time limit of {limits.seconds:g} s", said, "raise --time-limit; --time says where it goes"
+                    f"the time limit of {limits.seconds:g} s", messages, "raise --time-limit; --time says where it goes"
                 )
             if limits.bytes < math.inf and _memory(child) > limits.bytes:
                 if _end(child) == 0:
                     return 0
-                return _reached(f"the memory limit of {_spelled(limits.bytes)}", said, "raise --memory-limit")
+                return _reached(f"the memory limit of {_spelled(limits.bytes)}", messages, "raise --memory-limit")
     except KeyboardInterrupt:
         _end(child, signal.SIGINT)
         raise
@@ -137,7 +135,7 @@ def _carry_out(work: Callable[[], int], writer: int, parent: int) -> NoReturn:
         os.setpgid(0, 0)
         end_with_parent(parent)
         signal.signal(signal.SIGTERM, _end_in_silence)
-        # Ctrl-C and the status line are this process's own affair.
+        # This process has its own Ctrl-C handling and status line.
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for number in (signal.SIGHUP, signal.SIGQUIT):
@@ -151,7 +149,7 @@ def _carry_out(work: Callable[[], int], writer: int, parent: int) -> NoReturn:
 
 
 def _end_in_silence(*_: object) -> None:
-    """As for Ctrl-C, so that what is being written is removed; the other process has the word now."""
+    """End as for Ctrl-C, so that incomplete outputs are removed, but print nothing: the parent reports."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -162,8 +160,8 @@ def _end_in_silence(*_: object) -> None:
 # ---- in the one that watches -----------------------------------------------------------------------------------------
 
 
-def _watched(child: int, reader: int, said: dict[int, str]) -> Iterator[int | None]:
-    """Every now and then None, and at last the exit code of the child. What it says meanwhile is in `said`."""
+def _watched(child: int, reader: int, messages: dict[int, str]) -> Iterator[int | None]:
+    """Yield None at intervals, and at last the child's exit code. Its progress messages are kept in `said`."""
     unfinished = b""
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
@@ -174,15 +172,15 @@ def _watched(child: int, reader: int, said: dict[int, str]) -> Iterator[int | No
         if select.select([reader], [], [], _STEP)[0]:
             read = unfinished + os.read(reader, 1 << 16)
             whole, _, unfinished = read.rpartition(b"\n")
-            progress.heard(whole, said)
+            progress.heard(whole, messages)
             if not read:
-                time.sleep(_STEP)  # it is about to end: nobody has the other end of the pipe
+                time.sleep(_STEP)  # the pipe is closed: the child is about to end
         yield None
 
 
 def _end(child: int, with_signal: signal.Signals = signal.SIGTERM) -> int:
-    """End the child and all that it has started; first by asking, for it may be writing. Its exit code: 0 where all was
-    done and written by then, less than 0 where it had to be ended."""
+    """End the child and its children; first by a signal, as it may be writing. Return its exit code: 0 if it was done
+    by then, negative if it was killed."""
     ended, status = 0, 0
     with suppress(OSError):
         os.kill(child, with_signal)
@@ -199,7 +197,7 @@ def _end(child: int, with_signal: signal.Signals = signal.SIGTERM) -> int:
 
 
 def _memory(process: int) -> int:
-    """Bytes that a process and those that it has started have for themselves; code that they share does not count."""
+    """Return the bytes that a process and its children hold privately; shared code does not count."""
     try:
         folder = Path("/proc") / str(process)
         _, resident, shared, *_ = (folder / "statm").read_text().split()
@@ -210,8 +208,8 @@ def _memory(process: int) -> int:
     return own + sum(_memory(int(inner)) for inner in children)
 
 
-def _reached(limit: str, said: Mapping[int, str], help_text: str) -> Diagnostic:
-    notes = tuple(f"it was at {what}" for what in said.values())
+def _reached(limit: str, messages: Mapping[int, str], help_text: str) -> Diagnostic:
+    notes = tuple(f"it was at {what}" for what in messages.values())
     return Diagnostic("limit-reached", f"{limit} is reached", notes=notes, help=help_text)
 
 

@@ -1,4 +1,4 @@
-"""`tilec lsp`: what editors start."""
+"""`tilec lsp`: the command that editors start."""
 
 from __future__ import annotations
 

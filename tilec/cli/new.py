@@ -1,4 +1,4 @@
-"""`tilec new NAME`: a folder to begin with, of a kernel, its reference in numpy, and a CMake project with a test."""
+"""`tilec new NAME`: create a starter project: a kernel, its reference in numpy, and a CMake project with a test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilec.support.diagnostics import fail
 
 _FOLDER = Path(__file__).parent / "templates"
 
-# What there is to begin with, and the constants that make it small enough for the emulator.
+# The starter kernels, with constants that make them small enough for the emulator.
 TEMPLATES = {
     "gemm": "-D M=128 -D N=128 -D K=128",
     "attention": "-D S=128 -D heads=1",
@@ -63,7 +63,7 @@ def _filled(text: str, values: dict[str, str]) -> str:
 
 
 def _write(folder: Path, contents: dict[str, bytes]) -> None:
-    """The whole folder or none of it."""
+    """Write the whole folder or nothing."""
     if folder.exists() or folder.is_symlink():
         fail("folder-exists", f"{folder} exists already", help="choose another name, or remove it")
     files.make_folder(str(folder))

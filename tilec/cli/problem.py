@@ -1,4 +1,4 @@
-"""`tilec schedule --problem`: solves scheduling problems that are given as such, not as kernels."""
+"""`tilec schedule --problem`: solve scheduling problems from a file, without a kernel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A line of JSON instead of tables; a file for the schedules, and one for a page that draws them."""
+    """The outputs: one line of JSON instead of tables, a file for the schedules, and a page that draws them."""
 
     as_json: bool
     output: str | None
@@ -31,11 +31,11 @@ class Wanted:
 
 
 def solve_file(path: str, wanted: Wanted, seconds: float | None, scheduler: Scheduler) -> None:
-    """Prints what was found for each problem of the file, and writes it where it is wanted. With a limit of `seconds`
-    the answers depend on the clock; each problem has them to itself."""
+    """Solve each problem of the file, print the results and write them. With a limit of `seconds` for each problem the
+    results depend on the clock."""
     files.check_outputs([out for out in (wanted.output, wanted.html) if out is not None], [path])
     problems, is_list = problems_of(files.read_text(path), path)
-    load_solver()  # The seconds are those of solving.
+    load_solver()  # not part of the seconds
     solved = [(problem, _solved(problem, seconds, scheduler, wanted.as_json)) for problem in problems]
     written: dict[str, bytes] = {}
     if wanted.output is not None:
@@ -50,7 +50,7 @@ def solve_file(path: str, wanted: Wanted, seconds: float | None, scheduler: Sche
 
 
 def problems_of(text: str, path: str) -> tuple[list[Problem], bool]:
-    """The problems that a file has, and whether they stand in an array."""
+    """Return the problems in a file, and whether they are in an array."""
     try:
         value = readers.json_value(text)
     except ValueError as error:
@@ -62,7 +62,7 @@ def problems_of(text: str, path: str) -> tuple[list[Problem], bool]:
 
 
 def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_json: bool) -> Solution:
-    """Solves one, and shows it."""
+    """Solve a problem and print the result."""
     began = time.monotonic()
     try:
         limit = inf if seconds is None else seconds
@@ -74,15 +74,15 @@ def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_js
             solution = explained(problem, solution, budget)
     except Unschedulable as refusal:
         fail("unschedulable", f"no schedule of {problem.name} exists: {refusal.reason}")
-    taken = round(found - began, 4)
+    spent = round(found - began, 4)
     schedule = solution.schedule
     is_proven = schedule.status == "optimal"
-    line = {"name": problem.name, "ii": schedule.ii, "mii": solution.bounds.mii, "proven": is_proven, "seconds": taken}
+    line = {"name": problem.name, "ii": schedule.ii, "mii": solution.bounds.mii, "proven": is_proven, "seconds": spent}
     if as_json:
         print(json.dumps(line, ensure_ascii=False))
     else:
         proof = "proven optimal" if is_proven else "not proven optimal"
-        print(f"{problem.name}: II {schedule.ii} cycles, {proof}, MII {solution.bounds.mii}, {taken:.3f} s\n")
+        print(f"{problem.name}: II {schedule.ii} cycles, {proof}, MII {solution.bounds.mii}, {spent:.3f} s\n")
         from tilec.cli.console import console, show_tables
         from tilec.report.tables import schedule_tables
 
@@ -91,8 +91,8 @@ def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_js
 
 
 def _record(problem: Problem, solution: Solution) -> dict[str, Any]:
-    """The schedule by op index, as the file that was read counts them. Without the seconds: equal problems, solved
-    without a limit, are equal bytes."""
+    """Return the schedule as JSON, with ops by their index in the file. It has no times, so that equal problems without
+    a limit give equal bytes."""
     schedule = solution.schedule
     return {
         "name": problem.name,

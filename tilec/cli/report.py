@@ -1,4 +1,4 @@
-"""`tilec report FILE`: what the model says of a kernel, as tables for the terminal; and everything, as a page."""
+"""`tilec report FILE`: the model's prediction for a kernel, as tables on the terminal and as a page."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def report(
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """What is reported of: a kernel file for a target, and where its page goes (None: nowhere)."""
+    """A kernel file for a target, and the path of its page (None: no page)."""
 
     source: SourceFile
     options: CompileOptions
@@ -93,14 +93,14 @@ def _report(kernels: Sequence[str], html: str | None, counters: bool, given: dic
 
 
 def _place(html: str, kernel: str, target: str, of_kernels: bool, of_targets: bool) -> str:
-    """Of one page where `html` says; of several in that folder, under the names of kernel file and target."""
+    """Return the path of a page: `html` itself, or in that folder under the names of kernel file and target."""
     if not (of_kernels or of_targets or html.endswith("/")):
         return html
     return str(Path(html) / f"{Path(kernel).stem}{f'.{target_stem(target)}' if of_targets else ''}.html")
 
 
 def _index_place(html: str | None, places: Sequence[str | None]) -> str | None:
-    """Return where the index of several pages goes; a kernel that is itself called `index` keeps its page."""
+    """Return the path of the index of several pages; a kernel called `index` keeps its page."""
     if html is None or len(places) < 2:
         return None
     place = str(Path(html) / "index.html")
@@ -108,16 +108,16 @@ def _index_place(html: str | None, places: Sequence[str | None]) -> str | None:
 
 
 def _reported(page: _Page, with_counters: bool, rows: list[Row]) -> dict[str, bytes]:
-    """Print what there is to say, add the kernels' rows of the index, and return what is to be written."""
+    """Print the report, add the kernels' rows of the index, and return the pages to write."""
     from tilec.driver import build as driver
 
     observer = driver.Observer()
     library = driver.build_all(page.source, page.options, observer)
-    said = driver.reports(library)
+    reports = driver.reports(library)
     show(observer.warnings, page.source)
     codes = driver.loop_codes(library)
-    for one in said:
-        show_tables([*report_tables(one), *loop_code_tables(one.kernel, codes)])
+    for each in reports:
+        show_tables([*report_tables(each), *loop_code_tables(each.kernel, codes)])
     if with_counters:
         show_tables(list(_counter_tables(library)))
     if page.place is None:
@@ -128,14 +128,14 @@ def _reported(page: _Page, with_counters: bool, rows: list[Row]) -> dict[str, by
     from tilec.report.page_data import page_data
     from tilec.report.viewer import page as page_of
 
-    files.check_outputs([page.place], [one.path for one in page.source.imported.values()])
-    for one in said:
-        share = one.achieved if one.roofline else None
-        time, name = one.at(one.predicted), Path(page.source.path).name
+    files.check_outputs([page.place], [each.path for each in page.source.imported.values()])
+    for each in reports:
+        share = each.achieved if each.roofline else None
+        time, name = each.at(each.predicted), Path(page.source.path).name
         place = Path(page.place).name
-        rows.append(Row(place, name, one.kernel, one.machine, time, share, one.bound, len(observer.warnings)))
+        rows.append(Row(place, name, each.kernel, each.machine, time, share, each.bound, len(observer.warnings)))
     traces = [json.loads(plan.trace)["tilec"] for plan in library.plans]
-    data = page_data(page.source, page.options, library, said, codes, observer.warnings)
+    data = page_data(page.source, page.options, library, reports, codes, observer.warnings)
     return {page.place: page_of(traces, data).encode()}
 
 
@@ -189,7 +189,7 @@ def report_tables(report: Report) -> Iterator[RenderableType]:
 
 
 def _counter_tables(library: Library) -> Iterator[RenderableType]:
-    """What the simulation of each kernel gives, as a profile of Nsight Compute names it."""
+    """Yield the simulated counters of each kernel, under the names of Nsight Compute."""
     from tilec.driver.simulate import of_library
     from tilec.simulate.counters import amount, counters
 
@@ -205,7 +205,7 @@ def _counter_tables(library: Library) -> Iterator[RenderableType]:
 
 
 def loop_code_tables(kernel: str, codes: Sequence[LoopCode]) -> Iterator[RenderableType]:
-    """The loops of a kernel in machine code, each role's beside the interval that was solved for the loop."""
+    """Yield the loops of a kernel in machine code, one row for each role, beside their solved interval."""
     from tilec.driver.machine_code import said, waits_by_line
 
     table = plain_table(

@@ -1,4 +1,4 @@
-"""`tilec inspect` and `tilec targets`: what is in a cubin, and what is known of a machine."""
+"""`tilec inspect` and `tilec targets`: show the manifests in a cubin, and the data of a machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tilec simulate`: how many cycles the emitted PTX takes, and where they go, without a GPU."""
+"""`tilec simulate`: the cycles that the emitted PTX takes, and where they are spent, without a GPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is written besides, and whether counters are printed too."""
+    """The files to write, and whether to print counters."""
 
     timeline: str | None
     html: str | None
@@ -71,8 +71,8 @@ def simulate(
         if sizes:
             raise click.UsageError("--size is for FILE.tl; the arguments of FILE.ptx are --arg")
         cluster = given["cluster"]
-        launched = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
-        _simulate_ptx(file, Wanted(timeline, html, counters), blocks or 0, launched, args, given)
+        launch = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
+        _simulate_ptx(file, Wanted(timeline, html, counters), blocks or 0, launch, args, given)
         return
     if any(option is not None for option in (grid, block, smem)) or args:
         raise click.UsageError("--grid, --block, --smem and --arg are for FILE.ptx")
@@ -82,16 +82,16 @@ def simulate(
 def _simulate_kernel(file: str, wanted: Wanted, blocks: int, sizes: tuple[str, ...], given: dict[str, Any]) -> None:
     with reported(None):
         source = files.read_source(file)
-        asked = compile_options(given)
+        options = compile_options(given)
         files.check_outputs(wanted.files, input_files([file], given))
-    build, found = simulated(source, asked, sizes, blocks, draws=bool(wanted.files))
+    build, found = simulated(source, options, sizes, blocks, draws=bool(wanted.files))
     scheduled = [schedule.ii for schedule in build.schedules]
     events = json.loads(build.trace)["traceEvents"] if wanted.timeline is not None else []
     _give(found, build.manifest.entry, build.manifest.target, scheduled, wanted, events, _predicted(build, blocks))
 
 
 def _predicted(build: Build, blocks: int) -> float | None:
-    """Return the microseconds that `tilec report` leads with; None where that is not about the grid that runs here."""
+    """Return the microseconds that `tilec report` leads with; None if they are about another grid."""
     from tilec.driver.build import report_of
 
     report = report_of(build)
@@ -99,9 +99,9 @@ def _predicted(build: Build, blocks: int) -> float | None:
 
 
 def simulated(
-    source: SourceFile, asked: CompileOptions, sizes: tuple[str, ...], blocks: int = 0, *, draws: bool = False
+    source: SourceFile, options: CompileOptions, sizes: tuple[str, ...], blocks: int = 0, *, draws: bool = False
 ) -> tuple[Build, Simulation]:
-    """The kernel built, and simulated; `sizes` are those of --size. Mistakes end the command."""
+    """Build a kernel and simulate it; `sizes` are the values of --size. Errors end the command."""
     from tilec.cli.emulate import size_of
     from tilec.driver import build as driver, emulate, simulate
     from tilec.emu import Fault
@@ -111,9 +111,9 @@ def simulated(
     known = dict(map(size_of, sizes))
     observer = driver.Observer()
     with reported(source):
-        build = driver.build(source, asked, observer)
+        build = driver.build(source, options, observer)
         show(observer.warnings, source)
-        machine = load(asked.target, gpu=asked.gpu)
+        machine = load(options.target, gpu=options.gpu)
         try:
             return build, simulate.of_build(build, machine, sizes=known, blocks=blocks, draws=draws)
         except Fault as fault:
@@ -124,7 +124,7 @@ def _simulate_ptx(
     file: str,
     wanted: Wanted,
     blocks: int,
-    launched: tuple[str | None, str | None, str | None, int | None],
+    launch: tuple[str | None, str | None, str | None, int | None],
     args: tuple[str, ...],
     given: dict[str, Any],
 ) -> None:
@@ -132,7 +132,7 @@ def _simulate_ptx(
     from tilec.emu import Fault
     from tilec.support.diagnostics import CompileError
 
-    grid, block, cluster, smem = launched
+    grid, block, cluster, smem = launch
     if block is None:
         raise click.UsageError("FILE.ptx needs --block")
     with reported(None):
@@ -161,7 +161,7 @@ def _give(
     events: list[dict[str, Any]],
     predicted: float | None = None,
 ) -> None:
-    """Write the files that are wanted, and print the rest: whoever closes standard output early has the files."""
+    """Write the wanted files, then print: whoever closes standard output early has the files."""
     from tilec.simulate import counters, text, timeline
 
     written: dict[str, bytes] = {}

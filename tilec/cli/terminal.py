@@ -1,7 +1,8 @@
-"""While a command is carried out: Ctrl-C, SIGTERM and the like end it at once, and a terminal is told what takes long.
+"""Signal handling and the status line while a command runs: Ctrl-C, SIGTERM and the like end it at once, and a terminal
+shows what takes long.
 
-Solver and assembler are calls of machine code, in which Python hears of no signal until they return. So a thread of its
-own hears of it too, and ends the process where nothing else does. The same thread writes, and erases, the status line.
+Solver and assembler are machine code, in which Python handles no signal until they return. So a separate thread also
+waits for signals, and ends the process where nothing else does. The same thread draws and erases the status line.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from tilec.support.processes import ENDING_SIGNALS, Interrupted
 
 _DEFAULT_HANDLERS = (signal.default_int_handler, signal.SIG_DFL)
 _PATIENCE = 0.15
-"""Seconds in which Python hears of Ctrl-C, unless machine code keeps it from that."""
+"""Seconds in which Python handles Ctrl-C, unless machine code delays it."""
 _SILENCE = 1.0
-"""Seconds after which silence is long."""
+"""Seconds without output before the status line is drawn."""
 _STEP = 0.1
-"""Seconds between two looks at what the line is to say."""
+"""Seconds between two updates of the line."""
 _ERASE = "\r\x1b[2K"
 _LINE_BEGINS = re.compile(r"(?:\n|\x1b\[3J|\r(?:\x1b\[\d*A)*\x1b\[2K)\Z")
-"""The end of what leaves the cursor where a line begins: a clean screen too, or a bar that is erased."""
+"""Matches output that leaves the cursor at the start of a line: also a cleared screen, or an erased bar."""
 
 
 @contextmanager
 def attended() -> Iterator[None]:
-    """Inside, Ctrl-C is heard at any moment, and where standard error is a terminal it has a status line."""
+    """Handle Ctrl-C at any moment, and show a status line if standard error is a terminal."""
     attendant = _Attendant(_Line() if _is_for_people() else None)
     try:
         with attendant.at_work():
@@ -45,12 +46,12 @@ def attended() -> Iterator[None]:
 
 
 def _is_for_people() -> bool:
-    """Whether somebody sees a line come and go: as is the custom, not where builds are automatic."""
+    """Return whether a person sees the status line: by convention not in automated builds."""
     return sys.stderr.isatty() and os.environ.get("TERM") not in (None, "", "dumb") and not os.environ.get("CI")
 
 
 class _Line:
-    """The status line, on a terminal where others write too. It is drawn only where a line begins, and gone before
+    """The status line, on a terminal where others write too. It is drawn only at the start of a line, and erased before
     anything else is written."""
 
     def __init__(self) -> None:
@@ -62,7 +63,7 @@ class _Line:
 
     def draw(self, text: str) -> None:
         with self._lock, suppress(OSError, ValueError):
-            width = os.get_terminal_size(self._out.fileno()).columns or 80  # 0 where the terminal does not know
+            width = os.get_terminal_size(self._out.fileno()).columns or 80  # 0 if the terminal does not know it
             text = text[: width - 1]
             if self._is_at_begin and text != self._shown:
                 os.write(self._out.fileno(), (_ERASE + text).encode(self._out.encoding, "replace"))
@@ -75,7 +76,8 @@ class _Line:
                 self._shown = ""
 
     def before(self, text: str) -> None:
-        """Somebody else writes this next. A forked process has no line, and a lock that nobody may give back."""
+        """Prepare for `text` by another writer. A forked process has no line, and its copy of the lock may never be
+        released."""
         if os.getpid() != self._process:
             return
         with self._lock:
@@ -85,7 +87,7 @@ class _Line:
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """Inside, standard output and standard error erase the line before they write on the terminal."""
+        """Make standard output and standard error erase the line before they write on the terminal."""
         before = sys.stdout, sys.stderr
         ours: list[_Beside] = []
         for name in ("stdout", "stderr"):
@@ -102,7 +104,7 @@ class _Line:
                 with suppress(OSError):
                     each.flush()
                 with suppress(OSError, ValueError):
-                    each.detach()  # else the terminal is closed with it
+                    each.detach()  # otherwise garbage collection would close the terminal
             self.erase()
 
 
@@ -126,7 +128,7 @@ class _Attendant:
         self._said_reader, self._said_writer = _pipe() if line is not None else (-1, -1)
         self._process = os.getpid()
         self._ended, self._end_writer = _pipe()
-        # The signal is for the thread that works: what it writes without interruption is then not interrupted.
+        # Signals go to the working thread, which defers them while it writes outputs.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
         try:
             self._thread = threading.Thread(target=self._attend, name="terminal", daemon=True)
@@ -168,7 +170,7 @@ class _Attendant:
             signal.set_wakeup_fd(before)
 
     def end(self) -> None:
-        """The thread ends before its pipes are closed; a forked process has the pipes only."""
+        """End the thread, then close its pipes; a forked process has only the pipes."""
         if os.getpid() == self._process:
             os.write(self._end_writer, b"\0")
             self._thread.join()
@@ -183,13 +185,13 @@ class _Attendant:
     # ---- in the thread -----------------------------------------------------------------------------------------------
 
     def _attend(self) -> None:
-        said: dict[int, str] = {}
+        messages: dict[int, str] = {}
         unfinished = b""
         quiet_since = time.monotonic()
         sources = [pipe for pipe in (self._reader, self._ended, self._said_reader) if pipe >= 0]
         while True:
-            # Without a line there is nothing to look at again; nor where nothing is done.
-            ready = select.select(sources, [], [], _STEP if said else None)[0]
+            # Poll only while there is a message to show.
+            ready = select.select(sources, [], [], _STEP if messages else None)[0]
             if self._ended in ready:
                 return
             if self._reader in ready:
@@ -198,17 +200,17 @@ class _Attendant:
             if self._line is None:
                 continue
             if self._said_reader in ready:
-                was_idle = not said
+                was_idle = not messages
                 whole, newline, unfinished = (unfinished + os.read(self._said_reader, 1 << 16)).rpartition(b"\n")
-                progress.heard(whole + newline, said)
+                progress.heard(whole + newline, messages)
                 if was_idle:
                     quiet_since = time.monotonic()
-            if not said:
+            if not messages:
                 self._line.erase()
             elif time.monotonic() - quiet_since >= _SILENCE:
-                self._line.draw(_spelled(said))
-            if ready and said:
-                time.sleep(_STEP / 4)  # much may be said at once
+                self._line.draw(_spelled(messages))
+            if ready and messages:
+                time.sleep(_STEP / 4)  # many messages may come at once
 
     def _end_unless_heard(self, number: int) -> None:
         until = time.monotonic() + _PATIENCE
@@ -218,14 +220,13 @@ class _Attendant:
             time.sleep(0.005)
         if self._line is not None:
             self._line.erase()
-        # Whatever has been written is whole: outputs get their names at one go. Processes that this one has started end
-        # with it.
+        # Outputs are complete, as they get their names atomically. Child processes end with this one.
         files.end_process(128 + number)
 
 
-def _spelled(said: dict[int, str]) -> str:
-    others = f" (and {len(said) - 1} more)" if len(said) > 1 else ""
-    return f"tilec: {list(said.values())[-1]}{others}"
+def _spelled(messages: dict[int, str]) -> str:
+    others = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
+    return f"tilec: {list(messages.values())[-1]}{others}"
 
 
 def _pipe() -> tuple[int, int]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ENGINES = ("local", "dask", "ray")
 ADDRESSES = {"dask": "tcp://host:8786", "ray": "host:6379"}
-"""What schedulers of other machines are reached by."""
+"""Examples of scheduler addresses on other machines."""
 
 
 @click.command(cls=Grouped)
@@ -100,13 +100,13 @@ def tune(
     with reported(source):
         space = _space(source, base, space_file)
     with reported(source):
-        asked = Asked(source, base, *space, trials, trial_limit)
-        found, work = _searched(asked, journal_file, Where(jobs, engine, address))
-        _finish(asked, found, work, output)
+        request = Asked(source, base, *space, trials, trial_limit)
+        found, work = _searched(request, journal_file, Where(jobs, engine, address))
+        _finish(request, found, work, output)
 
 
 class _Scheduler(click.ParamType[str]):
-    """Of pipelines, or the address of an engine's: `--scheduler` is the word for both."""
+    """The type of `--scheduler`: a scheduler of pipelines, or the address of an engine's scheduler."""
 
     name = "scheduler"
 
@@ -132,7 +132,7 @@ def _is_address(word: str) -> bool:
 
 
 def _scheduler(engine: str, given: str) -> tuple[str | None, str]:
-    """The address of the engine's scheduler, if there is one, and who schedules pipelines."""
+    """Return the address of the engine's scheduler, if there is one, and the scheduler of pipelines."""
     if not _is_address(given):
         if engine in ADDRESSES:
             usage(f"--engine {engine} needs the address of its scheduler: --scheduler {ADDRESSES[engine]}")
@@ -144,7 +144,7 @@ def _scheduler(engine: str, given: str) -> tuple[str | None, str]:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The processes of this machine that trials may run in, or the address of an engine that has workers for them."""
+    """The number of local processes for trials, or the address of an engine with workers for them."""
 
     processes: int
     engine: str
@@ -153,8 +153,8 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`stages` are the constants that only say how many stages there may be; `baseline` is the file as written;
-    `left_out` says which numbers of stages the search cannot change."""
+    """The search to run. `stages` are constants that only limit the number of stages; `baseline` is the file as
+    written; `left_out` names stage counts that the search cannot change."""
 
     source: SourceFile
     base: CompileOptions
@@ -169,8 +169,8 @@ class Asked:
 def _space(
     source: SourceFile, base: CompileOptions, space_file: str
 ) -> tuple[Space, tuple[str, ...], Point, tuple[str, ...]]:
-    """What to try, which constants are numbers of stages, the file as written, and what is left out; the source learns
-    its imports."""
+    """Return the search space, the constants that are stage counts, the file as written, and what is left out. The
+    source learns its imports."""
     from tilec.driver.observer import Observer
     from tilec.frontend.imports import read_imports
     from tilec.frontend.syntax.parse import parse
@@ -213,31 +213,31 @@ def _space(
 
 
 def _otherwise(source: SourceFile, base: CompileOptions, written: Point) -> tuple[Point, ...]:
-    """The file as written, with one answer of the compiler changed."""
+    """Return variants of the file as written, each with one decision of the compiler changed."""
     from tilec.driver import build as driver
     from tilec.tune.alternatives import variants
 
     try:
         plan = driver.plan(source, base, driver.Observer())
-    except CompileError:  # the first trial says why
+    except CompileError:  # the first trial reports the errors
         return ()
     return variants(plan.decisions, written, base)
 
 
-def _about(asked: Asked) -> dict[str, str]:
-    """What the outcomes of trials depend on, beside the point."""
+def _about(request: Asked) -> dict[str, str]:
+    """Return all inputs of trials besides the point."""
     from tilec.sched.cache import ORTOOLS, SOLVER
 
-    rest = replace(asked.base, cache_dir=None, solve_afresh=False, silenced=(), errors=(), target="", calibration="")
+    rest = replace(request.base, cache_dir=None, solve_afresh=False, silenced=(), errors=(), target="", calibration="")
     return {
         "version of tilec": f"{__version__}, scheduler {SOLVER}, ortools {ORTOOLS}",
-        "kernel": asked.source.digest(),
-        "target": f"{asked.base.target}, {asked.base.calibration}",
+        "kernel": request.source.digest(),
+        "target": f"{request.base.target}, {request.base.calibration}",
         "set of options": sha256(repr(rest).encode()).hexdigest(),
     }
 
 
-def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[Found, Work]:
+def _searched(request: Asked, journal_file: str, where: Where) -> tuple[Found, Work]:
     from tilec.cli.tune_view import watched
     from tilec.target.table import load
     from tilec.tune import trial
@@ -246,20 +246,22 @@ def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[Found, Wor
     from tilec.tune.search import Work, by_model, by_surrogate, search
     from tilec.tune.surrogate import is_installed
 
-    target = load(asked.base.target, asked.base.calibration, asked.base.gpu)
-    journal = Journal(journal_file, _about(asked))
+    target = load(request.base.target, request.base.calibration, request.base.gpu)
+    journal = Journal(journal_file, _about(request))
     engine, gpu = _engine(where, target)
 
     def task(point: Point) -> trial.Variant:
-        return trial.Variant(asked.source.path, asked.source.text, applied(point, asked.base), bool(gpu), asked.seconds)
+        return trial.Variant(
+            request.source.path, request.source.text, applied(point, request.base), bool(gpu), request.seconds
+        )
 
-    lost = "" if asked.seconds is None else f": it may have taken more than {asked.seconds:g} s"
+    lost = "" if request.seconds is None else f": it may have taken more than {request.seconds:g} s"
     work = Work(trial.predicted, trial.carried_out, task, gpu, lost)
     proposer = by_surrogate if is_installed() else by_model
     try:
         with watched(gpu, target.limit("clock_mhz")) as watcher:
-            of = asked.stages, asked.baseline
-            found = search(asked.space, asked.trials, work, engine, journal, watcher, proposer, *of)
+            written = request.stages, request.baseline
+            found = search(request.space, request.trials, work, engine, journal, watcher, proposer, *written)
     except KeyboardInterrupt:
         done = len(journal.outcomes())
         print(f"stopped: {journal_file} has {done} trials, and the same command goes on from there", file=sys.stderr)
@@ -271,7 +273,7 @@ def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[Found, Wor
 
 
 def _engine(where: Where, target: Target) -> tuple[Engine, str]:
-    """Where trials run, and the GPU that they are measured on: with several machines, if all have the same one."""
+    """Return the engine for trials and the GPU that measures them; several machines must all have the same GPU."""
     from functools import partial
 
     from tilec.tune.measure import gpu_for
@@ -286,7 +288,7 @@ def _engine(where: Where, target: Target) -> tuple[Engine, str]:
 
 
 def _far(engine: str, address: str) -> Dask | Ray:
-    """The engine with workers on other machines."""
+    """Return the engine with workers on other machines."""
     if engine == "ray":
         from tilec.tune.ray_engine import Ray
 
@@ -296,13 +298,13 @@ def _far(engine: str, address: str) -> Dask | Ray:
     return Dask(address)
 
 
-def _variants(asked: Asked, found: Found) -> int:
-    """Those of the space, and the file as written where it is none of them."""
-    return asked.space.size + (found.baseline not in {tuple(sorted(point)) for point in asked.space.points()})
+def _variants(request: Asked, found: Found) -> int:
+    """Count the points of the space, and the file as written where it is none of them."""
+    return request.space.size + (found.baseline not in {tuple(sorted(point)) for point in request.space.points()})
 
 
-def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:
-    """The best trials on the terminal, and the best one in a file."""
+def _finish(request: Asked, found: Found, work: Work, output: str) -> None:
+    """Print the best trials, and write the best one to the output file."""
     from tilec.cli.tune_view import about_baseline, best_table, microseconds, refused
     from tilec.driver import build as driver
     from tilec.target.table import load
@@ -313,27 +315,27 @@ def _finish(asked: Asked, found: Found, work: Work, output: str) -> None:
     if not built:
         fail(
             "no-variant",
-            f"none of the {_variants(asked, found)} variants can be built",
+            f"none of the {_variants(request, found)} variants can be built",
             notes=tuple(refused(found)),
             help="try smaller tiles or fewer stages, in a file with --space",
         )
     point, outcome = built[0]
-    options = knobs.applied(point, asked.base)
-    plan = driver.plan(asked.source, options, driver.Observer())
-    clock = load(asked.base.target, asked.base.calibration, asked.base.gpu).limit("clock_mhz")
-    how = f"measured on {work.gpu}" if work.gpu else "modelled, not measured"
-    said = f"{microseconds(outcome, work.gpu, clock)}, {how}"
+    options = knobs.applied(point, request.base)
+    plan = driver.plan(request.source, options, driver.Observer())
+    clock = load(request.base.target, request.base.calibration, request.base.gpu).limit("clock_mhz")
+    basis = f"measured on {work.gpu}" if work.gpu else "modelled, not measured"
+    best_time = f"{microseconds(outcome, work.gpu, clock)}, {basis}"
     defines = tuple(sorted(dict(options.defines).items()))
     chosen = (*defines, *((name, value) for name, value in point if name.startswith(knobs.DASHES)))
-    best = tuned.Tuned(asked.source.digest(), options.target, plan.kernel.name, chosen, said, plan.trace)
+    best = tuned.Tuned(request.source.digest(), options.target, plan.kernel.name, chosen, best_time, plan.trace)
     files.write_all({output: tuned.write(best).encode()})
     show_tables([best_table(built, work.gpu, clock, found.baseline)])
-    for line in (*asked.left_out, *refused(found)):
+    for line in (*request.left_out, *refused(found)):
         print(line)
-    print(f"{len(found.trials)} of {_variants(asked, found)} variants tried; the best: {said}")
+    print(f"{len(found.trials)} of {_variants(request, found)} variants tried; the best: {best_time}")
     print(about_baseline(found, outcome, work.gpu, clock))
     if not is_installed():
         print("scikit-learn is not installed: the model alone chose what to try (pip install '.[tune]')")
     if not work.gpu:
         print(f"no GPU here runs {options.target} code: variants are ranked by the model and their solved intervals")
-    print(f"tilec --tuned {output} --target {options.target} {asked.source.path}")
+    print(f"tilec --tuned {output} --target {options.target} {request.source.path}")

@@ -1,4 +1,4 @@
-"""How far a search is and what it has found: a bar and the best trials, on a terminal, and the table at its end."""
+"""The progress of a search: a bar and the best trials on a terminal, and the final table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHOWN = 10
 
 
 class Watcher:
-    """Keeps what there is to see; `live` shows it on a terminal."""
+    """Collects the progress of a search; `live` shows it on a terminal."""
 
     def __init__(self, gpu: str, clock_mhz: int, live: Live | None) -> None:
         self.gpu, self.clock_mhz, self.live = gpu, clock_mhz, live
@@ -58,7 +58,7 @@ class Watcher:
 
 @contextmanager
 def watched(gpu: str, clock_mhz: int) -> Iterator[Watcher]:
-    """A watcher of a search, live where standard error is a terminal."""
+    """Watch a search, live where standard error is a terminal."""
     out = console(stderr=True)
     if not out.is_terminal:
         yield Watcher(gpu, clock_mhz, None)
@@ -76,7 +76,7 @@ def microseconds(outcome: Outcome, gpu: str, clock_mhz: int) -> str:
 def best_table(
     built: Sequence[tuple[Point, Outcome]], gpu: str, clock_mhz: int, baseline: Point | None = None
 ) -> Table:
-    """Return the baseline and the best trials after it, the best first, with what each changes of the baseline.
+    """Return a table of the baseline and the best trials, the best first, with the changes of each to the baseline.
 
     Trials that differ only in options which change nothing share a row.
     """
@@ -101,8 +101,7 @@ def best_table(
 
 
 def _merged(built: Sequence[tuple[Point, Outcome]], baseline: Point | None) -> list[tuple[list[Point], Outcome]]:
-    """Return the rows of the table: points that come to the same code, as far as is known, under the first of them, and
-    the baseline's row before all others."""
+    """Return the rows of the table, the baseline's first. Points with the same code, as far as known, share a row."""
     rows: dict[tuple[object, ...], tuple[list[Point], Outcome]] = {}
     for point, outcome in sorted(built, key=lambda trial: trial[0] != baseline):
         constants = tuple((name, value) for name, value in point if not name.startswith(DASHES))
@@ -112,12 +111,12 @@ def _merged(built: Sequence[tuple[Point, Outcome]], baseline: Point | None) -> l
 
 
 def _said(point: Point, before: Mapping[str, Value]) -> str:
-    """Return the constants and options of a point that are not as they were before."""
+    """Return the constants and options of a point that differ from `before`."""
     return ", ".join(f"{name}={value}" for name, value in point if before.get(name) != value)
 
 
 def about_baseline(found: Found, best: Outcome, gpu: str, clock_mhz: int) -> str:
-    """How the best variant compares with the file as written."""
+    """Compare the best variant with the file as written."""
     written = dict(found.trials)[found.baseline]
     if written.refusal:
         return f"the file as written cannot be built: {written.refusal}"
@@ -131,7 +130,7 @@ def about_baseline(found: Found, best: Outcome, gpu: str, clock_mhz: int) -> str
 
 
 def refused(found: Found) -> Iterator[str]:
-    """Why variants could not be built, the commonest reasons first."""
+    """Yield the reasons why variants could not be built, the most common first."""
     reasons = {rejection.point: rejection.reason for rejection in found.ranking.rejected}
     reasons |= {point: outcome.refusal for point, outcome in found.trials if outcome.refusal}
     for reason, count in Counter(reasons.values()).most_common(3):

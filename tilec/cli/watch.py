@@ -1,8 +1,8 @@
-"""`--watch`: a command done again whenever a file that it has read changes, until Ctrl-C.
+"""`--watch`: run a command again whenever a file that it has read changes, until Ctrl-C.
 
-It looks at the files five times a second rather than asks the system to tell: what there is to look at is a handful of
-files, editors replace a file as often as they write to it, and folders on other machines tell nobody. What counts is
-what was read, so that a file that is missing is waited for, and one that is no longer imported is left alone.
+It polls the files five times a second instead of using notifications: the files are few, editors replace a file as
+often as they write to it, and folders on other machines notify nobody. It watches what was read: it waits for a missing
+file, and ignores one that is no longer imported.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _SECONDS = 0.2
 
 
 def watched(command: Callable[[], None]) -> NoReturn:
-    """Never returns: Ctrl-C ends it, or `AnotherCommandLine`. Mistakes are shown, and waited for to be mended; those in
-    the options end it."""
+    """Run the command again and again, until Ctrl-C or `CommandLineChanged`. Errors in kernels are shown; errors in the
+    options end it."""
     if wanted_format() == "sarif":
         usage("--watch has no end, and SARIF is one log at the end: choose another --diagnostics-format")
     context = click.get_current_context(silent=True)
@@ -37,7 +37,7 @@ def watched(command: Callable[[], None]) -> NoReturn:
         usage("--watch has no end, and --time-limit is about all of it")
     while True:
         if sys.stdout.isatty():
-            sys.stdout.write("\x1b[H\x1b[2J\x1b[3J")  # a clean screen, and nothing above it
+            sys.stdout.write("\x1b[H\x1b[2J\x1b[3J")  # clear the screen and the scrollback
         target.load.cache_clear()
         with files.noted() as read:
             for path in response_files():
@@ -53,7 +53,7 @@ def watched(command: Callable[[], None]) -> NoReturn:
 
 
 def _carried_out(command: Callable[[], None]) -> bool:
-    """Whether it did what it is for."""
+    """Return whether the command succeeded."""
     try:
         with reported(None):
             command()
@@ -70,7 +70,7 @@ def _carried_out(command: Callable[[], None]) -> bool:
 
 
 def _settle(read: dict[str, files.State]) -> None:
-    """Some files may be saved together, and one be gone before it is there again."""
+    """Wait until no file changes: several may be saved together, or one replaced."""
     before = None
     while before != (before := {path: files.state(path) for path in read}):
         time.sleep(_SECONDS / 4)

@@ -1,7 +1,7 @@
-"""Reads `.npz` files: the header of each array at once, the data of an array only when it is asked for.
+"""Read `.npz` files: headers at once, the data of an array only on request.
 
-A header tells shape and type before anything is unpacked, so whoever reads compares them first. What is unpacked is as
-long as the header says. Only what numpy writes is read: members that are stored or deflated, and no Python objects.
+A caller can compare shape and type before anything is unpacked. An array never unpacks to more bytes than its header
+says. Only what numpy writes is read: members that are stored or deflated, without Python objects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What an array is, and how many bytes of its member say so."""
+    """The shape and type of an array, and the byte length of the header in its archive member."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -34,7 +34,7 @@ class Header:
 
 
 class ArrayFile:
-    """An `.npz` file whose headers have been read. `headers` has them by name; `read` unpacks one array."""
+    """An `.npz` file whose `headers` have been read, by array name; `read` unpacks one array."""
 
     def __init__(self, data: bytes, path: str) -> None:
         self.path = path
@@ -50,7 +50,7 @@ class ArrayFile:
         except (
             Exception,
             MemoryError,
-        ) as error:  # damage surfaces in numpy, zipfile or zlib, each with errors of its own
+        ) as error:  # numpy, zipfile and zlib each raise their own errors
             self._refuse(error)
 
     def read(self, name: str) -> Array:
@@ -90,7 +90,7 @@ class ArrayFile:
 
 
 def _parse_header(member: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type; the member stands behind its header then."""
+    """Return shape and type, and leave the member positioned behind its header."""
     version = npy.read_magic(member)
     if version == (1, 0):
         shape, _, dtype = npy.read_array_header_1_0(member)

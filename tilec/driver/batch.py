@@ -1,4 +1,4 @@
-"""Compiles several kernel files for several targets, in processes of their own where that is asked for."""
+"""Compile several kernel files for several targets, in worker processes if more than one is allowed."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One kernel file for one target: the stages to `keep`, where to stop (None: nowhere), and whether the model is to
-    say how long the kernels take; its `place` among several, as people are told."""
+    """One kernel file for one target. `keep` lists the stages whose texts are returned. `stop_after` is None to compile
+    to the end. `report` asks for the model's predictions. `place` is the job's number in progress messages."""
 
     source: SourceFile
     options: CompileOptions
@@ -47,9 +47,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What came of a job: the texts of the stages that were kept, how to launch what is in the cubin, what there was to
-    say (the errors, if it `failed`), and the source with the files that it imports. Of a report, what the model says,
-    and what the machine code does."""
+    """The result of a job: texts of kept stages, launch manifests, diagnostics and the source with its imports.
+    `diagnostics` are the errors if it `failed`. `reports` (predictions) and `loop_codes` (machine code) are empty
+    unless the job asked for a report."""
 
     source: SourceFile
     texts: dict[str, bytes]
@@ -63,8 +63,8 @@ class Made:
 
 
 def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
-    """What comes of each job, in the order of the jobs. Mistakes in a kernel do not end the others' compilation. A bug
-    does; a note of its exception names the folder with what is to be seen of it."""
+    """Yield the result of each job, in the order of the jobs. Errors in one kernel do not stop the others. A bug in the
+    compiler does; a note of its exception names the folder with the evidence."""
     if len(jobs) > 1:
         jobs = [replace(job, place=f" ({number} of {len(jobs)})") for number, job in enumerate(jobs, 1)]
     if processes <= 1 or len(jobs) <= 1:
@@ -79,7 +79,7 @@ def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
         started = list((pool._processes or {}).values())
         try:
             for job, made in zip(jobs, results, strict=True):
-                # What was read in the other process.
+                # Files that the worker has read.
                 files.note(str(resources.target_file(job.options.target)))
                 for imported in made.source.imported.values():
                     files.note(imported.path)
@@ -96,7 +96,7 @@ def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
                 help="compile fewer at a time: a smaller -j",
             )
         except BaseException:
-            # What is under way is of no interest any more.
+            # Running jobs are no longer wanted.
             for process in (pool._processes or {}).values():
                 process.terminate()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -107,7 +107,7 @@ _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.
 
 
 def _crash_signal(processes: Sequence[BaseProcess]) -> str | None:
-    """Return the name of the signal by which code in one of the processes ended it, if one did."""
+    """Return the name of the signal by which one of the processes crashed, or None."""
     for process in processes:
         process.join(1.0)  # the others are being ended
         if (code := process.exitcode) is not None and -code in _CRASHES:
@@ -116,7 +116,7 @@ def _crash_signal(processes: Sequence[BaseProcess]) -> str | None:
 
 
 def _begin(parent: int) -> None:
-    """The first process ends the others, which end with it in any case. They have no handlers of their own."""
+    """Set up the signals of a worker: the parent handles Ctrl-C and ends its workers, which also end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
@@ -134,14 +134,14 @@ def _with_evidence(job: Job) -> Made:
 
 
 def _evidence(job: Job, bug: Exception) -> str:
-    """The folder with the traceback, and every stage up to the one that fails: they are made once more where nobody
-    wanted them."""
+    """Write the traceback and the dump of every pass, and return the folder. Compiles once more unless the job dumped
+    already."""
     import tempfile
     import traceback
 
     folder = job.dump_dir or tempfile.mkdtemp(prefix="tilec-bug-")
-    said = "".join(traceback.format_exception(bug))
-    text = f"tilec {__version__}\n{said}".encode(errors="replace")
+    trace = "".join(traceback.format_exception(bug))
+    text = f"tilec {__version__}\n{trace}".encode(errors="replace")
     files.write_all({str(Path(folder) / "traceback.txt"): text})
     if job.dump_dir is None:
         again = replace(job, dump_dir=folder)
@@ -151,9 +151,9 @@ def _evidence(job: Job, bug: Exception) -> str:
 
 
 def carry_out(job: Job) -> Made:
-    """What came of one job. Who listens hears what it is at."""
-    what = f"{Path(job.source.path).name} for {resources.target_stem(job.options.target)}{job.place}"
-    observer = Observer(keep=job.keep, dump_dir=job.dump_dir, stop_after=job.stop_after, of=what)
+    """Compile one job and return its result; progress messages name the pass that runs."""
+    name = f"{Path(job.source.path).name} for {resources.target_stem(job.options.target)}{job.place}"
+    observer = Observer(keep=job.keep, dump_dir=job.dump_dir, stop_after=job.stop_after, of=name)
     try:
         return _carried_out(job, observer)
     finally:
@@ -176,7 +176,7 @@ def _carried_out(job: Job, observer: Observer) -> Made:
         texts=observer.texts,
         manifests=result.manifests if result is not None else (),
         entries=result.entries if result is not None else (),
-        # Warnings of a kernel that is wrong are of no interest yet.
+        # An erroneous kernel shows its errors only.
         diagnostics=errors or tuple(observer.warnings),
         seconds=tuple(observer.seconds),
         failed=bool(errors),

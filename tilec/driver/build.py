@@ -1,4 +1,4 @@
-"""What is asked of the pipeline: a build, a plan, a check. Each runs a part of the table in `driver.pipeline`."""
+"""The entry points of the driver: build, plan or check a file. Each runs a part of the table in `driver.pipeline`."""
 
 from __future__ import annotations
 
@@ -33,13 +33,12 @@ if TYPE_CHECKING:
     from tilec.target.table import Target
 
 READ, WITH_LAYOUTS, PLANNED = "fold-constants", "check-registers", "lint-schedule"
-"""The passes behind which a kernel is read, has layouts, is planned."""
+"""The last passes to run for tile IR, for layouts, and for a plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A kernel with its layouts chosen and its loops scheduled, in program order. `decisions` are about its warps and
-    blocks."""
+    """A kernel with its layouts and scheduled loops, in program order. `decisions` are about its blocks and warps."""
 
     kernel: Kernel
     assignment: LayoutAssignment
@@ -50,23 +49,24 @@ class Plan:
 
     @property
     def trace(self) -> str:
-        """The schedule trace, which explains decisions and schedules."""
+        """Return the schedule trace, which explains decisions and schedules."""
         return trace_of(self.work)
 
     def explained(self) -> Plan:
-        """The same, with why no loop has a better schedule: that takes a while, and a trace looks for it otherwise."""
+        """Return the plan with proofs that no loop has a better schedule. This is slow; `format_trace` does it
+        otherwise."""
         from tilec.sched.explain import explained
 
-        told = []
+        loops = []
         for p in self.loops:
             with progress.doing(f"why the loop at line {p.loop.loop.span.line} has no better schedule"):
-                told.append(replace(p, solution=explained(p.loop.problem, p.solution)))
-        return _plan(replace(self.work, loops=tuple(told)))
+                loops.append(replace(p, solution=explained(p.loop.problem, p.solution)))
+        return _plan(replace(self.work, loops=tuple(loops)))
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """`kernel` is what the source says, before layouts; `schedules` has one schedule per pipelined loop."""
+    """A compiled kernel. `kernel` is the source's, before layouts; `schedules` has one entry per pipelined loop."""
 
     kernel: Kernel
     schedules: tuple[Schedule, ...]
@@ -80,13 +80,13 @@ class Build:
 
     @property
     def trace(self) -> str:
-        """The schedule trace, as a plan's."""
+        """Return the schedule trace, as `Plan.trace` does."""
         return trace_of(self.work)
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A cubin with one entry or several, the launch manifest of each, and the plan that it carries out."""
+    """A cubin with one or several entries, the launch manifest of each, and their plans."""
 
     ptx: str
     cubin: bytes
@@ -96,27 +96,27 @@ class Library:
 
 
 def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Build:
-    """The whole way for one kernel."""
+    """Compile the file's only kernel to a cubin."""
     with _told(source, options, observer):
         with _all_mistakes(source, options):
             file = engine.each(engine.read(source, options, observer, is_single=True), observer)
-        made = _library(engine.linked(file, observer))
+        library = _library(engine.linked(file, observer))
     (work,) = file.kernels
     return Build(
         kernel=work.source_kernel,
         schedules=tuple(p.solution.schedule for p in work.loops),
         program=work.program,
-        ptx=made.ptx,
-        cubin=made.cubin,
-        manifest=made.manifests[0],
-        entries=made.entries,
+        ptx=library.ptx,
+        cubin=library.cubin,
+        manifest=library.manifests[0],
+        entries=library.entries,
         warnings=tuple(observer.warnings),
         work=work,
     )
 
 
 def build_all(source: SourceFile, options: CompileOptions, observer: Observer) -> Library:
-    """The whole way for every kernel of the file, or for the one that `options` names: one cubin has them all."""
+    """Compile every kernel of the file, or the one that `options` names, into one cubin."""
     with _told(source, options, observer):
         with _all_mistakes(source, options):
             file = engine.each(engine.read(source, options, observer), observer)
@@ -124,39 +124,39 @@ def build_all(source: SourceFile, options: CompileOptions, observer: Observer) -
 
 
 def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Kernel:
-    """The only kernel of a file, or the one that `options` names, as tile IR."""
+    """Return the file's only kernel, or the one that `options` names, as tile IR."""
     file = engine.read(source, options, observer, is_single=True)
     return engine.each(file, observer, last=READ).kernels[0].kernel
 
 
 def check_all(source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Kernel, ...]:
-    """The kernels of a file, or the one that `options` names, as tile IR."""
+    """Return the kernels of a file, or the one that `options` names, as tile IR."""
     file = engine.each(engine.read(source, options, observer), observer, last=READ)
     return tuple(work.kernel for work in file.kernels)
 
 
 def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> None:
-    """All that can be wrong with a file before anything is solved. Levels without code end with tile IR."""
+    """Raise all errors that the file has before anything is solved. Levels without code stop at tile IR."""
     with _told(source, options, observer):
         engine.checked(source, options, observer)
 
 
 def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Plan:
-    """What is to be done for a kernel, and when."""
+    """Choose layouts and schedules for the file's only kernel."""
     with _told(source, options, observer):
         file = engine.read(source, options, observer, is_single=True)
         return _plan(engine.each(file, observer, last=PLANNED).kernels[0])
 
 
 def plan_all(source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Plan, ...]:
-    """The same for every kernel of the file."""
+    """Choose layouts and schedules for every kernel of the file."""
     with _told(source, options, observer):
         file = engine.read(source, options, observer)
         return tuple(_plan(work) for work in engine.each(file, observer, last=PLANNED).kernels)
 
 
 def assignment(source: SourceFile, options: CompileOptions) -> tuple[LayoutAssignment, Target]:
-    """A kernel with its layouts and the grid that is launched, for which nothing has been solved yet."""
+    """Return the file's only kernel with its layouts and launched grid, unscheduled, and its target."""
     file = engine.read(source, options, Observer(), is_single=True)
     (work,) = engine.each(file, Observer(), last=WITH_LAYOUTS).kernels
     return work.assignment, work.target
@@ -169,13 +169,15 @@ def _plan(work: Work) -> Plan:
 def _library(file: File) -> Library:
     from tilec.ir.manifest import in_module
 
-    made = file.cubin
-    return Library(file.ptx, made.cubin, in_module(file.module), made.entries, tuple(map(_plan, file.kernels)))
+    assembled = file.cubin
+    return Library(
+        file.ptx, assembled.cubin, in_module(file.module), assembled.entries, tuple(map(_plan, file.kernels))
+    )
 
 
 @contextmanager
 def _told(source: SourceFile, options: CompileOptions, observer: Observer) -> Iterator[None]:
-    """Around the whole way: who waits is told what is done, unless the caller says that, and lints are judged."""
+    """Show progress, unless the caller already does, and apply the lint option at the end."""
     if observer.of:
         with judged(options, observer):
             yield
@@ -191,7 +193,7 @@ def _told(source: SourceFile, options: CompileOptions, observer: Observer) -> It
 
 @contextmanager
 def _all_mistakes(source: SourceFile, options: CompileOptions) -> Iterator[None]:
-    """The way to code ends at the first mistake: then all are looked for."""
+    """Replace the first error by all errors of the file: compilation to code stops at the first."""
     try:
         yield
     except CompileError as first:
@@ -208,7 +210,7 @@ def _places(error: CompileError) -> list[tuple[str, Label | None]]:
 
 
 def reports(library: Library) -> tuple[Report, ...]:
-    """What the model says of each kernel of a cubin."""
+    """Return the model's prediction for each kernel of a cubin."""
     from math import prod
 
     from tilec.passes.cost.report import report
@@ -225,12 +227,12 @@ def reports(library: Library) -> tuple[Report, ...]:
 
 
 def report_of(build: Build) -> Report:
-    """What the model says of the one kernel that was built."""
+    """Return the model's prediction for a built kernel."""
     return reports(Library(build.ptx, build.cubin, (build.manifest,), build.entries, (_plan(build.work),)))[0]
 
 
 def loop_codes(library: Library) -> tuple[LoopCode, ...]:
-    """What the assembler's own schedule makes of the scheduled loops of a cubin."""
+    """Return the machine code of the scheduled loops of a cubin, with its measured intervals."""
     from tilec.driver.machine_code import loop_codes as read
 
     works = [planned.work for planned in library.plans]

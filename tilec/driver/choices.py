@@ -1,5 +1,5 @@
-"""The choices of the table: what each asks about a kernel. The engine finds the answers, and records them as decisions
-(`passes.choices.question`)."""
+"""The rows of the pass table that decide something: each asks questions about a kernel. The engine answers them and
+records the decisions (`passes.choices.question`)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from tilec.sched.solution import Solution
 
 Explore = Callable[[Work, str], Work]
-"""Runs the passes of the table up to the one of that name, unobserved: on a kernel without layouts from these on, on
-one with layouts from its problems on."""
+"""Runs the table up to the named row, unobserved: from layouts on for a kernel without layouts, else from its
+scheduling problems on."""
 
 
 def eliminate_masks(work: Work, explore: Explore) -> Asking[Work]:
-    """Conditions that hold in most iterations are tested only in the others."""
+    """Test conditions that hold in most iterations only in the others."""
     from tilec.passes.choices.question import Candidate, ask, ruled
     from tilec.passes.loop.eliminate_masks import iterations, without_masks
 
@@ -45,7 +45,7 @@ def eliminate_masks(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def detect_pipelines(work: Work, explore: Explore) -> Asking[Work]:
-    """Loops that load tiles for products are pipelined, if asynchronous copies can load them."""
+    """Pipeline loops that load tiles for products, if asynchronous copies can load them."""
     from tilec.passes.choices.question import Candidate, ask, ruled
     from tilec.passes.loop.detect_pipelines import detected, prefetches_tiles, why_not_detected, with_detected
 
@@ -55,16 +55,16 @@ def detect_pipelines(work: Work, explore: Explore) -> Asking[Work]:
     if not loops:
         return written
     against = why_not_detected(strategy_of(written.kernel, written.options), written.options)
-    ahead = None if against is not None else layouts_of(found, written)
-    if ahead is not None and not prefetches_tiles(ahead, loops):
-        ahead, against = None, ("the compiler", "no asynchronous copy can load its tiles")
+    layouts = None if against is not None else layouts_of(found, written)
+    if layouts is not None and not prefetches_tiles(layouts, loops):
+        layouts, against = None, ("the compiler", "no asynchronous copy can load its tiles")
     for loop in loops:
         what = f"loop at line {loop.span.line}"
         serial = Candidate("as it is written", lambda: written, "--no-auto-pipeline")
         if against is not None:
             question = ruled(what, *against, serial)
         else:
-            pipelined = Candidate("pipelined", lambda: replace(written, kernel=found, layouts=ahead))
+            pipelined = Candidate("pipelined", lambda: replace(written, kernel=found, layouts=layouts))
             why = "it loads tiles for a product, and nothing speaks against it"
             question = ruled(what, "the compiler", why, pipelined, serial)
         work = (yield from ask(question)).value
@@ -72,17 +72,17 @@ def detect_pipelines(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def persistent_grid(work: Work, explore: Explore) -> Asking[Work]:
-    """Whether as many blocks as run at once walk over the grid."""
+    """Decide whether to launch only as many blocks as run at once, each looping over the grid."""
     from tilec.passes.choices.launch_grid import persistence
     from tilec.passes.choices.question import ask
 
     against = dict(work.withdrawn).get("persistent-grid")
-    asked = persistence(work.kernel, work.assignment, work.target, work.options, against)
-    return replace(work, walks=(yield from ask(asked)).value, ungrouped=work.kernel)
+    question = persistence(work.kernel, work.assignment, work.target, work.options, against)
+    return replace(work, walks=(yield from ask(question)).value, ungrouped=work.kernel)
 
 
 def cluster(work: Work, explore: Explore) -> Asking[Work]:
-    """The blocks that run together, since they load or multiply together what they have in common."""
+    """Choose the cluster: the blocks that load or multiply shared tiles together."""
     from tilec.passes.choices.cluster import question
     from tilec.passes.choices.question import ask
 
@@ -92,16 +92,16 @@ def cluster(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def rasterisation(work: Work, explore: Explore) -> Asking[Work]:
-    """The order in which blocks go over the grid, for the sake of the L2 cache."""
+    """Choose the order in which blocks walk the grid, for reuse in the L2 cache."""
     from tilec.passes.choices.launch_grid import rasterisation
     from tilec.passes.choices.question import ask
 
-    asked = rasterisation(work.kernel, work.assignment, work.target, work.options, walks=work.walks)
-    return replace(work, kernel=(yield from ask(asked)).value)
+    question = rasterisation(work.kernel, work.assignment, work.target, work.options, walks=work.walks)
+    return replace(work, kernel=(yield from ask(question)).value)
 
 
 def tile_scheduler(work: Work, explore: Explore) -> Asking[Work]:
-    """Who gives a block of a persistent grid its next tile; and that grid."""
+    """Choose how blocks of a persistent grid get their next tile, and build that grid."""
     from tilec.passes.choices.launch_grid import by_stride, next_tiles
     from tilec.passes.choices.question import ask
 
@@ -109,12 +109,12 @@ def tile_scheduler(work: Work, explore: Explore) -> Asking[Work]:
         return work
     if work.options.tile_scheduler == "auto" and not work.target.has("cluster.launch_control"):
         return replace(work, kernel=by_stride(work.kernel, work.target))
-    asked = next_tiles(work.kernel, work.assignment, work.target, work.options)
-    return replace(work, kernel=(yield from ask(asked)).value)
+    question = next_tiles(work.kernel, work.assignment, work.target, work.options)
+    return replace(work, kernel=(yield from ask(question)).value)
 
 
 def register_stages(work: Work, explore: Explore) -> Asking[Work]:
-    """Whether products load their fragments an iteration ahead."""
+    """Decide whether products load their fragments one iteration early."""
     from tilec.passes.choices.register_stages import asking
 
     assignment = yield from asking(
@@ -124,7 +124,7 @@ def register_stages(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def cta_pairs(work: Work, explore: Explore) -> Asking[Work]:
-    """Products that the tensor cores of two blocks do together."""
+    """Decide which products the tensor cores of two blocks compute together."""
     from tilec.passes.choices.question import Candidate, ask, ruled
     from tilec.passes.grid.cta_pair_products import may_pair, with_pairs
 
@@ -133,16 +133,16 @@ def cta_pairs(work: Work, explore: Explore) -> Asking[Work]:
     single = Candidate("none", lambda: work, "--no-cta-pairs")
     if not work.options.cta_pairs:
         return (yield from ask(ruled("CTA pairs", "the command line", "--no-cta-pairs", single))).value
-    paired, said = with_pairs(work.assignment, work.target)
+    paired, answer = with_pairs(work.assignment, work.target)
     if paired is None:
-        return (yield from ask(ruled("CTA pairs", "the compiler", said, single))).value
-    both = Candidate(said, lambda: replace(work, layouts=paired), "--cta-pairs")
+        return (yield from ask(ruled("CTA pairs", "the compiler", answer, single))).value
+    both = Candidate(answer, lambda: replace(work, layouts=paired), "--cta-pairs")
     why = "they need the same columns, which their tensor cores can read from each other"
     return (yield from ask(ruled("CTA pairs", "the compiler", why, both, single))).value
 
 
 def multicast(work: Work, explore: Explore) -> Asking[Work]:
-    """Loads that the blocks of a cluster share, where their tensor cores do not multiply together."""
+    """Let the blocks of a cluster share loads, unless their tensor cores multiply together."""
     from tilec.ir.tile import walk
     from tilec.passes.choices.question import Candidate, ask, ruled
     from tilec.passes.grid.cta_pair_products import is_paired
@@ -157,7 +157,7 @@ def multicast(work: Work, explore: Explore) -> Asking[Work]:
     each = Candidate("none", lambda: replace(work, layouts=assignment), "--no-multicast")
     if not work.options.multicast:
         return (yield from ask(ruled("multicast", "the command line", "--no-multicast", each))).value
-    found = dict.fromkeys((strip.tile, strip.shared) for strip in footprints(assignment.kernel) if strip.shared)
+    found = dict.fromkeys((load.tile, load.shared) for load in footprints(assignment.kernel) if load.shared)
     if not found:
         why = "no blocks of a cluster load the same tile at the same time"
         return (yield from ask(ruled("multicast", "the compiler", why, each))).value
@@ -168,7 +168,7 @@ def multicast(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def roles(work: Work, explore: Explore) -> Asking[Work]:
-    """Which warps load, and which compute: as layouts and mechanisms let them."""
+    """Choose which warps load and which compute, within what layouts and mechanisms allow."""
     from tilec.passes.choices.question import ask
     from tilec.passes.choices.roles import roles
 
@@ -176,16 +176,16 @@ def roles(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def overlap(work: Work, explore: Explore) -> Asking[Work]:
-    """Whether the statements of a role of two iterations may mix."""
+    """Decide whether statements of two iterations may interleave within a role."""
     from tilec.passes.choices.question import ask
     from tilec.passes.choices.roles import overlap
 
-    asked = overlap(work.assignment, work.options, work)
-    return work if asked is None else (yield from ask(asked)).value
+    question = overlap(work.assignment, work.options, work)
+    return work if question is None else (yield from ask(question)).value
 
 
 def dependent_launch(work: Work, explore: Explore) -> Asking[Work]:
-    """Whether the kernel begins while the one before it ends."""
+    """Decide whether the kernel starts while the kernel before it ends."""
     from tilec.passes.choices.dependent_launch import question
     from tilec.passes.choices.question import ask
 
@@ -193,7 +193,7 @@ def dependent_launch(work: Work, explore: Explore) -> Asking[Work]:
 
 
 def subtile(work: Work, explore: Explore) -> Asking[Work]:
-    """The tiles of the only pipelined loop whole, or in parts, whichever has the smaller interval."""
+    """Choose whole or split tiles for the only pipelined loop, whichever has the smaller interval."""
     from tilec.passes.choices.question import ask
     from tilec.passes.choices.subtile import Plan, candidates, question
     from tilec.passes.loop.assign_roles import products
@@ -201,15 +201,15 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
     assert work.unassigned is not None
     whole, unassigned = work, work.unassigned
     is_asked = any(decision.what == "subtile" for decision in unassigned.decisions)
-    ways = () if is_asked else candidates(unassigned.kernel, whole.assignment, whole.options)
-    if not ways:
+    splits = () if is_asked else candidates(unassigned.kernel, whole.assignment, whole.options)
+    if not splits:
         return whole
     planned = _planned(whole, explore, Exploration())
 
     @cache
-    def with_layouts(cut: Kernel) -> Work | None:
+    def with_layouts(split: Kernel) -> Work | None:
         try:
-            tried = explore(replace(unassigned, kernel=cut), "dependent-launch")
+            tried = explore(replace(unassigned, kernel=split), "dependent-launch")
         except CompileError:
             return None
         return (
@@ -218,8 +218,8 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
             else None
         )
 
-    def quickly(cut: Kernel, most: int | None) -> Solution | None:
-        tried = with_layouts(cut)
+    def quickly(split: Kernel, most: int | None) -> Solution | None:
+        tried = with_layouts(split)
         if tried is None:
             return None
         try:
@@ -228,10 +228,10 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
             return None
         return _only(tried)
 
-    def made(cut: Kernel) -> Work | None:
-        if cut is unassigned.kernel:
+    def made(split: Kernel) -> Work | None:
+        if split is unassigned.kernel:
             return planned
-        tried = with_layouts(cut)
+        tried = with_layouts(split)
         try:
             return None if tried is None else _planned(tried, explore, Exploration())
         except CompileError:
@@ -243,13 +243,13 @@ def subtile(work: Work, explore: Explore) -> Asking[Work]:
 
     (loop,) = planned.explored or ()
     answer = yield from ask(
-        question(unassigned.kernel, whole.options, ways, loop.solution, Plan(quickly, made, interval))
+        question(unassigned.kernel, whole.options, splits, loop.solution, Plan(quickly, made, interval))
     )
     return answer.value
 
 
 def occupancy(work: Work, explore: Explore) -> Asking[Work]:
-    """Fewer versions of what loops load, where that lets more blocks share a multiprocessor, and pays."""
+    """Use fewer tile versions where more blocks then share a multiprocessor and that pays."""
     from tilec.passes.choices.occupancy import question
     from tilec.passes.choices.question import ask
     from tilec.passes.loop.build_problem import Scheduled
@@ -258,15 +258,15 @@ def occupancy(work: Work, explore: Explore) -> Asking[Work]:
         return work
     unplanned, work = work, _planned(work, explore)
     schedules = [Scheduled(p.loop, p.solution.schedule) for p in work.explored or ()]
-    asked = question(work.assignment, schedules, work.target)
-    if asked is None:
+    query = question(work.assignment, schedules, work.target)
+    if query is None:
         return work
-    assignment = (yield from ask(asked)).value
+    assignment = (yield from ask(query)).value
     return work if assignment is work.assignment else _planned(replace(unplanned, layouts=assignment), explore)
 
 
 def ping_pong(work: Work, explore: Explore) -> Asking[Work]:
-    """Whether warpgroups run apart in a loop and take turns at the tensor cores."""
+    """Decide whether warpgroups of a loop run independently and alternate at the tensor cores."""
     from tilec.passes.choices.ping_pong import question
     from tilec.passes.choices.question import Candidate, ask, ruled
     from tilec.passes.loop.build_problem import divisions, loops_to_schedule
@@ -274,7 +274,7 @@ def ping_pong(work: Work, explore: Explore) -> Asking[Work]:
 
     if work.explored is not None or work.assignment.roles:
         return work
-    options, loops, made = work.options, loops_to_schedule(work.assignment), []
+    options, loops, divided_loops = work.options, loops_to_schedule(work.assignment), []
     given = {"overlap": options.overlap, "store_role": options.epilogue_warp}
     for loop, _, divided in divisions(
         work.assignment, work.target, unlimited_smem=options.switches.unlimited_smem, **given
@@ -282,13 +282,13 @@ def ping_pong(work: Work, explore: Explore) -> Asking[Work]:
         what = ping_pong(loop, loops)
         if not options.ping_pong:
             yield from ask(ruled(what, "the command line", "--no-ping-pong", Candidate("no", lambda: work)))
-        elif (asked := question(what, divided(), options.max_scheduled_ii)) is not None:
-            made.append((yield from ask(asked)).value)
-    return replace(work, divided=tuple(made))
+        elif (query := question(what, divided(), options.max_scheduled_ii)) is not None:
+            divided_loops.append((yield from ask(query)).value)
+    return replace(work, divided=tuple(divided_loops))
 
 
 def epilogue_warp(work: Work, explore: Explore) -> Asking[Work]:
-    """Whether a warp of its own begins copies to global memory: the schedule of each loop in which it could."""
+    """Decide whether a separate warp starts copies to global memory, by the schedule of each loop where it could."""
     from tilec.passes.choices.epilogue_warp import question
     from tilec.passes.choices.question import ask
     from tilec.passes.loop.build_problem import Scheduled
@@ -297,19 +297,19 @@ def epilogue_warp(work: Work, explore: Explore) -> Asking[Work]:
         return work
     work = replace(work, loops=solved(work, where=has_open_roles))
     for planned in work.loops:
-        asked = question(Scheduled(planned.loop, planned.solution.schedule), planned.solution)
-        if asked is not None:
-            yield from ask(asked)
+        query = question(Scheduled(planned.loop, planned.solution.schedule), planned.solution)
+        if query is not None:
+            yield from ask(query)
     return work
 
 
 def _planned(work: Work, explore: Explore, exploration: Exploration | None = None) -> Work:
-    """The kernel with its loops scheduled, which no row further down does again, or what is asked about them."""
-    made = explore(replace(work, exploration=exploration), "solve")
-    return replace(made, explored=made.loops, exploration=None)
+    """Schedule the kernel's loops so that later rows do not, or answer only what `exploration` asks about them."""
+    scheduled = explore(replace(work, exploration=exploration), "solve")
+    return replace(scheduled, explored=scheduled.loops, exploration=None)
 
 
 def _only(work: Work) -> Solution | None:
-    """The solution of the only loop."""
+    """Return the solution of the only loop, or None."""
     loops = work.explored or ()
     return loops[0].solution if len(loops) == 1 else None

@@ -1,5 +1,4 @@
-"""When a pass of the pipeline runs, as far as options and target tell, and on which kernels: a condition gives the
-reason why it does not."""
+"""Conditions of pass table rows. A condition returns the reason why its pass does not run, or None."""
 
 from __future__ import annotations
 
@@ -14,30 +13,30 @@ if TYPE_CHECKING:
     from tilec.target.table import Target
 
 Condition = Callable[[CompileOptions, "Target"], str | None]
-"""Why a pass is off, or None where it runs."""
+"""Returns why options and target turn a pass off, or None where it runs."""
 KernelCondition = Callable[["Kernel"], str | None]
-"""Likewise for a kernel."""
+"""Returns why a pass does not apply to a kernel, or None where it does."""
 
 
 def always(options: CompileOptions, target: Target) -> str | None:
-    """It runs for every kernel."""
+    """Accept all options and targets."""
     return None
 
 
 def every_kernel(kernel: Kernel) -> str | None:
-    """It runs for every kernel."""
+    """Accept every kernel."""
     return None
 
 
 def with_roles(kernel: Kernel) -> str | None:
-    """It runs where the kernel itself shares its work out among roles."""
+    """Accept kernels that assign their work to roles explicitly."""
     from tilec.passes.explicit_roles.split_roles import has_explicit_roles
 
     return None if has_explicit_roles(kernel) else "no explicit roles"
 
 
 def only_with(switch: str, is_given: Callable[[CompileOptions], bool]) -> Condition:
-    """It runs where `switch` is given."""
+    """Return a condition that accepts options where `switch` is given."""
 
     def condition(options: CompileOptions, target: Target) -> str | None:
         return None if is_given(options) else f"only with {switch}"
@@ -46,8 +45,8 @@ def only_with(switch: str, is_given: Callable[[CompileOptions], bool]) -> Condit
 
 
 def at_level(level: int, switch: str, needs: Feature | None = None, **fields: Any) -> Condition:
-    """It runs from -O`level` on where these `fields` of the options have these values, which `switch` changes, and
-    where the target has what it `needs`."""
+    """Return a condition that accepts -O`level` and above, targets with feature `needs`, and options whose `fields`
+    have these values; `switch` is named where they differ."""
 
     def condition(options: CompileOptions, target: Target) -> str | None:
         if options.opt_level < level:

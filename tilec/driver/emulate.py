@@ -1,8 +1,8 @@
-"""Runs a built kernel in the emulator: arrays in, arrays out, and a comparison with the tile-level reference.
+"""Run a built kernel in the emulator, and compare its outputs with the tile-level reference.
 
-In `.npz` files and here, a tensor is an array under its parameter's name. bfloat16 travels as its raw bits (uint16), an
-8-bit float as its own (uint8);
-arrays of ml_dtypes, which numpy stores as void of the same size, are taken as raw bits too. A scalar is a 0-d array.
+In `.npz` files and here, a tensor is an array under its parameter's name, and a scalar is a 0-d array. bfloat16 is
+stored as its raw bits (uint16), an 8-bit float as its own (uint8). Arrays of ml_dtypes, which numpy stores as void of
+the same size, are taken as raw bits too.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Arguments:
 
 
 def _metadata_tensors(body: tuple[tile.Stmt, ...]) -> dict[str, DType]:
-    """The tensors from which a sparse product's metadata is copied, and what the product multiplies."""
+    """Return the tensors with metadata of sparse products, each with the dtype of the product's operands."""
     products = [s for s in tile.walk(body) if isinstance(s, Gemm)]
     tiles = {op.metadata.buffer: op.a.buffer.dtype for op in products if op.metadata is not None}
     copies = (s for s in tile.walk(body) if isinstance(s, Copy) and s.destination.buffer in tiles)
@@ -65,8 +65,8 @@ def _metadata_tensors(body: tuple[tile.Stmt, ...]) -> dict[str, DType]:
 def random_arguments(
     kernel: tile.Kernel, manifest: Manifest, seed: int, sizes: Mapping[str, int] | None = None
 ) -> Arguments:
-    """Normal floats and small integers, and of sparse products metadata that is legal; the same for the same seed. Pure
-    outputs are poisoned. `sizes` are those that the kernel learns at launch."""
+    """Draw arguments: normal floats, small integers, and legal metadata for sparse products. Equal seeds give equal
+    arguments. Pure outputs are poisoned. `sizes` are the values of launch-time sizes."""
     generator = np.random.default_rng(seed)
     known = {**(sizes or {}), **_sizes(manifest, {}, sizes or {})}
     sparse = _metadata_tensors(kernel.body)
@@ -88,7 +88,7 @@ def random_arguments(
 
 
 def blank_arguments(kernel: tile.Kernel, manifest: Manifest, sizes: Mapping[str, int] | None = None) -> Arguments:
-    """Tensors of zeros, which take no memory until they are touched, and numbers that are one."""
+    """Return tensors of zeros, which take no memory until touched, and scalars of one."""
     known = {**(sizes or {}), **_sizes(manifest, {}, sizes or {})}
     arguments = Arguments({}, {})
     for param in kernel.params:
@@ -103,7 +103,7 @@ def blank_arguments(kernel: tile.Kernel, manifest: Manifest, sizes: Mapping[str,
 def _sizes(
     manifest: Manifest, arrays: Mapping[str, tuple[int, ...]], given: Mapping[str, int | float], path: str = ""
 ) -> dict[str, int]:
-    """The sizes that the kernel learns at launch."""
+    """Return the values of all launch-time sizes, from the arrays' shapes and the `given` values."""
     where = f"{path}: " if path else ""
     for name in given:
         if name not in {s.name for s in manifest.scalars}:
@@ -133,7 +133,7 @@ def _random(dtype: DType, shape: tuple[int, ...], generator: np.random.Generator
 
 
 def poisoned(param: tile.Buffer, sizes: Mapping[str, int] | None = None) -> Array:
-    """An array whose elements no correct kernel would write."""
+    """Return an array whose elements no correct kernel would write."""
     array = np.empty(storage_shape(_shape(param, sizes or {}), param.dtype), storage_type(param.dtype))
     poison(array, param.dtype)
     return array
@@ -142,8 +142,8 @@ def poisoned(param: tile.Buffer, sizes: Mapping[str, int] | None = None) -> Arra
 def read_arguments(
     data: bytes, path: str, kernel: tile.Kernel, manifest: Manifest, sizes: Mapping[str, int] | None = None
 ) -> Arguments:
-    """The arguments in an `.npz` file; a pure output that is not in it is poisoned. Sizes that the kernel learns at
-    launch follow from the arrays; what does not, is in the file or in `sizes`."""
+    """Read arguments from an `.npz` file; pure outputs that it lacks are poisoned. Launch-time sizes follow from the
+    arrays' shapes, from the file or from `sizes`."""
     given = ArrayFile(data, path)
     unknown = sorted(given.headers.keys() - {p.name for p in kernel.params})
     if unknown:
@@ -206,7 +206,7 @@ def _scalar(param: tile.Var, given: ArrayFile) -> int | float:
 
 
 def write_arguments(arguments: Arguments) -> bytes:
-    """Every tensor by name, as an `.npz` file."""
+    """Return every tensor by name, as the bytes of an `.npz` file."""
     out = io.BytesIO()
     np.savez(out, allow_pickle=False, **arguments.tensors)
     return out.getvalue()
@@ -217,7 +217,7 @@ def write_arguments(arguments: Arguments) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How the emulated machine behaves: `launch` says what each means. `sample` is a number of blocks, 0 for all."""
+    """Options of the emulated machine, described at `launch`. `sample` is a number of blocks, 0 for all."""
 
     adversary: int | None = None
     sample: int = 0
@@ -229,7 +229,7 @@ class RunOptions:
     allow: tuple[str, ...] = ()
 
     def of_launch(self) -> dict[str, Any]:
-        """As keyword arguments of `launch`."""
+        """Return the options as keyword arguments of `launch`."""
         limit = {} if self.step_limit is None else {"step_limit": self.step_limit}
         return {
             "adversary": self.adversary,
@@ -248,7 +248,7 @@ def run(
     progress: Callable[[int, int], None] | None = None,
     options: RunOptions | None = None,
 ) -> Report:
-    """Run the PTX on the CPU; tensors are written in place. A fault is a `Fault`."""
+    """Emulate a built kernel on the CPU, writing tensors in place. Raises `Fault`."""
     return run_ptx(build.ptx, build.manifest, arguments, progress, options, begins_early=build.program.begins_early)
 
 
@@ -261,7 +261,7 @@ def run_ptx(
     *,
     begins_early: bool,
 ) -> Report:
-    """The same of PTX text with its manifest; `begins_early` where the grid before may still run."""
+    """Emulate PTX text with its manifest, writing tensors in place. `begins_early`: the grid before may still run."""
     grid, arguments, dense = launched(manifest, arguments)
     if 0 in grid:
         return Report({}, 0, (), tuple(None for _ in manifest.params), ())
@@ -283,8 +283,8 @@ def run_ptx(
 
 
 def launched(manifest: Manifest, arguments: Arguments) -> tuple[tuple[int, int, int], Arguments, dict[str, Array]]:
-    """The grid, the arguments with all that a launcher adds and the strides that the kernel wants, and the tensors that
-    had to be spread for that, as they were given."""
+    """Return the grid, the arguments with workspaces and tensor strides, and the dense originals of strided tensors.
+    The caller copies results back into those originals."""
     shapes = {name: array.shape for name, array in arguments.tensors.items()}
     sizes = _sizes(manifest, shapes, {n: v for n, v in arguments.scalars.items() if n in manifest.made_of()})
     grid = manifest.blocks(sizes)
@@ -297,7 +297,7 @@ def launched(manifest: Manifest, arguments: Arguments) -> tuple[tuple[int, int, 
 
 
 def _strided(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
-    """The array as the kernel wants it in memory: its elements as far apart as the tensor's strides say."""
+    """Return a copy of the array with the tensor's strides in memory."""
     try:
         return strided_copy(array, shape_of(tensor.strides or (), sizes))
     except ValueError as error:
@@ -305,12 +305,12 @@ def _strided(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Arra
 
 
 def with_workspaces(manifest: Manifest, arguments: Arguments) -> Arguments:
-    """The arguments and what a launcher adds to them."""
+    """Return the arguments with the workspaces that a launcher adds."""
     return Arguments({**arguments.tensors, **_workspaces(manifest)}, arguments.scalars)
 
 
 def _workspaces(manifest: Manifest) -> dict[str, Array]:
-    """What a launcher allocates, full of what nobody has written, or of zeros."""
+    """Allocate the tensors that a launcher adds: poisoned workspaces, and zeroed ones."""
     tensors = (t for t in manifest.tensors if t.role == "workspace")
     zeroed = {
         t.name: np.zeros(shape_of(t.shape, {}), storage_type(BY_NAME[t.dtype]))
@@ -323,39 +323,42 @@ def _workspaces(manifest: Manifest) -> dict[str, Array]:
 
 
 def blocks(manifest: Manifest, arguments: Arguments) -> tuple[int, int, int]:
-    """The grid that these arguments are launched with."""
+    """Return the grid for these arguments."""
     return manifest.blocks({name: int(arguments.scalars[name]) for name in manifest.made_of()})
 
 
 def launch_arguments(manifest: Manifest, arguments: Arguments) -> list[object]:
-    """The kernel's parameters in order."""
-    made: list[object] = []
+    """Return the kernel's parameters in order."""
+    parameters: list[object] = []
     for param in manifest.params:
         match param:
             case PointerParam(tensor=name):
-                made.append(arguments.tensors[name])
+                parameters.append(arguments.tensors[name])
             case Im2colMapParam(tensor=name, dtype=dtype, box=(pixels, channels), swizzle=swizzle):
                 array = arguments.tensors[name]
                 sides = array.ndim - 2
                 columns = Columns((param.lower,) * sides, (param.upper,) * sides, channels, pixels)
                 steps = (1, *(param.stride,) * sides, 1)
-                made.append(TensorMap(array, (), swizzle, dtype, element_strides=steps, im2col=columns))
+                parameters.append(TensorMap(array, (), swizzle, dtype, element_strides=steps, im2col=columns))
             case TensorMapParam(tensor=name, dtype=dtype, box=box, swizzle=swizzle):
-                made.append(TensorMap(_not_empty(arguments.tensors[name]), box, swizzle, dtype))
+                parameters.append(TensorMap(_not_empty(arguments.tensors[name]), box, swizzle, dtype))
             case ScalarParam(name=name, dtype=dtype):
                 value = arguments.scalars[name]
                 # The emulator takes a bfloat16 as its bits.
-                made.append(stored(np.array(value, np.float32), BFLOAT16).item() if dtype == "bfloat16" else value)
-    return made
+                parameters.append(
+                    stored(np.array(value, np.float32), BFLOAT16).item() if dtype == "bfloat16" else value
+                )
+    return parameters
 
 
 def _not_empty(array: Array) -> Array:
-    """A tensor map has no extent of 0: an empty tensor is a row of zeros, as in `runtime.encode`."""
+    """Return the array, or a row of zeros if it is empty: a tensor map has no extent of 0. `runtime.encode` does the
+    same."""
     return array if array.size else np.zeros((*(1 for _ in array.shape[1:]), 16 // array.itemsize), array.dtype)
 
 
 def fault_diagnostic(fault: Fault, source: SourceFile, build: Build) -> Diagnostic:
-    """Return the fault at the kernel's line, with elements of tensors and tiles for addresses."""
+    """Return the fault at the kernel's line, with tensor and tile elements for addresses."""
     message, addresses = name_elements(fault, build.manifest, build.program)
     primary = None
     if fault.source is not None and (place := source.whole_line(fault.source.line, fault.source.file)) is not None:
@@ -368,7 +371,7 @@ def fault_diagnostic(fault: Fault, source: SourceFile, build: Build) -> Diagnost
 
 
 def reference(kernel: tile.Kernel, arguments: Arguments) -> None:
-    """Run the tile-level reference; tensors are written in place."""
+    """Run the tile-level reference, writing tensors in place."""
     with progress.doing(f"running {kernel.name} by numpy, to compare with"):
         interp.run(kernel, arguments.tensors, arguments.scalars)
 
@@ -382,7 +385,7 @@ def compare(
     *,
     are_inputs_finite: bool = False,
 ) -> list[Comparison]:
-    """Every tensor that the kernel writes, as a run left it and as the reference has it. Where all inputs are finite,
-    results of which most are not do not match."""
+    """Compare every written tensor of a run with the reference's. With finite inputs, a result that is mostly not
+    finite does not match."""
     finite = are_inputs_finite
     return emulate_compare.compare(kernel, manifest, found.tensors, expected.tensors, written, are_inputs_finite=finite)

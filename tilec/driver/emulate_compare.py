@@ -1,6 +1,4 @@
-"""Compares what a run left in a kernel's tensors with what the tile-level reference computes, and says what may differ:
-roundings, and the order of sums.
-"""
+"""Compare a run's outputs with the tile-level reference's, within tolerances for rounding and for the order of sums."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from tilec.ops.reduce import Reduce
 from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.support.records import dataclass
 
-# Rounding of a result, relative to it: two of the format's steps, and for float32 what fast functions may lose.
+# Relative rounding of a result: two steps of the format, and for float32 the error of fast functions.
 _RELATIVE = {
     "float4_e2m1fn": 2.0**-1,
     "float8_e8m0fnu": 1.0,
@@ -39,12 +37,12 @@ _RELATIVE = {
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One output against the reference. `compared` of the elements of its `shape` are. `worst` is where the error is
-    largest against what is allowed there.
+    """The comparison of one output. `compared` is the number of elements checked of its `shape`. `worst` is the index
+    where the error is largest relative to the tolerance there.
 
-    Of `elements` that the run wrote, `not_finite` are NaN or infinite, the first of them at `first`: `is_meaningless`
-    where these are more than half, although no input holds any. Such an output does not match, whatever the reference
-    has.
+    `elements` counts the elements that the run wrote, `not_finite` those of them that are NaN or infinite; `first` is
+    the first such index. An output `is_meaningless`, and never matches, if more than half of them are not finite
+    although all inputs are.
     """
 
     name: str
@@ -63,11 +61,11 @@ class Comparison:
 
 
 def written_tensors(manifest: Manifest, report: Report) -> dict[str, Array]:
-    """Which elements of each tensor the blocks of a sample wrote."""
+    """Return a mask for each tensor of the elements that the sampled blocks wrote."""
     masks: dict[str, Array] = {}
     for param, mask in zip(manifest.params, report.written, strict=True):
         if not isinstance(param, ScalarParam) and mask is not None:
-            # A tensor may be reached through a pointer and through maps.
+            # A tensor may be passed as a pointer and as tensor maps.
             masks[param.tensor] = masks[param.tensor] | mask if param.tensor in masks else mask
     return masks
 
@@ -81,8 +79,8 @@ def compare(
     *,
     are_inputs_finite: bool = False,
 ) -> list[Comparison]:
-    """Every tensor that the kernel writes, as the run left it and as the reference has it; with `written`, only the
-    elements marked there. `are_inputs_finite`: see `inputs_are_finite`."""
+    """Compare every tensor that the kernel writes with the reference's; with `written`, only the elements marked there.
+    `are_inputs_finite` is the result of `has_finite_inputs`."""
     outputs = [p for p in kernel.params if isinstance(p, tile.Buffer) and manifest.tensor(p.name).role != "in"]
     reordered = summing_error(kernel)
     seen, summed = roundings(kernel)
@@ -100,7 +98,7 @@ def compare(
 def inputs_are_finite(
     kernel: tile.Kernel, manifest: Manifest, tensors: Mapping[str, Array], scalars: Mapping[str, int | float]
 ) -> bool:
-    """Whether nothing that a kernel is given is NaN or infinite, so that results that are so are its own doing."""
+    """Return whether no input is NaN or infinite, so that such results are the kernel's own doing."""
     inputs = [p for p in kernel.params if isinstance(p, tile.Buffer) and manifest.tensor(p.name).role != "out"]
     floats = (values_of(tensors[p.name], p.dtype) for p in inputs if p.dtype.is_float)
     return all(map(math.isfinite, scalars.values())) and all(bool(np.isfinite(array).all()) for array in floats)
@@ -109,8 +107,8 @@ def inputs_are_finite(
 def unwritten_elements(
     kernel: tile.Kernel, manifest: Manifest, found: Mapping[str, Array]
 ) -> list[tuple[str, int, int]]:
-    """Of each tensor that a kernel only writes, how many of its elements a whole run left unwritten, and how many there
-    are; those that are whole are left out, and so are types of which every pattern of bits is likely."""
+    """Return (name, unwritten, total) for each output that a whole run left partly unwritten. Types in which the poison
+    is a likely value are skipped."""
     counted = []
     for p in kernel.params:
         is_told = isinstance(p, tile.Buffer) and p.dtype.bits >= (16 if p.dtype.is_float else 32)
@@ -120,7 +118,7 @@ def unwritten_elements(
 
 
 def _judged(result: Comparison, param: tile.Buffer, found: Array, mask: Array | None) -> Comparison:
-    """With the count of what is not finite: where that is most of an output, equal results say nothing."""
+    """Add the count of elements that are not finite; equal results say nothing if most are not."""
     written = ~is_poison(found, param.dtype)
     if mask is not None:
         written &= mask
@@ -141,9 +139,9 @@ def _judged(result: Comparison, param: tile.Buffer, found: Array, mask: Array | 
 
 
 def roundings(kernel: tile.Kernel) -> tuple[dict[tile.Buffer, float], float]:
-    """The coarsest rounding, relative to a value, that what the kernel computes has seen on its way into each buffer,
-    and the coarsest that a gemm or a sum has seen in its terms: where those cancel, it is as large as a term's, not as
-    the sum's. What is only copied from inputs is the same on both sides, and not listed."""
+    """Return the coarsest relative rounding on the way into each buffer, and that of any gemm's or sum's terms. Where
+    terms cancel, the error is relative to a term, not to the sum. Buffers that only hold copies of inputs are left out,
+    as both sides agree on them."""
     flow = _Flow({}, 0.0)
     flow.body(kernel.body)
     return flow.seen, flow.summed
@@ -151,7 +149,7 @@ def roundings(kernel: tile.Kernel) -> tuple[dict[tile.Buffer, float], float]:
 
 @dataclass(slots=True)
 class _Flow:
-    """Statements in order, so that a tensor that is read before it is written still counts as an input."""
+    """Follows statements in order, so that a tensor read before it is written still counts as an input."""
 
     seen: dict[tile.Buffer, float]
     summed: float
@@ -161,7 +159,7 @@ class _Flow:
             match stmt:
                 case tile.For(body=inner) | tile.While(body=inner):
                     before = None
-                    while before != self.seen:  # what one iteration leaves, the next one reads
+                    while before != self.seen:  # one iteration reads what the one before it wrote
                         before = dict(self.seen)
                         self.body(inner)
                 case tile.If(then=then, orelse=orelse):
@@ -191,7 +189,7 @@ class _Flow:
 
 
 def _computed_types(stmt: tile.Stmt) -> Iterator[DType]:
-    """The types that the statement's expressions compute in."""
+    """Yield the types that the statement's expressions compute in."""
     for inner in tile.walk((stmt,)):
         for expr in expressions(inner):
             yield from (
@@ -202,7 +200,7 @@ def _computed_types(stmt: tile.Stmt) -> Iterator[DType]:
 def _compare(
     param: tile.Buffer, found: Array, expected: Array, reordered: float, seen: float, summed: float, mask: Array | None
 ) -> Comparison:
-    # Compared in double precision, except integers, which need every bit.
+    # Double precision, except for integers, which need every bit.
     kind = np.float64 if param.dtype.is_float else np.object_ if param.dtype.bits == 64 else np.int64
     left: Any = values_of(found, param.dtype).astype(kind)
     right: Any = values_of(expected, param.dtype).astype(kind)
@@ -215,7 +213,7 @@ def _compare(
             error = np.where(same, 0.0, np.abs(left - right))
         error[np.isnan(error)] = np.inf
         finite = np.abs(right[np.isfinite(right)])
-        # A sum in another order differs by its rounding steps, in units of the largest result.
+        # Reordering a sum changes it by rounding steps relative to the largest result.
         scale = float(finite.max()) if finite.size else 0.0
         relative = max(_RELATIVE[param.dtype.name], seen)
         allowed = relative * np.abs(np.where(np.isfinite(right), right, 0.0)) + (reordered + summed) * scale
@@ -241,8 +239,8 @@ def _compare(
 
 
 def summing_error(kernel: tile.Kernel) -> float:
-    """An upper bound on what the order of a sum changes, relative to the largest result: how many roundings a result
-    has seen, trip counts times the longest side of what is reduced, in steps of the type that is summed in."""
+    """Return an upper bound on the change by summation order, relative to the largest result. It counts the roundings
+    of a result: trip counts times the longest reduced side, in rounding steps of the accumulator's type."""
     return max(_summing(kernel.body, (), kernel), default=2.0**-24)
 
 
@@ -257,7 +255,7 @@ def _summing(
             case Gemm(regions=regions) | Reduce(regions=regions):
                 longest = max(extent for region in regions for extent in region.extent)
                 if isinstance(stmt, Gemm) and regions[0].buffer.dtype.bits == 8 and regions[0].buffer.dtype.is_float:
-                    # Of 32 products, each is cut off behind 13 bits of the largest: `tilec/emu/tensor_sums.py`.
+                    # Each of 32 products is truncated 13 bits below the largest: `tilec/emu/tensor_sums.py`.
                     yield trip_count * -(-longest // 32) * 2 * 2.0**-13
                 unit = _step(regions[2].buffer.dtype) if isinstance(stmt, Gemm) else 2.0**-24
                 # The tensor core rounds once for every 16 products.
@@ -277,7 +275,7 @@ def _summing(
 
 
 def _additions(indices: tuple[tile.Expr, ...], loops: tuple[tile.For | tile.While, ...], kernel: tile.Kernel) -> int:
-    """How often blocks and iterations add to the same place."""
+    """Return how often blocks and iterations add to the same element."""
     grid = zip(kernel.block_vars, kernel.grid, strict=True)
     blocks = [e if isinstance(e, int) else UNKNOWN_TRIP_COUNT for v, e in grid if not _moves(v, indices)]
     still = (_trip_count(loop) for loop in loops if isinstance(loop, tile.While) or not _moves(loop.var, indices))
@@ -289,12 +287,12 @@ def _moves(var: tile.Var, indices: tuple[tile.Expr, ...]) -> bool:
 
 
 def _step(dtype: DType) -> float:
-    """The rounding of one addition, relative to its result."""
+    """Return the rounding of one addition, relative to its result."""
     return {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(dtype.name, 2.0**-24)
 
 
 UNKNOWN_TRIP_COUNT = 64
-"""Where a number is known only at run time: a bound for the tolerance, no more."""
+"""Used where a trip count is known only at run time; it only affects the tolerance."""
 
 
 def _trip_count(loop: tile.For | tile.While) -> int:

@@ -1,4 +1,4 @@
-"""Runs PTX of any origin in the emulator, with arguments that are spelled on a command line.
+"""Run PTX of any origin in the emulator, with arguments from the command line.
 
 An argument is one of
 
@@ -34,7 +34,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """How a kernel is launched."""
+    """The launch configuration of a kernel."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -44,14 +44,14 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The kernel's parameters in order, and the arrays among them by the name that they are saved under."""
+    """The kernel's parameters in order, and its arrays by the name that they are saved under."""
 
     values: tuple[object, ...]
     arrays: dict[str, Array]
 
 
 def extents(text: str) -> tuple[int, int, int]:
-    """`4`, `4,2` or `4,2,1`."""
+    """Parse `4`, `4,2` or `4,2,1` as three extents."""
     parts = text.split(",")
     if not 1 <= len(parts) <= 3 or not all(part.strip().isdigit() and int(part) > 0 for part in parts):
         fail("bad-argument", f"'{text}' is not one to three positive numbers", help="write them as 8,4,1")
@@ -60,7 +60,7 @@ def extents(text: str) -> tuple[int, int, int]:
 
 
 def arguments(texts: Sequence[str]) -> Arguments:
-    """Read every argument; arrays of one file and name are one array."""
+    """Parse every argument; equal file and array names give one shared array."""
     opened: dict[str, ArrayFile] = {}
     read: dict[tuple[str, str], Array] = {}
     values: list[object] = []
@@ -93,10 +93,10 @@ def _number_type(kind: str) -> Any:
 
 
 def _number(text: str, kind: str, value: str) -> object:
-    made = _number_type(kind)
+    convert = _number_type(kind)
     try:
         number = float(value) if kind[0] == "f" else int(value, 0)
-        return made(number)
+        return convert(number)
     except (ValueError, OverflowError) as error:
         fail("bad-argument", f"'{text}' is not a number of type {kind}: {error}")
 
@@ -111,12 +111,12 @@ def _hexadecimal(text: str, digits: str) -> bytes:
 def _zeros(text: str, rest: str) -> Array:
     name, _, shape = rest.partition(":")
     try:
-        made = np.zeros([int(extent) for extent in shape.split("x")], np.dtype(name))
+        array = np.zeros([int(extent) for extent in shape.split("x")], np.dtype(name))
     except (TypeError, ValueError):
         fail("bad-argument", f"'{text}' is not an array of zeros", help="write zeros:float32:1024x1024")
-    if made.dtype.hasobject or not made.dtype.itemsize:
+    if array.dtype.hasobject or not array.dtype.itemsize:
         fail("bad-argument", f"'{text}': arrays of {name} have no bytes of their own")
-    return made
+    return array
 
 
 def _array(text: str, path: str, name: str, opened: dict[str, ArrayFile]) -> Array:
@@ -143,8 +143,8 @@ def run(
     progress: Callable[[int, int], None] | None = None,
     options: RunOptions | None = None,
 ) -> Report:
-    """Run one kernel of a PTX file. Wrong text, a wrong launch and what is not emulated are
-    diagnostics; faults of the run are in the report."""
+    """Emulate one kernel of a PTX file. Raises `CompileError` for bad text, a bad launch or unsupported features;
+    faults of the run are in the report."""
     name = entry_of(source, entry)
     try:
         return launch(
@@ -159,14 +159,14 @@ def run(
             progress=progress,
             **(options or RunOptions()).of_launch(),
         )
-    except Fault as fault:  # it cannot begin
+    except Fault as fault:  # before the first instruction
         raise CompileError(fault_diagnostic(fault, source, given)) from None
     except ValueError as error:
         fail("wrong-launch", str(error))
 
 
 def entry_of(source: SourceFile, entry: str | None) -> str:
-    """The kernel that is named, or the only one of the file."""
+    """Return the named kernel, or the file's only one."""
     try:
         module = parse_module(source.text)
     except PtxSyntaxError as error:
@@ -182,7 +182,7 @@ def entry_of(source: SourceFile, entry: str | None) -> str:
 
 
 def fault_diagnostic(fault: Fault, source: SourceFile, given: Arguments | None = None) -> Diagnostic:
-    """Return the fault at its line of the PTX file, with elements of the arrays for addresses."""
+    """Return the fault at its line of the PTX file, with array elements for addresses."""
     arrays = given.arrays if given is not None else {}
 
     def name(address: str) -> str | None:
@@ -211,7 +211,7 @@ def _span(source: SourceFile, line: int) -> Span | None:
 
 
 def summary(report: Report) -> str:
-    """One line: how much ran."""
+    """Return one line with the number of blocks and instructions that ran."""
     total = sum(report.counts.values())
     busiest = sorted(report.counts.items(), key=lambda item: -item[1])[:5]
     parts = ", ".join(f"{stem} {count}" for stem, count in busiest)
@@ -219,7 +219,7 @@ def summary(report: Report) -> str:
 
 
 def saved(given: Arguments) -> bytes:
-    """Every array by name, as an `.npz` file; arrays of zeros are named after their position: arg0, arg1, …"""
+    """Return every array by name, as the bytes of an `.npz` file; zeros are named by position: arg0, arg1, …"""
     out = io.BytesIO()
     np.savez(out, allow_pickle=False, **given.arrays)
     return out.getvalue()

@@ -1,4 +1,4 @@
-"""Runs the table of `driver.pipeline`, or a part of it: each pass in its turn, and behind each the observer."""
+"""Run the table of `driver.pipeline` or a part of it: the passes in order, and the observer after each."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ _PROBLEMS = _PLACE["ping-pong"]
 
 
 def read(source: SourceFile, options: CompileOptions, observer: Observer, *, is_single: bool = False) -> File:
-    """The file with its kernels, or with the only one that is asked for."""
+    """Run the file passes of the front end, for all kernels or for the only one that is wanted."""
     return _through_file(File(source, options, is_single), observer, is_front=True)
 
 
 def checked(source: SourceFile, options: CompileOptions, observer: Observer) -> File:
-    """All that can be wrong with a kernel before anything is solved, found in one run, and raised together."""
+    """Find all errors of the kernels before anything is solved, and raise them together."""
     mistakes = Mistakes()
     file = File(source, options, mistakes=mistakes, is_checked_only=True)
     file = _through_file(file, observer, is_front=True)
     for work, seen in zip(file.kernels, _observers(file, observer), strict=True):
         try:
             advance(work, seen)
-        except CompileError as last:  # nothing could be looked at behind it
-            if not mistakes.met:  # else it may follow from what is wrong before
+        except CompileError as last:  # later passes could not run
+            if not mistakes.met:  # else it may follow from an earlier error
                 mistakes.add(last)
     mistakes.end()
     return file
 
 
 def advance(work: Work, observer: Observer, *, behind: str | None = None, last: str | None = None) -> Work:
-    """One kernel through its passes, from the one behind `behind` to `last`: all of them, if neither is given."""
+    """Run one kernel through the passes after `behind`, up to `last`; by default through all."""
     first = 0 if behind is None else _PLACE[behind]
     end = len(PIPELINE) if last is None else _PLACE[last]
     rows = [each for each in _kernel_passes() if first < each[0] <= end]
-    before: dict[str, tuple[int, Work]] = {}
-    at = 0
-    while at < len(rows):
-        number, row, form = rows[at]
-        before[row.name] = at, work
-        at += 1
+    states: dict[str, tuple[int, Work]] = {}
+    index = 0
+    while index < len(rows):
+        number, row, form = rows[index]
+        states[row.name] = index, work
+        index += 1
         try:
             work = _stepped(work, observer, number, row, form)
         except Withdrawn as found:
-            at, work = before[found.row]
+            index, work = states[found.row]
             work = replace(work, withdrawn=(*work.withdrawn, (found.row, found.why)))
             continue
         if row.gives is not None and row.gives == LAST_STAGE.get(work.options.opt_level):
@@ -69,36 +69,35 @@ def advance(work: Work, observer: Observer, *, behind: str | None = None, last: 
 
 
 def linked(file: File, observer: Observer) -> File:
-    """The file whose kernels are all in PTX, as one cubin."""
+    """Link the file, whose kernels are all in PTX, into one cubin."""
     return _through_file(file, observer, is_front=False)
 
 
 def each(file: File, observer: Observer, *, behind: str | None = None, last: str | None = None) -> File:
-    """The file with each of its kernels advanced."""
+    """Return the file with each of its kernels advanced."""
     seen = _observers(file, observer)
     kernels = (advance(k, s, behind=behind, last=last) for k, s in zip(file.kernels, seen, strict=True))
     return replace(file, kernels=tuple(kernels))
 
 
 def explored(work: Work, last: str) -> Work:
-    """A kernel without layouts through the passes from there to `last`, one that has them through those from its
-    problems on; nobody sees it."""
+    """Run a kernel to `last` unobserved: without layouts from layout assignment on, else from its problems on."""
     first = _LAYOUTS if work.layouts is None else _PROBLEMS
     return advance(work, Observer(), behind=PIPELINE[first - 2].name, last=last)
 
 
 def names() -> tuple[str, ...]:
-    """Of stages and of passes, in order: what one can stop behind."""
+    """Return all stages and passes in order: the names that `--stop-after` takes."""
     return tuple(dict.fromkeys((*(row.gives for row in PIPELINE if row.gives), *_PLACE)))
 
 
 def place_of(name: str) -> int:
-    """Where in the table a stage is complete, or a pass stands."""
+    """Return the table position of a pass, or of the row that completes a stage."""
     return _PLACE.get(name) or next(number for number, row in enumerate(PIPELINE, 1) if row.gives == name)
 
 
 def form_of(name: str) -> Stage:
-    """The stage as which a kernel is shown behind a stage or a pass."""
+    """Return the stage in whose form a kernel is shown after a stage or a pass."""
     forms = {row.name: form for _, row, form in _kernel_passes()}
     given: Stage = PIPELINE[place_of(name) - 1].gives or forms.get(name, "ast")
     return given
@@ -125,7 +124,7 @@ def _stepped(work: Work, observer: Observer, number: int, row: KernelPass, form:
 
 
 def _chosen(row: Choice, work: Work, observer: Observer) -> Work:
-    """The kernel with what the choice makes of it, and the record."""
+    """Answer the choice's questions; return the kernel and record the decisions."""
     from tilec.passes.choices.question import answered
 
     def explore(considered: Work, last: str) -> Work:
@@ -140,11 +139,11 @@ def _chosen(row: Choice, work: Work, observer: Observer) -> Work:
 
 
 def _verified(work: Work, stage: Stage, is_complete: bool) -> tuple[Work, Iterable[str]]:
-    """What is wrong with the kernel in this form, unless that has been asked of the same value. Behind every pass it is
-    asked as `options.verification` has it, and at a level that makes no code, which is there for it."""
-    asked = "all" if work.options.verify else verification()
-    everything = bool(asked) or work.options.opt_level == 0
-    if not is_complete and (not everything or (stage == "warp" and asked != "all")):
+    """Return the violations in this form, unless the same value was verified before. After a pass that completes no
+    stage, kernels are verified only with `options.verification` or at a level without code."""
+    level = "all" if work.options.verify else verification()
+    everything = bool(level) or work.options.opt_level == 0
+    if not is_complete and (not everything or (stage == "warp" and level != "all")):
         return work, ()
     known = stage, is_complete and stage == "tile", value_of(stage, work)
     if known == work.verified:
@@ -164,7 +163,7 @@ def _through_file(file: File, observer: Observer, *, is_front: bool) -> File:
 
 
 def _kernel_passes() -> Iterator[tuple[int, KernelPass, Stage]]:
-    """With their numbers, and the form in which a kernel is behind each."""
+    """Yield each kernel pass with its number and the form of the kernel after it."""
     form: Stage = "tile"
     for number, row in enumerate(PIPELINE, 1):
         if isinstance(row, FilePass):

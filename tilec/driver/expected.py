@@ -1,8 +1,8 @@
-"""What the user says that a kernel computes: arrays of an `.npz` file, or what a function of a Python file returns.
+"""The user's own reference outputs: arrays of an `.npz` file, or results of a Python function.
 
-A function takes tensors and scalars by the names of the kernel's parameters, those that it names or all of them, as
-numpy arrays and numbers. It returns the array of the only output, a tuple of all in the order of the kernel, or a
-dictionary of arrays by name. The file is run as Python: it is the user's own.
+The function takes numpy arrays and numbers by the names of the kernel's parameters, all or some of them. It returns the
+array of the only output, a tuple of all outputs in the kernel's order, or a dictionary of arrays by name. The file is
+trusted, and run as Python.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Reference = Callable[[tile.Kernel, "Manifest", "Arguments"], dict[str, Array]]
-"""The outputs that are expected for these arguments, as they are stored."""
+"""Returns the expected outputs for these arguments, in storage format."""
 
 
 def reference(text: str) -> Reference:
-    """That of `FILE.npz` or `FILE.py:FUNCTION`; the file is read at once."""
+    """Return the reference that `FILE.npz` or `FILE.py:FUNCTION` names; the file is read at once."""
     path, _, name = text.rpartition(":")
     if path.endswith(".py") and name.isidentifier():
         function = _function(path, name)
@@ -45,12 +45,12 @@ def reference(text: str) -> Reference:
 
 
 def path_of(text: str) -> str:
-    """The file that is read."""
+    """Return the path of the file that a reference names."""
     return text if text.endswith(".npz") else text.rpartition(":")[0]
 
 
 def outputs(kernel: tile.Kernel, manifest: Manifest) -> list[tile.Buffer]:
-    """The tensors that the kernel writes, in the order in which it has them."""
+    """Return the tensors that the kernel writes, in the kernel's order."""
     return [p for p in kernel.params if isinstance(p, tile.Buffer) and manifest.tensor(p.name).role != "in"]
 
 
@@ -70,7 +70,7 @@ def _of_file(data: bytes, path: str, kernel: tile.Kernel, manifest: Manifest, gi
 def _outputs_named(
     names: Collection[str], text: str, kernel: tile.Kernel, manifest: Manifest
 ) -> dict[str, tile.Buffer]:
-    """The outputs by name. It is a mistake if there is nothing to compare them with, or something else."""
+    """Return the outputs by name. Raises if `names` is empty or has a name that is no output."""
     known = {p.name: p for p in outputs(kernel, manifest)}
     if strays := [name for name in names if name not in known]:
         fail("bad-expectation", f"{text} has '{strays[0]}', which is no output of {kernel.name}",
@@ -80,25 +80,25 @@ def _outputs_named(
     return known
 
 
-def _check_fits(dtype: np.dtype[Any], shape: tuple[int, ...], param: tile.Buffer, there: Array, text: str) -> None:
-    """Refuse what is neither stored as the output is, nor numbers of its shape."""
-    is_bits = dtype.kind == "V" and dtype.itemsize == there.dtype.itemsize
-    if (is_bits or dtype == there.dtype) and shape == there.shape:
+def _check_fits(dtype: np.dtype[Any], shape: tuple[int, ...], param: tile.Buffer, stored: Array, text: str) -> None:
+    """Raise unless the array has the output's storage format, or is numeric with its shape."""
+    is_bits = dtype.kind == "V" and dtype.itemsize == stored.dtype.itemsize
+    if (is_bits or dtype == stored.dtype) and shape == stored.shape:
         return
-    wanted = values_of(there, param.dtype).shape
-    is_number = dtype.kind in "iufb" or dtype.name in BY_NAME  # those of ml_dtypes are of kind V
+    wanted = values_of(stored, param.dtype).shape
+    is_number = dtype.kind in "iufb" or dtype.name in BY_NAME  # dtypes of ml_dtypes are of kind V
     if not is_number or shape != wanted:
         found = f"{dtype} {list(shape)}"
         fail("bad-expectation", f"{text}: {param.name} is {found}, expected {param.dtype} {list(wanted)}")
 
 
-def _stored(array: object, param: tile.Buffer, there: Array, text: str) -> Array:
-    """As the kernel would have stored it; raw bits, where there are no such numbers in numpy, are taken as they are."""
+def _stored(array: object, param: tile.Buffer, output: Array, text: str) -> Array:
+    """Return the array in the output's storage format; raw bits of types that numpy lacks stay as they are."""
     found = np.asarray(array)
-    _check_fits(found.dtype, found.shape, param, there, text)
-    if found.dtype.kind == "V" and found.dtype.itemsize == there.dtype.itemsize:
-        found = found.view(there.dtype)
-    if found.dtype == there.dtype and found.shape == there.shape:
+    _check_fits(found.dtype, found.shape, param, output, text)
+    if found.dtype.kind == "V" and found.dtype.itemsize == output.dtype.itemsize:
+        found = found.view(output.dtype)
+    if found.dtype == output.dtype and found.shape == output.shape:
         return found
     with np.errstate(over="ignore", invalid="ignore"):
         return stored(found if found.dtype.kind in "iub" else found.astype(np.float64), param.dtype)
@@ -108,16 +108,16 @@ def _stored(array: object, param: tile.Buffer, there: Array, text: str) -> Array
 
 
 def _function(path: str, name: str) -> Callable[..., object]:
-    files.read_source(path)  # what is wrong with the file itself is said as of any other
+    files.read_source(path)  # reports an unreadable file
     folder = str(Path(path).resolve().parent)
     sys.path.insert(0, folder)
     try:
-        there = _run(lambda: runpy.run_path(path, run_name="reference"), path, f"{path} cannot be run")
+        namespace = _run(lambda: runpy.run_path(path, run_name="reference"), path, f"{path} cannot be run")
     finally:
         sys.path.remove(folder)
-    function: Callable[..., object] | None = there.get(name)
+    function: Callable[..., object] | None = namespace.get(name)
     if not callable(function):
-        own = [n for n, value in there.items() if inspect.isfunction(value) and value.__module__ == "reference"]
+        own = [n for n, value in namespace.items() if inspect.isfunction(value) and value.__module__ == "reference"]
         fail("bad-expectation", f"{path} has no function {name}", help=f"it has {', '.join(own)}" if own else None)
     return function
 
@@ -136,26 +136,26 @@ def _returned(
         if name not in values and parameter.default is parameter.empty and not is_variadic:
             fail("bad-expectation", f"{text} takes '{name}', which is no parameter of {kernel.name}",
                  help=f"its parameters are {', '.join(values)}")  # fmt: skip
-    taken = {name: value for name, value in values.items() if takes_all or name in wanted}
-    made = _run(lambda: function(**taken), path_of(text), f"{text} fails")
-    named = outputs(kernel, manifest)
-    if not isinstance(made, Mapping):
-        several = made if isinstance(made, tuple) else (made,)
-        if len(several) != len(named):
-            fail("bad-expectation", f"{text} returns {len(several)} arrays, and {kernel.name} has {len(named)} outputs",
-                 help=f"return {', '.join(p.name for p in named)}, in this order")  # fmt: skip
-        made = {p.name: array for p, array in zip(named, several, strict=True)}
-    known = _outputs_named(made, text, kernel, manifest)
-    return {name: _stored(array, known[name], given.tensors[name], text) for name, array in made.items()}
+    arguments = {name: value for name, value in values.items() if takes_all or name in wanted}
+    results = _run(lambda: function(**arguments), path_of(text), f"{text} fails")
+    params = outputs(kernel, manifest)
+    if not isinstance(results, Mapping):
+        arrays = results if isinstance(results, tuple) else (results,)
+        if len(arrays) != len(params):
+            fail("bad-expectation", f"{text} returns {len(arrays)} arrays, and {kernel.name} has {len(params)} outputs",
+                 help=f"return {', '.join(p.name for p in params)}, in this order")  # fmt: skip
+        results = {p.name: array for p, array in zip(params, arrays, strict=True)}
+    known = _outputs_named(results, text, kernel, manifest)
+    return {name: _stored(array, known[name], given.tensors[name], text) for name, array in results.items()}
 
 
 def _run(work: Callable[[], Any], path: str, what: str) -> Any:
-    """What the user's own code returns; its exception, at the innermost line of the file, is a mistake of the file."""
+    """Run the user's code. Its exception becomes a `CompileError` at the innermost line of the file."""
     try:
         return work()
     except CompileError:
         raise
-    except Exception as error:  # whatever the code of a user raises
+    except Exception as error:  # the user's code may raise anything
         frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == Path(path).name]
         line = frames[-1].lineno if frames else getattr(error, "lineno", None)
         where = f"{path}:{line}: " if line else ""

@@ -1,4 +1,4 @@
-"""What is said of a kernel once its loops are scheduled: decisions, and the schedule trace."""
+"""Explanations of a kernel after its loops are scheduled: decisions, and the schedule trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def explain_loops(work: Work, observer: Observer) -> Work:
-    """What was decided about the loops of the kernel while they were scheduled."""
+    """Record the decisions that were made while the kernel's loops were scheduled."""
     from tilec.passes.loop.decisions import about_operand_transposes
 
     decided = (
@@ -26,8 +26,7 @@ def explain_loops(work: Work, observer: Observer) -> Work:
 
 
 def trace_of(work: Work) -> str:
-    """The schedule trace: why each loop is scheduled as it is, and what was decided beside. Why there is no better
-    schedule is looked for here: nobody else waits for that."""
+    """Return the schedule trace: why each loop is scheduled as it is, and all decisions."""
     from tilec.passes.explicit_roles.role_listing import listing
     from tilec.passes.memory.staged_stores import stagings
     from tilec.sched.trace import dump, trace
@@ -40,7 +39,7 @@ def trace_of(work: Work) -> str:
 
 
 def _asked(kernel: Kernel, options: CompileOptions) -> dict[str, Any]:
-    """What the kernel and the options say, as far as schedules depend on it."""
+    """Return the inputs of the kernel and the options on which schedules depend."""
     return {
         "constants": {name: str(value) for name, value in options.defines},
         "options": changed(options),

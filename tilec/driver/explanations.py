@@ -1,4 +1,4 @@
-"""What stands behind each diagnostic code: `tilec explain CODE`. The text is in `explanations.txt`."""
+"""The explanation of each diagnostic code, for `tilec explain CODE`. The texts are in `explanations.txt`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def _parse(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The texts by their codes, and the codes by what they were once called."""
+    """Return the texts by code, and the present codes by former code."""
     found: dict[str, list[str]] = {}
     former: dict[str, str] = {}
     code = ""
@@ -23,7 +23,7 @@ def _parse(text: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def explanation_url(code: str, site: str) -> str:
-    """Return where a site of the documents explains a code: docs/diagnostics.md has a heading for each."""
+    """Return the address of a code's explanation: docs/diagnostics.md has a heading for each."""
     return f"{site.rstrip('/')}/diagnostics/#{code}"
 
 

@@ -1,4 +1,4 @@
-"""The passes over kernels that share their work out themselves, among roles with barriers: what is checked of these."""
+"""Passes over kernels that assign their work to roles explicitly: mechanisms, and checks of barriers and races."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from tilec.passes.explicit_roles.protocol import Role
 
 _OF_BARRIERS = ("bad-cta-pair", "unbalanced-acquires", "missing-arrival", "barrier-deadlock", "transaction-bytes")
-"""Mistakes of which one may follow from another: the first is said."""
+"""Errors that may follow from one another: only the first is reported."""
 
 
 def split_roles(work: Work, observer: Observer) -> Work:
-    """What each role runs is a block of its own."""
+    """Split the kernel into one block of statements for each role."""
     from tilec.passes.explicit_roles.split_roles import split
 
     return replace(work, kernel=split(work.kernel))
 
 
 def check_role_pairs(work: Work, observer: Observer) -> Work:
-    """Products that two blocks do together are ones that they can do, on tiles that TMA fills."""
+    """Check that products of CTA pairs are possible, and that TMA fills their tiles."""
     from tilec.passes.explicit_roles.role_pairs import check_pairs
 
-    if not work.mistakes.met:  # where something is wrong already, a product may be missing for that
+    if not work.mistakes.met:  # after an error a product may be missing
         with work.mistakes.caught():
             check_pairs(work.kernel)
     return work
 
 
 def check_tensor_memory(work: Work, observer: Observer) -> Work:
-    """The machine has the tensor memory that the roles ask for."""
+    """Check that the roles' tensor memory fits the machine."""
     from tilec.passes.layout.tensor_memory import check_columns
 
     if work.target.has("tcgen05"):
@@ -45,7 +45,7 @@ def check_tensor_memory(work: Work, observer: Observer) -> Work:
 
 
 def role_mechanisms(work: Work, observer: Observer) -> Work:
-    """What only roles do has its mechanism, on the versions of tiles that it names."""
+    """Choose mechanisms for operations that only roles have, on the tile versions that they name."""
     from tilec.passes.explicit_roles.role_mechanisms import with_means
 
     kernel, versions = with_means(work.kernel, work.target)
@@ -53,14 +53,14 @@ def role_mechanisms(work: Work, observer: Observer) -> Work:
 
 
 def expected_bytes(work: Work, observer: Observer) -> Work:
-    """The bytes that are announced to stages of pipelines are those that TMA brings."""
+    """Set the expected bytes of pipeline stages to the bytes that TMA brings."""
     from tilec.passes.explicit_roles.expected_bytes import announced
 
     return replace(work, kernel=announced(work.kernel, work.target))
 
 
 def check_role_registers(work: Work, observer: Observer) -> Work:
-    """The machine has the registers that the roles ask for."""
+    """Check that the roles' registers fit the machine."""
     from tilec.passes.explicit_roles.role_registers import check_registers
 
     with work.mistakes.caught():
@@ -69,21 +69,21 @@ def check_role_registers(work: Work, observer: Observer) -> Work:
 
 
 def check_stage_counts(work: Work, observer: Observer) -> Work:
-    """The roles acquire equally many stages of each pipeline."""
+    """Check that all roles acquire equally many stages of each pipeline."""
     from tilec.passes.explicit_roles.pipeline_counts import check_counts
 
     return _checked(work, check_counts)
 
 
 def check_barriers(work: Work, observer: Observer) -> Work:
-    """No role waits for ever at a barrier, and the bytes that are announced are those that come."""
+    """Check that no role waits for ever at a barrier, and that expected bytes are the bytes that come."""
     from tilec.passes.explicit_roles.protocol import check_protocol
 
     return _checked(work, check_protocol)
 
 
 def check_role_races(work: Work, observer: Observer) -> Work:
-    """No two roles reach the same elements without a barrier that orders them."""
+    """Check that barriers order all accesses of two roles to the same elements."""
     from tilec.passes.explicit_roles.role_races import check_races
 
     return _checked(work, check_races)
@@ -94,7 +94,7 @@ def _checked(work: Work, check: Callable[[Kernel, Sequence[Role]], None]) -> Wor
     from tilec.ops.refused import is_refused
     from tilec.passes.explicit_roles.protocol import Role
 
-    # Of what is missing something may have been an arrival.
+    # A refused statement may have been an arrival.
     if work.mistakes.has(*_OF_BARRIERS) or any(map(is_refused, walk(work.kernel.body))):
         return work
     with work.mistakes.caught():

@@ -1,4 +1,4 @@
-"""Names the elements of tensors and shared tiles that a fault of the emulator gives as addresses."""
+"""Replace addresses in faults of the emulator by the elements of tensors and shared tiles there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def name_elements(fault: Fault, manifest: Manifest, program: Program) -> tuple[str, list[str]]:
-    """Return the fault's message with elements for addresses, and notes that say which address each is."""
+    """Return the fault's message with elements for addresses, and notes with the address of each."""
 
     def name(address: str) -> str | None:
         place = fault.places.get(address)
@@ -37,7 +37,7 @@ def name_elements(fault: Fault, manifest: Manifest, program: Program) -> tuple[s
 
 
 def global_name(tensor: str, place: Place, per_byte: int = 1) -> str | None:
-    """Return the element's name, or how far outside of the tensor the address lies."""
+    """Return the element's name, or the address's distance from the tensor."""
     shape = list(place.shape)
     if shape:
         shape[-1] *= per_byte
@@ -52,7 +52,7 @@ def global_name(tensor: str, place: Place, per_byte: int = 1) -> str | None:
 
 
 def _shared_name(offset: int, tiles: Sequence[SharedTile]) -> str | None:
-    """Return the element at this offset of shared memory; of tiles that share the bytes all are named."""
+    """Return the element at this offset of shared memory; with reused memory, one for each tile there."""
     names = [name for tile in tiles if (name := _tile_element(offset - tile.offset, tile)) is not None]
     if not names:
         return None
@@ -67,7 +67,7 @@ def _tile_element(offset: int, tile: SharedTile) -> str | None:
     if offset >= tile.layout.bytes or index is None:
         return None
     *rows, column = index
-    column *= tile.buffer.shape[-1] // tile.layout.shape[-1]  # of two elements of 4 bits in a byte, the first
+    column *= tile.buffer.shape[-1] // tile.layout.shape[-1]  # the first of two 4-bit elements in a byte
     name = f"{tile.buffer.name}[{', '.join(map(str, (*rows, column)))}]"
     return name if tile.depth == 1 else f"{name} of version {version}"
 
@@ -80,7 +80,7 @@ def element_at(offset: int, layout: SharedLayout) -> tuple[int, ...] | None:
         except ValueError:
             return None
         return tuple(_digits(number, layout.shape))
-    # The bank swizzle changes address bits that it does not read: done twice, it is undone.
+    # The bank swizzle changes only address bits that it does not read, so it is its own inverse.
     offset ^= (offset >> 7 & layout.swizzle_mask) << 4
     panel, inside = divmod(offset, layout.panel_bytes)
     row, byte = divmod(inside, layout.row_bytes)

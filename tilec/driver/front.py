@@ -1,4 +1,4 @@
-"""The passes that read: kernel text to tile IR with its constants folded."""
+"""The front end passes: from kernel text to tile IR with folded constants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def parse(file: File, observer: Observer) -> File:
-    """The syntax of the file, and of those that it imports. Tile IR that an earlier run has written has none."""
+    """Parse the file and the files that it imports. A file of tile IR is not parsed here."""
     if file.is_tile_ir:
         return file
     from tilec.frontend.imports import read_imports
@@ -42,7 +42,7 @@ def parse(file: File, observer: Observer) -> File:
 
 
 def elaborate(file: File, observer: Observer) -> File:
-    """The kernels of the file as tile IR."""
+    """Elaborate the file's kernels into tile IR."""
     options = file.options
     if file.is_tile_ir:
         return replace(file, kernels=(begun(_stored(file.source, options), file),))
@@ -61,7 +61,7 @@ def elaborate(file: File, observer: Observer) -> File:
 
 
 def begun(kernel: Kernel, file: File) -> Work:
-    """A kernel of a file, of which nothing has been decided yet."""
+    """Return the initial state of a kernel, with nothing decided yet."""
     from tilec.sched.budget import WORK_PER_EFFORT, Budget
     from tilec.target.table import load
 
@@ -84,7 +84,7 @@ def _refuse_ptx(kernel: Kernel) -> None:
 
 
 def without_cluster(work: Work, observer: Observer) -> Work:
-    """Each block on its own, where nothing in the kernel is about clusters."""
+    """Remove the cluster of a kernel that does not refer to it."""
     from tilec.passes.analysis.clusters import without_cluster
 
     return replace(work, kernel=without_cluster(work.kernel))
@@ -95,7 +95,7 @@ def _tried(interval: int) -> None:
 
 
 def consumer_warpgroups(work: Work, observer: Observer) -> Work:
-    """As many warpgroups as the command line says."""
+    """Set the number of consumer warpgroups that the command line gives."""
     from tilec.passes.grid.consumer_warpgroups import with_consumers
 
     assert work.options.consumer_warpgroups is not None
@@ -103,7 +103,7 @@ def consumer_warpgroups(work: Work, observer: Observer) -> Work:
 
 
 def fold_constants(work: Work, observer: Observer) -> Work:
-    """Constants computed, integer arithmetic simplified; the kernel asks for what the options ask for it."""
+    """Fold constants and simplify integer arithmetic."""
     from tilec.passes.analysis.fold_constants import fold
 
     kernel = fold(work.kernel)
@@ -111,13 +111,13 @@ def fold_constants(work: Work, observer: Observer) -> Work:
 
 
 def fast_math(work: Work, observer: Observer) -> Work:
-    """The kernel asks for approximate functions itself."""
+    """Mark the kernel as using approximate functions."""
     kernel = replace(work.kernel, asks=tuple(sorted({*work.kernel.asks, "fast-math"})))
     return replace(work, kernel=kernel, source_kernel=kernel)
 
 
 def contract_products(work: Work, observer: Observer) -> Work:
-    """Products fused with sums."""
+    """Fuse products with sums."""
     from tilec.passes.loop.contract_products import with_fused_products
 
     kernel = with_fused_products(work.kernel)
@@ -125,12 +125,12 @@ def contract_products(work: Work, observer: Observer) -> Work:
 
 
 def analyse_aliases(work: Work, observer: Observer) -> Work:
-    """What shares storage: for people alone, as -O1 writes it."""
+    """Show which buffers share storage. Nothing uses it but the dump of -O1."""
     return work
 
 
 def observer_of_each(observer: Observer, kernels: Sequence[Kernel]) -> list[Observer]:
-    """An observer for each kernel. Several together have no text of what only one has."""
+    """Return an observer for each kernel. Several kernels together have no text of a stage that each has by itself."""
     if len(kernels) == 1:
         return [observer]
     if single := [s for s in STAGES[1:-2] if s in observer.keep or s == observer.stop_after]:
@@ -152,7 +152,7 @@ def _multiprocessors(options: CompileOptions) -> int:
 
 
 def _capability(options: CompileOptions) -> tuple[int, int]:
-    """What CUDA calls the machine: 9 and 0 for sm_90a."""
+    """Return the compute capability: 9 and 0 for sm_90a."""
     from tilec.target import table as targets
 
     number = int("".join(c for c in targets.load(options.target, options.calibration).ptx_target if c.isdecimal()))
@@ -160,7 +160,7 @@ def _capability(options: CompileOptions) -> tuple[int, int]:
 
 
 def _stored(source: SourceFile, options: CompileOptions) -> Kernel:
-    """A kernel that an earlier run has written as tile IR."""
+    """Read a kernel from a file of tile IR."""
     from tilec.ir.read import read_kernel
     from tilec.ir.verify import tile_violations
     from tilec.ops.form import violations
@@ -169,17 +169,17 @@ def _stored(source: SourceFile, options: CompileOptions) -> Kernel:
     if options.defines:
         fail("unknown-define", f"{options.defines[0][0]} cannot be defined: tile IR has no constants left to override")
     kernel = read_kernel(source.text)
-    # What an operation needs may only be asked of one whose regions and expressions are whole.
+    # Operations can only be checked once their regions and expressions are valid.
     mistakes = Mistakes()
     for find in (tile_violations, violations):
-        for span, said in find(kernel):
-            mistakes.add(CompileError(Diagnostic("bad-tile-ir", f"this tile IR does not verify: {said}", Label(span))))
+        for span, fault in find(kernel):
+            mistakes.add(CompileError(Diagnostic("bad-tile-ir", f"this tile IR does not verify: {fault}", Label(span))))
         mistakes.end()
     return kernel
 
 
 def strategy_of(kernel: Kernel, options: CompileOptions) -> Strategy:
-    """The command line's word counts before the file's."""
+    """Return the command line's pipeline strategy, or else the kernel's."""
     if options.pipeline_strategy == "auto" and "unspecialised" in kernel.asks:
         return "unspecialize"
     return options.pipeline_strategy

@@ -1,7 +1,7 @@
-"""All that can be wrong with the pipelined loops of a kernel before they are solved, found in one run.
+"""Find all errors of a kernel's pipelined loops in one run, before anything is solved.
 
-What is wrong is left out, and the rest is looked at as if it had not been there: a mistake is reported once, and so is
-each other one that does not follow from it.
+An erroneous statement is left out, and the rest is checked without it: each error is reported once, and errors that
+follow from another are not reported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilec.target.table import Target
 
 
 def check_loops(assignment: LayoutAssignment, target: Target, switches: Switches, mistakes: Mistakes) -> None:
-    """What pipelined loops ask for, inner ones first."""
+    """Check the pipelined loops, inner ones first."""
     decided: list[Scheduled] = []
     loops = loops_to_schedule(assignment)
     if not loops and not assignment.roles and not switches.unlimited_smem:
@@ -35,7 +35,7 @@ def check_loops(assignment: LayoutAssignment, target: Target, switches: Switches
                 given_schedule(loop, mistakes)
         if len(decided) + len(ready) == len(loops):
             return
-        # Those around them have a problem once these are decided; anyhow, for what is asked of them by hand.
+        # Outer loops have a problem only once inner ones are scheduled; any schedule will do to check their hints.
         try:
             decided += [Scheduled(loop, _any_schedule(loop)) for loop in ready]
         except Unschedulable:
@@ -43,13 +43,13 @@ def check_loops(assignment: LayoutAssignment, target: Target, switches: Switches
 
 
 def _has_lost_a_tile(loop: LoopProblem) -> bool:
-    """Whether something wrong fills a shared tile in it: how many versions that has is not known then."""
+    """Return whether a refused statement fills a shared tile of the loop: its number of versions is then unknown."""
     lost = (s for s in walk(loop.loop.body) if isinstance(s, TileOp) and is_refused(s))
     return any(b.scope == "shared" for s in lost for b in writes(s))
 
 
 def _any_schedule(loop: LoopProblem) -> Schedule:
-    from tilec.sched.heuristic import serial  # of no use to most kernels
+    from tilec.sched.heuristic import serial  # most kernels do not need it
     from tilec.sched.objective import make
 
     ii, start = serial(loop.problem, bounds(loop.problem).mii)
@@ -57,7 +57,7 @@ def _any_schedule(loop: LoopProblem) -> Schedule:
 
 
 def check_ceilings(loop: LoopProblem, target: Target, mistakes: Mistakes = AT_ONCE) -> None:
-    """Before anything is solved: a chain of dependences that takes longer than the calibration lets it."""
+    """Raise if a chain of dependences takes longer than the target's calibration allows."""
     refusal = over_ceiling(loop.problem, target.ceilings)
     if refusal is None:
         return

@@ -1,8 +1,8 @@
-"""The pipeline: every pass from kernel text to cubin, in order. Whatever builds, checks, tunes or shows a kernel runs a
-part of this table, and nothing else calls a pass (`driver.engine` runs it).
+"""The pass table: every pass from kernel text to cubin, in order. Whatever builds, checks, tunes or shows a kernel runs
+a part of this table, and nothing else calls a pass (`driver.engine` runs it).
 
-A pass takes what is known of a file, or of one of its kernels, and gives it rewritten. A choice is a row that decides:
-the answers are decisions, which the schedule trace keeps, and what is considered may run through a part of the table.
+A pass takes the state of a file, or of one of its kernels, and returns it rewritten. A choice is a row that decides:
+its answers are decisions, which the schedule trace keeps; its candidates may run through a part of the table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FilePass:
-    """A pass over the whole file. `gives` is the stage that is complete behind it (`--emit`)."""
+    """A pass over the whole file. `gives` is the stage that it completes (`--emit`)."""
 
     name: str
     run: Callable[[File, Observer], File]
@@ -40,10 +40,10 @@ class FilePass:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass over one kernel. It runs `when` that holds, on kernels `of` which this does; `shows` is the form that the
-    kernel has from here on, where that is no stage of its own, and `decides` the decisions that it may record. What
-    `checks` finds mistakes: `tilec check` runs nothing else. What `is_only_shown` runs where somebody wants to see what
-    it gives."""
+    """A pass over one kernel. It runs if neither `when` (options, target) nor `of` (kernel) gives a reason against it.
+    `shows` is the kernel's form from here on, where that is no stage of its own. `decides` lists the decisions that it
+    may record. `tilec check` runs only passes with `checks`. A pass that `is_only_shown` runs only if its stage is
+    wanted."""
 
     name: str
     run: Callable[[Work, Observer], Work]
@@ -58,9 +58,9 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the compiler decides by itself. It `asks` questions about a kernel, each with its candidates
-    (`passes.choices.question`); the engine prices these and takes the cheapest. `decides` are the decisions that it may
-    record, and `switches` the options that leave it nothing to decide."""
+    """A decision of the compiler. It `asks` questions about a kernel, each with candidates (`passes.choices.question`);
+    the engine prices these and takes the cheapest. `decides` lists the decisions that it may record, and `switches` the
+    options that fix them."""
 
     name: str
     asks: Callable[[Work, choices.Explore], Asking[Work]]
@@ -151,4 +151,4 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     FilePass("print", lowering.print_ptx, gives="ptx"),
     FilePass("assemble", lowering.assemble, gives="cubin"),
 )
-"""In order. A file's kernels go through the passes of one kernel one after the other."""
+"""In order. A file's kernels go through the passes over one kernel one after the other."""

@@ -1,4 +1,4 @@
-"""The pipeline as text: `tilec --print-pipeline`, and the page of the documentation."""
+"""The pipeline as text, for `tilec --print-pipeline` and for the documentation."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def describe(row: FilePass | Pass | Choice) -> str:
-    """What a row does: the documentation of its function."""
-    made = row.asks if isinstance(row, Choice) else row.run
-    return " ".join((made.__doc__ or "").split())
+    """Return the docstring of a row's function, on one line."""
+    function = row.asks if isinstance(row, Choice) else row.run
+    return " ".join((function.__doc__ or "").split())
 
 
 def show_pipeline(options: CompileOptions, target: Target, kernels: Sequence[Kernel]) -> str:
-    """A line for each pass: whether it runs with these options for this target on one of these kernels, or why not;
-    what it gives; what it decides."""
+    """Return a line for each pass: whether it runs with these options on any of these kernels, or why not; what it
+    gives; what it decides."""
     lines = [f"the pipeline at -O{options.opt_level} for {target.name}:"]
     end: str | None = None
     for number, row in enumerate(PIPELINE, 1):
@@ -55,7 +55,7 @@ def _about(row: FilePass | Pass | Choice) -> str:
 
 
 def page() -> Iterator[str]:
-    """The table in Markdown."""
+    """Yield the lines of the table in Markdown."""
     yield "| # | pass | what it does | gives | decides, unless fixed by |"
     yield "|---|---|---|---|---|"
     for number, row in enumerate(PIPELINE, 1):

@@ -1,5 +1,4 @@
-"""The passes over tile IR: what is rewritten, where tiles lie, and what is decided about the blocks and warps of a
-kernel before its loops are scheduled."""
+"""Passes over tile IR before loops are scheduled: rewrites, layouts, and decisions about blocks and warps."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def sums_in_fragments(work: Work, observer: Observer) -> Work:
-    """Sums that a kernel puts in tensor memory, and leaves to the compiler to order, are fragments."""
+    """Turn sums in tensor memory into fragments where the kernel leaves their order to the compiler."""
     from tilec.passes.explicit_roles.tensor_sums import with_sums_as_fragments
 
     kernel = work.kernel
@@ -27,7 +26,7 @@ def sums_in_fragments(work: Work, observer: Observer) -> Work:
 
 
 def subtile_as_asked(work: Work, observer: Observer) -> Work:
-    """Tiles in the parts that the kernel asks for."""
+    """Split tiles into the parts that the kernel asks for."""
     from tilec.passes.choices.subtile import as_asked
 
     kernel = work.kernel
@@ -38,7 +37,7 @@ def subtile_as_asked(work: Work, observer: Observer) -> Work:
 
 
 def layouts_of(kernel: Kernel, work: Work) -> LayoutAssignment:
-    """A kernel with a mechanism for each copy and product, and a layout for each tile."""
+    """Choose a mechanism for each copy and product of a kernel, and a layout for each tile."""
     from tilec.passes.explicit_roles.role_layouts import with_layouts
 
     strategy, switches = strategy_of(kernel, work.options), work.options.switches
@@ -47,7 +46,7 @@ def layouts_of(kernel: Kernel, work: Work) -> LayoutAssignment:
 
 
 def legalise_types(work: Work, observer: Observer) -> Work:
-    """Types that the machine does not know are computed with as others, and kept as bytes."""
+    """Compute with other types in place of those that the machine lacks, which are stored as bytes."""
     from tilec.passes.analysis.unique_names import with_unique_names
     from tilec.passes.layout.legalise_types import legalised
 
@@ -55,7 +54,7 @@ def legalise_types(work: Work, observer: Observer) -> Work:
 
 
 def assign_layouts(work: Work, observer: Observer) -> Work:
-    """A mechanism for each copy and product, and a layout for each tile."""
+    """Choose a mechanism for each copy and product, and a layout for each tile."""
     from tilec.passes.layout.generator_copies import check_generator_copies
 
     layouts = layouts_of(work.kernel, work)
@@ -64,7 +63,7 @@ def assign_layouts(work: Work, observer: Observer) -> Work:
 
 
 def check_registers(work: Work, observer: Observer) -> Work:
-    """Whether the assembler can be asked to keep the fragments of a kernel at all."""
+    """Check that the kernel's fragments fit in the registers that the assembler may use."""
     from tilec.passes.layout.register_limits import check_registers
 
     check_registers(work.assignment, work.mistakes)
@@ -72,14 +71,14 @@ def check_registers(work: Work, observer: Observer) -> Work:
 
 
 def launch_grid(work: Work, observer: Observer) -> Work:
-    """The kernel with the grid, the clusters and the order that were decided, and layouts again where it changed."""
+    """Build the grid, cluster and block order that were decided, and assign layouts again if the kernel changed."""
     from tilec.passes.choices.launch_grid import LOSES_ROLES
     from tilec.passes.explicit_roles.split_roles import split
     from tilec.passes.grid.rasterise import ordered
 
     launched, assignment = work.kernel if work.walks else ordered(work.kernel), work.assignment
     if launched is not work.ungrouped:
-        launched = split(launched)  # each role works out for itself where its block is
+        launched = split(launched)  # each role computes its own block index
         assignment = layouts_of(launched, work)
     if work.walks and assignment.form != work.assignment.form:
         raise Withdrawn("persistent-grid", LOSES_ROLES)
@@ -87,7 +86,7 @@ def launch_grid(work: Work, observer: Observer) -> Work:
 
 
 def explain_warps(work: Work, observer: Observer) -> Work:
-    """What was decided about the warps of the kernel, while mechanisms and layouts were chosen."""
+    """Record the decisions about warps that were made with mechanisms and layouts."""
     from tilec.passes.loop.decisions import about_consumers, about_loads, about_products
 
     assignment, options = work.assignment, work.options

@@ -1,7 +1,7 @@
-"""Why a placement is refused, for the person who made it: the slot, pool, ring or ceiling that binds, at which II, the
-footprint of the op, the window that its dependences leave it, and its line.
+"""Explanations of refused placements: the binding slot, pool, ring or ceiling, the II, the op's footprint, the window
+that its dependences leave it, and its source line.
 
-What is said here is worked out from the problem and the start times alone; `sched.verify` decides, this explains.
+All of it follows from the problem and the start times alone. `sched.verify` decides; this explains.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ Constraint = Literal["dependence", "slot", "ring", "pool", "ceiling"]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`name` of the constraint that binds; `ops` it involves, the refused one first; `text` says the rest."""
+    """A violated constraint. `name` names it, `ops` are the ops involved with the refused one first, and `text`
+    explains."""
 
     constraint: Constraint
     name: str
@@ -29,7 +30,7 @@ class Refusal:
 
 
 def refusals(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
-    """Every placement of a schedule that does not hold, with what binds it. The schedule has a start for each op."""
+    """Yield every violation of a schedule with its binding constraint. The schedule has a start for each op."""
     if len(schedule.start) != len(problem.ops) or len(schedule.depth) != len(problem.rings) or schedule.ii < 1:
         return
     yield from _dependences(problem, schedule)
@@ -40,7 +41,7 @@ def refusals(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
 
 
 def describe(problem: Problem, schedule: Schedule, op: int) -> str:
-    """Where an op stands, what it holds and between which cycles it could stand, in one line."""
+    """Describe an op's start, its resources and the cycles in which it could start, in one line."""
     low, high = window(problem, schedule, op)
     spec = problem.ops[op]
     bounds = f"[{'0' if low is None else max(low, 0)}, {'∞' if high is None else high}]"
@@ -51,7 +52,7 @@ def describe(problem: Problem, schedule: Schedule, op: int) -> str:
 
 
 def footprint(problem: Problem, op: Op) -> str:
-    """What an op holds of the reservation table: `tma for 128, tp_smem_wr for 128 from 4 on`."""
+    """Describe an op's use of the reservation table: `tma for 128, tp_smem_wr for 128 from 4 on`."""
     parts = [
         f"{problem.slots[use.slot].name} for {use.cycles}" + (f" from {use.offset} on" if use.offset else "")
         for use in op.uses
@@ -61,7 +62,7 @@ def footprint(problem: Problem, op: Op) -> str:
 
 
 def window(problem: Problem, schedule: Schedule, op: int) -> tuple[int | None, int | None]:
-    """The first and last cycle in which the op may start, with every other op where it is; None: no such bound."""
+    """Return the first and last cycle in which the op may start with all others fixed; None if unbounded."""
     ii, start = schedule.ii, schedule.start
     after = [start[e.src] + e.latency - e.distance * ii for e in problem.edges if e.dst == op != e.src]
     before = [start[e.dst] + e.distance * ii - e.latency for e in problem.edges if e.src == op != e.dst]
@@ -84,7 +85,7 @@ def _slots(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
     ii = schedule.ii
     for index, slot in enumerate(problem.slots):
         uses = [(op, u) for op, spec in enumerate(problem.ops) for u in spec.uses if u.slot == index and u.cycles]
-        # Only where a use begins can a row become too full.
+        # A row can only overflow where a use begins.
         for op, use in uses:
             row = (schedule.start[op] + use.offset) % ii
             held = [(o, u, (row - schedule.start[o] - u.offset) % ii) for o, u in uses]
@@ -120,7 +121,7 @@ def _pools(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
 
 
 def _values(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
-    """Pools that values ask too much of: at once, as one of them begins, or from one interval to the next."""
+    """Yield the pools that values overflow, at the start of one of them or from one interval to the next."""
     ii = schedule.ii
     for index, pool in enumerate(problem.pools):
         depths = zip(problem.rings, schedule.depth, strict=True)
@@ -161,7 +162,7 @@ def _users(values: Iterable[Value]) -> tuple[int, ...]:
 
 
 def binding(problem: Problem, refusal: Unschedulable) -> tuple[str, ...]:
-    """What an unschedulable loop runs into, as notes: the constraint, and each op with its footprint."""
+    """Return notes on an unschedulable loop: the binding constraint, and each op with its footprint."""
     ops = (f"{problem.ops[op].place}: {problem.ops[op].name} holds {_held(problem, op)}" for op in refusal.ops)
     return (f"binding: {refusal.kind} {refusal.name}, at every II", *ops)
 
@@ -178,7 +179,7 @@ def _held(problem: Problem, op: int) -> str:
 
 
 def over_ceiling(problem: Problem, ceilings: Sequence[Limit]) -> Refusal | None:
-    """The longest chain of dependences within an iteration, if it takes longer than a ceiling allows."""
+    """Return a refusal if the longest chain of dependences within an iteration exceeds a ceiling."""
     if not ceilings:
         return None
     lowest = min(ceilings, key=lambda ceiling: ceiling.value)
@@ -192,7 +193,8 @@ def over_ceiling(problem: Problem, ceilings: Sequence[Limit]) -> Refusal | None:
 
 
 def _longest_chain(problem: Problem) -> list[tuple[int, int]]:
-    """Ops with the cycles that each adds, of the longest path within one iteration. Its edges have no cycle."""
+    """Return the longest path within one iteration: its ops, each with the cycles that it adds. Edges of distance 0
+    form no cycle."""
     inside = [edge for edge in problem.edges if edge.distance == 0]
     longest: dict[int, list[tuple[int, int]]] = {}
 

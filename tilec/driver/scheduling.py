@@ -1,4 +1,4 @@
-"""A schedule for each pipelined loop of a kernel: given by a person, read from a trace, or solved."""
+"""The passes that schedule each pipelined loop: by hints in the kernel, from a trace, or by the solver."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def problems_of(
     divided: tuple[LoopProblem, ...] = (),
     known: tuple[Planned, ...] = (),
 ) -> tuple[tuple[LoopProblem, ...], tuple[Planned, ...]]:
-    """The scheduling problem of each loop, in program order. A loop's problem is known when those in it are scheduled:
-    these are the second result, and `known` some of them."""
+    """Return the scheduling problem of each loop, in program order, and the inner loops scheduled on the way. A loop's
+    problem is known only after its inner loops are scheduled; `known` are some of them."""
     from tilec.driver.legality import check_ceilings
     from tilec.passes.loop.build_problem import Scheduled, loops_to_schedule, problems
 
@@ -67,7 +67,7 @@ def problems_of(
 
 
 def _of_roles(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> tuple[LoopProblem, ...]:
-    """The problem of each loop in which a role of the kernel's own acquires stages of pipelines."""
+    """Return the problem of each loop in which an explicit role acquires pipeline stages."""
     if strategy_of(assignment.kernel, options) == "none":
         return ()
     from tilec.passes.loop.role_loops import problems
@@ -76,12 +76,12 @@ def _of_roles(assignment: LayoutAssignment, target: Target, options: CompileOpti
 
 
 def has_open_roles(loop: LoopProblem) -> bool:
-    """Whether the schedule of the loop says who runs some of its statements."""
+    """Return whether the loop's schedule chooses the role of some statements."""
     return any(len(op.roles) > 1 for op in loop.problem.ops)
 
 
 def solved(work: Work, where: Callable[[LoopProblem], bool]) -> tuple[Planned, ...]:
-    """A schedule for each of the problems that has one already, and for those of which this holds."""
+    """Schedule the loops for which `where` holds; loops that have a schedule keep it."""
     problems, options = work.problems, work.options
     if not problems:
         return ()
@@ -95,8 +95,8 @@ def solved(work: Work, where: Callable[[LoopProblem], bool]) -> tuple[Planned, .
 
 
 def _deepened(planned: Planned) -> Planned:
-    """The only loop of a kernel has as many versions of what TMA loads as it asks for, if there is room: a block that
-    gives registers to some of its warps has the multiprocessor to itself."""
+    """Return the kernel's only loop with as many tile versions as it asks for, if they fit. A block that moves
+    registers between its warps has the multiprocessor to itself."""
     from tilec.sched.slack import deepened
 
     loop, solution = planned.loop, planned.solution
@@ -114,7 +114,7 @@ def _decided(
     budget: Budget,
     exploration: Exploration | None = None,
 ) -> Planned:
-    """The loop with the schedule that was read for it, that its lists give, or that is found."""
+    """Return the loop with its schedule from the trace, from the kernel's hints, or from the solver."""
     if read is not None:
         return _carried_out(loop, read)
     from tilec.passes.loop.annotate import given_schedule
@@ -126,7 +126,7 @@ def _decided(
 
 
 def _solve(loop: LoopProblem, options: CompileOptions, budget: Budget, exploration: Exploration | None) -> Solution:
-    """The solution of a loop's problem, or as much of it as a choice wants to know."""
+    """Solve a loop's problem, or find only what `exploration` asks for."""
     from tilec.driver.refusals import binding
     from tilec.sched.bounds import Unschedulable, bounds
     from tilec.sched.roles import weigh
@@ -158,7 +158,7 @@ def _solve(loop: LoopProblem, options: CompileOptions, budget: Budget, explorati
 
 
 def _cached(options: CompileOptions, budget: Budget, solver: Solver, name: str) -> Callable[[Problem], Solution]:
-    """The solver, asked only for what is not in the folder of the cache yet."""
+    """Return the solver with its cache on disk."""
     from tilec.sched.cache import solve_cached
 
     folder = Path(options.cache_dir) if options.cache_dir is not None else None
@@ -168,7 +168,7 @@ def _cached(options: CompileOptions, budget: Budget, solver: Solver, name: str) 
 
 
 def _settled(planned: Planned, options: CompileOptions, budget: Budget) -> Planned:
-    """The loop with the best schedule at the interval that was found for it."""
+    """Return the loop with the best schedule at its known interval."""
     found = planned.solution
     if found.is_settled:
         return planned
@@ -176,25 +176,25 @@ def _settled(planned: Planned, options: CompileOptions, budget: Budget) -> Plann
     from tilec.sched.roles import resolve
     from tilec.sched.solve import settled
 
-    # As a problem without open roles, whose answer the cache can verify by itself.
+    # Without open roles the cache can verify the solution by itself.
     role = found.schedule.role
     problem = resolve(planned.loop.problem, role)
     plain = replace(found, schedule=replace(found.schedule, role=()), bounds=bounds(problem), attempts=(), work=0)
     name = f"settled {plain.schedule.ii} {plain.schedule.start}"
-    made = _cached(options, budget, lambda asked, *rest: settled(asked, plain, *rest), name)(problem)
+    settled_solution = _cached(options, budget, lambda resolved, *rest: settled(resolved, plain, *rest), name)(problem)
     solution = replace(
         found,
-        schedule=replace(made.schedule, role=role),
-        objectives=made.objectives,
-        work=found.work + made.work,
-        is_cut=made.is_cut,
+        schedule=replace(settled_solution.schedule, role=role),
+        objectives=settled_solution.objectives,
+        work=found.work + settled_solution.work,
+        is_cut=settled_solution.is_cut,
         is_settled=True,
     )
     return replace(planned, solution=solution)
 
 
 def _read_schedules(trace: str, loops: int) -> tuple[Schedule, ...]:
-    """The schedules of a trace, one for each of so many loops."""
+    """Read the schedules of a trace, one for each of `loops` loops."""
     from tilec.sched.trace import TraceError, read_schedule
 
     try:
@@ -207,32 +207,32 @@ def _read_schedules(trace: str, loops: int) -> tuple[Schedule, ...]:
 
 
 def _check_tiles(trace: str, kernel: Kernel, options: CompileOptions) -> None:
-    """Refuse a trace of a kernel with other tiles or threads: its schedule places other copies and products."""
+    """Raise for the trace of a kernel with other tiles or threads: it schedules other copies and products."""
     from tilec.sched.trace import TraceError, read_asked
 
     try:
-        there = read_asked(trace)
+        traced = read_asked(trace)
     except TraceError as error:
         fail("bad-schedule", f"the schedule file cannot be used: {error}")
     found = []
-    if there.tiles is not None:
-        shapes = {tile.name: tile.shape for tile in there.tiles}
+    if traced.tiles is not None:
+        shapes = {tile.name: tile.shape for tile in traced.tiles}
         for buffer in kernel.buffers:
-            here = tuple(map(str, buffer.extents))
-            if (before := shapes.get(buffer.name, here)) != here:
+            shape = tuple(map(str, buffer.extents))
+            if (before := shapes.get(buffer.name, shape)) != shape:
                 found.append(
-                    f"`{buffer.name}` is {' × '.join(before)} in the schedule file and {' × '.join(here)} here"
+                    f"`{buffer.name}` is {' × '.join(before)} in the schedule file and {' × '.join(shape)} here"
                 )
-    if there.threads not in (None, kernel.threads):
-        found.append(f"a block has {there.threads} threads in the schedule file and {kernel.threads} here")
+    if traced.threads not in (None, kernel.threads):
+        found.append(f"a block has {traced.threads} threads in the schedule file and {kernel.threads} here")
     if not found:
         return
     defined = {name: str(value) for name, value in options.defines}
-    for name in dict.fromkeys([*there.constants, *defined]):
-        then, now = (values.get(name, "the kernel's own") for values in (there.constants, defined))
+    for name in dict.fromkeys([*traced.constants, *defined]):
+        then, now = (values.get(name, "the kernel's own") for values in (traced.constants, defined))
         if then != now:
             found.append(f"constant {name} is {then} in the schedule file and {now} here")
-    again = " ".join(f"-D {name}={value}" for name, value in there.constants.items())
+    again = " ".join(f"-D {name}={value}" for name, value in traced.constants.items())
     fail(
         "bad-schedule",
         "the schedule file was written for other constants of this kernel",
@@ -242,7 +242,7 @@ def _check_tiles(trace: str, kernel: Kernel, options: CompileOptions) -> None:
 
 
 def _carried_out(loop: LoopProblem, schedule: Schedule) -> Planned:
-    """The loop with the schedule of a trace, if it holds: a person may have edited it."""
+    """Return the loop with the schedule of a trace. Raises if it is illegal: a person may have edited it."""
     from tilec.driver.refusals import describe, refusals
     from tilec.sched.roles import by_rule, fits, resolve
     from tilec.sched.solve import given
@@ -254,7 +254,7 @@ def _carried_out(loop: LoopProblem, schedule: Schedule) -> Planned:
         refused = list(refusals(plain, schedule))
         ops = dict.fromkeys(op for refusal in refused for op in refusal.ops)
         placed = tuple(describe(plain, schedule, op) for op in ops)
-        # One label a statement: what first refuses it.
+        # One label a statement: its first refusal.
         blamed = {refusal.ops[0]: refusal.text for refusal in reversed(refused)}
         labels = tuple(Label(loop.statements[op].span, text) for op, text in sorted(blamed.items()))
         title = "the given schedule does not hold for this loop"
@@ -266,7 +266,7 @@ def _carried_out(loop: LoopProblem, schedule: Schedule) -> Planned:
 
 
 def build_problems(work: Work, observer: Observer) -> Work:
-    """The scheduling problem of each pipelined loop."""
+    """Build the scheduling problem of each pipelined loop."""
     if work.is_checked_only:
         from tilec.driver.legality import check_loops
 
@@ -281,7 +281,7 @@ def build_problems(work: Work, observer: Observer) -> Work:
 
 
 def solve(work: Work, observer: Observer) -> Work:
-    """The schedule of each pipelined loop."""
+    """Solve the scheduling problem of each pipelined loop."""
     if work.explored is not None:
         planned = tuple(_settled(each, work.options, work.budget) for each in work.explored)
     else:
@@ -294,7 +294,7 @@ def solve(work: Work, observer: Observer) -> Work:
 
 
 def order_roles(work: Work, observer: Observer) -> Work:
-    """The roles that a kernel makes itself, with their statements in the order of the schedules."""
+    """Put the statements of explicit roles in the order of their schedules."""
     if not work.assignment.roles or not work.loops:
         return work
     from tilec.passes.loop.role_loops import in_order
@@ -307,7 +307,7 @@ def order_roles(work: Work, observer: Observer) -> Work:
 
 
 def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...]:
-    """That schedules were searched for no further, where the budget is spent."""
+    """Return a decision that says so if the search budget is spent."""
     if not budget.is_spent:
         return ()
     from tilec.sched.decision import Decision
@@ -318,7 +318,7 @@ def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...
 
 
 def problem_text(loops: tuple[LoopProblem, ...]) -> str:
-    """The problems as the JSON that `tilec schedule --problem` reads."""
+    """Return the problems as the JSON that `tilec schedule --problem` reads."""
     import json
 
     from tilec.sched.text import to_json

@@ -1,4 +1,4 @@
-"""Simulates a built kernel, or PTX of any origin, in cycles: what `tilec.simulate` needs to know, from a build."""
+"""Simulate a built kernel, or PTX of any origin, in cycles: prepares launches for `tilec.simulate`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from tilec.ptx.assemble import EntryReport
 
 _MOST_BLOCKS = 1 << 14
-"""Of a grid, of which it is looked up how much each does."""
+"""The largest grid for which the work of each block is computed."""
 
 
 def of_build(
     build: Build, target: Target, *, sizes: Mapping[str, int] | None = None, blocks: int = 0, draws: bool = False
 ) -> Simulation:
-    """Of a kernel as it was built, for tensors of zeros."""
+    """Simulate a built kernel, on tensors of zeros."""
     return _of_kernel(build.work, build.manifest, build.ptx, build.entries, target, sizes or {}, blocks, draws=draws)
 
 
 def of_library(library: Library, target: Target) -> Iterator[tuple[str, Simulation | str]]:
-    """Of each kernel by its name, or why it cannot be: nothing says how large it is."""
+    """Simulate each kernel; yield its name and the result, or the reason why its sizes are unknown."""
     for plan, manifest in zip(library.plans, library.manifests, strict=True):
         try:
             yield manifest.entry, _of_kernel(plan.work, manifest, library.ptx, library.entries, target, {}, 0)
@@ -62,19 +62,19 @@ def _of_kernel(
         fail("wrong-launch", f"{manifest.entry} has no blocks for these sizes", help="give --size NAME=N")
     report = next(entry for entry in entries if entry.name == manifest.entry)
     resident = _resident(target, report.smem_bytes + manifest.dynamic_smem, report.registers, math.prod(manifest.block))
-    what = Launch(
+    launch = Launch(
         ptx, manifest.entry, grid, manifest.block, manifest.cluster, manifest.dynamic_smem,
         tuple(emulate.launch_arguments(manifest, arguments)), resident,
         _work_of_clusters(work, target, grid, manifest.cluster),
     )  # fmt: skip
     with progress.doing(f"simulating {manifest.entry}"):
-        return simulate(what, target, blocks=blocks, draws=draws)
+        return simulate(launch, target, blocks=blocks, draws=draws)
 
 
 def _work_of_clusters(
     work: Work, target: Target, grid: tuple[int, int, int], cluster: tuple[int, int, int]
 ) -> tuple[float, ...]:
-    """Cycles of all that each cluster does, one thing after the other, where iterations differ from block to block."""
+    """Return the serial cycles of each cluster's work, or () where all clusters do the same."""
     if math.prod(grid) > _MOST_BLOCKS:
         return ()
     walk = Walk(work.assignment, target, ())
@@ -96,19 +96,19 @@ def of_ptx(
     blocks: int = 0,
     draws: bool = False,
 ) -> Simulation:
-    """Of a kernel in a PTX file, on the machine that `target` names."""
+    """Simulate a kernel of a PTX file, on the machine that `target` names."""
     name = emulate_ptx.entry_of(source, entry)
     machine = load(target)
     reports = assemble(source.text, machine.ptx_target).entries
     report = next(each for each in reports if each.name == name)
     smem = report.smem_bytes + geometry.dynamic_smem
-    what = Launch(
+    launch = Launch(
         source.text, name, geometry.grid, geometry.block, geometry.cluster, geometry.dynamic_smem, given.values,
         _resident(machine, smem, report.registers, math.prod(geometry.block)),
     )  # fmt: skip
     try:
         with progress.doing(f"simulating {name}"):
-            return simulate(what, machine, blocks=blocks, draws=draws)
+            return simulate(launch, machine, blocks=blocks, draws=draws)
     except Fault:
         raise
     except ValueError as error:
@@ -116,5 +116,5 @@ def of_ptx(
 
 
 def _resident(target: Target, smem: int, registers: int, threads: int) -> int:
-    """Blocks that fit on a multiprocessor: those of a cluster each have one of their own."""
+    """Return the blocks that fit on a multiprocessor. Blocks of a cluster run on distinct multiprocessors."""
     return max(1, ctas_per_sm(smem, registers, threads, occupancy_limits(target)))

@@ -1,4 +1,4 @@
-"""What each stage of the pipeline is as text, and what its verifier says."""
+"""The text of each stage of the pipeline, and its verification."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SUFFIX: dict[Stage, str] = {
     "ptx": ".ptx",
     "cubin": ".cubin",
 }
-"""How each stage's text is named."""
+"""The file suffix of each stage's text."""
 
 
 def text_of(stage: Stage, value: File | Work) -> str | bytes:
-    """What a file, or one of its kernels, is at this stage."""
+    """Return the text of a file, or of one of its kernels, at this stage."""
     if isinstance(value, File):
         return _of_file(stage, value)
     match stage:
@@ -69,7 +69,7 @@ def _of_file(stage: Stage, file: File) -> str | bytes:
 
 
 def value_of(stage: Stage, work: Work) -> object:
-    """What a pass rewrites of a kernel in this form."""
+    """Return the value that passes rewrite while a kernel has this form."""
     match stage:
         case "layout":
             return work.assignment
@@ -84,18 +84,18 @@ def value_of(stage: Stage, work: Work) -> object:
 
 
 def violations(stage: Stage, work: Work, *, is_complete: bool, everything: bool) -> Iterable[str]:
-    """The promises that a kernel breaks in this form: where the stage is complete, or somewhere on the way to it."""
+    """Return a kernel's violations in this form, at the completed stage or on the way to it."""
     from tilec.driver.verifiers import rewritten_violations, verified
 
     if work.mistakes.met:
         return ()
-    if stage == "tile" and not is_complete:  # it is no longer as it was written
+    if stage == "tile" and not is_complete:  # passes have rewritten it
         return rewritten_violations(work.kernel)
     return verified(stage, value_of(stage, work), everything=everything)
 
 
 def _assignment(assignment: LayoutAssignment, target: Target) -> str:
-    """The kernel, and under it where the elements of each tile live; what layouts of shared tiles were chosen from."""
+    """Return the kernel's text with the layout of each tile, and with the scores of each swizzle of shared tiles."""
     from tilec.ir.text import print_kernel
     from tilec.ir.warp_text import show_fragment, show_shared
     from tilec.passes.layout.atoms import scores, shared_accesses
@@ -112,6 +112,6 @@ def _assignment(assignment: LayoutAssignment, target: Target) -> str:
             continue
         patterns = [access.pattern for access in reached if access.tile == name]
         for swizzle, (cost, score) in scores(buffers[name], patterns, target.weights).items():
-            taken = f"{cost.smem_transactions} transactions, {cost.live_registers} registers"
-            lines.append(f"  swizzle {swizzle}: score {score:g} ({taken})")
+            cost_text = f"{cost.smem_transactions} transactions, {cost.live_registers} registers"
+            lines.append(f"  swizzle {swizzle}: score {score:g} ({cost_text})")
     return "\n".join(lines) + "\n"

@@ -1,6 +1,5 @@
-"""Explains words that are no codes of diagnostics: units and pools of the machine, terms of schedules, and names of the
-kernel language. `tilec explain NAME` prints them, docs/glossary.md has those of the machine.
-"""
+"""Explanations of terms that are no diagnostic codes: units and pools of the machine, terms of schedules, and names of
+the kernel language. `tilec explain NAME` prints them; docs/glossary.md has those of the machine."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ POOLS = {
     "tmem_banks": "iterations that may hold banks of tensor memory at a time",
     "mbarriers": "barriers in shared memory, which count arrivals and bytes; 8 bytes each",
 }
-"""What a schedule holds over a lifetime; the target files say how much of each there is."""
+"""Resources that a schedule holds over a lifetime; target files give their sizes."""
 
 SCHEDULES = {
     "II": "Initiation interval: the cycles from the begin of one iteration of a pipelined loop to the next one's.\n"
@@ -40,25 +39,24 @@ SCHEDULES = {
 
 @lru_cache(maxsize=1)
 def slots() -> dict[str, str]:
-    """Return what each unit of a target file is; where machines differ, what it is on each."""
-    said: dict[str, dict[str, list[str]]] = {}
+    """Return the description of each unit in the target files; where machines differ, one for each machine."""
+    machines: dict[str, dict[str, list[str]]] = {}
     for name in resources.target_names():
         for slot, entry in tomllib.loads(resources.target_text(name))["slots"].items():
-            said.setdefault(slot, {}).setdefault(entry["what"], []).append(name)
+            machines.setdefault(slot, {}).setdefault(entry["what"], []).append(name)
     return {
         slot: next(iter(texts))
         if len(texts) == 1
         else "; ".join(f"on {', '.join(targets)}: {what}" for what, targets in texts.items())
-        for slot, texts in said.items()
+        for slot, texts in machines.items()
     }
 
 
 def explain(name: str) -> str | None:
     """Return the text of a term, or None where there is none of this name."""
     if name in slots():
-        return (
-            f"{name}: a unit of a multiprocessor, which a schedule gives to one statement at a time.\n\n{slots()[name]}"
-        )
+        what = "a unit of a multiprocessor, which a schedule gives to one statement at a time"
+        return f"{name}: {what}.\n\n{slots()[name]}"
     if name in POOLS:
         return f"{name}: a pool, which a schedule must not exceed.\n\n{POOLS[name]}"
     if name in SCHEDULES:
@@ -72,5 +70,5 @@ def explain(name: str) -> str | None:
 
 
 def names() -> tuple[str, ...]:
-    """Return every name that `explain` knows."""
+    """Return every name that `explain_term` knows."""
     return (*slots(), *POOLS, *SCHEDULES, *documented())

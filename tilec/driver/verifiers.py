@@ -1,7 +1,7 @@
-"""What is verified of each kind of value that passes hand on, whichever of them made it.
+"""The verifiers of all values that passes exchange.
 
-A verifier shares no code with what it verifies. All of them run where tests or `--verify` ask for it; in a user's build
-those do that cost little beside what they look at.
+A verifier shares no code with the passes that it verifies. Tests and `--verify` run all of them; user builds run those
+whose cost is small.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def verified(stage: Stage, value: Any, *, everything: bool = True) -> Iterator[str]:
-    """The promises that a stage's value breaks, in words. Without `everything` those alone that are quick to see."""
+    """Yield the violations of a stage's value. Without `everything`, run only quick verifiers."""
     match stage:
         case "tile":
             yield from _kernel(value, everything)
@@ -37,7 +37,7 @@ def verified(stage: Stage, value: Any, *, everything: bool = True) -> Iterator[s
             from tilec.ir.warp_declarations import declaration_violations
 
             yield from declaration_violations(value)
-            if everything:  # runs the barriers: a third of the time that attention takes to compile
+            if everything:  # interprets the barriers: a third of the compile time of attention
                 from tilec.ir.warp_verify import program_violations
 
                 yield from program_violations(value)
@@ -46,7 +46,7 @@ def verified(stage: Stage, value: Any, *, everything: bool = True) -> Iterator[s
 
 
 def kernel_violations(kernel: Kernel) -> Iterator[str]:
-    """Of a kernel as it was written."""
+    """Yield the violations of a kernel as written."""
     from tilec.ir.verify import verify_tile
     from tilec.ops.form import show_violations
 
@@ -55,8 +55,7 @@ def kernel_violations(kernel: Kernel) -> Iterator[str]:
 
 
 def rewritten_violations(kernel: Kernel) -> Iterator[str]:
-    """Of a kernel about which passes have decided: with the grid that is launched, and operations that say how they are
-    done."""
+    """Yield the violations of a rewritten kernel: launched grid, operations with mechanisms."""
     from tilec.driver.decided_attributes import violations
     from tilec.ir.verify import verify_tile
 
@@ -76,14 +75,16 @@ def _kernel(kernel: Kernel, everything: bool) -> Iterator[str]:
 
 
 def _assignment(assignment: LayoutAssignment) -> Iterator[str]:
-    """The layouts of the roles, where a kernel makes these, else of all of it."""
+    """Yield the violations of the layouts: each role's in a kernel with explicit roles, else the kernel's."""
     from tilec.ir.verify_layout import layout_violations
 
     yield from rewritten_violations(assignment.kernel)
     for part in assignment.roles:
-        yield from (f"role {part.name}: {said}" for said in rewritten_violations(part.assignment.kernel))
-    for one in assignment.kernels:
-        yield from layout_violations(one.kernel, one.fragments, one.shared, one.nest_layout)
+        yield from (f"role {part.name}: {fault}" for fault in rewritten_violations(part.assignment.kernel))
+    for assignment_part in assignment.kernels:
+        yield from layout_violations(
+            assignment_part.kernel, assignment_part.fragments, assignment_part.shared, assignment_part.nest_layout
+        )
 
 
 def _problems(loops: tuple[LoopProblem, ...]) -> Iterator[str]:
@@ -94,8 +95,8 @@ def _problems(loops: tuple[LoopProblem, ...]) -> Iterator[str]:
 
 
 def _schedules(planned: tuple[Planned, ...]) -> Iterator[str]:
-    """Every schedule, wherever it came from."""
+    """Yield the violations of every schedule, whatever its origin."""
     from tilec.sched.verify import violations
 
-    for one in planned:
-        yield from violations(one.loop.problem, one.solution.schedule)
+    for loop in planned:
+        yield from violations(loop.loop.problem, loop.solution.schedule)

@@ -1,4 +1,4 @@
-"""A kernel on its way through the pipeline: all that is known of it so far, as one value that each pass replaces."""
+"""The state of a kernel and of a file in the pipeline: immutable values that each pass replaces."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A pipelined loop with the answer to its scheduling problem."""
+    """A pipelined loop with the solution of its scheduling problem."""
 
     loop: LoopProblem
     solution: Solution
 
 
 class Withdrawn(Exception):
-    """Raised by a pass that finds that what was chosen in the row `row` further up cannot be had, and `why`. The kernel
-    goes on from that row, which takes another candidate."""
+    """Raised by a pass if the answer of the earlier choice `row` turns out impossible, for the reason `why`. The kernel
+    continues from that row, which takes another candidate."""
 
     def __init__(self, row: str, why: str) -> None:
         super().__init__(f"{row}: {why}")
@@ -46,8 +46,8 @@ class Withdrawn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What a choice wants to know of the loops of a candidate: their smallest intervals, by the solver, or by
-    heuristics an upper bound for them, where it is `most` cycles."""
+    """The question of a choice about a candidate's loops: their smallest intervals from the solver, or an upper bound
+    from heuristics, up to `most` cycles."""
 
     is_by_heuristic: bool = False
     most: int | None = None
@@ -55,15 +55,14 @@ class Exploration:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One kernel. `source_kernel` is what its text says, with constants folded, and `kernel` the same as passes have
-    rewritten it. `assignment` is `kernel` with layouts; `problems` and `loops` are its pipelined loops, before and
-    after they are scheduled. `versions` says how many there are of the tiles of which the kernel itself names versions;
-    `kernel` is then on one. `walks` says that its grid is persistent; `ungrouped` is the kernel before anything was
-    decided about its grid. `withdrawn` are the choices whose answer could not be had after all, and why. `explored` are
-    the loops of `assignment` that a choice has scheduled already, as far as their intervals where `exploration` asked
-    for no more, and `divided` the problems of those of which it is decided how many warpgroups run apart. `mistakes`
-    collects what is wrong, where all of it is wanted; `is_checked_only` says that nothing else is. `verified` is what
-    has been verified last: the form, whether it was complete, and the value."""
+    """The state of one kernel. `source_kernel` is the source's with folded constants, and `kernel` the rewritten one;
+    `assignment` is `kernel` with layouts. `problems` and `loops` are its pipelined loops before and after scheduling.
+    `versions` counts the versions of tiles whose versions the kernel itself indexes; `kernel` then has one. `walks`
+    says that the grid is persistent; `ungrouped` is the kernel before decisions about its grid. `withdrawn` lists
+    choices whose answer was impossible, and why. `explored` are loops that a choice has scheduled already, only up to
+    their intervals if `exploration` asked for no more; `divided` are problems with a decided ping-pong. `mistakes`
+    collects errors; with `is_checked_only` nothing else is wanted. `verified` is the last verified form, its
+    completeness and its value."""
 
     source: SourceFile
     options: CompileOptions
@@ -104,8 +103,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A kernel file: its syntax tree and those that it imports, its kernels (or the only one that is asked for), and
-    what one module of all of them becomes. `mistakes` and `is_checked_only` are as for its kernels."""
+    """The state of a kernel file: its syntax tree and imports, its kernels (or the only one wanted), and their joint
+    module. `mistakes` and `is_checked_only` are as in `Work`."""
 
     source: SourceFile
     options: CompileOptions

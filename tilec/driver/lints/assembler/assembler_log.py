@@ -1,6 +1,6 @@
-"""register-spill, wgmma-serialised, inserted-wait, setmaxnreg-ignored: what the assembler did, in its own log.
+"""register-spill, wgmma-serialised, inserted-wait, setmaxnreg-ignored: remarks in the assembler's log.
 
-`.loc` lines lead from a PTX line back to its source line.
+`.loc` directives map a PTX line to its source line.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def remarks(file: File) -> Iterator[Diagnostic]:
 
 
 def warnings(remarks: Iterable[Remark], ptx: str, source: SourceFile, kernel: Span) -> list[Diagnostic]:
-    """One warning per kind and source line. A remark that names no PTX line is about the kernel as a whole."""
+    """Return one warning per kind and source line. A remark without a PTX line is about the whole kernel."""
     lines = ptx.split("\n")
     names = ("", *source.imported)  # as `.file` counts them
     grouped: dict[tuple[RemarkKind, Span], list[Remark]] = {}
@@ -52,7 +52,7 @@ def warnings(remarks: Iterable[Remark], ptx: str, source: SourceFile, kernel: Sp
 
 
 def source_line(ptx: list[str], line: int) -> tuple[int, int] | None:
-    """File and line of the last `.loc` above a line of PTX; None where the entry begins without one."""
+    """Return file and line of the last `.loc` above a PTX line; None if the entry has none above it."""
     for text in reversed(ptx[: min(line, len(ptx))]):
         words = text.split()
         if words[:1] == [".loc"]:

@@ -1,8 +1,8 @@
-"""assembled-interval: warps wait in a loop for what its schedule takes to be on its way meanwhile.
+"""assembled-interval: warps of a loop wait for operations that the schedule assumes to overlap with it.
 
-A warp issues in order, and what it waits for it waits for there, by the assembler's own schedule. Everything else is
-as fast as it could be: what is said here is the least. Where an iteration has only more instructions than the schedule
-counts, that is no flaw of the kernel: `tilec report` says so.
+A warp issues in order, by the assembler's own schedule, and each wait stalls it. The estimate is a lower bound, as
+everything else counts as ideal. An iteration that merely has more instructions than scheduled is no flaw of the kernel:
+`tilec report` shows it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tilec.sass.opcodes import Kind
 
 MOST = Fraction(11, 10)
-"""Of the solved interval. What a schedule rounds up or leaves out, such as the branch back, is less."""
+"""Relative to the solved interval. What a schedule rounds up or leaves out, such as the branch back, is less."""
 
 _MOST_NOTES = 3
 
@@ -31,12 +31,12 @@ _HELP: dict[Kind, str] = {
     "copy": "let copies run further ahead: a larger num_stages, if shared memory has room for it",
     "wgmma": "give the tensor cores something to do meanwhile: a product that does not need this one's result",
 }
-"""By what is waited for: what is meant to run beside the loop."""
+"""By the kind of instruction that is waited for."""
 
 
 @lint(ASSEMBLER, "assembled-interval")
 def intervals(file: File) -> Iterator[Diagnostic]:
-    """A few milliseconds for a GEMM: the machine code is there anyway."""
+    """Yield a warning for each loop whose waits exceed its schedule. Takes a few milliseconds for a GEMM."""
     if not any(work.loops for work in file.kernels):
         return
     from tilec.driver.machine_code import judged, loop_codes
@@ -67,7 +67,7 @@ def _warning(one: LoopCode, help: str, source: SourceFile) -> Diagnostic:
 
 
 def _line(wait: Wait, source: SourceFile) -> Span | None:
-    """The line of the kernel that waits."""
+    """Return the kernel's line of the waiting instruction."""
     if wait.at.line is None:
         return None
     file, line = wait.at.line
@@ -80,7 +80,7 @@ def _where(wait: Wait) -> str:
 
 
 def _waited(found: Interval) -> dict[Kind, float]:
-    """Cycles of an iteration, by what is waited for."""
+    """Return the wait cycles of an iteration by the kind of instruction that is waited for."""
     waited: dict[Kind, float] = dict.fromkeys(_HELP, 0.0)
     for wait in found.waits:
         if wait.producer is not None and wait.producer.kind in waited:

@@ -1,4 +1,4 @@
-"""schedule-not-used: schedules that a person gave to loops that are to run serially."""
+"""schedule-not-used: a person's schedule for a loop that runs serially."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""hint-not-used: neighbours that were to go to one thread, by `coalesced_width=` or T.vectorized, and do not.
+"""hint-not-used: `coalesced_width=` or T.vectorized asks for adjacent elements per thread, and the layout has none.
 
-Where the layout that a nest has to keep gives them to several threads, memory is reached element by element.
+Where the layout that a nest must keep spreads them over several threads, memory is accessed element by element.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""bank-conflict: two alias groups reach shared memory at once, each by a pattern that its layout cannot serve."""
+"""bank-conflict: two alias groups access shared memory at once, both in patterns that their layouts serve slowly."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tilec.support.source import Span
 
 @lint(SCHEDULE, "bank-conflict")
 def bank_conflicts(work: Work) -> Iterator[Diagnostic]:
-    """In each role of its own, for a kernel that has such."""
+    """Yield the warnings of each explicit role, or of the whole kernel."""
     for assignment in work.assignment.kernels:
         yield from _met(assignment, work.loops)
 
 
 def _met(assignment: LayoutAssignment, loops: Iterable[Planned]) -> Iterator[Diagnostic]:
-    """Pairs of tiles that statements reach at once, both with bank conflicts left: each where these are worst."""
+    """Yield a warning for each pair of tiles that statements access at once with bank conflicts, at its worst place."""
     slow = _conflicted(assignment)
     together = [(stmt.span, stmt.span) for stmt in walk(assignment.kernel.body) if isinstance(stmt, Parallel | TileOp)]
     together += [pair for planned in loops for pair in _overlapping(planned.loop, planned.solution.schedule)]
@@ -41,7 +41,7 @@ def _met(assignment: LayoutAssignment, loops: Iterable[Planned]) -> Iterator[Dia
 
 
 def _conflict(one: tuple[str, Span, float], another: tuple[str, Span, float]) -> Diagnostic:
-    """Two tiles that statements reach at the same time, each so many times as long as its bytes need."""
+    """Build the warning about two tiles; each comes with the factor by which its accesses are slowed down."""
     (tile, first, ways), (other, second, others_ways) = one, another
     return Diagnostic(
         "bank-conflict",
@@ -55,8 +55,8 @@ def _conflict(one: tuple[str, Span, float], another: tuple[str, Span, float]) ->
 
 
 def _conflicted(assignment: LayoutAssignment) -> dict[Span, dict[str, float]]:
-    """For each statement, by its span, the tiles that it reaches with conflicts, and how many times longer it takes:
-    nests by the addresses of their lanes, others by the pattern in which they reach a tile."""
+    """Return, by statement span, the tiles accessed with conflicts and the factor by which they slow it down. Nests
+    count by the addresses of their lanes, other statements by their access pattern."""
     nests = [s for s in walk(assignment.kernel.body) if isinstance(s, Parallel)]
     found = {nest.span: conflicts_of_nest(nest, assignment) for nest in nests}
     inside = {s.span for nest in nests for s in walk(nest.body)}
@@ -65,7 +65,7 @@ def _conflicted(assignment: LayoutAssignment) -> dict[Span, dict[str, float]]:
         if access.span in inside or (access.span in turning and isinstance(access.pattern, Sweep)):
             continue
         found.setdefault(access.span, {})[access.tile] = conflicts(assignment.shared[access.tile], access.pattern)
-    # What has a dot in its name nobody wrote.
+    # Names with a dot are the compiler's own.
     return {
         span: {tile: ways for tile, ways in tiles.items() if ways >= 2 and "." not in tile}
         for span, tiles in found.items()
@@ -73,7 +73,7 @@ def _conflicted(assignment: LayoutAssignment) -> dict[Span, dict[str, float]]:
 
 
 def _overlapping(loop: LoopProblem, schedule: Schedule) -> Iterator[tuple[Span, Span]]:
-    """Statements that hold a port of shared memory in the same rows of the reservation table."""
+    """Yield pairs of statements that hold a shared memory port in the same rows of the reservation table."""
     held = [_shared_rows(loop.problem, schedule, op) for op in range(len(loop.statements))]
     for i, rows in enumerate(held):
         for j in range(i):

@@ -17,19 +17,19 @@ from tilec.passes.loop.statement_price import is_asynchronous
 from tilec.support.diagnostics import Diagnostic, Label
 from tilec.target.table import Target
 
-# Instructions of an integer operation, as compilers expand it: a multiplication by a reciprocal, a whole division.
+# Instructions of an integer division: by a constant a multiplication by its reciprocal, else a full division.
 _BY_CONSTANT, _BY_VALUE = 6, 20
 
 
 @lint(SCHEDULE, "address-latency")
 def addresses(work: Work) -> Iterator[Diagnostic]:
-    """Of each loop by itself."""
+    """Yield the warnings of each loop."""
     for planned in work.loops:
         yield from _inflating(planned.loop, work.assignment, work.target)
 
 
 def _inflating(loop: LoopProblem, assignment: LayoutAssignment, target: Target) -> Iterator[Diagnostic]:
-    """Statements whose index arithmetic alone lowers the stages that the roofline asks for, ⌈memory / compute⌉."""
+    """Yield warnings for statements whose index arithmetic lowers the stages of the roofline, ⌈memory / compute⌉."""
     ops = list(zip(loop.statements, loop.problem.ops, strict=True))
     memory = max((op.latency for stmt, op in ops if _loads(stmt)), default=0)
     compute = sum(op.issue if not is_asynchronous(stmt) else _busiest(op.uses) for stmt, op in ops if not _loads(stmt))
@@ -39,9 +39,9 @@ def _inflating(loop: LoopProblem, assignment: LayoutAssignment, target: Target) 
         work = sum(_instructions(index, stmt) for s in tile.walk(stmt.body) for index in _indices(s))
         elements, threads = math.prod(stmt.extents), assignment.kernel.threads
         spent = target.price("elementwise", ops=work, elements=elements, threads=threads).issue if work else 0
-        # The schedule prices an operation as one instruction: what a division takes more comes on top.
+        # The schedule prices an operation as one instruction, so the extra cost of divisions is added.
         inflated = max(compute - op.issue, 0) + max(op.issue, spent)
-        # Without the arithmetic on indices the work remains, if only that of the loads and stores.
+        # Without index arithmetic the other work remains, at least the loads and stores.
         honest = max(inflated - spent, op.issue, 1)
         if math.ceil(memory / max(inflated, 1)) < math.ceil(memory / honest) and 2 * spent >= op.issue:
             yield Diagnostic(
@@ -75,8 +75,8 @@ def _indices(stmt: tile.Stmt) -> Iterator[tile.Expr]:
 
 
 def _instructions(index: tile.Expr, nest: tile.Parallel) -> int:
-    """Only divisions that each element has of its own count: what adds and scales is folded into the address of the
-    access, and what a row or column has in common is computed once."""
+    """Count the instructions for divisions that depend on the element. Additions and scaling fold into the access's
+    address; what a row or column has in common is computed once."""
     found = 0
     for part in tile.walk_expr(index):
         if isinstance(part, tile.Binary) and part.op in ("floordiv", "floormod") and is_of_each(part, nest):

@@ -1,4 +1,4 @@
-"""schedule-not-proven: the solver ended with a schedule that may not be the best."""
+"""schedule-not-proven: the solver ended with a schedule that may not be optimal."""
 
 from __future__ import annotations
 

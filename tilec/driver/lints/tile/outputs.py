@@ -1,6 +1,6 @@
-"""nothing-written, unwritten-output: kernels of which nothing is left, and tensors that they return as they found them.
+"""nothing-written, unwritten-output: kernels without effect, and returned tensors that are never written.
 
-A kernel that prints or asserts is of use without an output.
+A kernel that only prints or asserts has an effect.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilec.support.diagnostics import Diagnostic, warning
 
 @warns(TILE)
 def unwritten_outputs(work: Work) -> Iterator[Diagnostic]:
-    """A warning for a kernel without effect, or for each tensor that it returns without writing it."""
+    """Yield a warning for a kernel without effect, or for each tensor that it returns unwritten."""
     kernel = work.source_kernel
     written = {buffer for stmt in kernel.body for buffer in writes(stmt)}
     if not _has_effect(kernel, written):
@@ -41,7 +41,7 @@ def unwritten_outputs(work: Work) -> Iterator[Diagnostic]:
 
 
 def _has_effect(kernel: tile.Kernel, written: set[tile.Buffer]) -> bool:
-    """Whether anything is left of a run."""
+    """Return whether a run leaves any trace."""
     if any(buffer.scope == "global" or buffer == tile.PRINTED for buffer in written):
         return True
     return any(isinstance(stmt, DeviceAssert) for stmt in tile.walk(kernel.body))

@@ -1,10 +1,10 @@
-"""repeated-write, neighbour-read: iterations of T.Parallel that disturb each other, since all run at the same time.
+"""repeated-write, neighbour-read: iterations of T.Parallel that interfere, since all run at the same time.
 
-A write whose index leaves out a loop variable is repeated by all iterations of that variable, and one of them is left.
-A read of an element that another iteration writes gives the value of before or of after.
+A write whose index omits a loop variable is repeated by all iterations of that variable, and one value remains. A read
+of an element that another iteration writes gives the value before or after that write.
 
-Whoever is unsure says nothing: a condition that cannot be evaluated may choose a single iteration, and an index that is
-no sum of loop variables may be another one in each iteration.
+In doubt nothing is reported: a condition that cannot be evaluated may select a single iteration, and an index that is
+not affine may differ in each iteration.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 Conditions = tuple[tuple[tile.Expr, bool], ...]
-"""Conditions, each with what it must be."""
+"""Conditions, each with the value that it must have."""
 Point = Mapping[tile.Var, int]
-"""An iteration: the values of the variables of the nest."""
+"""The values of the nest's variables."""
 
 _MOST_PARTS = 32
-"""Parts of a name's value that are written in its place. What is made of more is no index of a neighbour."""
+"""The most expression nodes of a name's value that is substituted. Larger values are no index of a neighbour."""
 _MOST_TRIED = 64
 """Iterations of a variable for which a condition is evaluated."""
 _COMBINING = {"add": "sum", "max": "max", "min": "min"}
-"""Operators that atomic operations and reductions of this name carry out."""
+"""The names of atomic operations and reductions, by operator."""
 
 
 @warns(TILE)
 def parallel_races(work: Work) -> Iterator[Diagnostic]:
-    """A warning for each write and each statement that reads, once for each place in the text."""
+    """Yield a warning for each racing write and read, once for each place in the text."""
     warned: set[tuple[str, Span]] = set()
     for nest in tile.walk(work.source_kernel.body):
         if not isinstance(nest, tile.Parallel) or nest.is_per_thread or max(nest.extents) == 1:
@@ -61,7 +61,7 @@ class _Write:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A load, the statement that it is in, and the conditions under which it runs."""
+    """A load, its statement, and the conditions under which it runs."""
 
     load: tile.Load
     span: Span
@@ -69,7 +69,7 @@ class _Read:
 
 
 class _Body:
-    """The writes and reads of a nest, with names replaced by the values that they are bound to."""
+    """The writes and reads of a nest, with names replaced by their values."""
 
     def __init__(self, nest: tile.Parallel) -> None:
         self.extents = {v: e for v, e in zip(nest.vars, nest.extents, strict=True) if e > 1}
@@ -99,7 +99,7 @@ class _Body:
                     self._depends[previous] = frozenset(self.extents)
 
     def _loads(self, expr: tile.Expr, conditions: Conditions) -> Iterator[tuple[tile.Load, Conditions]]:
-        """The loads of an expression. A side of a choice runs where the choice is so."""
+        """Yield the loads of an expression. Either side of a select has its condition as well."""
         if isinstance(expr, tile.Load):
             yield expr, conditions
         for child in tile.children(expr):
@@ -109,11 +109,11 @@ class _Body:
             yield from self._loads(child, under)
 
     def expanded(self, expr: tile.Expr) -> tile.Expr:
-        """Write the values of names in their places."""
+        """Substitute the values of names."""
         return tile.substitute(expr, self._bound) if self._bound else expr
 
     def depends_on(self, *exprs: tile.Expr) -> frozenset[tile.Var | tile.Buffer]:
-        """The variables of the nest that a value is made of, and the buffers that it is read from."""
+        """Return the nest's variables and the buffers on which the expressions depend."""
         found: set[tile.Var | tile.Buffer] = set()
         for part in (part for expr in exprs for part in tile.walk_expr(expr)):
             if isinstance(part, tile.Var):
@@ -123,7 +123,8 @@ class _Body:
         return frozenset(found)
 
     def holds(self, conditions: Conditions, point: Point) -> bool | None:
-        """Whether conditions hold in an iteration, and None where it is unknown. What all iterations agree on holds."""
+        """Return whether conditions hold in an iteration; None if unknown. Conditions that are equal in all iterations
+        hold."""
         answers = []
         for condition, wanted in conditions:
             if self.depends_on(condition) & self.extents.keys():
@@ -148,7 +149,7 @@ def _repeated_writes(body: _Body, line: str) -> Iterator[Diagnostic]:
 
 
 def _is_repeated(body: _Body, write: _Write, var: tile.Var, adds: bool) -> bool:
-    """Whether more than one iteration of a variable writes, for some values of the others that are tried."""
+    """Return whether several iterations of a variable write, for some sampled values of the others."""
     others = {other: sorted({0, 1, extent - 1}) for other, extent in body.extents.items() if other != var}
     for values in product(*others.values()):
         point = dict(zip(others, values, strict=True))
@@ -156,7 +157,7 @@ def _is_repeated(body: _Body, write: _Write, var: tile.Var, adds: bool) -> bool:
         answers = [body.holds(write.conditions, {**point, var: value}) for value in tried]
         if answers.count(True) > 1:
             return True
-        if None in answers:  # a condition on data chooses one iteration at most by chance
+        if None in answers:  # a condition on data selects a single iteration only by chance
             made_of = body.depends_on(*(condition for condition, _ in write.conditions))
             return adds and any(isinstance(part, tile.Buffer) for part in made_of)
     return False
@@ -195,7 +196,7 @@ def _is_same_place(part: tile.Expr, store: tile.Store) -> bool:
 def _neighbour_reads(body: _Body) -> Iterator[Diagnostic]:
     for read in body.reads:
         if read.load.buffer.scope == "fragment":
-            continue  # elements of other threads are those of before the loop: they are fetched through shared memory
+            continue  # elements of other threads are read through shared memory, as they were before the loop
         for write in body.writes:
             if read.load.buffer == write.stmt.buffer and _collide(body, read, write):
                 name = read.load.buffer.name
@@ -212,11 +213,11 @@ def _neighbour_reads(body: _Body) -> Iterator[Diagnostic]:
 
 
 def _collide(body: _Body, read: _Read, write: _Write) -> bool:
-    """Whether an iteration is found that reads what another one writes."""
-    there = [_parts(body, index) for index in read.load.indices]
-    here = [_parts(body, index) for index in write.stmt.indices]
+    """Return whether some iteration reads what another one writes."""
+    reads = [_parts(body, index) for index in read.load.indices]
+    writes = [_parts(body, index) for index in write.stmt.indices]
     pairs = []
-    for a, b in zip(there, here, strict=True):
+    for a, b in zip(reads, writes, strict=True):
         if a is None or b is None or a.outer != b.outer:
             return False
         pairs.append((a, b))
@@ -234,20 +235,20 @@ def _collide(body: _Body, read: _Read, write: _Write) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """A sum: variables of the nest with their factors, the largest one first, a number, and what is the same in all
-    iterations."""
+    """An affine index: the nest's variables with factors, largest first, a constant, and terms invariant in the
+    nest."""
 
     inner: tuple[tuple[tile.Var, int], ...]
     constant: int
     outer: frozenset[tuple[tile.Expr, int]]
 
     def at(self, point: Point) -> int:
-        """Its value in an iteration, without what is the same in all."""
+        """Return its value in an iteration, without the invariant terms."""
         return self.constant + sum(factor * point[var] for var, factor in self.inner)
 
 
 def _parts(body: _Body, index: tile.Expr) -> _Index | None:
-    """An index as a sum; None where something else is made of the variables of the nest."""
+    """Return an index as an affine sum; None if another of its terms depends on the nest's variables."""
     form = affine(body.expanded(index))
     inner = [(atom, factor) for atom, factor in form.terms if isinstance(atom, tile.Var) and atom in body.extents]
     outer = [(atom, factor) for atom, factor in form.terms if not (isinstance(atom, tile.Var) and atom in body.extents)]
@@ -258,7 +259,7 @@ def _parts(body: _Body, index: tile.Expr) -> _Index | None:
 
 
 def _writer(body: _Body, places: list[tuple[int, _Index]]) -> Point | None:
-    """The iteration that writes an element, of which each index is solved for its variables; None if none is found."""
+    """Return the iteration that writes an element, by solving each index for its variables; None if none is found."""
     found: dict[tile.Var, int] = {}
     for value, index in places:
         left = value - index.constant

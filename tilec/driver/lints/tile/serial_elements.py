@@ -1,6 +1,6 @@
-"""serial-elements: serial loops over independent elements, which all threads run alike, one after the other.
+"""serial-elements: serial loops over independent elements, which every thread runs in full.
 
-Whoever is unsure says nothing: a loop that reads what it writes, or whose index depends on the thread, is left alone.
+In doubt nothing is reported: a loop that reads what it writes, or whose index depends on the thread, is skipped.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tilec.passes.analysis.usage import expressions, reads, writes
 from tilec.support.diagnostics import Diagnostic, warning
 
 _LEAST = 32
-"""Iterations from which on it matters: a warp would do them at once."""
+"""Iterations from which on it matters: a warp would run them at once."""
 
 
 @lint(TILE, "serial-elements")
 def serial_elements(work: Work) -> Iterator[Diagnostic]:
-    """A warning for each loop."""
+    """Yield a warning for each such loop nest."""
     yield from _within(work.source_kernel.body, work.source_kernel.threads)
 
 
@@ -40,7 +40,7 @@ def _within(body: tuple[tile.Stmt, ...], threads: int) -> Iterator[Diagnostic]:
 
 
 def _nest(loop: tile.For) -> list[tile.For]:
-    """The loop and those right inside it, each the only statement of the one around it; none, if it is not serial."""
+    """Return the perfect nest of serial loops that starts with this loop; empty if there is none."""
     if loop.kind != "serial" or _trip_count(loop) is None or loop.step != 1:
         return []
     if len(loop.body) == 1 and isinstance(loop.body[0], tile.For):
@@ -50,7 +50,7 @@ def _nest(loop: tile.For) -> list[tile.For]:
 
 
 def _trip_count(loop: tile.For) -> int | None:
-    """Of a loop from 0 to a constant, as T.Parallel takes it."""
+    """Return the trip count of a loop from 0 to a constant, the form that T.Parallel takes."""
     if isinstance(loop.start, tile.Const) and loop.start.value == 0 and isinstance(loop.stop, tile.Const):
         return int(loop.stop.value)
     return None
@@ -64,7 +64,7 @@ def _count(nest: list[tile.For]) -> int:
 
 
 def _is_redundant(nest: list[tile.For]) -> bool:
-    """Whether the innermost loop only stores elements, each of them in one iteration, from what none of them writes."""
+    """Return whether the innermost loop only stores elements, one per iteration, and reads none of them."""
     body = nest[-1].body
     stores = [stmt for stmt in tile.walk(body) if isinstance(stmt, tile.Store)]
     if not stores or not all(isinstance(stmt, tile.Parallel) and stmt.extents == (1,) for stmt in body):
@@ -80,6 +80,6 @@ def _is_redundant(nest: list[tile.For]) -> bool:
 
 
 def _has_all(store: tile.Store, nest: list[tile.For]) -> bool:
-    """Whether the place of a store is another one in each iteration, as far as its indices name all loops."""
+    """Return whether a store's indices name all loops, so that each iteration writes another element."""
     named = {part for index in store.indices for part in tile.walk_expr(index)}
     return store.buffer.scope in ("global", "shared") and all(loop.var in named for loop in nest)

@@ -1,7 +1,7 @@
-"""uninitialised-read: tiles that are read and never given a value: a T.copy was forgotten, or a T.clear before T.gemm.
+"""uninitialised-read: tiles that are read but never written; a T.copy is missing, or a T.clear before T.gemm.
 
-Whoever is unsure says nothing. A tile counts as set by whatever writes it without needing what it holds, wherever that
-stands; a statement that only adds to it sets nothing. Under an `if`, and where a value is chosen, nothing is known.
+In doubt nothing is reported. A tile is initialised by any write that does not need its value, wherever that stands; a
+statement that only adds to it does not count. Reads under an `if`, or in a select, are not analysed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilec.support.diagnostics import Diagnostic, Label, warning
 
 @warns(TILE)
 def uninitialised_reads(work: Work) -> Iterator[Diagnostic]:
-    """A warning for each."""
+    """Yield a warning for each uninitialised tile."""
     kernel = work.source_kernel
     tiles = {b: None for b in kernel.buffers if b.scope in ("shared", "fragment", "local")}
     first: dict[tile.Buffer, tile.Stmt] = {}
@@ -42,7 +42,7 @@ def uninitialised_reads(work: Work) -> Iterator[Diagnostic]:
 
 
 def _leaves(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Stmt]:
-    """The statements that have no others in them, and elementwise nests."""
+    """Yield the statements without nested statements, and elementwise nests."""
     for stmt in body:
         if isinstance(stmt, tile.For | tile.If | tile.While):
             for inner in tile.bodies(stmt):
@@ -52,7 +52,7 @@ def _leaves(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Stmt]:
 
 
 def _added_to(stmt: tile.Stmt) -> frozenset[tile.Buffer]:
-    """Return the buffers to which a statement writes only what is made of what was there."""
+    """Return the buffers that a statement only updates: each write depends on the old value."""
     match stmt:
         case tile.TileOp(only_adds=only_adds):
             return frozenset(writes(stmt)) if only_adds else frozenset()
@@ -68,8 +68,8 @@ def _added_to(stmt: tile.Stmt) -> frozenset[tile.Buffer]:
 
 
 def _needed(value: tile.Expr, buffer: tile.Buffer) -> list[tuple[tile.Expr, ...]]:
-    """The elements of the tile without which there is no value."""
+    """Return the indices of the buffer's elements that the value always needs."""
     if isinstance(value, tile.Select):
         return []
-    here = [value.indices] if isinstance(value, tile.Load) and value.buffer == buffer else []
-    return here + [i for child in tile.children(value) for i in _needed(child, buffer)]
+    own = [value.indices] if isinstance(value, tile.Load) and value.buffer == buffer else []
+    return own + [i for child in tile.children(value) for i in _needed(child, buffer)]

@@ -1,11 +1,10 @@
-"""zero-filled-reduction: reductions that take elements which their tensor does not have.
+"""zero-filled-reduction: reductions over elements that lie outside of their tensor.
 
-Where a copy reaches beyond a tensor, the tile gets zeros. A maximum then is at least 0, and a sum of exponentials gets
-exp(0 - largest) for each of them. The tail of a tile is what lies beyond along one of its dimensions. It is followed
-from the copy through elementwise loops: it is zeros, or what they made of zeros, or unknown.
+Where a copy reaches beyond a tensor, the tile is filled with zeros. A maximum is then at least 0, and a sum of
+exponentials gets exp(0 - largest) for each of them. The tail of a tile is the part beyond its tensor along one
+dimension. It is followed from the copy through elementwise loops: it holds zeros, values made of zeros, or is unknown.
 
-Whoever is unsure says nothing: sizes that are known at launch only, conditions, and whatever else writes a tile make
-the tail unknown.
+In doubt nothing is reported: launch-time sizes, conditions, and any other write to the tile make the tail unknown.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 Made = Literal["same", "zero", "other", "unknown"]
-"""What an expression is in the tail: what it is everywhere, zero, something that is made of zeros, or unknown."""
+"""An expression's value in the tail: as everywhere, zero, made of zeros, or unknown."""
 
 _KEEP_ZERO = frozenset({"sqrt", "sinh", "tanh", "erf", "abs", "sin", "tan", "atan", "floor", "ceil", "trunc", "round"})
 _LOSE_ZERO = frozenset({"exp", "exp2", "exp10", "sigmoid", "cos", "cosh", "log", "log2", "log10", "rsqrt"})
 _EXPONENTIALS = frozenset({"exp", "exp2", "exp10", "sigmoid"})
-"""Functions of which minus infinity makes 0."""
+"""Functions that map minus infinity to 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """What a tile has beyond its tensor: zeros, perhaps below which no element is, or what was made of them, perhaps by
-    an exponential. `span` is the statement that read beyond the tensor."""
+    """The tail of a tile: zeros, which may be its least values, or values made of zeros, perhaps by an exponential.
+    `span` is the statement that read beyond the tensor."""
 
     tensor: tile.Buffer
     span: Span
@@ -49,12 +48,12 @@ class _Tail:
 Place = tuple[tile.Buffer, int]
 """A tile and one of its dimensions."""
 Ranges = dict[tile.Var, tuple[int, int]]
-"""The first and the last value of variables that take all of their values."""
+"""The first and last value of each variable that takes every value between."""
 
 
 @warns(TILE)
 def zero_filled_reductions(work: Work) -> Iterator[Diagnostic]:
-    """A warning for each statement that reads beyond a tensor, at the first reduction that it spoils."""
+    """Yield a warning for each statement that reads beyond a tensor, at the first reduction that it spoils."""
     kernel = work.source_kernel
     ranges: Ranges = {}
     for var, extent in zip(kernel.block_vars, kernel.grid, strict=False):
@@ -68,13 +67,13 @@ def zero_filled_reductions(work: Work) -> Iterator[Diagnostic]:
 
 
 class _Follower:
-    """The tails that are known of, while statements are looked at in the order of the text."""
+    """The known tails while statements are visited in program order."""
 
     def __init__(self) -> None:
         self.tails: dict[Place, _Tail] = {}
 
     def follow(self, body: tuple[tile.Stmt, ...], ranges: Ranges) -> Iterator[tuple[Diagnostic, Span]]:
-        """The reductions of a tail, each with the span of what read beyond the tensor."""
+        """Yield a warning for each reduction of a tail, with the span of the read beyond the tensor."""
         for stmt in body:
             match stmt:
                 case tile.For():
@@ -122,7 +121,7 @@ class _Follower:
         )
 
     def _computed(self, nest: tile.Parallel, ranges: Ranges) -> dict[Place, _Tail]:
-        """The tails of what an elementwise loop stores, as far as each element is stored once and always."""
+        """Return the tails that an elementwise loop stores, if it stores each element once and unconditionally."""
         if nest.is_per_thread or not all(_is_plain(stmt) for stmt in nest.body):
             return {}
         found: dict[Place, _Tail] = {}
@@ -135,23 +134,23 @@ class _Follower:
                     evaluated.bound[stmt.var] = evaluated.value(stmt.value)
                 elif isinstance(stmt, tile.Store):
                     dims = [d for d, index in enumerate(stmt.indices) if index == var]
-                    made = evaluated.value(stmt.value)
+                    kind = evaluated.value(stmt.value)
                     tail = evaluated.tail
-                    is_followed = made in ("zero", "other") and len(dims) == 1 and stmt.buffer.scope != "global"
+                    is_followed = kind in ("zero", "other") and len(dims) == 1 and stmt.buffer.scope != "global"
                     if tail is not None and is_followed:
                         found[stmt.buffer, dims[0]] = _Tail(
-                            tail.tensor, tail.span, made == "zero", _is_least(stmt.value), evaluated.has_exponential
+                            tail.tensor, tail.span, kind == "zero", _is_least(stmt.value), evaluated.has_exponential
                         )
         return found
 
 
 def _is_plain(stmt: tile.Stmt) -> bool:
-    """Whether a statement of a loop runs always, and changes nothing but the element that it stores."""
+    """Return whether a statement always runs, and changes nothing but the element that it stores."""
     return isinstance(stmt, tile.Bind) or (isinstance(stmt, tile.Store) and stmt.atomic is None)
 
 
 class _InTail:
-    """What expressions are in the tail of one variable of an elementwise loop."""
+    """Evaluates expressions in the tail of one variable of an elementwise loop."""
 
     def __init__(self, var: tile.Var, tails: Mapping[Place, _Tail], ranges: Ranges, span: Span) -> None:
         self.var, self.tails, self.ranges, self.span = var, tails, ranges, span
@@ -174,9 +173,9 @@ class _InTail:
             case tile.Binary(op=op, a=a, b=b):
                 return _combined(op, self.value(a), self.value(b))
             case tile.Call(fn=fn, args=(a,)) if fn in _KEEP_ZERO or fn in _LOSE_ZERO:
-                made = self.value(a)
-                self.has_exponential |= fn in _EXPONENTIALS and made in ("zero", "other")
-                return "other" if made == "zero" and fn in _LOSE_ZERO else made
+                kind = self.value(a)
+                self.has_exponential |= fn in _EXPONENTIALS and kind in ("zero", "other")
+                return "other" if kind == "zero" and fn in _LOSE_ZERO else kind
             case _:
                 parts = [self.value(child) for child in tile.children(expr)]
                 return "same" if parts and all(part == "same" for part in parts) else "unknown"
@@ -200,7 +199,7 @@ class _InTail:
 
 
 def _combined(op: str, a: Made, b: Made) -> Made:
-    """What an operator makes in the tail."""
+    """Return the result of an operator in the tail."""
     if op == "mul" and "zero" in (a, b):
         return "zero"
     if op == "div" and a == "zero" and b != "zero":
@@ -213,7 +212,7 @@ def _combined(op: str, a: Made, b: Made) -> Made:
 
 
 def _is_least(value: tile.Expr) -> bool:
-    """Whether a value is never negative, as far as one look tells."""
+    """Return whether a value is obviously never negative."""
     match value:
         case tile.Call(fn="abs") | tile.Cast(a=tile.Call(fn="abs")):
             return True
@@ -226,7 +225,7 @@ def _is_least(value: tile.Expr) -> bool:
 
 
 def _is_neutral(op: Reduce, tail: _Tail) -> bool:
-    """Whether zeros change nothing."""
+    """Return whether zeros do not change the reduction."""
     if op.kind == "max":
         return tail.is_least or op.source.buffer.dtype.kind in ("uint", "bool")
     return op.kind not in ("min", "bitand")
@@ -249,13 +248,13 @@ def _way_out(op: Reduce, tail: _Tail) -> str:
 def _copied(
     source: tile.Region, destination: tile.Region, tails: Mapping[Place, _Tail], ranges: Ranges
 ) -> dict[Place, _Tail]:
-    """The tails that a copy makes or hands on."""
-    there = [d for d, extent in enumerate(source.extent) if extent != 1]
-    here = [d for d, extent in enumerate(destination.extent) if extent != 1]
-    if destination.buffer.scope == "global" or len(there) != len(here):
+    """Return the tails that a copy creates or passes on."""
+    source_dims = [d for d, extent in enumerate(source.extent) if extent != 1]
+    destination_dims = [d for d, extent in enumerate(destination.extent) if extent != 1]
+    if destination.buffer.scope == "global" or len(source_dims) != len(destination_dims):
         return {}
     found: dict[Place, _Tail] = {}
-    for a, b in zip(there, here, strict=True):
+    for a, b in zip(source_dims, destination_dims, strict=True):
         if destination.extent[b] != destination.buffer.extents[b]:
             continue
         if source.buffer.scope == "global":
@@ -268,7 +267,7 @@ def _copied(
 
 
 def _beyond(tensor: tile.Buffer, dim: int, start: tile.Expr, extent: int, ranges: Ranges, span: Span) -> _Tail | None:
-    """The tail of what begins somewhere in a tensor, if it is sure that some of it lies beyond the tensor."""
+    """Return the tail of a region that certainly reaches beyond its tensor; None otherwise."""
     size = tensor.extents[dim]
     form = affine(start)
     first = last = form.constant

@@ -1,4 +1,4 @@
-"""not-verified: the verifier of warp programs has followed a role no further than to some place."""
+"""not-verified: the verifier of warp programs gave up on a role before its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilec.support.diagnostics import Diagnostic, Label
 
 @warns(WARP)
 def unverified(work: Work) -> Iterator[Diagnostic]:
-    """Said to who has asked for thorough verification; the program is no other for it."""
+    """Yield a warning for each such role, if the options ask for verification; the program is the same."""
     if not work.options.verify:
         return
     for one in verification(work.program)[1]:
