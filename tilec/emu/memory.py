@@ -120,6 +120,8 @@ class Memory:
         """As `owner`, which of them read it; `_SEVERAL` for more than one."""
         self.tag = 1
         """The running cluster, folded into one byte by `tag_of`."""
+        self.writers: set[int] = set()
+        """The tags of the clusters that wrote global memory, in this process."""
         self.is_divided = False
         """No block may write what another one writes or reads: nothing could order the two."""
         self.readers: Array = np.zeros(padded // 16 if is_shared else 0, np.int16)
@@ -172,6 +174,7 @@ class Memory:
 
     def take(self, owners: Array, readers: Array, old: Array, new: Array, tag: int, offset: Offset) -> Array:
         """The owners of some elements after the cluster `tag` has written `new` over `old`."""
+        self.writers.add(tag)
         if self.is_divided:
             for marks, is_read in ((owners, False), (readers, True)):
                 foreign = _foreign(marks, tag)
