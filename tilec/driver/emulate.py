@@ -68,7 +68,7 @@ def random_arguments(
     """Normal floats and small integers, and of sparse products metadata that is legal; the same for the same seed. Pure
     outputs are poisoned. `sizes` are those that the kernel learns at launch."""
     generator = np.random.default_rng(seed)
-    known = {**(sizes or {}), **_sizes(manifest, {}, sizes or {})}
+    known = {**(sizes or {}), **launch_sizes(manifest, {}, sizes or {})}
     sparse = _metadata_tensors(kernel.body)
     arguments = Arguments({}, {})
     for param in kernel.params:
@@ -89,7 +89,7 @@ def random_arguments(
 
 def blank_arguments(kernel: tile.Kernel, manifest: Manifest, sizes: Mapping[str, int] | None = None) -> Arguments:
     """Tensors of zeros, which take no memory until they are touched, and numbers that are one."""
-    known = {**(sizes or {}), **_sizes(manifest, {}, sizes or {})}
+    known = {**(sizes or {}), **launch_sizes(manifest, {}, sizes or {})}
     arguments = Arguments({}, {})
     for param in kernel.params:
         if isinstance(param, tile.Var):
@@ -100,10 +100,10 @@ def blank_arguments(kernel: tile.Kernel, manifest: Manifest, sizes: Mapping[str,
     return arguments
 
 
-def _sizes(
+def launch_sizes(
     manifest: Manifest, arrays: Mapping[str, tuple[int, ...]], given: Mapping[str, int | float], path: str = ""
 ) -> dict[str, int]:
-    """The sizes that the kernel learns at launch."""
+    """Return the sizes that the kernel learns at launch: what is given, and what follows from the arrays' shapes."""
     where = f"{path}: " if path else ""
     for name in given:
         if name not in {s.name for s in manifest.scalars}:
@@ -154,7 +154,7 @@ def read_arguments(
     numbers: dict[str, int | float] = {**(sizes or {})}
     numbers |= {p.name: _scalar(p, given) for p in scalars if p.name in given.headers}
     shapes = {t.name: given.headers[t.name].shape for t in manifest.tensors if t.name in given.headers}
-    known = _sizes(manifest, shapes, numbers, path)
+    known = launch_sizes(manifest, shapes, numbers, path)
     arguments = Arguments({}, {})
     for param in kernel.params:
         if isinstance(param, tile.Var) and param.name in known:
@@ -286,7 +286,7 @@ def launched(manifest: Manifest, arguments: Arguments) -> tuple[tuple[int, int, 
     """The grid, the arguments with all that a launcher adds and the strides that the kernel wants, and the tensors that
     had to be spread for that, as they were given."""
     shapes = {name: array.shape for name, array in arguments.tensors.items()}
-    sizes = _sizes(manifest, shapes, {n: v for n, v in arguments.scalars.items() if n in manifest.made_of()})
+    sizes = launch_sizes(manifest, shapes, {n: v for n, v in arguments.scalars.items() if n in manifest.made_of()})
     grid = manifest.blocks(sizes)
     if 0 in grid:
         return grid, arguments, {}

@@ -39,8 +39,8 @@ _RELATIVE = {
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One output against the reference. `compared` of the elements of its `shape` are; where none is, it matches only if
-    it has none. `worst` is where the error is largest against what is allowed there.
+    """One output against the reference. `compared` of the elements of its `shape` are; where none is, it matches only
+    if it has none. `worst` is where the error is largest against what is allowed there.
 
     Of `elements` that the run wrote, `not_finite` are NaN or infinite, the first of them at `first`: `is_meaningless`
     where these are more than half, although no input holds any. Such an output does not match, whatever the reference
