@@ -212,7 +212,7 @@ def reports(library: Library, sizes: Mapping[str, int] | None = None) -> tuple[R
     what it assumes."""
     from math import prod
 
-    from tilec.driver.emulate import launch_sizes
+    from tilec.driver.launch_sizes import launch_sizes
     from tilec.passes.cost.report import report
     from tilec.passes.loop.build_problem import Scheduled
 

@@ -18,6 +18,7 @@ from tilec.driver import emulate_compare
 from tilec.driver.array_files import ArrayFile
 from tilec.driver.emulate_compare import Comparison
 from tilec.driver.fault_elements import name_elements
+from tilec.driver.launch_sizes import launch_sizes
 from tilec.emu import Columns, Fault, Report, TensorMap, launch
 from tilec.interp import run as interp
 from tilec.ir import tile
@@ -31,7 +32,7 @@ from tilec.ops.gemm.sparse import random_metadata
 from tilec.support import progress
 from tilec.support.diagnostics import Diagnostic, Label, fail
 from tilec.support.records import dataclass
-from tilec.support.sizes import SizeError, UnknownSize, evaluate, shape_of
+from tilec.support.sizes import evaluate, shape_of
 from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
@@ -98,25 +99,6 @@ def blank_arguments(kernel: tile.Kernel, manifest: Manifest, sizes: Mapping[str,
             shape = storage_shape(_shape(param, known), param.dtype)
             arguments.tensors[param.name] = np.zeros(shape, storage_type(param.dtype))
     return arguments
-
-
-def launch_sizes(
-    manifest: Manifest, arrays: Mapping[str, tuple[int, ...]], given: Mapping[str, int | float], path: str = ""
-) -> dict[str, int]:
-    """Return the sizes that the kernel learns at launch: what is given, and what follows from the arrays' shapes."""
-    where = f"{path}: " if path else ""
-    for name in given:
-        if name not in {s.name for s in manifest.scalars}:
-            known = ", ".join(manifest.made_of())
-            fail("bad-inputs", f"{manifest.entry} has no size {name}", help=f"it has {known}" if known else None)
-    try:
-        values = manifest.sizes(arrays, given)
-        manifest.blocks(values)
-        return values
-    except UnknownSize as error:
-        fail("missing-input", f"{where}{error}", help=f"give --size {error.name}=N")
-    except SizeError as error:
-        fail("wrong-input", f"{where}{error}")
 
 
 def _shape(param: tile.Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
