@@ -139,8 +139,15 @@ def test_sizes_of_a_launch_give_a_prediction_for_them() -> None:
     assert large.roofline == known.roofline > small.roofline > 0
     assert 1 < large.at(large.predicted) / known.at(known.predicted) < 1.5
     assert small.at(small.predicted) < large.at(large.predicted) < unknown.at(unknown.predicted)
+    with pytest.raises(CompileError, match="has no size N"):
+        driver.reports(library, {"N": 64})
+
+
+def test_sizes_that_give_no_blocks_are_refused() -> None:
+    source = SourceFile("add.tl", (ROOT / "tests" / "kernels" / "dynamic_add.tl").read_text(encoding="utf-8"))
+    library = driver.build_all(source, CompileOptions(target="sm_80"), driver.Observer())
     with pytest.raises(CompileError, match="no blocks for these sizes"):
-        driver.reports(library, {"M": 0})
+        driver.reports(library, {"n": 0})
 
 
 def test_roles_by_hand_run_beside_each_other() -> None:
