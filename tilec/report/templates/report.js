@@ -218,7 +218,7 @@ const microseconds = (said, cycles, digits) => `${fixed(cycles / said.clock_mhz,
 
 const summary = (said) => {
   const parts = [table(["what", "value"], [
-    ["predicted", `${microseconds(said, said.predicted, 1)} for ${said.blocks}`],
+    ["predicted", `${microseconds(said, said.predicted, 1)} for ${said.counted_blocks}`],
     ["bound by", said.bound],
     ...(said.gap ? [["gap", said.gap]] : []),
     ["waves", count(said.waves)],
