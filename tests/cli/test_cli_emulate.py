@@ -35,6 +35,38 @@ def test_emulate_a_sample(capfd: pytest.CaptureFixture[str]) -> None:
     assert second.endswith(": matches the kernel run by numpy")
 
 
+FEW_WORK = """
+import tilelang.language as T
+
+
+@T.prim_func
+def double(A: T.Tensor((40, 64), "float32"), B: T.Tensor((40, 64), "float32")):
+    with T.Kernel(40, threads=64) as bx:
+        if A[bx, 0] * 0.0 + bx > {limit}:
+            for i in T.Parallel(64):
+                B[bx, i] = A[bx, i] * 2.0
+"""
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_sample_draws_blocks_that_have_work(jobs: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "few.tl").write_text(FEW_WORK.format(limit=37))
+    assert tilec("emulate", "few.tl", "--grid-sample", "2", "--jobs", jobs) == 0
+    first, second = capfd.readouterr().out.splitlines()
+    assert "some of them without work" in first
+    assert second.startswith("B: 128 of 40 × 64 elements of the emulated PTX, ")
+    assert second.endswith(": matches the kernel run by numpy")
+
+
+def test_a_sample_that_wrote_nothing_does_not_match(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "none.tl").write_text(FEW_WORK.format(limit=50))
+    assert tilec("emulate", "none.tl", "--grid-sample", "2") == 1
+    found = capfd.readouterr()
+    assert "B: 0 of 40 × 64 elements compared: the blocks that ran wrote none of them" in found.out
+    assert "nothing-compared" in found.err
+    assert "matches" not in found.out + found.err
+
+
 def test_emulate_interrupted(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     def interrupted(build: object, arguments: object, progress: Callable[[int, int], None], options: object) -> None:
         progress(1, 2)

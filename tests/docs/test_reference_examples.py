@@ -30,7 +30,7 @@ SECTIONS = {"Statements", "Expressions", "Python's own functions"}
 
 # What `T.const` names, and sizes that are known at launch.
 DEFINES = {"scaled": {"N": 512}}
-SIZES = {"of_any_size": {"M": 3, "N": 300}}
+SIZES = {"of_any_size": {"M": 3, "n": 75}}
 
 
 def name_of(kernel: Kernel) -> str:

@@ -142,6 +142,61 @@ def test_a_warp_that_waits_for_its_own_load(target: str) -> None:
     assert any("waits" in each and "for LDG of line 13" in each for each in said)
 
 
+OF_ANY_WIDTH = """
+import tilelang.language as T
+
+M, N, K = T.dynamic("M"), 256, {columns}
+
+@T.prim_func
+def kernel(
+    A: T.Tensor((M, K), "float16"),
+    B: T.Tensor((K, N), "float16"),
+    C: T.Tensor((M, N), "float16"),
+):
+    with T.Kernel(T.ceildiv(N, 128), T.ceildiv(M, 128), threads=256) as (bx, by):
+        As = T.alloc_shared((128, 64), "float16")
+        Bs = T.alloc_shared((64, 128), "float16")
+        acc = T.alloc_fragment((128, 128), "float32")
+        T.clear(acc)
+        for k in T.{loop}(T.ceildiv(K, 64){stages}):
+            T.copy(A[by * 128{odd}, k * 64{odd}], As)
+            T.copy(B[k * 64, bx * 128], Bs)
+            T.gemm(As, Bs, acc)
+        T.copy(acc, C[by * 128, bx * 128])
+"""
+
+
+def codes_of_any_width(columns: str, target: str = "sm_90a", *, is_pipelined: bool = True, odd: str = "") -> list[str]:
+    loop, stages = ("Pipelined", ", num_stages=3") if is_pipelined else ("serial", "")
+    text = OF_ANY_WIDTH.format(columns=columns, loop=loop, stages=stages, odd=odd)
+    return [each.code for each in found(text, target)]
+
+
+@pytest.mark.parametrize(("columns", "factor"), [('T.dynamic("K")', 8), ('2 * T.dynamic("k")', 4)])
+def test_rows_of_unknown_length_lose_tma(columns: str, factor: int) -> None:
+    text = OF_ANY_WIDTH.format(columns=columns, loop="Pipelined", stages=", num_stages=3", odd="")
+    (warning,) = [each for each in found(text) if each.code == "rows-without-tma"]
+    assert is_lint(warning.code) and warning.primary is not None and warning.primary.span.line == 8
+    assert [label.span.line for label in warning.secondary] == [18]
+    assert warning.help is not None and f'{factor} * T.dynamic("n")' in warning.help
+
+
+def test_rows_lose_tma_for_another_reason_or_not_at_all() -> None:
+    unknown = 'T.dynamic("K")'
+    assert "rows-without-tma" not in codes_of_any_width('8 * T.dynamic("n")')
+    assert "rows-without-tma" not in codes_of_any_width(unknown, "sm_80")
+    assert "rows-without-tma" not in codes_of_any_width(unknown, is_pipelined=False)
+    assert "rows-without-tma" not in codes_of_any_width(unknown, odd=" + 1")
+
+
+def test_a_tile_that_is_copied_in_its_own_type_is_not_advised_so() -> None:
+    text = OF_ANY_WIDTH.format(columns='T.dynamic("K")', loop="Pipelined", stages=", num_stages=3", odd="")
+    observer = driver.Observer()
+    driver.build(SourceFile("kernel.tl", text), CompileOptions(target="sm_90a"), observer)
+    (warning,) = [each for each in observer.warnings if each.code == "assembled-interval"]
+    assert warning.help is not None and warning.help.startswith("make the rows of A a multiple of 16 bytes")
+
+
 def test_other_warnings_are_no_lints() -> None:
     other = Diagnostic("schedule-not-proven", "so", severity="warning")
     assert judged([other], "error") == judged([other], "off") == [other]

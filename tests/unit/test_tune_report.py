@@ -12,6 +12,7 @@ import pytest
 from tilec.cli import main
 from tilec.driver import build as driver
 from tilec.passes.cost.report import Report
+from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 from tilec.target.table import load
@@ -126,6 +127,27 @@ def test_a_grid_known_at_launch_is_one_full_wave() -> None:
     found = reported(ROOT / "tests" / "kernels" / "dynamic_gemm.tl", "sm_90a")
     assert found.is_one_wave
     assert found.ctas == load("sm_90a").limit("sms") * found.together
+
+
+def test_sizes_of_a_launch_give_a_prediction_for_them() -> None:
+    path = ROOT / "samples" / "gemm" / "dynamic.tl"
+    source = SourceFile(path.name, path.read_text(encoding="utf-8"))
+    library = driver.build_all(source, CompileOptions(target="sm_90a"), driver.Observer())
+    (unknown,), (small,), (large,) = (driver.reports(library, sizes) for sizes in (None, {"M": 256}, {"M": 4096}))
+    assert unknown.assumption == ", whatever the sizes" and small.assumption == large.assumption == ""
+    known = reported(path, "sm_90a", M=4096)
+    assert large.roofline == known.roofline > small.roofline > 0
+    assert 1 < large.at(large.predicted) / known.at(known.predicted) < 1.5
+    assert small.at(small.predicted) < large.at(large.predicted) < unknown.at(unknown.predicted)
+    with pytest.raises(CompileError, match="has no size N"):
+        driver.reports(library, {"N": 64})
+
+
+def test_sizes_that_give_no_blocks_are_refused() -> None:
+    source = SourceFile("add.tl", (ROOT / "tests" / "kernels" / "dynamic_add.tl").read_text(encoding="utf-8"))
+    library = driver.build_all(source, CompileOptions(target="sm_80"), driver.Observer())
+    with pytest.raises(CompileError, match="no blocks for these sizes"):
+        driver.reports(library, {"n": 0})
 
 
 def test_roles_by_hand_run_beside_each_other() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilec.cli.console import WRONG_KERNEL, Exit, console, reported, show
-from tilec.cli.emulate_verdict import BY_NUMPY, line, mismatch, unwritten
+from tilec.cli.emulate_verdict import BY_NUMPY, line, mismatch, nothing_compared, unwritten
 from tilec.cli.help import Grouped
 from tilec.cli.kernel_options import compile_options, input_files, kernel_options
 from tilec.support import files
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 )
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
 @click.option("--adversary", type=int, metavar="N", help="Order of threads and copies, drawn from this seed.")
-@click.option("--grid-sample", type=click.IntRange(1), metavar="N", help="Run N blocks only, chosen by --seed.")
+@click.option("--grid-sample", type=click.IntRange(1), metavar="N", help="Run N blocks with work, drawn by --seed.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the blocks.")
 @click.option("--timeline", metavar="FILE.json", help="Write who arrived and waited at which barrier, for Perfetto.")
 @click.option("--step-limit", type=click.IntRange(1), metavar="N", help="Steps that a block may run.  [100 million]")
@@ -172,7 +172,9 @@ def _emulate_kernel(
         if report.faults:
             raise CompileError(*(emulate.fault_diagnostic(fault, source, build) for fault in report.faults))
         if options.sample and judges != (False, None):
-            print(f"{report.blocks} blocks of {blocks}; only what they wrote is compared")
+            idle = report.blocks >= options.sample + math.prod(build.manifest.cluster)
+            ran = f"{report.blocks} blocks of {blocks}{', some of them without work' if idle else ''}"
+            print(f"{ran}; only what they wrote is compared")
         if not options.sample:
             show(unwritten(unwritten_elements(build.kernel, build.manifest, arguments.tensors)), source)
         written = written_tensors(build.manifest, report) if options.sample else None
@@ -190,7 +192,13 @@ def _emulate_kernel(
                 compared = [result for result in compared if result.name in named]
             for result in compared:
                 print(line(result, by))
-            wrong.extend(mismatch(result, by, observer.warnings) for result in compared if not result.matches)
+            if compared and all(result.is_nothing_compared for result in compared):
+                raise CompileError(nothing_compared(build.kernel.name, report.blocks, blocks))
+            wrong.extend(
+                mismatch(result, by, observer.warnings)
+                for result in compared
+                if not result.matches and not result.is_nothing_compared
+            )
 
         if load_expected is not None and expect is not None:
             expected_arrays = load_expected(build.kernel, build.manifest, before)

@@ -19,9 +19,22 @@ def line(result: Comparison, by: str) -> str:
     """Return one line on an output: the number of elements compared with `by`, and the verdict."""
     if result.is_meaningless:
         return f"{result.name}: {result.not_finite:,} of {result.elements:,} elements are NaN or infinite: MISMATCH"
+    if not result.compared:
+        reason = "the blocks that ran wrote none of them" if result.is_nothing_compared else "there are none"
+        return f"{result.name}: {_compared(result)} compared: {reason}"
     verdict = f"matches {by}" if result.matches else f"MISMATCH with {by}"
     error = f"worst error {result.error:.3g}, {result.allowed:.3g} allowed there"
     return f"{result.name}: {_compared(result)} of the emulated PTX, {error}: {verdict}"
+
+
+def nothing_compared(kernel: str, ran: int, blocks: int) -> Diagnostic:
+    """Return the error of a sample that says nothing: none of its blocks wrote an output."""
+    return Diagnostic(
+        "nothing-compared",
+        f"the {ran} of {blocks} blocks of {kernel} that ran wrote no output, so nothing was compared",
+        notes=("in a persistent grid a block may have no work for these sizes",),
+        help="give a larger --grid-sample or another --seed, or leave --grid-sample out to run every block",
+    )
 
 
 def _compared(result: Comparison) -> str:

@@ -39,10 +39,17 @@ if TYPE_CHECKING:
     "targets, or with a / at its end, the folder of their pages and of an index.",
 )
 @click.option("--counters", is_flag=True, help="Simulate them too: the figures under Nsight Compute's names.")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
 @watch_option
 @kernel_options
 def report(
-    kernels: tuple[str, ...], html: str | None, counters: bool, watch: bool, verbose: bool, **given: Any
+    kernels: tuple[str, ...],
+    html: str | None,
+    counters: bool,
+    sizes: tuple[str, ...],
+    watch: bool,
+    verbose: bool,
+    **given: Any,
 ) -> None:
     """Say how long kernels are predicted to take and what bounds them; with --html, show all there is to see."""
     if given["opt_level"] < 2:
@@ -50,9 +57,21 @@ def report(
     if len(kernels) * len(target_names(given)) > 1:
         for option in (name for name in ("schedule", "tuned") if given[name] is not None):
             usage(f"--{option} is for one kernel file and one target")
+    from tilec.cli.emulate import size_of
+
+    wanted = _Wanted(html, counters, dict(map(size_of, sizes)))
     if watch:
-        watched(lambda: _report(kernels, html, counters, given))
-    _report(kernels, html, counters, given)
+        watched(lambda: _report(kernels, wanted, given))
+    _report(kernels, wanted, given)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Where pages go, whether kernels are simulated too, and the sizes that they are launched with."""
+
+    html: str | None
+    counters: bool
+    sizes: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +83,8 @@ class _Page:
     place: str | None
 
 
-def _report(kernels: Sequence[str], html: str | None, counters: bool, given: dict[str, Any]) -> None:
-    targets = target_names(given)
+def _report(kernels: Sequence[str], wanted: _Wanted, given: dict[str, Any]) -> None:
+    targets, html = target_names(given), wanted.html
     with reported(None):
         pages = [
             _Page(
@@ -83,7 +102,7 @@ def _report(kernels: Sequence[str], html: str | None, counters: bool, given: dic
     rows: list[Row] = []
     for page in pages:
         with reported(page.source):
-            written |= _reported(page, counters, rows)
+            written |= _reported(page, wanted, rows)
     if index is not None:
         from tilec.report.index_page import index_page
 
@@ -107,19 +126,19 @@ def _index_place(html: str | None, places: Sequence[str | None]) -> str | None:
     return place if place not in places else str(Path(html) / "index-of-kernels.html")
 
 
-def _reported(page: _Page, with_counters: bool, rows: list[Row]) -> dict[str, bytes]:
+def _reported(page: _Page, wanted: _Wanted, rows: list[Row]) -> dict[str, bytes]:
     """Print the report, add the kernels' rows of the index, and return the pages to write."""
     from tilec.driver import build as driver
 
     observer = driver.Observer()
     library = driver.build_all(page.source, page.options, observer)
-    reports = driver.reports(library)
+    reports = driver.reports(library, wanted.sizes)
     show(observer.warnings, page.source)
     codes = driver.loop_codes(library)
     for each in reports:
         show_tables([*report_tables(each), *loop_code_tables(each.kernel, codes)])
-    if with_counters:
-        show_tables(list(_counter_tables(library)))
+    if wanted.counters:
+        show_tables(list(_counter_tables(library, wanted.sizes)))
     if page.place is None:
         return {}
     import json
@@ -141,8 +160,10 @@ def _reported(page: _Page, with_counters: bool, rows: list[Row]) -> dict[str, by
 
 def report_tables(report: Report) -> Iterator[RenderableType]:
     time = report.at(report.predicted)
-    what = "a full wave" if report.is_one_wave else f"{report.ctas:,} block{'s' * (report.ctas != 1)}"
-    yield Text(f"{report.kernel} on {report.machine}: {time:,.1f} µs predicted for {what}", "bold")
+    yield Text(
+        f"{report.kernel} on {report.machine}: {time:,.1f} µs predicted for {report.counted_blocks}{report.assumption}",
+        "bold",
+    )
     table = plain_table("", "<what", "<predicted")
     table.show_header = False
     table.add_row("bound by", report.bound)
@@ -188,12 +209,12 @@ def report_tables(report: Report) -> Iterator[RenderableType]:
         yield Text()
 
 
-def _counter_tables(library: Library) -> Iterator[RenderableType]:
+def _counter_tables(library: Library, sizes: dict[str, int]) -> Iterator[RenderableType]:
     """Yield the simulated counters of each kernel, under the names of Nsight Compute."""
     from tilec.driver.simulate import of_library
     from tilec.simulate.counters import amount, counters
 
-    for name, found in of_library(library, library.plans[0].target):
+    for name, found in of_library(library, library.plans[0].target, sizes):
         if isinstance(found, str):
             yield Text(f"{name}: not simulated, as {found}")
             continue

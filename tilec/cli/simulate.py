@@ -87,15 +87,20 @@ def _simulate_kernel(file: str, wanted: Wanted, blocks: int, sizes: tuple[str, .
     build, found = simulated(source, options, sizes, blocks, draws=bool(wanted.files))
     scheduled = [schedule.ii for schedule in build.schedules]
     events = json.loads(build.trace)["traceEvents"] if wanted.timeline is not None else []
-    _give(found, build.manifest.entry, build.manifest.target, scheduled, wanted, events, _predicted(build, blocks))
+    _give(
+        found, build.manifest.entry, build.manifest.target, scheduled, wanted, events, _predicted(build, sizes, blocks)
+    )
 
 
-def _predicted(build: Build, blocks: int) -> float | None:
-    """Return the microseconds that `tilec report` leads with; None if they are about another grid."""
+def _predicted(build: Build, sizes: tuple[str, ...], blocks: int) -> float | None:
+    """Return the microseconds that `tilec report` predicts for these sizes; None where a part of the grid is run."""
+    from tilec.cli.emulate import size_of
     from tilec.driver.build import report_of
 
-    report = report_of(build)
-    return None if report.is_one_wave or blocks else report.at(report.predicted)
+    if blocks:
+        return None
+    report = report_of(build, dict(map(size_of, sizes)))
+    return None if report.assumes_sizes else report.at(report.predicted)
 
 
 def simulated(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from tilec.driver.lints import judged
 from tilec.driver.observer import Observer as Observer, Stopped as Stopped
 from tilec.driver.work import File, Planned as Planned, Work
 from tilec.support import progress
-from tilec.support.diagnostics import CompileError, Diagnostic, Label
+from tilec.support.diagnostics import CompileError, Diagnostic, Label, fail
 from tilec.support.options import CompileOptions
 from tilec.support.records import dataclass
 from tilec.support.resources import target_stem
@@ -209,10 +209,12 @@ def _places(error: CompileError) -> list[tuple[str, Label | None]]:
     return [(d.code, d.primary) for d in error.diagnostics]
 
 
-def reports(library: Library) -> tuple[Report, ...]:
-    """Return the model's prediction for each kernel of a cubin."""
+def reports(library: Library, sizes: Mapping[str, int] | None = None) -> tuple[Report, ...]:
+    """Predict each kernel of a cubin. `sizes` are those that kernels learn at launch: without them the prediction says
+    what it assumes."""
     from math import prod
 
+    from tilec.driver.launch_sizes import launch_sizes
     from tilec.passes.cost.report import report
     from tilec.passes.loop.build_problem import Scheduled
 
@@ -220,15 +222,32 @@ def reports(library: Library) -> tuple[Report, ...]:
     found = []
     for planned, manifest in zip(library.plans, library.manifests, strict=True):
         schedules = [Scheduled(p.loop, p.solution.schedule) for p in planned.loops]
-        grid = manifest.blocks({}) if all(isinstance(size, int) for size in manifest.grid) else None
-        threads, used = prod(manifest.block), registers[manifest.entry]
-        found.append(report(planned.assignment, schedules, planned.target, grid, threads, manifest.dynamic_smem, used))
+        names = {scalar.name for scalar in manifest.scalars}
+        own = {name: size for name, size in (sizes or {}).items() if name in names or len(library.manifests) == 1}
+        known = launch_sizes(manifest, {}, own) if own else {}
+        is_grid_known = bool(known) or all(isinstance(size, int) for size in manifest.grid)
+        grid = manifest.blocks(known) if is_grid_known else None
+        if grid is not None and 0 in grid:
+            fail("wrong-launch", f"{manifest.entry} has no blocks for these sizes")
+        found.append(
+            report(
+                planned.assignment,
+                schedules,
+                planned.target,
+                grid,
+                prod(manifest.block),
+                manifest.dynamic_smem,
+                registers[manifest.entry],
+                known,
+                assumes_sizes=not known and bool(manifest.made_of()),
+            )
+        )
     return tuple(found)
 
 
-def report_of(build: Build) -> Report:
-    """Return the model's prediction for a built kernel."""
-    return reports(Library(build.ptx, build.cubin, (build.manifest,), build.entries, (_plan(build.work),)))[0]
+def report_of(build: Build, sizes: Mapping[str, int] | None = None) -> Report:
+    """Predict the one kernel that was built."""
+    return reports(Library(build.ptx, build.cubin, (build.manifest,), build.entries, (_plan(build.work),)), sizes)[0]
 
 
 def loop_codes(library: Library) -> tuple[LoopCode, ...]:

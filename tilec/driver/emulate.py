@@ -18,6 +18,7 @@ from tilec.driver import emulate_compare
 from tilec.driver.array_files import ArrayFile
 from tilec.driver.emulate_compare import Comparison
 from tilec.driver.fault_elements import name_elements
+from tilec.driver.launch_sizes import launch_sizes
 from tilec.emu import Columns, Fault, Report, TensorMap, launch
 from tilec.interp import run as interp
 from tilec.ir import tile
@@ -31,7 +32,7 @@ from tilec.ops.gemm.sparse import random_metadata
 from tilec.support import progress
 from tilec.support.diagnostics import Diagnostic, Label, fail
 from tilec.support.records import dataclass
-from tilec.support.sizes import SizeError, UnknownSize, evaluate, shape_of
+from tilec.support.sizes import evaluate, shape_of
 from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def random_arguments(
     """Draw arguments: normal floats, small integers, and legal metadata for sparse products. Equal seeds give equal
     arguments. Pure outputs are poisoned. `sizes` are the values of launch-time sizes."""
     generator = np.random.default_rng(seed)
-    known = {**(sizes or {}), **_sizes(manifest, {}, sizes or {})}
+    known = {**(sizes or {}), **launch_sizes(manifest, {}, sizes or {})}
     sparse = _metadata_tensors(kernel.body)
     arguments = Arguments({}, {})
     for param in kernel.params:
@@ -88,8 +89,8 @@ def random_arguments(
 
 
 def blank_arguments(kernel: tile.Kernel, manifest: Manifest, sizes: Mapping[str, int] | None = None) -> Arguments:
-    """Return tensors of zeros, which take no memory until touched, and scalars of one."""
-    known = {**(sizes or {}), **_sizes(manifest, {}, sizes or {})}
+    """Tensors of zeros, which take no memory until they are touched, and numbers that are one."""
+    known = {**(sizes or {}), **launch_sizes(manifest, {}, sizes or {})}
     arguments = Arguments({}, {})
     for param in kernel.params:
         if isinstance(param, tile.Var):
@@ -98,25 +99,6 @@ def blank_arguments(kernel: tile.Kernel, manifest: Manifest, sizes: Mapping[str,
             shape = storage_shape(_shape(param, known), param.dtype)
             arguments.tensors[param.name] = np.zeros(shape, storage_type(param.dtype))
     return arguments
-
-
-def _sizes(
-    manifest: Manifest, arrays: Mapping[str, tuple[int, ...]], given: Mapping[str, int | float], path: str = ""
-) -> dict[str, int]:
-    """Return the values of all launch-time sizes, from the arrays' shapes and the `given` values."""
-    where = f"{path}: " if path else ""
-    for name in given:
-        if name not in {s.name for s in manifest.scalars}:
-            known = ", ".join(manifest.made_of())
-            fail("bad-inputs", f"{manifest.entry} has no size {name}", help=f"it has {known}" if known else None)
-    try:
-        values = manifest.sizes(arrays, given)
-        manifest.blocks(values)
-        return values
-    except UnknownSize as error:
-        fail("missing-input", f"{where}{error}", help=f"give --size {error.name}=N")
-    except SizeError as error:
-        fail("wrong-input", f"{where}{error}")
 
 
 def _shape(param: tile.Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -154,7 +136,7 @@ def read_arguments(
     numbers: dict[str, int | float] = {**(sizes or {})}
     numbers |= {p.name: _scalar(p, given) for p in scalars if p.name in given.headers}
     shapes = {t.name: given.headers[t.name].shape for t in manifest.tensors if t.name in given.headers}
-    known = _sizes(manifest, shapes, numbers, path)
+    known = launch_sizes(manifest, shapes, numbers, path)
     arguments = Arguments({}, {})
     for param in kernel.params:
         if isinstance(param, tile.Var) and param.name in known:
@@ -286,7 +268,7 @@ def launched(manifest: Manifest, arguments: Arguments) -> tuple[tuple[int, int, 
     """Return the grid, the arguments with workspaces and tensor strides, and the dense originals of strided tensors.
     The caller copies results back into those originals."""
     shapes = {name: array.shape for name, array in arguments.tensors.items()}
-    sizes = _sizes(manifest, shapes, {n: v for n, v in arguments.scalars.items() if n in manifest.made_of()})
+    sizes = launch_sizes(manifest, shapes, {n: v for n, v in arguments.scalars.items() if n in manifest.made_of()})
     grid = manifest.blocks(sizes)
     if 0 in grid:
         return grid, arguments, {}

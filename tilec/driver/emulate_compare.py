@@ -37,8 +37,8 @@ _RELATIVE = {
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The comparison of one output. `compared` is the number of elements checked of its `shape`. `worst` is the index
-    where the error is largest relative to the tolerance there.
+    """One output against the reference. `compared` of the elements of its `shape` are; where none is, it matches only
+    if it has none. `worst` is where the error is largest against what is allowed there.
 
     `elements` counts the elements that the run wrote, `not_finite` those of them that are NaN or infinite; `first` is
     the first such index. An output `is_meaningless`, and never matches, if more than half of them are not finite
@@ -58,6 +58,11 @@ class Comparison:
     is_meaningless: bool = False
     shape: tuple[int, ...] = ()
     compared: int = 0
+
+    @property
+    def is_nothing_compared(self) -> bool:
+        """Whether the output has elements, and the blocks that ran wrote none of them."""
+        return not self.compared and math.prod(self.shape) > 0
 
 
 def written_tensors(manifest: Manifest, report: Report) -> dict[str, Array]:
@@ -223,8 +228,8 @@ def _compare(
     worst = np.unravel_index(int(np.argmax(excess)), excess.shape) if excess.size else ()
     index = tuple(int(i) for i in worst)
     compared = excess.size if mask is None else int(np.count_nonzero(mask))
-    if not excess.size:
-        return Comparison(param.name, True, shape=excess.shape)
+    if not compared:
+        return Comparison(param.name, not excess.size, shape=excess.shape)
     return Comparison(
         param.name,
         bool(excess[index] <= 0),

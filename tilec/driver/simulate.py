@@ -36,11 +36,11 @@ def of_build(
     return _of_kernel(build.work, build.manifest, build.ptx, build.entries, target, sizes or {}, blocks, draws=draws)
 
 
-def of_library(library: Library, target: Target) -> Iterator[tuple[str, Simulation | str]]:
-    """Simulate each kernel; yield its name and the result, or the reason why its sizes are unknown."""
+def of_library(library: Library, target: Target, sizes: Mapping[str, int]) -> Iterator[tuple[str, Simulation | str]]:
+    """Of each kernel by its name, or why it cannot be: nothing says how large it is."""
     for plan, manifest in zip(library.plans, library.manifests, strict=True):
         try:
-            yield manifest.entry, _of_kernel(plan.work, manifest, library.ptx, library.entries, target, {}, 0)
+            yield manifest.entry, _of_kernel(plan.work, manifest, library.ptx, library.entries, target, sizes, 0)
         except CompileError as error:
             yield manifest.entry, error.diagnostics[0].title
 

@@ -130,7 +130,9 @@ STRUCTURE = (
         ("T.Tensor", "T.Buffer"),
         launch.TENSOR,
         """The type of a parameter that lies in global memory, row by row; also written `T.Tensor[shape, dtype]`. Reads
-        outside it give 0, writes outside it are dropped. A parameter that is a dtype, as in `n: T.int32`, is a scalar
+        outside it give 0, writes outside it are dropped. An extent that is known at launch is a T.dynamic. TMA loads
+        only rows of a multiple of 16 bytes: where they always are, declare the last extent so, as
+        `8 * T.dynamic("n")` of float16. A parameter that is a dtype, as in `n: T.int32`, is a scalar
         that is passed at launch.""",
         (launch._parameter, launch.tensor, signature.as_shape),
     ),

@@ -76,6 +76,7 @@ def _prediction(report: Report, entry: EntryReport, sms: int) -> dict[str, Any]:
         "verdict": list(verdict(report, entry.spill_store_bytes, sms)),
         "clock_mhz": report.clock_mhz,
         "blocks": report.ctas,
+        "counted_blocks": report.counted_blocks + report.assumption,
         "is_one_wave": report.is_one_wave,
         "predicted": report.cycles_at(report.predicted),
         "gap": report.gap,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from tilec.ir import tile
+from tilec.ir.expr import as_size
 from tilec.ir.multicast import number
 from tilec.ops.copy import Copy
 from tilec.passes.analysis.fold_constants import fold_expr
@@ -23,6 +24,7 @@ from tilec.passes.loop.product_steps import product_steps
 from tilec.passes.loop.statement_price import demands, is_asynchronous
 from tilec.support.identity import Same
 from tilec.support.records import dataclass
+from tilec.support.sizes import evaluate
 from tilec.target.table import Target
 
 MOST_BLOCKS = 1024
@@ -80,8 +82,15 @@ class Walk:
     loop is walked once for each set of values that decides its control flow, so that nested loops do not multiply the
     time."""
 
-    def __init__(self, assignment: LayoutAssignment, target: Target, whole: Iterable[tile.For]) -> None:
-        self.assignment, self.target = assignment, target
+    def __init__(
+        self,
+        assignment: LayoutAssignment,
+        target: Target,
+        whole: Iterable[tile.For],
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        """`sizes` are those that the kernel learns at launch, where they are known."""
+        self.assignment, self.target, self.sizes = assignment, target, sizes or {}
         self.whole = {Same(loop) for loop in whole}
         self.prices: dict[Same[tile.Stmt], Price] = {}
         self.deciding: dict[Same[tile.For], frozenset[tile.Var]] = {}
@@ -90,13 +99,14 @@ class Walk:
     def block(self, place: Sequence[int]) -> Block:
         """Return the work of a block. Explicit roles run side by side: the block takes as long as the longest."""
         if self.assignment.roles:
-            roles = [Walk(part.assignment, self.target, ()).block(place) for part in self.assignment.roles]
+            roles = [Walk(part.assignment, self.target, (), self.sizes).block(place) for part in self.assignment.roles]
             slots = dict.fromkeys(slot for role in roles for slot in role.held)
             held = {slot: sum(role.held.get(slot, 0) for role in roles) for slot in slots}
             return Block({}, max(role.around for role in roles), sum(role.loaded for role in roles), held)
         kernel = self.assignment.kernel
         found = Block()
-        self.body(kernel.body, dict(zip(kernel.block_vars, place, strict=False)), found)
+        sizes = {p: self.sizes[p.name] for p in kernel.params if isinstance(p, tile.Var) and p.name in self.sizes}
+        self.body(kernel.body, {**sizes, **dict(zip(kernel.block_vars, place, strict=False))}, found)
         return found
 
     def body(self, body: Sequence[tile.Stmt], values: dict[tile.Var, int], found: Block) -> None:
@@ -348,5 +358,8 @@ def occupancy_limits(target: Target) -> OccupancyLimits:
     )
 
 
-def tensor_bytes(buffer: tile.Buffer) -> int:
-    return math.prod(int(extent) for extent in buffer.shape) * buffer.dtype.bits // 8
+def tensor_bytes(buffer: tile.Buffer, sizes: Mapping[str, int] | None = None) -> int:
+    """Return the bytes of a tensor; `sizes` are those that the kernel learns at launch."""
+    extents = (as_size(extent) for extent in buffer.extents)
+    shape = (max(evaluate(extent, sizes or {}), 0) for extent in extents if extent is not None)
+    return math.prod(shape) * buffer.dtype.bits // 8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -54,13 +54,14 @@ class LoopReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The predicted performance of a kernel; all times in cycles. `predicted` is the longer of `by_levels`, from the
-    memory levels of its loops, and `by_schedule`, from their schedules. `fits`: the CTAs that each resource of an SM
-    has room for. `compute` and `dram`: the least cycles of the whole machine for the kernel's work and for its tensors.
-    `bound`: what most of the time is spent on. `is_one_wave`: the grid is known at launch only, and all numbers are of
-    one full wave, without tensors. `gpu`: the product whose limits were taken ("": those of the target's file).
-    `tensor_share`: the part of the time in which tensor cores are busy. `clock_mhz`: the clock of memory cycles;
-    `tensor_clock_mhz`: the clock that is left if tensor cores are always busy."""
+    """All times in cycles. `predicted` is the one prediction: the longer of `by_levels`, what the levels of its loops
+    allow, and `by_schedule`, what their schedules do.
+    `fits` is how many CTAs each resource of an SM has room for. `compute` and `dram` are the least that the kernel's
+    work and its tensors take of the whole machine. `bound` is what the time is made of. Where `is_one_wave`, the grid
+    is known at launch only, and all of this is about one full wave, with no tensors counted. Where `assumes_sizes`, the
+    kernel has sizes that were not given: loops that depend on them run as often as is likely. `gpu` is the product
+    whose limits were taken ("": those of the target's file). For `tensor_share` of the time tensor cores are busy;
+    `clock_mhz` is the clock that cycles of memory are of, `tensor_clock_mhz` the one left when they always are."""
 
     kernel: str
     target: str
@@ -77,6 +78,17 @@ class Report:
     gpu: str = ""
     tensor_share: float = 0.0
     tensor_clock_mhz: int = 0
+    assumes_sizes: bool = False
+
+    @property
+    def counted_blocks(self) -> str:
+        """Return for which blocks the time is predicted, in words."""
+        return "a full wave of blocks" if self.is_one_wave else f"{self.ctas:,} block{'s' * (self.ctas != 1)}"
+
+    @property
+    def assumption(self) -> str:
+        """Return what the prediction assumes of sizes, as the end of a sentence; empty where they are known."""
+        return ", whatever the sizes" if self.assumes_sizes else ""
 
     @property
     def loaded_clock_mhz(self) -> int:
@@ -158,9 +170,13 @@ def report(
     threads: int,
     smem_bytes: int,
     registers: int,
+    sizes: Mapping[str, int] | None = None,
+    *,
+    assumes_sizes: bool = False,
 ) -> Report:
-    """Build the report of a built kernel: its launched blocks (None: known at launch only), threads and bytes of shared
-    memory of a block, registers of a thread."""
+    """Predict a kernel as it was built, from the blocks that are launched (None: known at launch only), the threads and
+    bytes of shared memory of one, and the registers of a thread. `sizes` are those that the kernel learns at launch;
+    `assumes_sizes`: it has some, and they are unknown."""
     kernel, sms = evenly(assignment.kernel, target), target.limit("sms")
     if kernel is not assignment.kernel:
         assignment = replace(assignment, kernel=kernel)
@@ -172,10 +188,10 @@ def report(
     spots = list(places((1, 1, 1) if grid is None else grid))
     by_loop = {Same(one.loop.loop): one for one in schedules}
 
-    of_schedules = Walk(assignment, target, (one.loop.loop for one in schedules))
+    of_schedules = Walk(assignment, target, (one.loop.loop for one in schedules), sizes)
     scheduled_blocks = [of_schedules.block(place) for place in spots]
     inner = innermost(assignment)
-    of_levels = Walk(assignment, target, inner)
+    of_levels = Walk(assignment, target, inner, sizes)
     blocks = [of_levels.block(place) for place in spots]
 
     nests: dict[tuple[Same[For], int], Nest] = {}
@@ -200,9 +216,9 @@ def report(
         return max(alone, _computing(block, neighbours))
 
     loaded = sum(block.loaded for block in blocks) * ctas // len(blocks)
-    tensors = [p for p in kernel.params if isinstance(p, Buffer) and not p.is_dynamic]
-    tensor_total = 0 if grid is None else sum(tensor_bytes(tensor) for tensor in tensors)
-    launch, where = Launch(ctas, together, loaded, tensor_total), machine(target)
+    tensors = [p for p in kernel.params if isinstance(p, Buffer) and (sizes or not p.is_dynamic)]
+    moved = 0 if grid is None else sum(tensor_bytes(tensor, sizes) for tensor in tensors)
+    launch, where = Launch(ctas, together, loaded, moved), machine(target)
     levels = predict_blocks([partial(by_levels, block) for block in blocks], launch, where)
     full = -(-min(ctas, sms * together) // sms)
     loops = []
@@ -223,11 +239,12 @@ def report(
         predict_blocks([partial(by_schedule, block) for block in scheduled_blocks], launch, where),
         _bound(loops, [(block.around, by_levels(block, full)) for block in blocks], levels, launch, target),
         _compute(blocks, ctas, target),
-        tensor_total // target.limit("dram_bytes_per_cycle"),
+        moved // target.limit("dram_bytes_per_cycle"),
         grid is None,
         target.gpu,
         min(_held(blocks, TENSOR_SLOT, ctas, target) / max(levels.cycles, 1), 1.0),
         target.limit("tensor_clock_mhz"),
+        assumes_sizes,
     )
 
 

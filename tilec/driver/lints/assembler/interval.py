@@ -7,12 +7,14 @@ everything else counts as ideal. An iteration that merely has more instructions 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from tilec.driver.lints.registry import ASSEMBLER, lint
-from tilec.driver.work import File
+from tilec.driver.work import File, Work
+from tilec.ir.tile import walk
+from tilec.ops.copy import Copy
 from tilec.support.diagnostics import Diagnostic, Label
 from tilec.support.source import SourceFile, Span
 
@@ -33,6 +35,9 @@ _HELP: dict[Kind, str] = {
 }
 """By the kind of instruction that is waited for."""
 
+_ROWS = "make the rows of {} a multiple of 16 bytes, known at compile time, so that its copy can run ahead"
+"""For a tile that is copied in its own type already, by threads: its rows are not known to be aligned."""
+
 
 @lint(ASSEMBLER, "assembled-interval")
 def intervals(file: File) -> Iterator[Diagnostic]:
@@ -44,7 +49,24 @@ def intervals(file: File) -> Iterator[Diagnostic]:
     for one in judged(loop_codes(file.kernels, file.ptx, file.cubin.cubin, file.source)):
         waited = _waited(one.interval)
         if one.excess > MOST and sum(waited.values()) > (MOST - 1) * one.ii:
-            yield _warning(one, _HELP[max(waited, key=lambda kind: waited[kind])], file.source)
+            kind = max(waited, key=lambda kind: waited[kind])
+            copied = _copied_tensor(one, file.kernels) if kind == "load" else None
+            yield _warning(one, _HELP[kind] if copied is None else _ROWS.format(copied), file.source)
+
+
+def _copied_tensor(one: LoopCode, works: Sequence[Work]) -> str | None:
+    """Return the tensor whose load is waited for longest, if a copy in its own type loads it through registers."""
+    waits = [wait for wait in one.interval.waits if wait.producer is not None and wait.producer.kind == "load"]
+    longest = max(waits, key=lambda wait: wait.cycles)
+    place = longest.producer.line if longest.producer is not None else None
+    for kernel in (each.kernel for work in works if work.kernel.name == one.kernel for each in work.assignment.kernels):
+        for stmt in walk(kernel.body):
+            if not isinstance(stmt, Copy) or stmt.via != "registers" or place is None or stmt.span.line != place[1]:
+                continue
+            source, destination = (region.buffer for region in stmt.regions)
+            if (source.scope, destination.scope) == ("global", "shared") and source.dtype == destination.dtype:
+                return source.name
+    return None
 
 
 def _warning(one: LoopCode, help: str, source: SourceFile) -> Diagnostic:
