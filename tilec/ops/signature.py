@@ -72,8 +72,12 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
+    """The value of an argument, and where the call has it. `written` is where the file defines the string that a name
+    stands for."""
+
     value: Value
     span: Span
+    written: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +247,7 @@ def as_dtype(argument: Argument) -> DType:
         if element in BY_NAME and lanes.isdecimal():
             help_text = f"one number is needed here: use {element!r}"
         title = f"{value!r} is not a supported dtype"
-        fail("unknown-dtype", title, argument.span, help=help_text, fix=instead(value, near))
+        fail("unknown-dtype", title, argument.written or argument.span, help=help_text, fix=instead(value, near))
     return BY_NAME[value]
 
 

@@ -206,7 +206,7 @@ class Constants:
         match target:
             case ast.Name(id=name):
                 self._claim(name, target.span)
-                self.scope.bind(name, self._constant(name, argument.value, target.span), target.span)
+                self.scope.bind(name, self._constant(name, argument.value, target.span), target.span, argument.span)
             case ast.Tuple(items=items) | ast.List(items=items):
                 for item, value in zip(items, unpack(items, argument, target.span), strict=True):
                     if isinstance(item, ast.Starred):

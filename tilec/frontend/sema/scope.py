@@ -20,11 +20,13 @@ from tilec.support.source import NOWHERE, Span
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """`ended` names the region ("the loop") in which the name was bound and with which it went away."""
+    """`ended` names the region ("the loop") in which the name was bound and with which it went away; `written` is where
+    the file has the value."""
 
     value: Value
     span: Span
     ended: str | None = None
+    written: Span | None = None
 
 
 Bound = Callable[[Span, Value], None]
@@ -148,7 +150,7 @@ class Scope:
             fail("unknown-name", f"{path} defines no `{name}`", span, help=help_text, fix=instead(name, near))
         return self.read(name, span)
 
-    def bind(self, name: str, value: Value, span: Span) -> None:
+    def bind(self, name: str, value: Value, span: Span, written: Span | None = None) -> None:
         """Give a name a value from here on; it may have had another. One that is wrong further out stays wrong: it may
         have been a variable, which lives on."""
         outer = None if name in self.names else self.find(name)
@@ -169,7 +171,7 @@ class Scope:
                     help=f"make it a variable before the loop: {name} = T.alloc_var(dtype, init=0)",
                 )
             scope = None if scope.is_function else scope.parent
-        self.names[name] = Binding(value, span)
+        self.names[name] = Binding(value, span, written=written)
         if self.bound is not None:
             self.bound(span, value)
 
