@@ -129,6 +129,13 @@ class Call:
         assert isinstance(value, WarpPolicy)
         return value.name
 
+    def buffer(self, name: str) -> tile.Buffer | None:
+        """Return the tensor or the tile that an argument is, or is a part of: operations that work on tiles refuse a
+        tensor before its box is asked for."""
+        value = self[name].value
+        buffer = value.buffer if isinstance(value, Access) else value
+        return buffer if isinstance(buffer, tile.Buffer) else None
+
     def region(self, name: str, like: tuple[int, ...] | None = None) -> tile.Region:
         """Return a tile or a box of one. An index without extents takes those of `like`, aligned at the last one."""
         argument = self[name]

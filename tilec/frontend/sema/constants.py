@@ -51,14 +51,14 @@ class Defines:
             return as_dtype(Argument(value, span))
         number_for_text = isinstance(file_value, str) and not isinstance(value, str)
         text_for_number = isinstance(file_value, int | float) and isinstance(value, str)
-        is_fraction = isinstance(file_value, int) and isinstance(value, float)
-        if number_for_text or text_for_number or is_fraction:
+        fraction = isinstance(file_value, int) and isinstance(value, float)
+        if number_for_text or text_for_number or fraction:
             fail(
                 "bad-define",
                 f"-D {name}={value} has the wrong type",
                 span,
                 f"the file has {describe(file_value)} here",
-                help=f"write {name} = {float(file_value)} in the file to allow fractions" if is_fraction else None,
+                help=f"write {name} = {file_value}.0 in the file to allow fractions" if fraction else None,
             )
         return value
 
