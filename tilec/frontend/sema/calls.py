@@ -165,8 +165,8 @@ def _function(context: Context, path: str, node: ast.Call) -> Value:
 
 
 def _refuse_reduction(path: str, positional: list[Argument], node: ast.Call) -> None:
-    """Refuse the maximum or minimum of a whole tile, or of a part of one."""
-    value = positional[0].value if positional else None
+    """Refuse the maximum or minimum of a whole tile, or of a part of one. With two values it is one of elements."""
+    value = positional[0].value if len(positional) == 1 else None
     buffer = value.buffer if isinstance(value, Access) and value.has_extent else value
     if isinstance(buffer, Buffer):
         help_text = instead_of_method(path.removeprefix("T."), buffer.name, len(buffer.extents))
