@@ -144,8 +144,13 @@ def _run(arguments: Sequence[str], response_files: tuple[str, ...]) -> int:
                 f" and {MOST_WORDS:,} are the most: compile fewer kernels at a time"
             )
         # Not click's `main`, which takes every EOFError and broken pipe for the terminal's.
-        words = translated(command, rest)
-        context = command.make_context(f"tilec {name}".rstrip(), words, help_option_names=[*HELP_NAMES])
+        path = f"tilec {name}".rstrip()
+        try:
+            words = translated(command, rest)
+            context = command.make_context(path, words, help_option_names=[*HELP_NAMES])
+        except click.UsageError as error:
+            error.ctx = error.ctx or click.Context(command, info_name=path)
+            raise
         remember(context, response_files)
         return _invoked(command, context, arguments)
 
