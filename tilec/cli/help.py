@@ -44,7 +44,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "stop_after": "print this stage and go no further",
         "schedule_trace_file": "write the schedule trace, for Perfetto",
         "depfile": "write a rule of make; -MF FILE: into that file",
-        "report": "predicted time, and what bounds it",
+        "report": "beside the cubin: predicted time, and what bounds it",
         "jobs": "so many at a time",
     },
     "Target": {
