@@ -134,7 +134,16 @@ def test_a_size_that_nothing_says() -> None:
         emulate.random_arguments(kernel.kernel, kernel.manifest, 0, {"m": 4, "n": 4})
     (found,) = caught.value.diagnostics
     assert (found.code, found.title) == ("missing-input", "nothing says what the size k is")
-    assert found.help == "give --size k=N"
+    assert found.help == "give --size k=…"
+
+
+def test_sizes_that_nothing_says() -> None:
+    kernel = made("gemm", "sm_80")
+    with pytest.raises(CompileError) as caught:
+        emulate.random_arguments(kernel.kernel, kernel.manifest, 0, {})
+    (found,) = caught.value.diagnostics
+    assert found.title == "nothing says what the sizes m, k and n are"
+    assert found.help == "give --size m=… --size k=… --size n=…"
 
 
 def test_a_size_that_the_kernel_has_not() -> None:
@@ -166,6 +175,6 @@ def test_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--size", "n=200"]) == 0
     assert capsys.readouterr().out.startswith("C: 200 elements of the emulated PTX, worst error")
     assert main([*command, "--size", "n"]) == 2
-    assert "expected NAME=N" in capsys.readouterr().err
+    assert "as in --size n=1024" in capsys.readouterr().err
     assert main(command) == 1
-    assert "give --size n=N" in capsys.readouterr().err
+    assert "give --size n=…" in capsys.readouterr().err

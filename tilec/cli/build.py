@@ -139,7 +139,8 @@ def _cmake_folder(context: click.Context, _: click.Parameter, is_asked: bool) ->
 @click.option(
     "--report",
     is_flag=True,
-    help="Say how long the kernels are predicted to take, what bounds them, and how near their roofline that is.",
+    help="Write the outputs, and say how long the kernels are predicted to take, what bounds them, and how near their "
+    "roofline that is. `tilec report` says it and writes nothing.",
 )
 @limit_options
 @kernel_options

@@ -143,9 +143,14 @@ def _run(arguments: Sequence[str], response_files: tuple[str, ...]) -> int:
                 f"the command line has {len(arguments):,} words, with those of its @FILEs,"
                 f" and {MOST_WORDS:,} are the most: compile fewer kernels at a time"
             )
-        # Not click's `main`, which treats every EOFError and broken pipe as the terminal's.
-        words = translated(command, rest)
-        context = command.make_context(f"tilec {name}".rstrip(), words, help_option_names=[*HELP_NAMES])
+        # Not click's `main`, which takes every EOFError and broken pipe for the terminal's.
+        path = f"tilec {name}".rstrip()
+        try:
+            words = translated(command, rest)
+            context = command.make_context(path, words, help_option_names=[*HELP_NAMES])
+        except click.UsageError as error:
+            error.ctx = error.ctx or click.Context(command, info_name=path)
+            raise
         remember(context, response_files)
         return _invoked(command, context, arguments)
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option(
     "--expect",
     metavar="REF.npz|REF.py:FUNCTION",
-    help="Compare with a reference of your own too: arrays by name, or a function of the kernel's parameters.",
+    help="Compare with a reference of your own too.  [arrays by name, or a function of the kernel's parameters]",
 )
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
 @click.option("--adversary", type=int, metavar="N", help="Order of threads and copies, drawn from this seed.")
@@ -105,7 +105,8 @@ def size_of(text: str) -> tuple[str, int]:
     """Parse `NAME=N`, the value of --size."""
     name, _, number = text.partition("=")
     if not name.isidentifier() or not number.isdecimal():
-        raise click.UsageError(f"--size {text}: expected NAME=N")
+        example = f"{name}=1024" if name.isidentifier() else "M=1024"
+        raise click.UsageError(f"--size {text}: write the name and the number, as in --size {example}")
     return name, int(number)
 
 

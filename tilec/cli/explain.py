@@ -17,22 +17,22 @@ from tilec.support.diagnostics import fail
 
 
 @click.command()
-@click.argument("code", required=False, shell_complete=one_of(codes))
-def explain(code: str | None) -> None:
+@click.argument("words", metavar="[CODE]", nargs=-1, shell_complete=one_of(codes))
+def explain(words: tuple[str, ...]) -> None:
     """Say more about an error or warning: explain CODE. Without a code, list them all.
 
-    Knows units and pools of the machine (tp_gnic_rd, smem), terms (II, num_stages) and the language (T.gemm) too.
+    Knows units and pools of the machine (tp_gnic_rd), terms (II, reservation table) and the language (T.gemm) too.
     """
     from tilec.driver import terms
     from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 
-    if code is None:
+    if not words:
         for name in sorted(EXPLANATIONS):
             # Up to the end of the first sentence, which is not the full stop of `T.copy` or `from . import *`.
             first = re.split(r"(?<!\s)\.\s", " ".join(EXPLANATIONS[name].split()))[0]
             print(f"{name:24} {first.removesuffix('.')}")
         return
-    code = code.strip("[]")
+    code = " ".join(words).strip("[]")
     if code in FORMER_CODES:
         print(f"{code} is called {FORMER_CODES[code]} now:\n")
         code = FORMER_CODES[code]
@@ -40,12 +40,12 @@ def explain(code: str | None) -> None:
         print(text)
         return
     if code not in EXPLANATIONS:
-        import difflib
+        from tilec.support.spelling import nearest
 
-        near = difflib.get_close_matches(code, (*EXPLANATIONS, *terms.names()), n=1)
+        near = nearest(code, (*EXPLANATIONS, *terms.names()))
         with reported(None):
             fail("unknown-code", f"there is no error, warning or name '{code}'",
-                 help=f"did you mean '{near[0]}'?" if near else "'tilec explain' lists them")  # fmt: skip
+                 help=f"did you mean '{near}'?" if near else "'tilec explain' lists them")  # fmt: skip
     print(f"{code}\n\n{EXPLANATIONS[code]}")
 
 

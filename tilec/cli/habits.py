@@ -71,6 +71,8 @@ def translated(command: click.Command, words: Sequence[str]) -> list[str]:
     while rest and rest[0] != "--":
         word = rest.pop(0)
         name, equals, value = word.partition("=")
+        if word == "--size" and len(rest) > 1 and rest[0].isidentifier() and rest[1].isdecimal():
+            raise click.UsageError(f"--size takes one word: write --size {rest[0]}={rest[1]}")
         if word in known or name in known:
             translated_words.append(word)
         elif name in _MACHINES and "--target" in known and (equals or rest):
@@ -98,10 +100,34 @@ def refusal(error: click.UsageError) -> Diagnostic:
     """Return the diagnostic for an error of the command line."""
     context = error.ctx
     path = context.command_path if context is not None else "tilec"
+    known = [] if context is None else [o for p in context.command.get_params(context) for o in p.opts]
+    asked = f"{path} {'--help-all' if '--help-all' in known else '--help'}"
     if isinstance(error, click.NoSuchOption):
-        known = [] if context is None else [o for p in context.command.get_params(context) for o in p.opts]
-        near = nearest(error.option_name, known)
-        help_text = f"did you mean {near}?" if near else f"`{path} --help` lists them"
-        return Diagnostic("command-line", f"{path} has no option {error.option_name}", help=help_text)
+        name = error.option_name
+        if (near := nearest(name, known)) is not None:
+            help_text = f"did you mean {near}?"
+        elif (other := _command_with(name)) is not None:
+            help_text = f"`tilec {other}` has it"
+        else:
+            help_text = f"`{asked}` lists them"
+        return Diagnostic("command-line", f"{path} has no option {name}", help=help_text)
     text = " ".join(error.format_message().split()).removesuffix(".")
-    return Diagnostic("command-line", text[:1].lower() + text[1:], help=f"`{path} --help` shows what it takes")
+    help_text = f"`{asked}` shows what it takes"
+    if (found := re.search(r"'([^']*)' is not one of (.*)", text)) is not None:
+        words = [word.strip("'") for word in found[2].split(", ")]
+        meant = _SYNONYMS.get(found[1])
+        if (near := meant if meant in words else nearest(found[1], words)) is not None:
+            help_text = f"did you mean {near}?"
+    return Diagnostic("command-line", text[:1].lower() + text[1:], help=help_text)
+
+
+_SYNONYMS = {"matmul": "gemm", "flash_attention": "attention", "vector_add": "elementwise"}
+"""Values that no spelling leads to, and what they are called here."""
+
+
+def _command_with(option: str) -> str | None:
+    """Return a command that has an option by this name: `report` before others, since it shows the most."""
+    from tilec.cli.names import COMMANDS, command_of
+
+    names = sorted(COMMANDS, key=lambda name: name != "report")
+    return next((n for n in names if any(option in param.opts for param in command_of(n.split())[0].params)), None)

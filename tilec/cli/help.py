@@ -44,7 +44,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "stop_after": "print this stage and go no further",
         "schedule_trace_file": "write the schedule trace, for Perfetto",
         "depfile": "write a rule of make; -MF FILE: into that file",
-        "report": "predicted time, and what bounds it",
+        "report": "beside the cubin: predicted time, and what bounds it",
         "jobs": "so many at a time",
     },
     "Target": {
@@ -163,7 +163,9 @@ def _write(formatter: click.HelpFormatter, title: str, rows: list[tuple[str, str
     for spelled, text in rows:
         first = f"{'':{_INDENT}}{_shortened(spelled):{_COLUMN - _INDENT}}"
         lines = textwrap.wrap(text, _WIDTH - _COLUMN) or [""]
-        formatter.write(f"{first}{lines[0]}\n")
+        if len(first) > _COLUMN:  # the text begins below
+            lines.insert(0, "")
+        formatter.write(f"{first}{lines[0]}".rstrip() + "\n")
         for line in lines[1:]:
             formatter.write(f"{'':{_COLUMN}}{line}\n")
 
@@ -173,7 +175,7 @@ def _shortened(spelled: str) -> str:
     room = _COLUMN - _INDENT - 2
     if len(spelled) > room and "[" in spelled:
         spelled = f"{spelled.partition('[')[0]}WORD"
-    return spelled if len(spelled) <= room else spelled.rpartition(" ")[0]
+    return spelled
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------

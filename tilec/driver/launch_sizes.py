@@ -26,6 +26,6 @@ def launch_sizes(
         manifest.blocks(values)
         return values
     except UnknownSize as error:
-        fail("missing-input", f"{where}{error}", help=f"give --size {error.name}=N")
+        fail("missing-input", f"{where}{error}", help=f"give {' '.join(f'--size {n}=…' for n in error.names)}")
     except SizeError as error:
         fail("wrong-input", f"{where}{error}")

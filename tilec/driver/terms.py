@@ -1,8 +1,9 @@
-"""Explanations of terms that are no diagnostic codes: units and pools of the machine, terms of schedules, and names of
-the kernel language. `tilec explain NAME` prints them; docs/glossary.md has those of the machine."""
+"""Explanations of words that are no diagnostic codes: units and pools of the machine, terms of schedules and of the
+glossary, and names of the kernel language. `tilec explain NAME` prints them."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from functools import lru_cache
 
@@ -52,6 +53,20 @@ def slots() -> dict[str, str]:
     }
 
 
+@lru_cache(maxsize=1)
+def glossary() -> dict[str, str]:
+    """Return the sentence of each term of docs/glossary.md."""
+    entries = re.finditer(r"^\* \*\*([^*]+)\*\* – (.+?[.:)]) \*[^\n]+\.\*$", resources.glossary_text(), re.MULTILINE)
+    return {found[1]: found[2].replace("*", "") for found in entries}
+
+
+def _term(name: str) -> str | None:
+    """Return the glossary's term for a word, which may be its plural or be written with hyphens or capitals."""
+    word = " ".join(re.split(r"[\s_-]+", name.lower()))
+    terms = {term.lower().replace("-", " "): term for term in glossary()}
+    return terms.get(word) or terms.get(word.removesuffix("s"))
+
+
 def explain(name: str) -> str | None:
     """Return the text of a term, or None where there is none of this name."""
     if name in slots():
@@ -66,9 +81,11 @@ def explain(name: str) -> str | None:
         shown = entry.signature if isinstance(entry.signature, str) else written(entry.signature)
         found = example(*entry.names)
         return f"{shown}\n\n{meaning(entry)}" + (f"\n\nExample:\n\n{found.rstrip()}" if found else "")
+    if (term := _term(name)) is not None:
+        return f"{term}\n\n{glossary()[term]}"
     return None
 
 
 def names() -> tuple[str, ...]:
-    """Return every name that `explain_term` knows."""
-    return (*slots(), *POOLS, *SCHEDULES, *documented())
+    """Return every name that `explain` knows."""
+    return tuple(dict.fromkeys((*slots(), *POOLS, *SCHEDULES, *documented(), *glossary())))

@@ -109,18 +109,18 @@ def kind_of(dtype: DType, step: int) -> Kind:
 
 
 def _operand(call: Call, name: str, scope: str) -> Region:
-    region = call.region(name)
+    buffer = call.buffer(name)
     made_by = {"shared": "T.alloc_shared", "tmem": "T.alloc_tmem"}[scope]
-    if region.buffer.scope != scope:
+    if buffer is not None and buffer.scope != scope:
         fail(
             "wrong-scope",
             f"{call.name}: {name} must be a tile made by {made_by}",
             call[name].span,
-            f"{region.buffer.name} is not",
-            secondary=(Label(region.buffer.span, "from here"),),
+            f"{buffer.name} is not",
+            secondary=(Label(buffer.span, "from here"),),
             help="T.copy it to a shared tile first" if scope == "shared" else "sums and scales lie in tensor memory",
         )
-    return region
+    return call.region(name)
 
 
 def _check(call: Call) -> TileOp:

@@ -129,16 +129,16 @@ def kept_extents(region: Region) -> tuple[int, ...]:
 
 
 def _tile(call: Call, name: str) -> Region:
-    region = call.region(name)
-    if region.buffer.scope == "global":
+    buffer = call.buffer(name)
+    if buffer is not None and buffer.scope == "global":
         fail(
             "wrong-scope",
             f"{call.name} works on tiles, not on tensors",
             call[name].span,
-            f"{region.buffer.name} lies in global memory",
+            f"{buffer.name} lies in global memory",
             help="T.copy it to a fragment first",
         )
-    return region
+    return call.region(name)
 
 
 def _effects(op: Reduce) -> Effects:

@@ -75,16 +75,16 @@ def _check(kind: Kind, call: Call) -> tile.TileOp:
 
 
 def _tile(call: Call, name: str) -> tile.Region:
-    region = call.region(name)
-    if region.buffer.scope == "global":
+    buffer = call.buffer(name)
+    if buffer is not None and buffer.scope == "global":
         fail(
             "wrong-scope",
             f"{call.name} works on tiles, not on tensors",
             call[name].span,
-            f"{region.buffer.name} lies in global memory",
+            f"{buffer.name} lies in global memory",
             help="T.copy it to a tile first",
         )
-    return region
+    return call.region(name)
 
 
 def _effects(op: Scan) -> Effects:

@@ -361,7 +361,7 @@ def _called(factory: ast.Function, constants: Constants, enclosing: Scope | None
     with context.reading_in(scope):
         for p in named(factory):
             try:
-                scope.bind(p.name, defines.argument(context, factory.name, p), p.span)
+                scope.bind(p.name, defines.argument(context, factory.name, p), p.span, p.span)
             except CompileError as error:
                 context.mistakes.add(error)
                 scope.poison(p.name, p.span)

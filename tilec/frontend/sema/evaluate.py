@@ -14,6 +14,7 @@ from tilec.ops import arithmetic, python
 from tilec.ops.signature import Argument, as_expr
 from tilec.ops.values import Access, Dictionary, Member, Range, describe, show_shape
 from tilec.support.diagnostics import Label, fail
+from tilec.support.source import Span
 
 _MOST_SPELLED_OUT = 200
 """The most operations of an index whose variables are replaced by their definitions."""
@@ -21,7 +22,14 @@ _MOST_SPELLED_OUT = 200
 
 def argument(context: Context, node: ast.Expr) -> Argument:
     """Evaluate a value as it is: an indexed buffer may still become a box of a copy."""
-    return Argument(context.value(node), node.span)
+    return Argument(context.value(node), node.span, _place_of_string(context, node))
+
+
+def _place_of_string(context: Context, node: ast.Expr) -> Span | None:
+    """Return where the file defines the string that a name stands for: a mistake in it is one, however often the name
+    is used."""
+    binding = context.scope.find(node.id) if isinstance(node, ast.Name) else None
+    return binding.written if binding is not None and isinstance(binding.value, str) else None
 
 
 def operand(context: Context, node: ast.Expr) -> Argument:
@@ -73,7 +81,7 @@ def arguments(context: Context, node: ast.Call) -> tuple[list[Argument], dict[st
         value = context.value(keyword.value)
         if keyword.name != "**":
             names.append(keyword.name)
-            values.add(Argument(value, keyword.span))
+            values.add(Argument(value, keyword.span, _place_of_string(context, keyword.value)))
             continue
         if not isinstance(value, Dictionary):
             fail("wrong-argument", "`**` needs a dictionary", keyword.span, f"this is {describe(value)}")

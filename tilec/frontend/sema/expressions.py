@@ -233,6 +233,9 @@ def _refuse_foreign(context: Context, node: ast.Attribute) -> None:
     """Refuse `np.sum` and `tl.dot` in a file that imports no such module."""
     owner = node.value
     if isinstance(owner, ast.Name) and owner.id in MODULES and context.scope.find(owner.id) is None:
+        if (dtype := BY_NAME.get(node.name)) is not None:
+            by_import = "import torch, or " if owner.id == "torch" else ""
+            fail("unknown-name", f"`{owner.id}` is not defined", node.span, help=f'{by_import}write "{dtype}"')
         help_text = instead_of_foreign(node.name) or "kernels are written with T.*: `tilec explain foreign-call`"
         fail("foreign-call", f"{owner.id}.{node.name} is nothing that a kernel can call", node.span, help=help_text)
 
