@@ -25,7 +25,7 @@ DIFFERENT = 1
 def diff(old: str, new: str, form: str) -> None:
     """Say what changed between two schedule traces (--schedule-trace-file), and why.
 
-    Exit codes: 0 the schedules are the same, 1 they differ, or a trace cannot be read.
+    Exit codes: 0 the schedules are the same, 1 they differ, 2 a trace cannot be read.
     """
     with reported(None):
         found = compared(_record(old), _record(new))

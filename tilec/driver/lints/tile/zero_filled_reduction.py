@@ -141,8 +141,7 @@ class _Follower:
             evaluated = _InTail(var, before, everywhere, nest.span)
             for stmt in nest.body:
                 if isinstance(stmt, tile.Bind):
-                    evaluated.bound[stmt.var] = evaluated.value(stmt.value)
-                    evaluated.meaning[stmt.var] = stmt.value
+                    evaluated.bind(stmt)
                 elif isinstance(stmt, tile.Store):
                     dims = [d for d, index in enumerate(stmt.indices) if index == var]
                     made = evaluated.value(stmt.value)
@@ -172,16 +171,28 @@ class _InTail:
     def __init__(self, var: tile.Var, tails: Mapping[Place, _Tail], ranges: Ranges, span: Span) -> None:
         self.var, self.tails, self.ranges, self.span = var, tails, ranges, span
         self.tail: _Tail | None = None
-        self.bound: dict[tile.Var, Made] = {}
+        self.bound: dict[tile.Var, tuple[Made, _Tail | None]] = {}
         self.meaning: dict[tile.Var, tile.Expr] = {}
         self.has_exponential = False
+
+    def bind(self, stmt: tile.Bind) -> None:
+        """Keep what a variable is in the tail, and the tail that it was read from."""
+        before, self.tail = self.tail, None
+        made = self.value(stmt.value)
+        self.bound[stmt.var] = made, self.tail
+        self.meaning[stmt.var] = stmt.value
+        self.tail = before
 
     def value(self, expr: tile.Expr) -> Made:
         match expr:
             case tile.Const(value=value):
                 return "zero" if value == 0 else "same"
+            case tile.Var() if expr in self.bound:
+                made, tail = self.bound[expr]
+                self.tail = tail or self.tail
+                return made
             case tile.Var():
-                return "unknown" if expr == self.var else self.bound.get(expr, "same")
+                return "unknown" if expr == self.var else "same"
             case tile.Load():
                 return self._loaded(expr)
             case tile.Cast(a=a):
@@ -217,12 +228,23 @@ class _InTail:
         """Return whether an arm is perhaps taken for elements of the tensor only."""
         if tail.start is None:
             return True
-        known = [bound for part in tile.walk_expr(arm) if isinstance(part, tile.Load) for bound in self._exists(part)]
+        known = [bound for load in self._loads(arm) for bound in self._exists(load)]
         index = _sum((tail.start, 1), (self.var, 1))
         edges = [_plus(index, 1 - tail.size)]  # at most 0 below the upper edge
         if _least(index, self.ranges) < 0:
             edges.append(_sum((tail.start, -1), (self.var, -1)))
         return all(self._bounds(edge, condition, holds, known) for edge in edges)
+
+    def _loads(self, expr: tile.Expr) -> Iterator[tile.Load]:
+        """Yield the loads of an expression, those of the variables that it names among them."""
+        left, seen = [expr], {expr}
+        while left:
+            for part in tile.walk_expr(left.pop()):
+                if isinstance(part, tile.Load):
+                    yield part
+                elif isinstance(part, tile.Var) and part in self.meaning and (value := self.meaning[part]) not in seen:
+                    seen.add(value)
+                    left.append(value)
 
     def _exists(self, load: tile.Load) -> Iterator[_Form]:
         """Yield forms that are at most 0 where a load's element is in the tensor, by its other dimensions."""
