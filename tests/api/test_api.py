@@ -170,7 +170,7 @@ ROWS = np.ones((4, 64), np.float32)
         ((ROWS, ROWS), {}, TypeError, r"scaled\(\) missing 1 required argument: 'by'; it is scaled\(A, B, by, \[m\]\)"),
         ((ROWS, ROWS, 1.0, 4, 5), {}, TypeError, r"scaled\(\) takes 4 positional arguments but 5 were given"),
         ((ROWS, ROWS, 1.0), {"C": ROWS}, TypeError, "got an unexpected keyword argument 'C'"),
-        ((ROWS, 3, 1.0), {}, TypeError, "B of scaled is an array, not int"),
+        ((ROWS, 3, 1.0), {}, TypeError, "B of scaled must be an array, not int"),
         ((ROWS, ROWS, "much"), {}, TypeError, "by of scaled is a number, not str"),
         ((ROWS, ROWS.astype(np.float64), 1.0), {}, TypeError, "B is float64, the kernel takes float32"),
         ((ROWS, np.ones((4, 32), np.float32), 1.0), {}, ValueError, r"B has the shape \[4, 32\], .* takes \[4, 64\]"),
@@ -389,6 +389,34 @@ def test_warnings_are_pythons() -> None:
     switches = {"silenced": ("sync-incomplete",)}
     with pytest.warns(UserWarning, match=r"warning\[depth-override\]: [^\0]*--> kernel.tl:8:"):
         tilec.compile(ODD, target="sm_80", switches=switches)
+
+
+PARTIAL = """\
+import tilelang.language as T
+@T.prim_func
+def partial(A: T.Tensor((200,), "float32"), B: T.Tensor((200,), "float32")):
+    with T.Kernel(200 // 128, threads=128) as bx:
+        for i in T.Parallel(128):
+            B[bx * 128 + i] = A[bx * 128 + i]
+"""
+
+
+def test_the_emulator_warns_of_unwritten_elements_and_leaves_them_alone() -> None:
+    kernel = tilec.compile(PARTIAL, device="emulator")
+    a, b = np.ones(200, np.float32), np.full(200, 7, np.float32)
+    with pytest.warns(UserWarning, match="no block wrote 72 of the 200 elements of B: look at the grid") as found:
+        kernel(a, b)
+    assert found[0].filename == __file__
+    np.testing.assert_array_equal(b, np.where(np.arange(200) < 128, 1, 7))
+
+
+def test_the_emulator_warns_of_an_output_that_is_an_input() -> None:
+    kernel = tilec.compile(PARTIAL, device="emulator")
+    a = np.arange(200, dtype=np.float32)
+    with pytest.warns(UserWarning, match="B of partial, which is written, shares memory with A") as found:
+        kernel(a, a)
+    assert [one.filename for one in found] == [__file__]
+    np.testing.assert_array_equal(a, np.arange(200))
 
 
 def test_words_that_mean_nothing() -> None:

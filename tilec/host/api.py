@@ -11,19 +11,22 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilec.driver import build as driver
 from tilec.host import notebook
 from tilec.host.arrays import CPU, GPU, View, dense, view
-from tilec.ir.elements import storage_shape, storage_type
+from tilec.ir.elements import is_poison, poison, storage_shape, storage_type
 from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, extract, extract_from_ptx
 from tilec.ir.tile import Buffer
-from tilec.ir.types import BY_NAME, FLOAT8_E8M0, UINT8
+from tilec.ir.types import BY_NAME, FLOAT8_E8M0, UINT8, DType
 from tilec.support import files, options
 from tilec.support.diagnostics import CompileError as CompileError, Diagnostic
 from tilec.support.printable import printable
@@ -321,7 +324,7 @@ class Kernel:
         except (BufferError, ValueError) as error:
             raise ValueError(f"{name} of {self.manifest.entry} cannot be used: {error}") from error
         if found is None:
-            raise TypeError(f"{name} of {self.manifest.entry} is an array, not {type(value).__name__}")
+            raise TypeError(f"{name} of {self.manifest.entry} must be an array, not {type(value).__name__}")
         kind = CPU if self._is_emulated else GPU
         if found.device[0] != kind:
             wanted = "the CPU, where the emulator runs"
@@ -352,15 +355,52 @@ class Kernel:
 
         tensors = {t.name: t for t in self.manifest.tensors}
         arrays = {name: one.as_numpy(storage_type(BY_NAME[tensors[name].dtype])) for name, one in views.items()}
+        shared = self._warn_of_shared_memory(arrays)
         # The emulator's launcher copies strided tensors to their layout.
         arguments = emulate.Arguments(arrays, scalars)
-        if self._build is not None:
-            report = emulate.run(self._build, arguments)
-        else:
-            assert self.ptx is not None
-            begins_early = "dependent" in self.manifest.attributes
-            report = emulate.run_ptx(self.ptx, self.manifest, arguments, begins_early=begins_early)
+        with self._unwritten_reported({n: a for n, a in arrays.items() if n not in shared}):
+            if self._build is not None:
+                report = emulate.run(self._build, arguments)
+            else:
+                assert self.ptx is not None
+                begins_early = "dependent" in self.manifest.attributes
+                report = emulate.run_ptx(self.ptx, self.manifest, arguments, begins_early=begins_early)
         print(printable(report.printed), end="")
+
+    def _warn_of_shared_memory(self, arrays: Mapping[str, NDArray[Any]]) -> set[str]:
+        """Warn of outputs that share memory with other arguments, and return the names of both."""
+        written = {tensor.name for tensor in self.manifest.tensors if tensor.role != "in"}
+        shared: set[str] = set()
+        for (a, first), (b, second) in combinations(arrays.items(), 2):
+            if {a, b} & written and np.may_share_memory(first, second):
+                output, other = (a, b) if a in written else (b, a)
+                text = f"{output} of {self.manifest.entry}, which is written, shares memory with {other}"
+                warnings.warn(f"{text}: blocks run in any order, so pass an array of its own", stacklevel=4)
+                shared |= {a, b}
+        return shared
+
+    @contextmanager
+    def _unwritten_reported(self, arrays: Mapping[str, NDArray[Any]]) -> Iterator[None]:
+        """Warn of elements of outputs that no block wrote during a run; they keep what the arrays held."""
+        from tilec.driver.emulate_compare import shows_poison
+
+        before: dict[str, tuple[NDArray[Any], DType]] = {}
+        for tensor in self.manifest.tensors:
+            dtype, array = BY_NAME[tensor.dtype], arrays.get(tensor.name)
+            if array is not None and tensor.role == "out" and shows_poison(dtype) and array.flags.c_contiguous:
+                before[tensor.name] = array.copy(), dtype
+                poison(array, dtype)
+        left: dict[str, NDArray[Any]] = {}
+        try:
+            yield
+        finally:
+            for name, (held, dtype) in before.items():
+                left[name] = is_poison(arrays[name], dtype)
+                np.copyto(arrays[name], held, where=left[name])
+        for name, mask in left.items():
+            if count := int(np.count_nonzero(mask)):
+                text = f"no block wrote {count:,} of the {mask.size:,} elements of {name}"
+                warnings.warn(f"{text}: look at the grid, and at the indices of what is stored", stacklevel=5)
 
     def _launch(self, views: Mapping[str, View], scalars: Mapping[str, Number], stream: int) -> None:
         from tilec.host import runtime

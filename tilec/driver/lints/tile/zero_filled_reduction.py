@@ -177,11 +177,15 @@ class _InTail:
 
     def bind(self, stmt: tile.Bind) -> None:
         """Keep what a variable is in the tail, and the tail that it was read from."""
-        before, self.tail = self.tail, None
-        made = self.value(stmt.value)
-        self.bound[stmt.var] = made, self.tail
+        self.bound[stmt.var] = self._read(stmt.value)
         self.meaning[stmt.var] = stmt.value
-        self.tail = before
+
+    def _read(self, expr: tile.Expr) -> tuple[Made, _Tail | None]:
+        """Return what an expression is in the tail, and the tail that it reads itself."""
+        before, self.tail = self.tail, None
+        made = self.value(expr)
+        read, self.tail = self.tail, before
+        return made, read
 
     def value(self, expr: tile.Expr) -> Made:
         match expr:
@@ -215,11 +219,11 @@ class _InTail:
         """Return what a choice is in the tail: unknown where its condition keeps an arm inside of the tensor."""
         made: list[Made] = []
         for arm, holds in ((select.then, True), (select.orelse, False)):
-            before, self.tail = self.tail, None
-            made.append(self.value(arm))
-            if self.tail is not None and self._may_stay_inside(arm, self.tail, select.condition, holds):
+            value, tail = self._read(arm)
+            made.append(value)
+            if tail is not None and self._may_stay_inside(arm, tail, select.condition, holds):
                 made.append("unknown")
-            self.tail = self.tail or before
+            self.tail = tail or self.tail
         if "unknown" in made:
             return "unknown"
         return "other" if "other" in made else "zero" if "zero" in made else "same"
