@@ -365,9 +365,11 @@ def test_a_notebook_shows_the_schedule() -> None:
     kernel = tilec.compile(SAMPLES / "gemm.tl", target="sm_90a")
     shown = kernel._repr_html_()
     assert "<b>gemm(A, B, C)</b> for sm_90a" in shown and "an interval of 512 cycles, optimal" in shown
-    assert shown.count("<table>") == shown.count("</table>") == 2 and "<td>copy A → A_shared</td>" in shown
+    assert shown.count("<table>") == shown.count("</table>") == 4 and "<td>copy A → A_shared</td>" in shown
     loaded = tilec.load(kernel.cubin)._repr_html_()
-    assert loaded == "<div><b>gemm(A, B, C)</b> for sm_90a</div>"
+    assert loaded.startswith("<div><b>gemm(A, B, C)</b> for sm_90a<table>") and loaded.count("<table>") == 2
+    assert "<td>A</td><td>float16[1024, 1024]</td><td>in</td>" in loaded
+    assert repr(kernel).startswith("<tilec kernel gemm(A: float16[1024, 1024], B: ")
 
 
 ODD = """\
@@ -417,6 +419,34 @@ def test_the_emulator_warns_of_an_output_that_is_an_input() -> None:
         kernel(a, a)
     assert [one.filename for one in found] == [__file__]
     np.testing.assert_array_equal(a, np.arange(200))
+
+
+@pytest.mark.parametrize(
+    ("source", "constants", "said"),
+    [
+        (SCALED, {"by": 2.0}, "by names no constant of the file[^-]*by is a parameter of the kernel: pass it when you"),
+        (SCALED, {"factr": 2.0}, r"error\[unknown-define\]: factr names no [^\0]*did you mean factor\?"),
+        (SAMPLES / "gemn.tl", {}, r"gemn.tl does not exist[^\0]*did you mean .*gemm.tl\?"),
+        ('extern "C" __global__ void k() {\n}\n', {}, "is CUDA C\\+\\+, not a kernel file"),
+        (SCALED.replace("by * factor", "np.inf"), {}, r"np.inf is not known [^\0]*T.infinity\("),
+        (
+            SCALED.replace("by * factor", "T.cast(by, np.float16)"),
+            {},
+            r"np.float16 is not known[^\0]*write \"float16\"",
+        ),
+        (SCALED.replace("by * factor", "T.threadIdx.x"), {}, r"T.threadIdx is not supported[^\0]*T.get_thread_binding"),
+    ],
+)
+def test_refusals_are_in_words_of_python(source: Any, constants: dict[str, Any], said: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        tilec.compile(source, device="emulator", **constants)
+    shown = caught.value.shown or "\n".join(f"{d.title}: {d.help}" for d in caught.value.diagnostics)
+    assert re.search(said, shown) and "-D" not in shown
+
+
+def test_a_function_is_no_kernel() -> None:
+    with pytest.raises(TypeError, match="a kernel is the name of a file, or the text of one, not function"):
+        tilec.compile(lambda: None)
 
 
 def test_words_that_mean_nothing() -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -28,11 +30,12 @@ from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, e
 from tilec.ir.tile import Buffer
 from tilec.ir.types import BY_NAME, FLOAT8_E8M0, UINT8, DType
 from tilec.support import files, options
-from tilec.support.diagnostics import CompileError as CompileError, Diagnostic
+from tilec.support.diagnostics import CompileError as CompileError, Diagnostic, fail
 from tilec.support.printable import printable
 from tilec.support.resources import target_names
 from tilec.support.sizes import names, shape_of
 from tilec.support.source import SourceFile
+from tilec.support.spelling import nearest
 
 Device = Literal["cuda", "emulator"]
 Number = int | float
@@ -80,7 +83,7 @@ def compile(
     try:
         build = driver.build(file, chosen, driver.Observer())
     except CompileError as error:
-        raise _shown(error, file).with_traceback(None) from None
+        raise _shown(_in_words_of_python(error, file), file).with_traceback(None) from None
     for found in build.warnings:
         warnings.warn(_rendered(found, file), stacklevel=2)
     return Kernel(build.manifest, build.cubin, build, is_emulated=device == "emulator")
@@ -165,7 +168,18 @@ def _codes(given: Iterable[str]) -> tuple[str, ...]:
 def _source(source: str | os.PathLike[str]) -> SourceFile:
     if isinstance(source, str) and "\n" in source:
         return SourceFile("kernel.tl", source)
-    return files.read_source(os.fspath(source))
+    if not isinstance(source, str | os.PathLike):
+        kind = type(source).__name__
+        raise TypeError(
+            f"a kernel is the name of a file, or the text of one, not {kind}; Python functions are not read"
+        )
+    path = Path(os.fspath(source))
+    if not path.exists() and path.parent.is_dir():
+        beside = (other.name for other in path.parent.iterdir() if other.suffix == path.suffix)
+        near = nearest(path.name, beside)
+        help_text = f"did you mean {path.with_name(near)}?" if near else None
+        fail("no-such-file", f"{path} does not exist", help=help_text)
+    return files.read_source(str(path))
 
 
 def _target_here(device: Device) -> str:
@@ -188,6 +202,26 @@ def _shown(error: CompileError, source: SourceFile) -> CompileError:
     located = error.located_in(source.path)
     located.shown = text
     return located
+
+
+def _in_words_of_python(error: CompileError, source: SourceFile) -> CompileError:
+    """Return the error with constants named as arguments of `compile`, not as `-D` on a command line."""
+    if not any(d.code.endswith("-define") for d in error.diagnostics):
+        return error
+
+    def reworded(text: str) -> str:
+        return re.sub(r"-D (\w+=…)", r"\1 among the arguments of tilec.compile", text).replace("-D ", "")
+
+    def one(found: Diagnostic) -> Diagnostic:
+        if not found.code.endswith("-define"):
+            return found
+        help_text = None if found.help is None else reworded(found.help)
+        name = found.title.split()[1]
+        if found.code == "unknown-define" and re.search(rf"\b{re.escape(name)}\s*:\s*T\.", source.text):
+            help_text = f"{name} is a parameter of the kernel: pass it when you call what tilec.compile returns"
+        return replace(found, title=reworded(found.title), help=help_text)
+
+    return CompileError(*map(one, error.diagnostics))
 
 
 def _rendered(diagnostic: Diagnostic, source: SourceFile) -> str:
@@ -225,13 +259,23 @@ class Kernel:
         self.__signature__ = self._python_signature()
 
     def __repr__(self) -> str:
-        return f"<tilec kernel {self.signature()} for {self.manifest.target}>"
+        known = self._known()
+        written = (f"{n}: {t}" + " from the arrays" * (n in known) for n, t in self._types().items())
+        return f"<tilec kernel {self.manifest.entry}({', '.join(written)}) for {self.manifest.target}>"
+
+    def _types(self) -> dict[str, str]:
+        """Return the dtype and the shape of each parameter of a call, as in `float16[128, n]`."""
+        tensors = {t.name: f"{t.dtype}[{', '.join(map(str, t.shape))}]" for t in self.manifest.tensors}
+        types = {scalar.name: scalar.dtype for scalar in self.manifest.scalars} | tensors
+        return {name: types[name] for name in self.parameters()}
 
     def _repr_html_(self) -> str:
         """Return HTML for notebooks: the signature, and the schedules where it was compiled here."""
         trace = self.trace
         loops = [] if trace is None else json.loads(trace)["tilec"]["loops"]
-        return notebook.html(self.signature(), self.manifest.target, loops)
+        roles = {tensor.name: tensor.role for tensor in self.manifest.tensors}
+        parameters = [(name, kind, roles.get(name, "in")) for name, kind in self._types().items()]
+        return notebook.html(self.signature(), self.manifest, parameters, loops)
 
     @property
     def trace(self) -> str | None:
