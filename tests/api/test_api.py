@@ -428,6 +428,7 @@ def test_the_emulator_warns_of_an_output_that_is_an_input() -> None:
         (SCALED, {"factr": 2.0}, r"error\[unknown-define\]: factr names no [^\0]*did you mean factor\?"),
         (SAMPLES / "gemn.tl", {}, r"gemn.tl does not exist[^\0]*did you mean .*gemm.tl\?"),
         ('extern "C" __global__ void k() {\n}\n', {}, "is CUDA C\\+\\+, not a kernel file"),
+        (SCALED.replace("by * factor", "A[:, :, None]"), {}, r"3 indices for 2 dimensions[^\0]*leave None out"),
         (SCALED.replace("by * factor", "np.inf"), {}, r"np.inf is not known [^\0]*T.infinity\("),
         (
             SCALED.replace("by * factor", "T.cast(by, np.float16)"),

@@ -16,7 +16,7 @@ from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.types import BY_NAME, DType
 from tilec.ops import arithmetic, python
-from tilec.ops.other_languages import MODULES, instead_of_method
+from tilec.ops.other_languages import MODULES, dtype_instead_of, instead_of_method
 from tilec.ops.signature import Argument, as_expr, vector_type
 from tilec.ops.values import (
     EXPR_TYPES,
@@ -263,7 +263,8 @@ def _member(context: Context, owner: str, node: ast.Attribute) -> Value:
             )
         return WarpPolicy(Policy[node.name])
     value = host_names.attribute(context, path)
-    if owner == "T" and isinstance(value, Member) and not is_supported(path):
+    is_dtype = dtype_instead_of(node.name) is not None  # whoever needs a dtype names the right one
+    if owner == "T" and isinstance(value, Member) and not is_dtype and not is_supported(path):
         refuse_name(path, node.span)
     return value
 
