@@ -30,7 +30,7 @@ from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, e
 from tilec.ir.tile import Buffer
 from tilec.ir.types import BY_NAME, FLOAT8_E8M0, UINT8, DType
 from tilec.support import files, options
-from tilec.support.diagnostics import CompileError as CompileError, Diagnostic, fail
+from tilec.support.diagnostics import CompileError as CompileError, Diagnostic
 from tilec.support.printable import printable
 from tilec.support.resources import target_names
 from tilec.support.sizes import names, shape_of
@@ -165,7 +165,7 @@ def _codes(given: Iterable[str]) -> tuple[str, ...]:
     return tuple(FORMER_CODES.get(code, code) for code in given)
 
 
-def _source(source: str | os.PathLike[str]) -> SourceFile:
+def _source(source: object) -> SourceFile:
     if isinstance(source, str) and "\n" in source:
         return SourceFile("kernel.tl", source)
     if not isinstance(source, str | os.PathLike):
@@ -173,13 +173,23 @@ def _source(source: str | os.PathLike[str]) -> SourceFile:
         raise TypeError(
             f"a kernel is the name of a file, or the text of one, not {kind}; Python functions are not read"
         )
-    path = Path(os.fspath(source))
-    if not path.exists() and path.parent.is_dir():
-        beside = (other.name for other in path.parent.iterdir() if other.suffix == path.suffix)
-        near = nearest(path.name, beside)
-        help_text = f"did you mean {path.with_name(near)}?" if near else None
-        fail("no-such-file", f"{path} does not exist", help=help_text)
-    return files.read_source(str(path))
+    try:
+        return files.read_source(os.fspath(source))
+    except CompileError as error:
+        (first,) = error.diagnostics
+        if first.code != "no-such-file" or (near := _similar_file(Path(source))) is None:
+            raise
+        raise CompileError(replace(first, help=f"did you mean {near}?")) from None
+
+
+def _similar_file(path: Path) -> Path | None:
+    """Return the file beside a missing one whose name is nearest to its name, if one is near."""
+    try:
+        beside = [other.name for other in path.parent.iterdir() if other.suffix == path.suffix]
+    except OSError:
+        return None
+    near = nearest(path.name, beside)
+    return None if near is None else path.with_name(near)
 
 
 def _target_here(device: Device) -> str:
