@@ -49,11 +49,15 @@ def test_the_worked_reading_is_what_the_sample_gives(
     monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path))
     assert main(["schedule", GEMM]) == 0
     shown = capfd.readouterr().out.splitlines()
-    # Those before the last: tests/docs/test_document_blocks.py, tests/cli/test_diff.py.
-    *read, _, _, refusal = blocks("docs/trace.md", "text")
+    # The one before the last: tests/cli/test_diff.py.
+    *read, assembled, _, refusal = blocks("docs/trace.md", "text")
     for line in "".join(read).splitlines():
         assert any(line == s or s.startswith(f"{line} ") for s in shown), line
     assert "bad-schedule" in refusal
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["report", GEMM]) == 0
+    reported = capfd.readouterr().out
+    assert assembled.strip("…\n") in reported
 
 
 def test_the_decisions_shown_are_those_of_the_sample(

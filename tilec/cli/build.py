@@ -462,6 +462,8 @@ def _kernel_file(path: str) -> SourceFile:
     if not Path(path).exists() and "." not in path:
         import difflib
 
+        if path in ("compile", "build"):
+            fail("no-such-file", f"there is no command '{path}'", help="compiling has no command: tilec FILE.tl")
         near = difflib.get_close_matches(path, COMMANDS, n=1)
         fail(
             "no-such-file",

@@ -57,13 +57,13 @@ def show_tables(tables: Iterable[RenderableType]) -> None:
 
 
 @contextmanager
-def reported(source: SourceFile | None) -> Iterator[None]:
-    """Show a `CompileError` in `source` with its text, and end the command."""
+def reported(source: SourceFile | None, code: int = WRONG_KERNEL) -> Iterator[None]:
+    """Show a `CompileError` in `source` with its text, and end the command with an exit code."""
     try:
         yield
     except CompileError as error:
         show(error.diagnostics, source)
-        raise Exit(WRONG_KERNEL) from error
+        raise Exit(code) from error
 
 
 def reported_all(results: Iterable[Made], *, counted: bool = False) -> list[Made]:

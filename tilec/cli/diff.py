@@ -14,6 +14,7 @@ from tilec.support import files
 from tilec.support.diagnostics import fail
 
 DIFFERENT = 1
+UNREADABLE = 2
 
 
 @click.command()
@@ -25,9 +26,9 @@ DIFFERENT = 1
 def diff(old: str, new: str, form: str) -> None:
     """Say what changed between two schedule traces (--schedule-trace-file), and why.
 
-    Exit codes: 0 the schedules are the same, 1 they differ, or a trace cannot be read.
+    Exit codes: 0 the schedules are the same, 1 they differ, 2 a trace cannot be read.
     """
-    with reported(None):
+    with reported(None, UNREADABLE):
         found = compared(_record(old), _record(new))
     print(_as_json(found) if form == "json" else _as_text(found))
     if found.changes:

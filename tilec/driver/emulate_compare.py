@@ -109,6 +109,11 @@ def inputs_are_finite(
     return all(map(math.isfinite, scalars.values())) and all(bool(np.isfinite(array).all()) for array in floats)
 
 
+def shows_poison(dtype: DType) -> bool:
+    """Return whether a result of this type is hardly ever the pattern of bits that marks unwritten elements."""
+    return dtype.bits >= (16 if dtype.is_float else 32)
+
+
 def unwritten_elements(
     kernel: tile.Kernel, manifest: Manifest, found: Mapping[str, Array]
 ) -> list[tuple[str, int, int]]:
@@ -116,8 +121,7 @@ def unwritten_elements(
     is a likely value are skipped."""
     counted = []
     for p in kernel.params:
-        is_told = isinstance(p, tile.Buffer) and p.dtype.bits >= (16 if p.dtype.is_float else 32)
-        if isinstance(p, tile.Buffer) and is_told and manifest.tensor(p.name).role == "out":
+        if isinstance(p, tile.Buffer) and shows_poison(p.dtype) and manifest.tensor(p.name).role == "out":
             counted.append((p.name, int(np.count_nonzero(is_poison(found[p.name], p.dtype))), found[p.name].size))
     return [(name, count, total) for name, count, total in counted if count]
 

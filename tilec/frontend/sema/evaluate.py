@@ -126,6 +126,7 @@ def access(context: Context, buffer: tile.Buffer, node: ast.Subscript) -> Access
     rank = len(buffer.extents) - (buffer.lanes > 1)
     if len(indices) != rank:
         shape_text = f"{buffer.name} has shape {show_shape(buffer.extents)}"
+        has_none = any(isinstance(i, ast.Constant) and i.name == "None" for i in indices)
         count = f"{len(indices)} {'index' if len(indices) == 1 else 'indices'}"
         fail(
             "wrong-rank",
@@ -133,6 +134,9 @@ def access(context: Context, buffer: tile.Buffer, node: ast.Subscript) -> Access
             node.span,
             shape_text,
             secondary=(Label(buffer.span, "from here"),),
+            help="leave None out: tiles are not broadcast; each element is indexed inside T.Parallel"
+            if has_none
+            else None,
         )
     lanes = (Range(tile.integer(0), buffer.lanes),) if buffer.lanes > 1 else ()
     places: list[tuple[tile.Expr | Range, reading.Moment]] = []

@@ -11,12 +11,12 @@ from tilec.frontend.sema.calls import call
 from tilec.frontend.sema.context import Context, ReadsExpression
 from tilec.frontend.sema.functions import bind_target, defined
 from tilec.frontend.sema.scope import Scope
-from tilec.frontend.sema.vocabulary import DIALECT, instead_of_foreign
+from tilec.frontend.sema.vocabulary import DIALECT, instead_of_foreign, is_supported, refuse_name
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.types import BY_NAME, DType
 from tilec.ops import arithmetic, python
-from tilec.ops.other_languages import MODULES, instead_of_method
+from tilec.ops.other_languages import MODULES, dtype_instead_of, instead_of_method
 from tilec.ops.signature import Argument, as_expr, vector_type
 from tilec.ops.values import (
     EXPR_TYPES,
@@ -233,9 +233,10 @@ def _refuse_foreign(context: Context, node: ast.Attribute) -> None:
     """Refuse `np.sum` and `tl.dot` in a file that imports no such module."""
     owner = node.value
     if isinstance(owner, ast.Name) and owner.id in MODULES and context.scope.find(owner.id) is None:
-        if (dtype := BY_NAME.get(node.name)) is not None:
-            by_import = "import torch, or " if owner.id == "torch" else ""
-            fail("unknown-name", f"`{owner.id}` is not defined", node.span, help=f'{by_import}write "{dtype}"')
+        if node.name in BY_NAME or node.name in ("inf", "infty"):
+            infinity = 'T.infinity("float32"), with the dtype of what it is stored in'
+            help_text = f'write "{node.name}"' if node.name in BY_NAME else f"write {infinity}"
+            fail("foreign-call", f"{owner.id}.{node.name} is not known in a kernel", node.span, help=help_text)
         help_text = instead_of_foreign(node.name) or "kernels are written with T.*: `tilec explain foreign-call`"
         fail("foreign-call", f"{owner.id}.{node.name} is nothing that a kernel can call", node.span, help=help_text)
 
@@ -261,7 +262,11 @@ def _member(context: Context, owner: str, node: ast.Attribute) -> Value:
                 f"known: {', '.join(Policy)}",
             )
         return WarpPolicy(Policy[node.name])
-    return host_names.attribute(context, path)
+    value = host_names.attribute(context, path)
+    is_dtype = dtype_instead_of(node.name) is not None  # whoever needs a dtype names the right one
+    if owner == "T" and isinstance(value, Member) and not is_dtype and not is_supported(path):
+        refuse_name(path, node.span)
+    return value
 
 
 # ---- operators -------------------------------------------------------------------------------------------------------

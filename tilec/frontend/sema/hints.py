@@ -133,10 +133,11 @@ def _check_size(buffer: tile.Buffer, layout: tile.LoopLayout, threads: int) -> N
     if registers > MAX_REGISTERS:
         fail(
             "fragment-overflow",
-            f"{buffer.name} takes {registers} registers of a thread, {MAX_REGISTERS} are the most",
+            f"{buffer.name} takes {registers} registers of a thread, "
+            f"which has 255: up to {MAX_REGISTERS} are spilled, more are refused",
             buffer.span,
             secondary=(Label(layout.span, "with this layout"),),
-            help="use smaller tiles, or more threads to share them: a thread has 255 registers",
+            help="use smaller tiles, or more threads to share them",
         )
 
 

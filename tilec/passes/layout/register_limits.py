@@ -63,7 +63,7 @@ def _taken(assignment: LayoutAssignment) -> dict[str, int]:
 
 def _check(assignment: LayoutAssignment) -> None:
     if sum(_taken(assignment).values()) > MAX_REGISTERS:
-        _refuse(assignment, f"{MAX_REGISTERS} are the most")
+        _refuse(assignment, f"which has {_THREAD}: up to {MAX_REGISTERS} are spilled, more are refused")
 
 
 def _refuse(assignment: LayoutAssignment, why: str) -> NoReturn:
@@ -76,5 +76,5 @@ def _refuse(assignment: LayoutAssignment, why: str) -> NoReturn:
         first.span,
         first.text,
         secondary=tuple(others),
-        help="use smaller tiles, or more threads to share them: a thread has 255 registers",
+        help="use smaller tiles, or more threads to share them",
     )

@@ -4,11 +4,14 @@ Where a copy reaches beyond a tensor, the tile is filled with zeros. A maximum i
 exponentials gets exp(0 - largest) for each of them. The tail of a tile is the part beyond its tensor along one
 dimension. It is followed from the copy through elementwise loops: it holds zeros, values made of zeros, or is unknown.
 
-In doubt nothing is reported: launch-time sizes, conditions, and any other write to the tile make the tail unknown.
+In doubt nothing is reported: launch-time sizes, conditions, and any other write to the tile make the tail unknown. So does a `T.if_then_else` whose condition keeps the arm that reads the tail inside
+of the tensor, as `j < N` does. A condition that lets elements beyond the tensor pass, such as the `j <= i` of a causal
+mask, changes nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
@@ -16,6 +19,7 @@ from tilec.driver.lints.registry import TILE, warns
 from tilec.driver.work import Work
 from tilec.ir import tile
 from tilec.ir.affine import affine
+from tilec.ir.types import INT32
 from tilec.ops.copy import Copy
 from tilec.ops.reduce import Reduce
 from tilec.passes.analysis.trip_count import static_trip_count
@@ -36,19 +40,25 @@ _EXPONENTIALS = frozenset({"exp", "exp2", "exp10", "sigmoid"})
 @dataclass(frozen=True, slots=True)
 class _Tail:
     """The tail of a tile: zeros, which may be its least values, or values made of zeros, perhaps by an exponential.
-    `span` is the statement that read beyond the tensor."""
+    `span` is the statement that read beyond the tensor. Element p of the tile's dimension is element
+    `start` + p of the tensor's, which has `size` of them; None where that is unknown."""
 
     tensor: tile.Buffer
     span: Span
+    size: int
+    start: tile.Expr | None
     is_zero: bool = True
     is_least: bool = False
     by_exponential: bool = False
 
 
+_NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
+
 Place = tuple[tile.Buffer, int]
 """A tile and one of its dimensions."""
-Ranges = dict[tile.Var, tuple[int, int]]
-"""The first and last value of each variable that takes every value between."""
+Ranges = dict[tile.Var, tuple[int, float]]
+"""The first and last value of each variable that takes every value between. The last is infinite where the launch decides
+it."""
 
 
 @warns(TILE)
@@ -57,8 +67,7 @@ def zero_filled_reductions(work: Work) -> Iterator[Diagnostic]:
     kernel = work.source_kernel
     ranges: Ranges = {}
     for var, extent in zip(kernel.block_vars, kernel.grid, strict=False):
-        if isinstance(extent, int):
-            ranges[var] = (0, extent - 1)
+        ranges[var] = (0, extent - 1 if isinstance(extent, int) else math.inf)
     warned: set[Span] = set()
     for found, at in _Follower().follow(kernel.body, ranges):
         if at not in warned:
@@ -131,7 +140,7 @@ class _Follower:
             evaluated = _InTail(var, before, everywhere, nest.span)
             for stmt in nest.body:
                 if isinstance(stmt, tile.Bind):
-                    evaluated.bound[stmt.var] = evaluated.value(stmt.value)
+                    evaluated.bind(stmt)
                 elif isinstance(stmt, tile.Store):
                     dims = [d for d, index in enumerate(stmt.indices) if index == var]
                     kind = evaluated.value(stmt.value)
@@ -139,7 +148,13 @@ class _Follower:
                     is_followed = kind in ("zero", "other") and len(dims) == 1 and stmt.buffer.scope != "global"
                     if tail is not None and is_followed:
                         found[stmt.buffer, dims[0]] = _Tail(
-                            tail.tensor, tail.span, kind == "zero", _is_least(stmt.value), evaluated.has_exponential
+                            tail.tensor,
+                            tail.span,
+                            tail.size,
+                            tail.start,
+                            kind == "zero",
+                            _is_least(stmt.value),
+                            evaluated.has_exponential,
                         )
         return found
 
@@ -155,15 +170,32 @@ class _InTail:
     def __init__(self, var: tile.Var, tails: Mapping[Place, _Tail], ranges: Ranges, span: Span) -> None:
         self.var, self.tails, self.ranges, self.span = var, tails, ranges, span
         self.tail: _Tail | None = None
-        self.bound: dict[tile.Var, Made] = {}
+        self.bound: dict[tile.Var, tuple[Made, _Tail | None]] = {}
+        self.meaning: dict[tile.Var, tile.Expr] = {}
         self.has_exponential = False
+
+    def bind(self, stmt: tile.Bind) -> None:
+        """Keep what a variable is in the tail, and the tail that it was read from."""
+        self.bound[stmt.var] = self._read(stmt.value)
+        self.meaning[stmt.var] = stmt.value
+
+    def _read(self, expr: tile.Expr) -> tuple[Made, _Tail | None]:
+        """Return what an expression is in the tail, and the tail that it reads itself."""
+        before, self.tail = self.tail, None
+        made = self.value(expr)
+        read, self.tail = self.tail, before
+        return made, read
 
     def value(self, expr: tile.Expr) -> Made:
         match expr:
             case tile.Const(value=value):
                 return "zero" if value == 0 else "same"
+            case tile.Var() if expr in self.bound:
+                made, tail = self.bound[expr]
+                self.tail = tail or self.tail
+                return made
             case tile.Var():
-                return "unknown" if expr == self.var else self.bound.get(expr, "same")
+                return "unknown" if expr == self.var else "same"
             case tile.Load():
                 return self._loaded(expr)
             case tile.Cast(a=a):
@@ -173,12 +205,88 @@ class _InTail:
             case tile.Binary(op=op, a=a, b=b):
                 return _combined(op, self.value(a), self.value(b))
             case tile.Call(fn=fn, args=(a,)) if fn in _KEEP_ZERO or fn in _LOSE_ZERO:
-                kind = self.value(a)
-                self.has_exponential |= fn in _EXPONENTIALS and kind in ("zero", "other")
-                return "other" if kind == "zero" and fn in _LOSE_ZERO else kind
+                made = self.value(a)
+                self.has_exponential |= fn in _EXPONENTIALS and made in ("zero", "other")
+                return "other" if made == "zero" and fn in _LOSE_ZERO else made
+            case tile.Select():
+                return self._chosen(expr)
             case _:
                 parts = [self.value(child) for child in tile.children(expr)]
                 return "same" if parts and all(part == "same" for part in parts) else "unknown"
+
+    def _chosen(self, select: tile.Select) -> Made:
+        """Return what a choice is in the tail: unknown where its condition keeps an arm inside of the tensor."""
+        made: list[Made] = []
+        for arm, holds in ((select.then, True), (select.orelse, False)):
+            value, tail = self._read(arm)
+            made.append(value)
+            if tail is not None and self._may_stay_inside(arm, tail, select.condition, holds):
+                made.append("unknown")
+            self.tail = tail or self.tail
+        if "unknown" in made:
+            return "unknown"
+        return "other" if "other" in made else "zero" if "zero" in made else "same"
+
+    def _may_stay_inside(self, arm: tile.Expr, tail: _Tail, condition: tile.Expr, holds: bool) -> bool:
+        """Return whether an arm is perhaps taken for elements of the tensor only."""
+        if tail.start is None:
+            return True
+        known = [bound for load in self._loads(arm) for bound in self._exists(load)]
+        index = _sum((tail.start, 1), (self.var, 1))
+        edges = [_plus(index, 1 - tail.size)]  # at most 0 below the upper edge
+        if _least(index, self.ranges) < 0:
+            edges.append(_sum((tail.start, -1), (self.var, -1)))
+        return all(self._bounds(edge, condition, holds, known) for edge in edges)
+
+    def _loads(self, expr: tile.Expr) -> Iterator[tile.Load]:
+        """Yield the loads of an expression, those of the variables that it names among them."""
+        left, seen = [expr], {expr}
+        while left:
+            for part in tile.walk_expr(left.pop()):
+                if isinstance(part, tile.Load):
+                    yield part
+                elif isinstance(part, tile.Var) and part in self.meaning and (value := self.meaning[part]) not in seen:
+                    seen.add(value)
+                    left.append(value)
+
+    def _exists(self, load: tile.Load) -> Iterator[_Form]:
+        """Yield forms that are at most 0 where a load's element is in the tensor, by its other dimensions."""
+        for dim, index in enumerate(load.indices):
+            if any(part == self.var for part in tile.walk_expr(index)):
+                continue
+            size = load.buffer.extents[dim]
+            if load.buffer.scope == "global":
+                if isinstance(size, int):
+                    yield _plus(_sum((index, 1)), 1 - size)
+            elif (tail := self.tails.get((load.buffer, dim))) is not None and tail.start is not None:
+                yield _plus(_sum((tail.start, 1), (index, 1)), 1 - tail.size)
+
+    def _bounds(self, edge: _Form, condition: tile.Expr, holds: bool, known: list[_Form]) -> bool:
+        """Return whether a condition that holds (or does not) makes `edge` at most 0, or cannot be told."""
+        match condition:
+            case tile.Unary(op="not", a=a):
+                return self._bounds(edge, a, not holds, known)
+            case tile.Binary(op="and" | "or" as op, a=a, b=b):
+                either = any if (op == "and") == holds else all
+                return either([self._bounds(edge, part, holds, known) for part in (a, b)])
+            case tile.Binary(op=op, a=a, b=b) if op in tile.COMPARISONS and not a.dtype.is_float:
+                return self._compares(edge, _NEGATED[op] if not holds else op, a, b, known)
+            case tile.Var() if condition in self.meaning:
+                return self._bounds(edge, self.meaning[condition], holds, known)
+            case _:
+                return not isinstance(condition, tile.Const)
+
+    def _compares(self, edge: _Form, op: str, a: tile.Expr, b: tile.Expr, known: list[_Form]) -> bool:
+        """Return whether `a op b` makes `edge` at most 0, or cannot be told."""
+        less, more = _sum((a, 1), (b, -1)), _sum((b, 1), (a, -1))
+        if any(atom not in self.ranges for atom in less.terms):
+            return True
+        given = {
+            "lt": [_plus(less, 1)], "le": [less], "gt": [_plus(more, 1)], "ge": [more], "eq": [less, more], "ne": [],
+        }[op]  # fmt: skip
+        rests = [_minus(edge, form) for form in given]
+        rests += [_minus(rest, form) for rest in rests for form in known]
+        return any(_most(rest, self.ranges) <= 0 for rest in rests)
 
     def _loaded(self, load: tile.Load) -> Made:
         named = [d for d, index in enumerate(load.indices) if any(part == self.var for part in tile.walk_expr(index))]
@@ -188,7 +296,7 @@ class _InTail:
             return "unknown"
         (dim,) = named
         if load.buffer.scope == "global":
-            tail = _beyond(load.buffer, dim, load.indices[dim], 1, self.ranges, self.span)
+            tail = _beyond(load.buffer, dim, load.indices[dim], 1, self.ranges, self.span, self.var)
         else:
             tail = self.tails.get((load.buffer, dim)) if load.indices[dim] == self.var else None
         if tail is None:
@@ -216,6 +324,10 @@ def _is_least(value: tile.Expr) -> bool:
     match value:
         case tile.Call(fn="abs") | tile.Cast(a=tile.Call(fn="abs")):
             return True
+        case tile.Const(value=constant):
+            return constant >= 0
+        case tile.Select(then=a, orelse=b):
+            return _is_least(a) and _is_least(b)
         case tile.Binary(op="mul", a=a, b=b):
             return a == b
         case tile.Binary(op="max", a=a, b=b):
@@ -266,19 +378,72 @@ def _copied(
     return found
 
 
-def _beyond(tensor: tile.Buffer, dim: int, start: tile.Expr, extent: int, ranges: Ranges, span: Span) -> _Tail | None:
-    """Return the tail of a region that certainly reaches beyond its tensor; None otherwise."""
+def _beyond(
+    tensor: tile.Buffer,
+    dim: int,
+    start: tile.Expr,
+    extent: int,
+    ranges: Ranges,
+    span: Span,
+    var: tile.Var | None = None,
+) -> _Tail | None:
+    """Return the tail of what begins somewhere in a tensor, if it is sure that some of it lies beyond the tensor. With
+    `var`, the variable of a loop, `start` is an index that depends on it."""
     size = tensor.extents[dim]
-    form = affine(start)
-    first = last = form.constant
-    for atom, factor in form.terms:
-        if not isinstance(atom, tile.Var) or atom not in ranges:
-            return None
-        low, high = sorted(factor * value for value in ranges[atom])
-        first, last = first + low, last + high
-    if not isinstance(size, int) or (first >= 0 and last + extent <= size):
+    form = _sum((start, 1))
+    first, last = _least(form, ranges), _most(form, ranges)
+    if not isinstance(size, int) or math.isinf(first) or math.isinf(last) or (first >= 0 and last + extent <= size):
         return None
-    return _Tail(tensor, span)
+    if var is None:
+        return _Tail(tensor, span, size, start)
+    begins = tile.Binary("sub", start, var, INT32) if form.terms.get(var) == 1 else None
+    return _Tail(tensor, span, size, begins)
+
+
+# ---- sums of variables -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A sum of variables (or of other expressions) with factors, and of a constant."""
+
+    terms: Mapping[tile.Expr, int]
+    constant: int
+
+
+def _sum(*parts: tuple[tile.Expr, int]) -> _Form:
+    """Return the sum of expressions times factors."""
+    total = _Form({}, 0)
+    for expr, factor in parts:
+        form = affine(expr)
+        total = _minus(total, _Form({atom: -factor * c for atom, c in form.terms}, -factor * form.constant))
+    return total
+
+
+def _plus(form: _Form, constant: int) -> _Form:
+    return _Form(form.terms, form.constant + constant)
+
+
+def _minus(a: _Form, b: _Form) -> _Form:
+    terms = dict(a.terms)
+    for atom, factor in b.terms.items():
+        terms[atom] = terms.get(atom, 0) - factor
+    return _Form({atom: factor for atom, factor in terms.items() if factor}, a.constant - b.constant)
+
+
+def _most(form: _Form, ranges: Ranges) -> float:
+    """Return the largest value of a sum; infinity where a variable has no bound."""
+    most: float = form.constant
+    for atom, factor in form.terms.items():
+        if not isinstance(atom, tile.Var) or atom not in ranges:
+            return math.inf
+        most += max(factor * value for value in ranges[atom])
+    return most
+
+
+def _least(form: _Form, ranges: Ranges) -> float:
+    """Return the smallest value of a sum; minus infinity where a variable has no bound."""
+    return -_most(_minus(_Form({}, 0), form), ranges)
 
 
 def _range(loop: tile.For) -> Ranges:
