@@ -4,9 +4,9 @@ Where a copy reaches beyond a tensor, the tile is filled with zeros. A maximum i
 exponentials gets exp(0 - largest) for each of them. The tail of a tile is the part beyond its tensor along one
 dimension. It is followed from the copy through elementwise loops: it holds zeros, values made of zeros, or is unknown.
 
-In doubt nothing is reported: launch-time sizes, conditions, and any other write to the tile make the tail unknown. So does a `T.if_then_else` whose condition keeps the arm that reads the tail inside
-of the tensor, as `j < N` does. A condition that lets elements beyond the tensor pass, such as the `j <= i` of a causal
-mask, changes nothing.
+In doubt nothing is reported: launch-time sizes, conditions, and any other write to the tile make the tail unknown. So
+does a `T.if_then_else` whose condition keeps the arm that reads the tail inside of the tensor, as `j < N` does. A
+condition that lets elements beyond the tensor pass, such as the `j <= i` of a causal mask, changes nothing.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "e
 Place = tuple[tile.Buffer, int]
 """A tile and one of its dimensions."""
 Ranges = dict[tile.Var, tuple[int, float]]
-"""The first and last value of each variable that takes every value between. The last is infinite where the launch decides
-it."""
+"""The first and last value of each variable that takes every value between. The last is infinite where the launch
+decides it."""
 
 
 @warns(TILE)
