@@ -30,12 +30,20 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tilec.driver import build as driver, engine
 from tilec.ir.tile import Buffer, TileOp, walk_statements
 from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
-from tilec.passes.cost.estimate import OTHER_REGISTERS, REGISTERS_FOR_PREFETCH, step_registers
-from tilec.passes.cost.kernel import Nest, Walk, innermost, machine, nest, occupancy_limits, tensor_bytes
-from tilec.passes.cost.model import Launch, ctas_per_sm, pipeline_times, predict_blocks
-from tilec.passes.cost.report import versions
+from tilec.passes.cost.estimate import OTHER_REGISTERS, REGISTERS_FOR_PREFETCH, count_step_registers
+from tilec.passes.cost.kernel import (
+    BlockWalk,
+    LoopNest,
+    build_loop_nest,
+    build_machine,
+    count_tensor_bytes,
+    find_innermost_loops,
+    read_occupancy_limits,
+)
+from tilec.passes.cost.model import Launch, count_ctas_per_sm, predict_blocks, predict_level_times
+from tilec.passes.cost.report import count_versions_under_way
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.loop.build_problem import Scheduled
+from tilec.passes.loop.build_problem import ScheduledLoop
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 from tilec.target.table import Target, load_target
@@ -72,7 +80,7 @@ class Row:
 class Shape:
     """A kernel with one tile: what an iteration of its loop takes, and what surrounds that."""
 
-    nest: Nest
+    nest: LoopNest
     around: int
     ctas: int
     l2_bytes: int
@@ -87,24 +95,24 @@ class Shape:
 def shape(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> Shape:
     """Before anything is solved: layouts are enough."""
     assignment = assignment_of(row, tile, target)
-    kernel, blocks = assignment.kernel, Walk(assignment, target, innermost(assignment))
-    block = blocks.block((0, 0, 0))
+    kernel, blocks = assignment.kernel, BlockWalk(assignment, target, find_innermost_loops(assignment))
+    block = blocks.walk_block((0, 0, 0))
     ((loop, trip_count, _),) = block.loops
     ctas = math.prod(int(extent) for extent in kernel.grid if isinstance(extent, int))
-    levels = nest(blocks, loop, trip_count, 1, min(target.limit("sms"), ctas))
+    levels = build_loop_nest(blocks, loop, trip_count, 1, min(target.limit("sms"), ctas))
     loaded = {s.regions[1].buffer.name for s in loop.body if getattr(s, "name", "") in ("copy", "im2col")
               and s.regions[0].buffer.scope == "global"}  # fmt: skip
     sizes = {name: layout.bytes for name, layout in assignment.shared.items()}
     sums = sum(b.bytes for b in kernel.buffers if b.scope == "fragment") // 4 // kernel.threads
     fragments = max(
-        step_registers(s, assignment, target) for s in walk_statements(kernel.body) if isinstance(s, TileOp)
+        count_step_registers(s, assignment, target) for s in walk_statements(kernel.body) if isinstance(s, TileOp)
     )
     return Shape(
         levels,
         block.around,
         ctas,
         block.loaded * ctas,
-        sum(tensor_bytes(p) for p in kernel.params if isinstance(p, Buffer)),
+        sum(count_tensor_bytes(p) for p in kernel.params if isinstance(p, Buffer)),
         sum(sizes[name] for name in loaded),
         sum(size for name, size in sizes.items() if name not in loaded),
         sums,
@@ -115,8 +123,8 @@ def shape(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> Sh
 
 def assignment_of(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> LayoutAssignment:
     source, options = asked(row, tile, target)
-    file = engine.read(source, replace(options, split_loops=False), driver.Observer(), is_single=True)
-    (work,) = engine.each(file, driver.Observer(), last="assign-layouts").kernels
+    file = engine.read_file(source, replace(options, split_loops=False), driver.Observer(), is_single=True)
+    (work,) = engine.advance_kernels(file, driver.Observer(), last="assign-layouts").kernels
     return work.assignment
 
 
@@ -138,17 +146,17 @@ def cycles(one: Shape, stages: int, carried: bool, target: Target) -> int | None
     smem = one.tile_bytes * stages + one.other_bytes
     if smem > target.limit("smem_bytes_per_cta"):
         return None
-    together = ctas_per_sm(smem, registers, one.threads, occupancy_limits(target))
+    together = count_ctas_per_sm(smem, registers, one.threads, read_occupancy_limits(target))
     if not together:
         return None
     outer, *inner = one.nest.levels
     levels = (replace(outer, stages=stages), *(replace(level, carried=carried) for level in inner))
 
     def block(neighbours: int) -> int:
-        return one.around + pipeline_times(levels, one.nest.use, neighbours, one.nest.own)[0].cycles
+        return one.around + predict_level_times(levels, one.nest.use, neighbours, one.nest.own)[0].cycles
 
     launch = Launch(one.ctas, together, one.l2_bytes, one.dram_bytes)
-    return predict_blocks([block], launch, machine(target)).cycles
+    return predict_blocks([block], launch, build_machine(target)).cycles
 
 
 def tiles(sample: str) -> Iterator[dict[str, int]]:
@@ -180,9 +188,9 @@ def predicted(name: str, row: Mapping[str, Any], target: Target) -> Row:
         if way == last:
             chosen, one = shapes[at]
     source, options = asked(row, chosen, target)
-    plan = driver.plan(source, options, driver.Observer())
+    plan = driver.plan_kernel(source, options, driver.Observer())
     (planned,) = plan.loops
-    depth = versions(Scheduled(planned.loop, planned.solution.schedule))
+    depth = count_versions_under_way(ScheduledLoop(planned.loop, planned.solution.schedule))
     ahead = any(map(is_fragment_prefetch, walk_statements(plan.assignment.kernel.body)))
     solved = cycles(one, depth, ahead, target)
     assert solved is not None, "what the scheduler chooses fits"

@@ -58,18 +58,18 @@ def measure(case: Case, target: str, jobs: int, races: bool, repeat: int) -> Res
     """Compile, launch, and time."""
     source = SourceFile(case.path.name, case.path.read_text(encoding="utf-8"))
     options = CompileOptions(target=target, defines=tuple(case.defines.items()))
-    build = driver.build(source, options, driver.Observer())
+    build = driver.build_kernel(source, options, driver.Observer())
     manifest = build.manifest
     seconds, instructions = [], 0
     for _ in range(repeat + 1):
-        arguments = emulate.random_arguments(build.kernel, manifest, 0)
+        arguments = emulate.draw_arguments(build.kernel, manifest, 0)
         start = time.perf_counter()
         report = launch(
             build.ptx,
             manifest.entry,
             manifest.grid,
             manifest.block,
-            emulate.launch_arguments(manifest, arguments),
+            emulate.build_launch_arguments(manifest, arguments),
             cluster=manifest.cluster,
             dynamic_smem=manifest.dynamic_smem,
             races=races,

@@ -78,16 +78,18 @@ class Row:
 
 def measure(target: str, strategy: Strategy, trip_count: str, repeat: int) -> Row:
     options = CompileOptions(target=target, pipeline_strategy=strategy, opt_level=2)
-    file = engine.read(SourceFile("loop.tl", KERNEL.format(trip_count=trip_count)), options, Observer(), is_single=True)
-    (planned,) = engine.each(file, Observer(), last="lint-schedule").kernels
+    file = engine.read_file(
+        SourceFile("loop.tl", KERNEL.format(trip_count=trip_count)), options, Observer(), is_single=True
+    )
+    (planned,) = engine.advance_kernels(file, Observer(), last="lint-schedule").kernels
     (loop,) = planned.loops
     assert loop.solution.schedule.status == "given", "the loop has a schedule of its own"
     times: list[tuple[float, float]] = []
     for _ in range(repeat):
         start = time.process_time()
-        placed = engine.advance(planned, Observer(), behind="lint-schedule", last="allocate-shared")
+        placed = engine.advance_kernel(planned, Observer(), behind="lint-schedule", last="allocate-shared")
         between = time.process_time()
-        engine.advance(placed, Observer(), behind="allocate-shared", last="insert-sync")
+        engine.advance_kernel(placed, Observer(), behind="allocate-shared", last="insert-sync")
         times.append((between - start, time.process_time() - between))
     expanding, waiting = (1000 * statistics.median(column) for column in zip(*times, strict=True))
     return Row(target, strategy, trip_count, loop.solution.schedule.depth, expanding, waiting)

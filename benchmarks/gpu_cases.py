@@ -41,7 +41,7 @@ import gpu_drawn
 from references import SAMPLES, Sample
 from test_every_sample import OTHER_SIZES, arguments_of, numbers
 
-from tilec.cli.kernel_options import compile_options, kernel_options
+from tilec.cli.kernel_options import add_kernel_options, make_compile_options
 from tilec.driver import build as driver
 from tilec.ir.tile import Buffer
 from tilec.ptx.assemble import assemble_module
@@ -360,7 +360,7 @@ def narrowed(name: str, array: Any) -> Any:
 def compiled(kernel: Kernel) -> driver.Build:
     source = SourceFile(kernel.file.name, kernel.file.read_text(encoding="utf-8"))
     asked = CompileOptions(**{"target": TARGET, "defines": tuple(kernel.constants.items()), **kernel.options})
-    return driver.build(source, asked, driver.Observer())
+    return driver.build_kernel(source, asked, driver.Observer())
 
 
 def written(folder: Path, case: Case, cubins: list[tuple[str, bytes]]) -> Case:
@@ -407,9 +407,9 @@ def index(folder: Path, cases: list[Case]) -> list[Case]:
 
 
 @click.command()
-@kernel_options
+@add_kernel_options
 def _options_of_words(verbose: bool, **given: Any) -> CompileOptions:
-    return compile_options(given)
+    return make_compile_options(given)
 
 
 def options_of(words: str, defines: Mapping[str, Any]) -> CompileOptions:
@@ -449,7 +449,7 @@ def alternatives(one: Mapping[str, Any], note: Callable[[str], None]) -> dict[st
     for label in one["variants"]:
         words = "" if label.startswith("as decided") else label.removesuffix(" (as decided)")
         try:
-            cubin = driver.build(source, options_of(words, one["constants"]), driver.Observer()).cubin
+            cubin = driver.build_kernel(source, options_of(words, one["constants"]), driver.Observer()).cubin
         except (CompileError, click.ClickException) as refusal:
             assert made, f"{one['name']} does not compile: {refusal}"
             note(f"  {label}: refused")

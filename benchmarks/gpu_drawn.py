@@ -23,7 +23,7 @@ from meaning.numbers import stored, values_of
 from meaning.quantity import NoMeaning
 from meaning.tiles import Tile
 
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.ir.tile import Var
 from tilec.support.diagnostics import CompileError
 from tilec.support.source import SourceFile
@@ -66,7 +66,7 @@ def _made(number: int, case: Case) -> Drawn:
         for name, tile in expected.items() if isinstance(tile, Tile)
     }  # fmt: skip
     meaning.run(expected)
-    built = build(SourceFile("drawn.tl", case.text), case.options, Observer())
+    built = build_kernel(SourceFile("drawn.tl", case.text), case.options, Observer())
     dtypes = {}
     for name, parameter in meaning.parameters.items():
         if isinstance(parameter, Parameter):

@@ -68,7 +68,7 @@ def of(known: Sample, target: str, has_agreed: bool = False) -> Cell:
     source = SourceFile(known.path, (FOLDER / f"{known.path}.tl").read_text(encoding="utf-8"))
     try:
         options = CompileOptions(target=target, defines=tuple(other.items()))
-        (report,) = driver.reports(driver.build_all(source, options, driver.Observer()))
+        (report,) = driver.build_reports(driver.build_library(source, options, driver.Observer()))
     except CompileError as error:
         return Cell(known.path, target, tile=said, refused=error.diagnostics[0].title)
     if not has_agreed:
@@ -120,7 +120,7 @@ def schedules(targets: tuple[str, ...]) -> str:
         source = SourceFile(name, (FOLDER / f"{name}.tl").read_text(encoding="utf-8"))
         for target in targets:
             options = CompileOptions(target=target, defines=tuple(defines.items()))
-            made = driver.build(source, options, driver.Observer())
+            made = driver.build_kernel(source, options, driver.Observer())
             (loop,) = json.loads(made.trace)["tilec"]["loops"]
             rings = ", ".join(f"{ring['depth']} {ring['name']}" for ring in loop["rings"])
             (memory,) = (pool["peak"] for pool in loop["pools"] if pool["name"] == "smem")

@@ -86,7 +86,7 @@ class Judged:
 def reports(kernel: gpu_cases.Kernel, target: str, gpu: str | None) -> tuple[Report, ...]:
     source = SourceFile(kernel.file.name, kernel.file.read_text(encoding="utf-8"))
     options = CompileOptions(target=target, gpu=gpu, defines=tuple(kernel.constants.items()), **kernel.options)
-    return driver.reports(driver.build_all(source, options, driver.Observer()))
+    return driver.build_reports(driver.build_library(source, options, driver.Observer()))
 
 
 def predicted(

@@ -70,7 +70,7 @@ def sampled() -> list[tuple[Problem, int | None]]:
     """The problem of every pipelined loop of the samples, compiled as they stand."""
     problems = []
     for path in sorted(SAMPLES.rglob("*.tl")):
-        plan = driver.plan(files.read_source(str(path)), CompileOptions(), driver.Observer())
+        plan = driver.plan_kernel(files.read_source(str(path)), CompileOptions(), driver.Observer())
         problems += [(loop.loop.problem, None) for loop in plan.loops]
     return problems
 

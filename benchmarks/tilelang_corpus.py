@@ -197,7 +197,7 @@ def child(answer: Any, path: str, name: str, target: str, until: str) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     said = values(Path(path), name)
     source = read_source(path)
-    run = {"front": driver.check_all, "check": driver.legal, "build": driver.build_all}[until]
+    run = {"front": driver.load_kernels, "check": driver.check_file, "build": driver.build_library}[until]
     script = ast.parse(source.text)
     function = next(n for n in script.body if isinstance(n, ast.FunctionDef) and n.name == name)
     parameters = [] if "prim_func" in "".join(map(ast.unparse, function.decorator_list)) else [

@@ -39,12 +39,12 @@ def compile_sample(name: str) -> tuple[dict[str, Any], str | None]:
     source = SourceFile(f"{name}.tl", (SAMPLES / f"{name}.tl").read_text(encoding="utf-8"))
     for target in TARGETS:
         try:
-            library = driver.build_all(source, CompileOptions(target=target), driver.Observer())
+            library = driver.build_library(source, CompileOptions(target=target), driver.Observer())
             break
         except CompileError:
             if target == TARGETS[-1]:
                 raise
-    (report,), (plan,) = driver.reports(library), library.plans
+    (report,), (plan,) = driver.build_reports(library), library.plans
     loops = json.loads(plan.trace)["tilec"]["loops"]
     share = round(report.achieved, 4) if report.roofline else None
     facts: dict[str, Any] = {"target": target, "share": share, "bound": report.bound, "loops": len(loops)}

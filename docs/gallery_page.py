@@ -23,7 +23,8 @@ interval.
 
 The interval and the share of the roofline's rate are predictions, for sm_90a unless another machine is named, at the
 sizes that stand in the file. What was measured was measured at other sizes, which stand beside it, with the compiler of
-that day: [workloads.json](../{results}/workloads.json) has more of them.
+that day: [workloads.json](../{results}/workloads.json) has more of them. Libraries were measured in
+another run, so that the table of the README differs from these by a few per cent where both have a kernel.
 """
 
 FOLDERS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.driver.pipeline_text import page
+from tilec.driver.pipeline_text import format_page
 
 INTRODUCTION = """# The pipeline
 
@@ -18,4 +18,4 @@ says how long each took. A pass that *gives* something completes a stage, which 
 
 def pipeline() -> str:
     """The whole page."""
-    return "\n".join([INTRODUCTION, *page(), ""])
+    return "\n".join([INTRODUCTION, *format_page(), ""])

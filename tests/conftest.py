@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 from tiers import Test, Tier, selected
 
-from tilec.driver.build import Observer, check
+from tilec.driver.build import Observer, load_kernel
 from tilec.frontend.sema.elaborate import Define
 from tilec.ir.tile import Kernel
 from tilec.ptx import assemble as assembler
@@ -162,7 +162,7 @@ def kernel() -> Callable[..., Kernel]:
 
     def build(text: str, entry: str | None = None, **defines: Define) -> Kernel:
         options = CompileOptions(defines=tuple(defines.items()), entry=entry)
-        return check(SourceFile("kernel.tl", text), options, Observer())
+        return load_kernel(SourceFile("kernel.tl", text), options, Observer())
 
     return build
 

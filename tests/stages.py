@@ -9,12 +9,12 @@ from functools import cache
 from typing import Any
 
 from tilec.driver import engine
-from tilec.driver.front import begun
+from tilec.driver.front import begin_work
 from tilec.driver.observer import Observer
-from tilec.driver.work import File, Planned, Work
+from tilec.driver.work import File, PlannedLoop, Work
 from tilec.ir.tile import Kernel
 from tilec.ir.warp import Program
-from tilec.passes.loop.build_problem import LoopProblem, Scheduled
+from tilec.passes.loop.build_problem import LoopProblem, ScheduledLoop
 from tilec.ptx.module import Module
 from tilec.sched.schedule import Schedule
 from tilec.sched.solve import record_given_schedule
@@ -28,12 +28,12 @@ AS_WRITTEN: dict[str, Any] = {"opt_level": 2, "persistent": False, "multicast": 
 def work_on(kernel: Kernel, target: str = "sm_90a", strategy: Strategy = "auto", **options: Any) -> Work:
     """A kernel as if it had just been read, of which nothing is decided but what a person says."""
     asked = CompileOptions(**{"target": target, "pipeline_strategy": strategy, **AS_WRITTEN, **options})
-    return begun(kernel, File(SourceFile(f"{kernel.name}.tl", ""), asked))
+    return begin_work(kernel, File(SourceFile(f"{kernel.name}.tl", ""), asked))
 
 
 def advanced(work: Work, last: str, behind: str = "fold-constants") -> Work:
     """The work behind the pass `last`, from the one behind `behind`."""
-    return engine.advance(work, Observer(), behind=behind, last=last)
+    return engine.advance_kernel(work, Observer(), behind=behind, last=last)
 
 
 def assignment(kernel: Kernel, target: str = "sm_90a", strategy: Strategy = "auto", **options: Any) -> Work:
@@ -46,17 +46,17 @@ def problems(kernel: Kernel, target: str = "sm_90a", strategy: Strategy = "auto"
     return advanced(work_on(kernel, target, strategy, **options), "build-problems")
 
 
-def planned(loop: LoopProblem, schedule: Schedule) -> Planned:
+def planned(loop: LoopProblem, schedule: Schedule) -> PlannedLoop:
     """A loop with the schedule that a test has for it."""
-    return Planned(loop, record_given_schedule(loop.problem, schedule))
+    return PlannedLoop(loop, record_given_schedule(loop.problem, schedule))
 
 
-def scheduled(work: Work) -> list[Scheduled]:
+def scheduled(work: Work) -> list[ScheduledLoop]:
     """The loops of a kernel with their schedules."""
-    return [Scheduled(one.loop, one.solution.schedule) for one in work.loops]
+    return [ScheduledLoop(one.loop, one.solution.schedule) for one in work.loops]
 
 
-def with_schedules(work: Work, loops: Sequence[Planned], last: str) -> Work:
+def with_schedules(work: Work, loops: Sequence[PlannedLoop], last: str) -> Work:
     """A kernel with layouts whose loops have these schedules, in program order, and the passes behind that. Whether
     the schedules hold is not looked at: those that do not are planted to be noticed later."""
     return advanced(replace(work, loops=tuple(loops)), last, behind="lint-schedule")

@@ -170,7 +170,7 @@ ROWS = np.ones((4, 64), np.float32)
         ((ROWS, ROWS), {}, TypeError, r"scaled\(\) missing 1 required argument: 'by'; it is scaled\(A, B, by, \[m\]\)"),
         ((ROWS, ROWS, 1.0, 4, 5), {}, TypeError, r"scaled\(\) takes 4 positional arguments but 5 were given"),
         ((ROWS, ROWS, 1.0), {"C": ROWS}, TypeError, "got an unexpected keyword argument 'C'"),
-        ((ROWS, 3, 1.0), {}, TypeError, "B of scaled is an array, not int"),
+        ((ROWS, 3, 1.0), {}, TypeError, "B of scaled must be an array, not int"),
         ((ROWS, ROWS, "much"), {}, TypeError, "by of scaled is a number, not str"),
         ((ROWS, ROWS.astype(np.float64), 1.0), {}, TypeError, "B is float64, the kernel takes float32"),
         ((ROWS, np.ones((4, 32), np.float32), 1.0), {}, ValueError, r"B has the shape \[4, 32\], .* takes \[4, 64\]"),
@@ -365,9 +365,11 @@ def test_a_notebook_shows_the_schedule() -> None:
     kernel = tilec.compile(SAMPLES / "gemm.tl", target="sm_90a")
     shown = kernel._repr_html_()
     assert "<b>gemm(A, B, C)</b> for sm_90a" in shown and "an interval of 512 cycles, optimal" in shown
-    assert shown.count("<table>") == shown.count("</table>") == 2 and "<td>copy A → A_shared</td>" in shown
+    assert shown.count("<table>") == shown.count("</table>") == 4 and "<td>copy A → A_shared</td>" in shown
     loaded = tilec.load(kernel.cubin)._repr_html_()
-    assert loaded == "<div><b>gemm(A, B, C)</b> for sm_90a</div>"
+    assert loaded.startswith("<div><b>gemm(A, B, C)</b> for sm_90a<table>") and loaded.count("<table>") == 2
+    assert "<td>A</td><td>float16[1024, 1024]</td><td>in</td>" in loaded
+    assert repr(kernel).startswith("<tilec kernel gemm(A: float16[1024, 1024], B: ")
 
 
 ODD = """\
@@ -391,6 +393,63 @@ def test_warnings_are_pythons() -> None:
         tilec.compile(ODD, target="sm_80", switches=switches)
 
 
+PARTIAL = """\
+import tilelang.language as T
+@T.prim_func
+def partial(A: T.Tensor((200,), "float32"), B: T.Tensor((200,), "float32")):
+    with T.Kernel(200 // 128, threads=128) as bx:
+        for i in T.Parallel(128):
+            B[bx * 128 + i] = A[bx * 128 + i]
+"""
+
+
+def test_the_emulator_warns_of_unwritten_elements_and_leaves_them_alone() -> None:
+    kernel = tilec.compile(PARTIAL, device="emulator")
+    a, b = np.ones(200, np.float32), np.full(200, 7, np.float32)
+    with pytest.warns(UserWarning, match="no block wrote 72 of the 200 elements of B: look at the grid") as found:
+        kernel(a, b)
+    assert found[0].filename == __file__
+    np.testing.assert_array_equal(b, np.where(np.arange(200) < 128, 1, 7))
+
+
+def test_the_emulator_warns_of_an_output_that_is_an_input() -> None:
+    kernel = tilec.compile(PARTIAL, device="emulator")
+    a = np.arange(200, dtype=np.float32)
+    with pytest.warns(UserWarning, match="B of partial, which is written, shares memory with A") as found:
+        kernel(a, a)
+    assert [one.filename for one in found] == [__file__]
+    np.testing.assert_array_equal(a, np.arange(200))
+
+
+@pytest.mark.parametrize(
+    ("source", "constants", "said"),
+    [
+        (SCALED, {"by": 2.0}, "by names no constant of the file[^-]*by is a parameter of the kernel: pass it when you"),
+        (SCALED, {"factr": 2.0}, r"error\[unknown-define\]: factr names no [^\0]*did you mean factor\?"),
+        (SAMPLES / "gemn.tl", {}, r"gemn.tl does not exist[^\0]*did you mean .*gemm.tl\?"),
+        ('extern "C" __global__ void k() {\n}\n', {}, "is CUDA C\\+\\+, not a kernel file"),
+        (SCALED.replace("by * factor", "A[:, :, None]"), {}, r"3 indices for 2 dimensions[^\0]*leave None out"),
+        (SCALED.replace("by * factor", "np.inf"), {}, r"np.inf is not known [^\0]*T.infinity\("),
+        (
+            SCALED.replace("by * factor", "T.cast(by, np.float16)"),
+            {},
+            r"`np` is not defined[^\0]*write \"float16\"",
+        ),
+        (SCALED.replace("by * factor", "T.threadIdx.x"), {}, r"T.threadIdx is not supported[^\0]*T.get_thread_binding"),
+    ],
+)
+def test_refusals_are_in_words_of_python(source: Any, constants: dict[str, Any], said: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        tilec.compile(source, device="emulator", **constants)
+    shown = caught.value.shown or "\n".join(f"{d.title}: {d.help}" for d in caught.value.diagnostics)
+    assert re.search(said, shown) and "-D" not in shown
+
+
+def test_a_function_is_no_kernel() -> None:
+    with pytest.raises(TypeError, match="a kernel is the name of a file, or the text of one, not function"):
+        tilec.compile(lambda: None)
+
+
 def test_words_that_mean_nothing() -> None:
     with pytest.raises(ValueError, match="device is 'cuda' or 'emulator', not 'cpu'"):
         tilec.compile(SCALED, device="cpu")
@@ -410,7 +469,8 @@ def test_a_cubin_is_loaded_with_its_manifest(tmp_path: Path) -> None:
         tilec.load(kernel.cubin),
     ):
         assert loaded.manifest == kernel.manifest
-        assert repr(loaded) == "<tilec kernel gemm(A, B, C) for sm_90a>"
+        shapes = ", ".join(f"{name}: float16[1024, 1024]" for name in "ABC")
+        assert repr(loaded) == f"<tilec kernel gemm({shapes}) for sm_90a>"
     with pytest.raises(ValueError, match="the cubin has no kernel other, but gemm"):
         tilec.load(kernel.cubin, "other")
     with pytest.raises(CompileError, match="not-a-cubin"):

@@ -26,7 +26,10 @@ def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 def test_the_first_example(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(ROOT)
     exec(compile(FIRST, "python.md", "exec"), {})
-    assert capsys.readouterr().out == "<tilec kernel gemm(A, B, C) for sm_90a> 128.0\n"
+    assert (
+        capsys.readouterr().out
+        == "<tilec kernel gemm(A: float16[128, 128], B: float16[128, 128], C: float16[128, 128]) for sm_90a> 128.0\n"
+    )
 
 
 def test_the_kernel_of_the_operator() -> None:

@@ -77,7 +77,7 @@ from tilec.driver import batch
 def wait_for_ever(job):
     pathlib.Path(f"{os.getpid()}.begun").touch()
     time.sleep(10 * HANG)
-batch.carry_out = wait_for_ever
+batch.compile_job = wait_for_ever
 sys.exit(main(sys.argv[1:]))
 """
 """A build whose processes say that they have begun, and then do nothing."""
@@ -213,7 +213,7 @@ def test_no_memory_is_no_bug(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
     def large(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(driver, "build_all", large)
+    monkeypatch.setattr(driver, "build_library", large)
     assert tilec(VECTOR_ADD) == 4
     assert capfd.readouterr().err.startswith("error[limit-reached]: there is no more memory")
 
@@ -236,7 +236,7 @@ def test_what_has_run_out_is_said(
     def run_out(*_: object) -> None:
         raise InternalError("the assembler cannot be loaded") from error
 
-    monkeypatch.setattr(driver, "build_all", run_out)
+    monkeypatch.setattr(driver, "build_library", run_out)
     assert tilec(VECTOR_ADD) == 4
     assert capfd.readouterr().err.startswith(f"error[limit-reached]: there is no more {what}\n")
 

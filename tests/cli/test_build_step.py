@@ -318,9 +318,9 @@ def test_a_smaller_problem_is_another_output(tmp_path: Path) -> None:
 def test_what_make_would_run_or_read_otherwise_is_in_no_rule(name: str) -> None:
     for outputs, inputs in (([name], ["k.tl"]), (["k.cubin"], ["k.tl", name])):
         with pytest.raises(CompileError) as error:
-            build._rule(outputs, inputs)
+            build._format_make_rule(outputs, inputs)
         assert error.value.diagnostics[0].code == "unwritable-output"
-    assert build._rule(["my $k.cubin"], ["it's #1.tl"]) == "my\\ $$k.cubin: it's\\ \\#1.tl\n"
+    assert build._format_make_rule(["my $k.cubin"], ["it's #1.tl"]) == "my\\ $$k.cubin: it's\\ \\#1.tl\n"
 
 
 # ---- @FILE and pipes -------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from tilec.cli import main
 from tilec.driver.explanations import EXPLANATIONS
 from tilec.driver.pipeline import PIPELINE
 from tilec.ir.manifest import extract_from_cubin
+from tilec.ir.types import TYPES_BY_NAME
 
 
 def test_compiles_to_the_current_folder(tmp_path: Path) -> None:
@@ -212,11 +213,30 @@ def test_inspect(capfd: pytest.CaptureFixture[str]) -> None:
         ("num_stages", "the most versions of a tile"),
         ("T.gemm", "T.gemm(A, B, C"),
         ("gemm", "T.gemm(A, B, C"),
+        ("carried", "from one iteration to a later one"),
+        ("stall counts", "cycles that a warp waits"),
+        ("Reservation-Table", "Which resource each statement"),
     ],
 )
 def test_explain_a_name(name: str, said: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("explain", name) == 0
     assert said in capfd.readouterr().out
+
+
+def test_explain_words_without_quotes(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("explain", "persistent", "grid") == 0
+    assert capfd.readouterr().out.startswith("persistent grid\n")
+
+
+@pytest.mark.parametrize(("name", "help_text"), [("carriage", "lists them"), ("multicas", "did you mean 'multicast'?")])
+def test_explain_guesses_only_near_words(name: str, help_text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("explain", name) == 1
+    assert help_text in capfd.readouterr().err
+
+
+def test_dtypes_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("explain", "unknown-dtype") == 0
+    assert set(TYPES_BY_NAME) <= set(re.findall(r"\w+", capfd.readouterr().out))
 
 
 def test_explain(capfd: pytest.CaptureFixture[str]) -> None:

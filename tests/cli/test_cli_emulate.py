@@ -35,12 +35,44 @@ def test_emulate_a_sample(capfd: pytest.CaptureFixture[str]) -> None:
     assert second.endswith(": matches the kernel run by numpy")
 
 
+FEW_WORK = """
+import tilelang.language as T
+
+
+@T.prim_func
+def double(A: T.Tensor((40, 64), "float32"), B: T.Tensor((40, 64), "float32")):
+    with T.Kernel(40, threads=64) as bx:
+        if A[bx, 0] * 0.0 + bx > {limit}:
+            for i in T.Parallel(64):
+                B[bx, i] = A[bx, i] * 2.0
+"""
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_sample_draws_blocks_that_have_work(jobs: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "few.tl").write_text(FEW_WORK.format(limit=37))
+    assert tilec("emulate", "few.tl", "--grid-sample", "2", "--jobs", jobs) == 0
+    first, second = capfd.readouterr().out.splitlines()
+    assert "some of them without work" in first
+    assert second.startswith("B: 128 of 40 × 64 elements of the emulated PTX, ")
+    assert second.endswith(": matches the kernel run by numpy")
+
+
+def test_a_sample_that_wrote_nothing_does_not_match(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "none.tl").write_text(FEW_WORK.format(limit=50))
+    assert tilec("emulate", "none.tl", "--grid-sample", "2") == 1
+    found = capfd.readouterr()
+    assert "B: 0 of 40 × 64 elements compared: the blocks that ran wrote none of them" in found.out
+    assert "nothing-compared" in found.err
+    assert "matches" not in found.out + found.err
+
+
 def test_emulate_interrupted(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     def interrupted(build: object, arguments: object, progress: Callable[[int, int], None], options: object) -> None:
         progress(1, 2)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tilec.driver.emulate.run", interrupted)
+    monkeypatch.setattr("tilec.driver.emulate.emulate_build", interrupted)
     assert tilec("emulate", VECTOR_ADD, *SMALL) == 130
     assert "interrupted after 1 of" in capfd.readouterr().err
 
@@ -139,20 +171,20 @@ def test_rounding_on_the_way_is_allowed_for(seed: str, tmp_path: Path, capfd: py
 )
 def test_two_percent_is_not_rounding(defines: dict[str, float], wrong: list[str], tmp_path: Path) -> None:
     source = SourceFile("chain.tl", CHAIN)
-    right = driver.build(source, CompileOptions(), driver.Observer())
-    made = driver.build(source, CompileOptions(defines=tuple(defines.items())), driver.Observer())
-    found = emulate.random_arguments(made.kernel, made.manifest, seed=0)
+    right = driver.build_kernel(source, CompileOptions(), driver.Observer())
+    made = driver.build_kernel(source, CompileOptions(defines=tuple(defines.items())), driver.Observer())
+    found = emulate.draw_arguments(made.kernel, made.manifest, seed=0)
     expected = found.copy()
-    emulate.run(made, found)
-    emulate.reference(right.kernel, expected)
-    results = emulate.compare(right.kernel, right.manifest, found, expected)
+    emulate.emulate_build(made, found)
+    emulate.run_reference(right.kernel, expected)
+    results = emulate.compare_arguments(right.kernel, right.manifest, found, expected)
     assert [result.name for result in results if not result.matches] == wrong
 
 
 def test_what_only_comes_in_is_exact() -> None:
     """Rounding is allowed for where the kernel rounds: the operands of this product are inputs."""
-    kernel = driver.check(SourceFile("gemm.tl", Path(GEMM).read_text()), CompileOptions(), driver.Observer())
-    seen, summed = emulate_compare.roundings(kernel)
+    kernel = driver.load_kernel(SourceFile("gemm.tl", Path(GEMM).read_text()), CompileOptions(), driver.Observer())
+    seen, summed = emulate_compare.find_roundings(kernel)
     assert ({buffer.name for buffer in seen}, summed) == ({"C_local", "C"}, 0.0)
 
 

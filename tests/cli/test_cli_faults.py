@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from command import tilec
 
-from tilec.driver.fault_elements import element_at
+from tilec.driver.fault_elements import find_element
 from tilec.ir.layout import SharedLayout, swizzled_layout, unswizzled_layout
 
 HEAD = """import tilelang.language as T
@@ -96,4 +96,4 @@ def test_every_element_is_found_where_the_layout_puts_it(layout: SharedLayout) -
         row = sum(i * math.prod(layout.shape[d + 1 : -1]) for d, i in enumerate(index[:-1]))
         flat = panel * layout.panel_bytes + row * layout.row_bytes + column * layout.element_bytes
         bits = {0: 0, 32: flat >> 7 & 1, 64: flat >> 7 & 3, 128: flat >> 7 & 7}[layout.swizzle]
-        assert element_at(flat ^ bits << 4, layout) == index
+        assert find_element(flat ^ bits << 4, layout) == index

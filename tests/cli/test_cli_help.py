@@ -10,10 +10,10 @@ import click
 import pytest
 from command import SMALL, VECTOR_ADD, tilec
 
-from tilec.cli.help import GROUPS, SUMMARY, Grouped
-from tilec.cli.names import COMMANDS, command_of
+from tilec.cli.help import GROUPS, SUMMARY, GroupedCommand
+from tilec.cli.names import COMMANDS, find_command
 
-GROUPED = [name for name in ("", *COMMANDS) if isinstance(command_of(name.split())[0], Grouped)]
+GROUPED = [name for name in ("", *COMMANDS) if isinstance(find_command(name.split())[0], GroupedCommand)]
 
 
 def test_bare(capfd: pytest.CaptureFixture[str]) -> None:
@@ -40,12 +40,17 @@ def test_help_fits_a_screen(name: str, capfd: pytest.CaptureFixture[str], monkey
 def test_help_all_has_every_option(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec(*name.split(), "--help-all") == 0
     said = capfd.readouterr().out
-    command, _ = command_of(name.split())
+    command, _ = find_command(name.split())
     assert all(param.opts[0] in said for param in command.params if isinstance(param, click.Option))
 
 
+def test_a_long_value_is_named_too(capfd: pytest.CaptureFixture[str]) -> None:
+    assert tilec("emulate", "--help") == 0
+    assert "  --expect REF.npz|REF.py:FUNCTION\n" in capfd.readouterr().out
+
+
 def test_groups_name_options_that_there_are() -> None:
-    known = {param.name for name in GROUPED for param in command_of(name.split())[0].params}
+    known = {param.name for name in GROUPED for param in find_command(name.split())[0].params}
     assert {name for group in GROUPS.values() for name in group} <= known
 
 
@@ -77,6 +82,13 @@ CODE = "command-line"
         (["-maxrregcount=64", VECTOR_ADD], "T.annotate_min_blocks_per_sm(2) in the kernel asks"),
         (["-Xptxas", "-v", VECTOR_ADD], "--verbose shows what it says"),
         (["-Xcompiler=-O2", VECTOR_ADD], "--emit header"),
+        (["emulate", VECTOR_ADD, "--expect"], "`tilec emulate --help-all` shows what it takes"),
+        (["report", VECTOR_ADD, "--html"], "`tilec report --help-all` shows what it takes"),
+        (["emulate", VECTOR_ADD, "--size", "M", "100"], "write --size M=100"),
+        ([VECTOR_ADD, "--html", "f.html"], "`tilec report` has it"),
+        ([VECTOR_ADD, "--emit", "ptxx"], "did you mean ptx?"),
+        (["new", "mine", "--template", "matmul"], "did you mean gemm?"),
+        ([VECTOR_ADD, "--template", "gemm"], "`tilec new` has it"),
     ],
 )
 def test_command_lines_that_are_wrong(words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -119,6 +119,21 @@ def test_a_report_says_what_it_cannot_simulate(tmp_path: Path, capfd: pytest.Cap
     assert "double: not simulated, as nothing says what the size n is" in capfd.readouterr().out
 
 
+def test_simulate_and_report_predict_for_the_sizes_that_are_given(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("k.tl").write_text(
+        "import tilelang.language as T\nn = T.dynamic('n')\n\n\n@T.prim_func\n"
+        "def double(A: T.Tensor((n,), 'float32')):\n    with T.Kernel(T.ceildiv(n, 128), threads=128) as bx:\n"
+        "        for i in T.Parallel(128):\n            A[bx * 128 + i] = A[bx * 128 + i] * 2.0\n"
+    )
+    assert tilec("report", "k.tl") == 0
+    assert "predicted for a full wave of blocks, whatever the sizes" in capfd.readouterr().out
+    assert tilec("report", "k.tl", "--size", "n=256") == 0
+    said = re.search(r"([\d.]+ µs) predicted for 2 blocks\n", capfd.readouterr().out)
+    assert said is not None
+    assert tilec("simulate", "k.tl", "--size", "n=256") == 0
+    assert f": {said[1]} predicted; " in capfd.readouterr().out.splitlines()[0]
+
+
 def test_simulate_shows_the_warnings_of_the_build(capfd: pytest.CaptureFixture[str]) -> None:
     Path("k.tl").write_text(
         "import tilelang.language as T\n\n\n@T.prim_func\n"

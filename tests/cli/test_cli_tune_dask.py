@@ -65,7 +65,7 @@ def test_a_worker_that_is_killed_costs_no_trial(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with scheduler() as address, worker(address) as first, worker(address):
-        found, seen = tune_view.Watcher.found, list[object]()
+        found, seen = tune_view.SearchWatcher.found, list[object]()
 
         def and_kill(*arguments: object) -> None:
             seen.append(arguments)
@@ -75,7 +75,7 @@ def test_a_worker_that_is_killed_costs_no_trial(
             found(*arguments)
 
         with monkeypatch.context() as patched:
-            patched.setattr(tune_view.Watcher, "found", and_kill)
+            patched.setattr(tune_view.SearchWatcher, "found", and_kill)
             assert tilec(*SEARCH, "--engine", "dask", "--scheduler", address) == 0
     with_dask, best = capfd.readouterr().out, Path("k.tuned.json").read_bytes()
     assert len(seen) == 10

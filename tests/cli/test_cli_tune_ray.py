@@ -45,7 +45,7 @@ def cluster(*processors: int) -> Iterator[tuple[Cluster, list[Any]]]:
 
 def test_a_node_that_is_lost_costs_no_trial(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     with cluster(1, 1) as (made, (first, _)):
-        found, seen = tune_view.Watcher.found, list[object]()
+        found, seen = tune_view.SearchWatcher.found, list[object]()
 
         def and_lose(*arguments: Any) -> None:
             seen.append(arguments)
@@ -54,7 +54,7 @@ def test_a_node_that_is_lost_costs_no_trial(monkeypatch: pytest.MonkeyPatch, cap
             found(*arguments)
 
         with monkeypatch.context() as patched:
-            patched.setattr(tune_view.Watcher, "found", and_lose)
+            patched.setattr(tune_view.SearchWatcher, "found", and_lose)
             assert tilec(*SEARCH, "--engine", "ray", "--scheduler", made.address) == 0
     with_ray, best = capfd.readouterr().out, Path("k.tuned.json").read_bytes()
     assert len(seen) == 10

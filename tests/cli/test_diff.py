@@ -284,7 +284,7 @@ def test_damaged_traces(
     damaged = changed("damaged.json", traces("plain"), change)
     for pair in ((damaged, "plain"), ("plain", damaged)):
         code, said = compared(*pair)
-        assert code == 1 and "error[bad-trace]: damaged.json is no schedule trace that can be compared: " in said
+        assert code == 2 and "error[bad-trace]: damaged.json is no schedule trace that can be compared: " in said
         assert says in said and "Traceback" not in said
 
 
@@ -292,10 +292,10 @@ def test_damaged_traces(
 def test_what_is_no_trace(text: str, compared: Compared) -> None:
     Path("foreign.json").write_text(text)
     code, said = compared("foreign.json", "plain")
-    assert code == 1 and "bad-trace" in said and "Traceback" not in said and "internal error" not in said
+    assert code == 2 and "bad-trace" in said and "Traceback" not in said and "internal error" not in said
 
 
 def test_trouble_with_files(compared: Compared) -> None:
-    assert compared("absent.json", "plain")[0] == 1
+    assert compared("absent.json", "plain")[0] == 2
     assert tilec("diff", "one.json") == 2
     assert tilec("diff", "a", "b", "--format", "xml") == 2

@@ -226,6 +226,18 @@ def k(A: T.Tensor((m, n * 8), "float16"), B: T.Tensor((m, n * 8), "float16"), re
 """
 
 
+def test_the_header_says_what_each_size_is() -> None:
+    """In front of the launch, in the order of the arguments; what a size counts is not what a caller guesses."""
+    Path("k.tl").write_text(SIZED.replace("k(A:", 'k(int: T.Tensor((m + 1, 2, n), "float16"), A:'))
+    assert tilec("k.tl", "--emit", "header", "--target", "sm_80") == 0
+    said = Path("k.h").read_text().partition("/* Sizes")[2].partition("*/")
+    assert said[2].lstrip().startswith("static inline CUresult k_launch(")
+    assert [line.strip(" *") for line in said[0].splitlines()[1:-1]] == [
+        "m: dimension 0 of int_, which are m + 1, rows of A, rows of B",
+        "n: dimension 2 of int_, columns of A / 8, columns of B / 8",
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -8,7 +8,7 @@ import click
 import pytest
 from command import tilec
 
-from tilec.cli.commands import command_of
+from tilec.cli.commands import find_command
 from tilec.cli.former import FormerSpellings
 from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 from tilec.support.option_fields import Option, parse_value
@@ -29,7 +29,7 @@ def unset(C: T.Tensor((64, 64), "float32")):
 
 
 def command() -> click.Command:
-    return command_of([])[0]
+    return find_command([])[0]
 
 
 @pytest.mark.parametrize(("field", "stated"), OPTIONS.items(), ids=OPTIONS)
@@ -121,5 +121,5 @@ def test_of_two_spellings_the_new_one_counts() -> None:
 def test_the_option_of_the_guide_is_as_it_is_stated() -> None:
     root = Path(__file__).parents[2]
     guide = (root / "docs" / "extending.md").read_text(encoding="utf-8")
-    (shown,) = (block for block in guide.split("\n\n") if block.startswith("    stmatrix: bool = option("))
+    (shown,) = (block for block in guide.split("\n\n") if block.startswith("    stmatrix: bool = option_field("))
     assert shown in (root / "tilec" / "support" / "options.py").read_text(encoding="utf-8")

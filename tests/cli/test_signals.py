@@ -15,13 +15,13 @@ STEPS = ["write", "place", "place in a thread"]
 
 STRUCK = """import json, os, signal, sys, threading, time, traceback
 from pathlib import Path
-from tilec.cli.endings import guarded
-from tilec.cli.terminal import attended
+from tilec.cli.endings import run_guarded
+from tilec.cli.terminal import attend_terminal
 from tilec.support import files
 from tilec.support.staging import Staging
 
 def work():
-    with attended():
+    with attend_terminal():
         files.write_all({"one.json": b"{}", "two.json": b"[]", "folder/three.json": b"3"})
     return 0
 
@@ -63,7 +63,7 @@ def ending(number=None, step="", ignored=False):
                 signal.signal(number, signal.SIG_IGN)
             if number is not None:
                 strike(number, step, ignored)
-            code = guarded(work)
+            code = run_guarded(work)
         except BaseException:
             traceback.print_exc()
         finally:

@@ -102,20 +102,20 @@ sys.exit(main(sys.argv[1:]))
 
 SMALL = ("--target", "sm_80", "-D", "M=128", "-D", "N=128", "-D", "K=64")
 SLOW_CALLS = {
-    "problem": (("tilec.cli.problem", "solve"), ("schedule", "--problem", "problem.json"), "solving loop"),
+    "problem": (("tilec.cli.problem", "solve_problem"), ("schedule", "--problem", "problem.json"), "solving loop"),
     "explained": (
-        ("tilec.cli.problem", "explained"),
+        ("tilec.cli.problem", "explain_solution"),
         ("schedule", "--problem", "problem.json"),
         "why loop has no better schedule",
     ),
-    "simulate": (("tilec.driver.simulate", "simulate"), ("simulate", GEMM, *SMALL), "simulating gemm"),
+    "simulate": (("tilec.driver.simulate", "simulate_build"), ("simulate", GEMM, *SMALL), "simulating gemm"),
     "reference": (
-        ("tilec.interp.run", "run"),
+        ("tilec.interp.run", "run_kernel"),
         ("emulate", GEMM, *SMALL),
         "running gemm by numpy, to compare with",
     ),
     "jobs": (
-        ("tilec.passes.lower.expand", "expand"),
+        ("tilec.passes.lower.expand", "expand_schedules"),
         (GEMM, "-j", "2", "--target", "sm_80,sm_90a", "-o", "out.fatbin"),
         "pass expand of gemm.tl for sm_",
     ),

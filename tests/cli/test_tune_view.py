@@ -6,7 +6,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from tilec.cli.tune_view import best_table
+from tilec.cli.tune_view import make_best_table
 from tilec.frontend.syntax.parse import parse_file
 from tilec.support.source import SourceFile
 from tilec.tune.auto import find_literal_stages
@@ -20,7 +20,7 @@ LONG: Point = (*WRITTEN, ("--consumer-warpgroups", 2), ("--register-stages", 2),
 def drawn(trials: list[tuple[Point, Outcome]], baseline: Point = WRITTEN, gpu: str = "") -> list[str]:
     built = sorted(trials, key=lambda trial: trial[1].rank(gpu))
     out = StringIO()
-    Console(file=out, width=80, color_system=None).print(best_table(built, gpu, 1000, baseline))
+    Console(file=out, width=80, color_system=None).print(make_best_table(built, gpu, 1000, baseline))
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 

@@ -17,7 +17,7 @@ import pytest
 from command import GEMM, VECTOR_ADD, tilec
 
 from tilec.cli import watch
-from tilec.cli.console import Exit
+from tilec.cli.console import CommandExit
 from tilec.support import files, resources
 from tilec.target import table as target
 
@@ -172,7 +172,7 @@ def rounds(*commands: Callable[[], None]) -> list[int]:
         commands[len(carried) - 1]()
 
     with pytest.raises(KeyboardInterrupt):
-        watch.watched(command)
+        watch.run_and_watch(command)
     return carried
 
 
@@ -202,7 +202,7 @@ def test_a_change_while_it_is_building_is_not_missed(tmp_path: Path) -> None:
         read.append(files.read_text(str(file)))
         file.write_text(f"{len(read) + 1} and more")
         if len(read) == 1:
-            raise Exit(1)
+            raise CommandExit(1)
 
     assert rounds(build, build) == [0, 1]
     assert read == ["1", "2 and more"]

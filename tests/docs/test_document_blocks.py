@@ -161,13 +161,15 @@ def agrees(shown: str, written: str) -> bool:
 def compiles(block: Block) -> None:
     """A kernel on its own; a small one is run as well."""
     source = SourceFile("kernel.tl", block.text)
-    made = driver.build(source, CompileOptions(), driver.Observer())
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    made = driver.build_kernel(source, CompileOptions(), driver.Observer())
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
     if sum(array.nbytes for array in found.arrays.values()) < 1 << 18:
         reference = found.copy()
-        emulate.run(made, found)
-        emulate.reference(made.kernel, reference)
-        assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, reference)), block.where
+        emulate.emulate_build(made, found)
+        emulate.run_reference(made.kernel, reference)
+        assert all(r.matches for r in emulate.compare_arguments(made.kernel, made.manifest, found, reference)), (
+            block.where
+        )
 
 
 @pytest.mark.some(4)

@@ -59,7 +59,7 @@ def test_each_term_is_in_use() -> None:
 
 def test_units_and_pools_of_every_machine_have_their_line() -> None:
     said = {found["term"]: found["sentence"] for line in entries() if (found := ENTRY.match(line))}
-    for name, what in {**terms.slots(), **terms.POOLS}.items():
+    for name, what in {**terms.describe_slots(), **terms.POOLS}.items():
         assert said[name] == f"{what[0].upper()}{what[1:]}."
     pools = {pool.name for target in target_names() for pool in load_target(target).pools}
     assert pools == terms.POOLS.keys()

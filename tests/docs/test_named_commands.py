@@ -7,7 +7,7 @@ from functools import cache
 
 from fenced import BLOCK, ROOT, pages
 
-from tilec.cli.names import COMMANDS, command_of
+from tilec.cli.names import COMMANDS, find_command
 from tilec.driver.pipeline import PIPELINE
 from tilec.support.options import STAGES
 
@@ -33,7 +33,7 @@ def prose(page: str) -> str:
 def options() -> frozenset[str]:
     """Of all commands together."""
     found = {"--help", "--version"}
-    for command in (command_of([])[0], *(command_of(name.split())[0] for name in COMMANDS)):
+    for command in (find_command([])[0], *(find_command(name.split())[0] for name in COMMANDS)):
         for param in command.params:
             found |= {*param.opts, *param.secondary_opts, *getattr(param, "former", ())}
     return frozenset(found)

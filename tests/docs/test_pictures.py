@@ -20,8 +20,8 @@ PICTURES = {"gemm": "gemm.tl", "causal": "attention/causal.tl", "rmsnorm": "rows
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_as_it_is_drawn_now(name: str, request: pytest.FixtureRequest) -> None:
     source = files.read_source(str(ROOT / "samples" / PICTURES[name]))
-    build = driver.build(source, CompileOptions(), driver.Observer())
-    found = draw_picture(simulate.of_build(build, load_target("sm_90a"), draws=True), build.manifest.entry)
+    build = driver.build_kernel(source, CompileOptions(), driver.Observer())
+    found = draw_picture(simulate.simulate_build(build, load_target("sm_90a"), draws=True), build.manifest.entry)
     path = ROOT / "docs" / "pictures" / f"{name}.svg"
     if request.config.getoption("--bless"):
         path.parent.mkdir(exist_ok=True)

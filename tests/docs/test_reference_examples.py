@@ -14,7 +14,7 @@ from fenced import ROOT
 
 from tilec.cli import main
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build, legal
+from tilec.driver.build import Build, Observer, build_kernel, check_file
 from tilec.frontend.examples.read import (
     FOLDER,
     HEAD,
@@ -38,7 +38,7 @@ SECTIONS = {"Statements", "Expressions", "Python's own functions"}
 
 # What `T.const` names, and sizes that are known at launch.
 DEFINES = {"scaled": {"N": 512}}
-SIZES = {"of_any_size": {"M": 3, "N": 300}}
+SIZES = {"of_any_size": {"M": 3, "n": 75}}
 
 
 def name_of(kernel: ExampleKernel) -> str:
@@ -108,7 +108,7 @@ def test_each_example_compiles() -> None:
     for where, kernel in KERNELS.items():
         source, options = source_of(kernel)
         observer = Observer()
-        legal(source, options, observer)
+        check_file(source, options, observer)
         assert not [w.title for w in observer.warnings if w.code != "hint-not-used"], where
         assert not observer.warnings or "T.func_attr" in kernel.names or "T.no_set_max_nreg" in kernel.names, where
 
@@ -133,9 +133,9 @@ def test_values_are_what_the_calls_give() -> None:
         f'def k(F: T.Tensor(({len(lines)},), "float64"), I: T.Tensor(({len(lines)},), "int64")):\n'
         f"    with T.Kernel(1, threads=32):\n{body}"
     )
-    made = build(SourceFile("values.tl", text), CompileOptions(), Observer())
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
-    emulate.run(made, found)
+    made = build_kernel(SourceFile("values.tl", text), CompileOptions(), Observer())
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
+    emulate.emulate_build(made, found)
     for n, (call, shown) in enumerate(lines):
         want = wanted[n]
         if isinstance(want, tuple):
@@ -399,8 +399,8 @@ def test_numpy_says_what_each_example_computes() -> None:
 def test_each_example_computes_what_numpy_does(where: str) -> None:
     kernel = KERNELS[where]
     name = name_of(kernel)
-    made = build(*source_of(kernel), Observer())
-    found = emulate.random_arguments(made.kernel, made.manifest, 0, SIZES.get(name))
+    made = build_kernel(*source_of(kernel), Observer())
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0, SIZES.get(name))
     dtypes = {tensor.name: TYPES_BY_NAME[tensor.dtype] for tensor in made.manifest.tensors}
     for given, value in GIVEN.get(name, lambda _: {})(np.random.default_rng(0)).items():
         if given in dtypes:
@@ -409,9 +409,9 @@ def test_each_example_computes_what_numpy_does(where: str) -> None:
             found.scalars[given] = value
     before = SimpleNamespace(**numbers(made, found), **found.scalars)
     expected = found.copy()
-    emulate.run(made, found)
-    emulate.reference(made.kernel, expected)
-    results = emulate.compare(made.kernel, made.manifest, found, expected)
+    emulate.emulate_build(made, found)
+    emulate.run_reference(made.kernel, expected)
+    results = emulate.compare_arguments(made.kernel, made.manifest, found, expected)
     assert results, "the kernel writes nothing"
     for r in results:
         assert r.matches, f"{r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"
@@ -426,7 +426,7 @@ def test_each_example_computes_what_numpy_does(where: str) -> None:
         np.testing.assert_allclose(after[tensor][rows], np.asarray(value, np.float64), rtol=1e-2, atol=1e-2)
 
 
-def numbers(made: Build, arguments: emulate.Arguments) -> dict[str, Any]:
+def numbers(made: Build, arguments: emulate.KernelArguments) -> dict[str, Any]:
     """The tensors as numpy's numbers."""
     dtypes = {tensor.name: TYPES_BY_NAME[tensor.dtype] for tensor in made.manifest.tensors}
     return {

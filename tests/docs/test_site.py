@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.driver.explanations import EXPLANATIONS, explanation_url
+from tilec.driver.explanations import EXPLANATIONS, build_explanation_url
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,7 +53,7 @@ def _the_search_index_has_every_page(site: Path) -> None:
 
 def _every_diagnostic_code_has_its_address(site: Path) -> None:
     page = (site / "diagnostics" / "index.html").read_text(encoding="utf-8")
-    assert {explanation_url(code, "https://x") for code in re.findall(r'<h2 id="([^"]*)"', page)} == {
+    assert {build_explanation_url(code, "https://x") for code in re.findall(r'<h2 id="([^"]*)"', page)} == {
         f"https://x/diagnostics/#{code}" for code in EXPLANATIONS
     }
 

@@ -15,7 +15,7 @@ import pytest
 import tilec
 from tilec.cli import main
 from tilec.driver import emulate, scheduling
-from tilec.driver.emulate import Arguments
+from tilec.driver.emulate import KernelArguments
 from tilec.ir.tile import Kernel
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.sched.bounds import Unschedulable
@@ -109,10 +109,10 @@ def test_a_fault_names_the_line(tmp_path: Path, capfd: pytest.CaptureFixture[str
 def test_a_mismatch(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """As a bug of the compiler would show."""
 
-    def another(kernel: Kernel, arguments: Arguments) -> None:
+    def another(kernel: Kernel, arguments: KernelArguments) -> None:
         arguments.tensors["C"].fill(7)
 
-    monkeypatch.setattr(emulate, "reference", another)
+    monkeypatch.setattr(emulate, "run_reference", another)
     assert main(["emulate", str(SAMPLES / "vector_add.tl"), "-D", "N=100", "--target", "sm_80"]) == 1
     assert "error[emulation-mismatch]" in reported(capfd)
 
@@ -167,13 +167,13 @@ def test_a_schedule_that_is_not_proven(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A time-limited answer is used, with a warning."""
-    solve = scheduling._solve
+    solve = scheduling._solve_loop
 
     def tired(loop: LoopProblem, *asked: Any) -> Solution:
         solution = solve(loop, *asked)
         return replace(solution, attempts=(Attempt(1, "unknown", "solver", ""), *solution.attempts))
 
-    monkeypatch.setattr(scheduling, "_solve", tired)
+    monkeypatch.setattr(scheduling, "_solve_loop", tired)
     assert main([str(SAMPLES / "gemm.tl"), "-o", str(tmp_path / "gemm.cubin")]) == 0
     assert "warning[schedule-not-proven]: II " in reported(capfd)
     assert (tmp_path / "gemm.cubin").exists()

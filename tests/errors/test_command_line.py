@@ -76,7 +76,7 @@ def test_a_mistake_is_a_diagnostic(
         (b"\x50\xed\x55\xba\x01\x00", "a fatbin"),
         (b"PK\x03\x04\x00", "an archive"),
         (b"// made by tilec\n/* and\nso on */\n.version 8.0\n.target sm_90a\n", "PTX"),
-        (b"#include <cuda.h>\n__global__ void k() {}\n", "C, C++ or CUDA"),
+        (b"#include <cuda.h>\n__global__ void k() {}\n", "CUDA C++"),
         (b"/* a header */\n#ifndef K_H\n", "C, C++ or CUDA"),
         (b'{\n "tilec": {"schema": 1}}\n', "JSON"),
     ],
@@ -206,7 +206,7 @@ def test_a_bug_asks_for_a_report(monkeypatch: pytest.MonkeyPatch, capfd: pytest.
     def broken(*_: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(driver, "build_all", broken)
+    monkeypatch.setattr(driver, "build_library", broken)
     assert tilec(VECTOR_ADD) == 3
     quiet = capfd.readouterr().err
     assert "internal error: ZeroDivisionError: oh" in quiet
@@ -316,12 +316,12 @@ def test_a_file_that_holds_no_arrays(data: bytes, tmp_path: Path, capfd: pytest.
 def test_a_damaged_file_of_arrays_is_no_bug(method: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Any byte may be wrong: it is noticed, or it did not matter."""
     from tilec.driver import emulate
-    from tilec.driver.build import Observer, build
+    from tilec.driver.build import Observer, build_kernel
     from tilec.support.diagnostics import CompileError
     from tilec.support.options import CompileOptions
     from tilec.support.source import SourceFile
 
-    made = build(SourceFile("k.tl", SCALED), CompileOptions(), Observer())
+    made = build_kernel(SourceFile("k.tl", SCALED), CompileOptions(), Observer())
     members = {"A.npy": _npy(np.zeros(128, np.float32)), "s.npy": _npy(np.float32(2))}
     whole = _zip(members, method)
     emulate.read_arguments(whole, "in.npz", made.kernel, made.manifest)

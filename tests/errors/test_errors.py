@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tilec.driver.build import Observer, build
-from tilec.driver.engine import checked
+from tilec.driver.build import Observer, build_kernel
+from tilec.driver.engine import check_kernels
 from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.files import read_source
 from tilec.support.options import STRATEGIES, CompileOptions, parse_define
@@ -59,7 +59,9 @@ def run_options(text: str) -> list[str]:
 
 
 def compile_diagnostics(
-    source: SourceFile, options: Sequence[str], run: Callable[[SourceFile, CompileOptions, Observer], object] = build
+    source: SourceFile,
+    options: Sequence[str],
+    run: Callable[[SourceFile, CompileOptions, Observer], object] = build_kernel,
 ) -> tuple[Diagnostic, ...]:
     """What a build of the kernel with these command-line options reports, or what else is run."""
     pairs = list(zip(options[::2], options[1::2], strict=True))
@@ -107,7 +109,7 @@ BY_BUILDS_ALONE = ("ambiguous_entry", "several_launches", "fragment_work")
 def errors_of_check(path: Path) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
     """Return the errors that `tilec check` reports, and those that a build is expected to report."""
     text = path.read_text(encoding="utf-8")
-    found = compile_diagnostics(read_source(str(path)), run_options(text), checked)
+    found = compile_diagnostics(read_source(str(path)), run_options(text), check_kernels)
     reported = [(d.primary.span.line if d.primary else 0, d.code) for d in found if d.severity == "error"]
     return sorted(reported), sorted((e.line, e.code) for e in expectations(text) if e.severity == "error")
 

@@ -84,7 +84,7 @@ def text_of(lists: str, body: tuple[str, ...] = GEMM, loop: str = "for k in T.Pi
 def found(text: str, target: str) -> tuple[Diagnostic, ...]:
     """What `tilec check` says."""
     try:
-        driver.legal(SourceFile("k.tl", text), CompileOptions(target=target), driver.Observer())
+        driver.check_file(SourceFile("k.tl", text), CompileOptions(target=target), driver.Observer())
     except CompileError as error:
         return error.diagnostics
     return ()
@@ -119,7 +119,7 @@ def test_a_legacy_slot_for_an_integer_bind() -> None:
     """There the length message, as the bind is gone by then. Here it works, with a word that it is not needed."""
     observer = driver.Observer()
     text = text_of("order=[0, 1, 2, 3], stage=[0, 0, 0, 1]", ADDRESS)
-    driver.legal(SourceFile("k.tl", text), CompileOptions(silenced=("unused-parameter",)), observer)
+    driver.check_file(SourceFile("k.tl", text), CompileOptions(silenced=("unused-parameter",)), observer)
     assert [w.code for w in observer.warnings] == ["legacy-schedule"]
 
 
@@ -141,7 +141,7 @@ def test_pipelined_in_parallel_has_its_line() -> None:
 def test_more_stages_than_shared_memory_holds(target: str) -> None:
     """There accepted, and the launch fails: `num_stages` is the most, and as many are taken as fit."""
     source = SourceFile("k.tl", text_of("num_stages=18"))
-    made = driver.build(source, CompileOptions(target=target), driver.Observer())
+    made = driver.build_kernel(source, CompileOptions(target=target), driver.Observer())
     assert made.manifest.dynamic_smem <= {"sm_80": 163 * 1024, "sm_90a": 227 * 1024}[target]
 
 
@@ -149,7 +149,7 @@ def test_more_stages_than_shared_memory_holds(target: str) -> None:
 def test_num_stages_with_a_schedule_means_the_same_everywhere(target: str) -> None:
     """There the schedule is kept on one GPU and dropped on the other."""
     source = SourceFile("k.tl", text_of("num_stages=3, order=[0, 1, 2], stage=[0, 0, 1]"))
-    plan = driver.plan(source, CompileOptions(target=target), driver.Observer())
+    plan = driver.plan_kernel(source, CompileOptions(target=target), driver.Observer())
     (schedule,) = (loop.solution.schedule for loop in plan.loops)
     assert schedule.stage == (0, 0, 1)
     assert set(schedule.depth) == {3}

@@ -26,11 +26,11 @@ from subject import Subject, json_mutant, refused, toml_mutant
 from tilec.calibrate import measure, plan
 from tilec.calibrate.probe import Probe
 from tilec.calibrate.rewrite import rewrite_rows
-from tilec.cli.calibrate import PLAN, carried
-from tilec.cli.problem import problems_of
-from tilec.driver.build import build_all
-from tilec.driver.emulate_ptx import arguments
-from tilec.driver.observer import Observer, Stopped
+from tilec.cli.calibrate import PLAN_FILE, make_cubin_reader
+from tilec.cli.problem import read_problems
+from tilec.driver.build import build_library
+from tilec.driver.emulate_ptx import parse_arguments
+from tilec.driver.observer import Observer, PipelineStopped
 from tilec.sched import cache as schedules, comparison
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
@@ -131,8 +131,8 @@ def _use_plan(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for probe in _PROBES:
             (Path(folder) / f"{probe.entry}.cubin").write_bytes(_cubin(probe))
-        (Path(folder) / PLAN).write_text(text, encoding="utf-8")
-        cubin_of = carried(folder, target.load_target("sm_90a"))
+        (Path(folder) / PLAN_FILE).write_text(text, encoding="utf-8")
+        cubin_of = make_cubin_reader(folder, target.load_target("sm_90a"))
         for probe in _PROBES:
             assert cubin_of(probe) == _cubin(probe)
 
@@ -143,7 +143,7 @@ def _use_plan(text: str) -> None:
 @cache
 def _schedule() -> str:
     observer = Observer(keep=("schedule",))
-    build_all(_SOURCE, _BASE, observer)
+    build_library(_SOURCE, _BASE, observer)
     return observer.texts["schedule"].decode()
 
 
@@ -160,8 +160,8 @@ def _tuned_files() -> list[str]:
 
 def _use_tuned(text: str) -> None:
     options = tuned.apply_tuned(tuned.read_tuned(text, "mutant.json"), _BASE, "mutant.json")
-    with suppress(Stopped):
-        build_all(_SOURCE, options, Observer(stop_after="schedule"))
+    with suppress(PipelineStopped):
+        build_library(_SOURCE, options, Observer(stop_after="schedule"))
 
 
 _SPACE_FILES = [
@@ -300,8 +300,8 @@ def _use_compared(text: str) -> None:
 @cache
 def _solved() -> tuple[Problem, Solution]:
     observer = Observer(keep=("problem",))
-    build_all(_SOURCE, _BASE, observer)
-    (problem,), _ = problems_of(observer.texts["problem"].decode(), "small.json")
+    build_library(_SOURCE, _BASE, observer)
+    (problem,), _ = read_problems(observer.texts["problem"].decode(), "small.json")
     return problem, solve_problem(problem, scheduler="heuristic")
 
 
@@ -324,8 +324,8 @@ def _compile_for(text: str) -> None:
     name = next((name for name in resources.target_names() if f'"{name}"' in text), "sm_80")
     target.load_target.cache_clear()
     try:
-        with patch.object(resources, "target_text", return_value=text), suppress(Stopped):
-            build_all(_SOURCE, replace(_BASE, target=name), Observer(stop_after="ptx"))
+        with patch.object(resources, "target_text", return_value=text), suppress(PipelineStopped):
+            build_library(_SOURCE, replace(_BASE, target=name), Observer(stop_after="ptx"))
     finally:
         target.load_target.cache_clear()
 
@@ -347,7 +347,7 @@ def _use_archive(data: bytes) -> bool:
         path = Path(folder) / "a.npz"
         path.write_bytes(data)
         try:
-            assert arguments([f"{path}:A", f"{path}:n"])
+            assert parse_arguments([f"{path}:A", f"{path}:n"])
         except CompileError as error:
             return refused(error, None)
     return True

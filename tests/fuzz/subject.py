@@ -36,12 +36,12 @@ def refused(error: CompileError, source: SourceFile | None) -> bool:
 
 
 def shown(diagnostic: Diagnostic, source: SourceFile | None) -> None:
-    from tilec.cli.diagnostics import as_github, as_json, as_sarif
+    from tilec.cli.diagnostics import format_github, format_json, format_sarif
     from tilec.driver.explanations import EXPLANATIONS
 
     assert diagnostic.code in EXPLANATIONS, diagnostic.code
     render_diagnostic(diagnostic, source)
-    for write in (as_json, as_github, as_sarif):
+    for write in (format_json, format_github, format_sarif):
         write([(diagnostic, source)]).encode()
 
 

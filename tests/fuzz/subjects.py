@@ -15,11 +15,11 @@ from mutate import mutated, mutated_bytes, mutated_json
 from structure import mutated_tree
 from subject import Subject, json_mutant, refused, shown, toml_mutant
 
-from tilec.cli.problem import problems_of
-from tilec.driver.build import build_all, check_all, legal
+from tilec.cli.problem import read_problems
+from tilec.driver.build import build_library, check_file, load_kernels
 from tilec.driver.emulate import RunOptions
-from tilec.driver.emulate_ptx import Geometry, arguments, fault_diagnostic, run
-from tilec.driver.observer import Observer, Stopped
+from tilec.driver.emulate_ptx import LaunchGeometry, build_ptx_fault_diagnostic, emulate_ptx_file, parse_arguments
+from tilec.driver.observer import Observer, PipelineStopped
 from tilec.emu import Fault
 from tilec.ir import manifest
 from tilec.ir.read import read_kernel
@@ -54,16 +54,16 @@ def _kernel_texts() -> list[str]:
 
 
 def _read_kernel_file(text: str) -> bool:
-    return _of_kernel_file(text, lambda source: check_all(source, _OPTIONS, Observer()))
+    return _of_kernel_file(text, lambda source: load_kernels(source, _OPTIONS, Observer()))
 
 
 def _check_kernel_file(text: str) -> bool:
-    return _of_kernel_file(text, lambda source: legal(source, _OPTIONS, Observer()))
+    return _of_kernel_file(text, lambda source: check_file(source, _OPTIONS, Observer()))
 
 
 def _build_kernel_file(text: str) -> bool:
     options = CompileOptions(target="sm_90a", scheduler="heuristic")
-    return _of_kernel_file(text, lambda source: build_all(source, options, Observer()))
+    return _of_kernel_file(text, lambda source: build_library(source, options, Observer()))
 
 
 def _of_kernel_file(text: str, read: Callable[[SourceFile], object]) -> bool:
@@ -95,7 +95,7 @@ def _read_target(text: str) -> bool:
 def _small() -> dict[str, bytes]:
     """Every stage's text of a small kernel."""
     observer = Observer(keep=("tile", "problem", "schedule", "ptx", "cubin"))
-    build_all(SourceFile("small.tl", SMALL), CompileOptions(target="sm_90a", scheduler="heuristic"), observer)
+    build_library(SourceFile("small.tl", SMALL), CompileOptions(target="sm_90a", scheduler="heuristic"), observer)
     return dict(observer.texts)
 
 
@@ -120,17 +120,17 @@ def _read_trace(text: str) -> bool:
     options = CompileOptions(target="sm_90a", schedule=text)
     source = SourceFile("small.tl", SMALL)
     try:
-        build_all(source, options, Observer(stop_after="schedule"))
+        build_library(source, options, Observer(stop_after="schedule"))
     except CompileError as error:
         return refused(error, source)
-    except Stopped:
+    except PipelineStopped:
         pass
     return True
 
 
 def _read_problem(text: str) -> bool:
     try:
-        problems_of(text, "mutant.json")
+        read_problems(text, "mutant.json")
     except CompileError as error:
         return refused(error, None)
     return True
@@ -165,13 +165,17 @@ _PTX_BODIES = (
 def _read_ptx(text: str) -> bool:
     source = SourceFile("mutant.ptx", text)
     try:
-        run(
-            source, None, Geometry((1, 1, 1), (32, 1, 1), (1, 1, 1), 1024), arguments(["zeros:uint32:64"]), options=_FEW
+        emulate_ptx_file(
+            source,
+            None,
+            LaunchGeometry((1, 1, 1), (32, 1, 1), (1, 1, 1), 1024),
+            parse_arguments(["zeros:uint32:64"]),
+            options=_FEW,
         )
     except CompileError as error:
         return refused(error, source)
     except Fault as fault:
-        shown(fault_diagnostic(fault, source), source)
+        shown(build_ptx_fault_diagnostic(fault, source), source)
     return True
 
 
@@ -235,17 +239,17 @@ def _build_tile(text: str) -> bool:
     source = SourceFile("mutant.tile", text)
     target = ("sm_80", "sm_90a", "sm_100a")[len(text) % 3]
     try:
-        build_all(source, CompileOptions(target=target, scheduler="heuristic"), Observer(stop_after="ptx"))
+        build_library(source, CompileOptions(target=target, scheduler="heuristic"), Observer(stop_after="ptx"))
     except CompileError as error:
         return refused(error, source)
-    except Stopped:
+    except PipelineStopped:
         pass
     return True
 
 
 def _solve_problem(text: str) -> bool:
     try:
-        problems, _ = problems_of(text, "mutant.json")
+        problems, _ = read_problems(text, "mutant.json")
         for problem in problems:
             solve_problem(problem, effort=0.01, scheduler=("heuristic", "exact")[len(text) % 2 == 0])
     except CompileError as error:

@@ -19,7 +19,7 @@ from meaning.quantity import NoMeaning
 from meaning.tiles import Tile
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.driver.explanations import EXPLANATIONS
 from tilec.emu import Fault
 from tilec.ir.tile import Var
@@ -101,7 +101,7 @@ def _judged(case: Case) -> Verdict:
                 "entry": meaning.name
             })  # fmt: skip
         try:
-            made = build(source, options, Observer())
+            made = build_kernel(source, options, Observer())
         except CompileError as error:
             return _refused(error)
         except Exception as error:
@@ -112,7 +112,7 @@ def _judged(case: Case) -> Verdict:
         arguments = _arguments(made, given, settings)
         by_reference = arguments.copy()
         try:
-            emulate.run(made, arguments)
+            emulate.emulate_build(made, arguments)
         except Fault as fault:
             return Verdict("fault", fault.kind, str(fault))
         except Exception as error:
@@ -122,7 +122,7 @@ def _judged(case: Case) -> Verdict:
             return verdict
         vague = max(vague, verdict.vague)
         try:
-            emulate.reference(made.kernel, by_reference)
+            emulate.run_reference(made.kernel, by_reference)
         except Exception as error:
             return Verdict("crash", f"reference: {_place(error)}", "".join(traceback.format_exception(error)[-6:]))
         verdict = _compared(meaning, by_reference.tensors, expected, "reference differs")
@@ -176,10 +176,10 @@ def _copied(tile: Tile) -> Tile:
     return made
 
 
-def _arguments(made: Build, given: dict[str, Any], settings: dict[str, Any]) -> emulate.Arguments:
+def _arguments(made: Build, given: dict[str, Any], settings: dict[str, Any]) -> emulate.KernelArguments:
     tensors = {n: np.ascontiguousarray(stored(t.v, t.format)) for n, t in given.items() if isinstance(t, Tile)}
     names = [p.name for p in made.kernel.params if isinstance(p, Var)]
-    return emulate.Arguments(tensors, {name: settings["sizes"][name] for name in names})
+    return emulate.KernelArguments(tensors, {name: settings["sizes"][name] for name in names})
 
 
 def _compared(meaning: Meaning, found: dict[str, Array], expected: dict[str, Any], kind: Kind) -> Verdict:

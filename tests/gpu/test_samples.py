@@ -61,14 +61,14 @@ def _check(name: str, defines: dict[str, Value], target: str, strategy: Strategy
         pytest.skip(f"{target} code does not run on compute capability {capability[0]}.{capability[1]}")
     source = files.read_source(str(SAMPLES / f"{name}.tl"))
     options = CompileOptions(target=target, defines=tuple(defines.items()), pipeline_strategy=strategy)
-    build = driver.build(source, options, driver.Observer())
-    arguments = emulate.random_arguments(build.kernel, build.manifest, seed=1)
+    build = driver.build_kernel(source, options, driver.Observer())
+    arguments = emulate.draw_arguments(build.kernel, build.manifest, seed=1)
     expected = arguments.copy()
     kernel = runtime.Kernel(build.cubin)
     try:
         kernel.run(arguments.tensors, arguments.scalars)
     finally:
         kernel.close()
-    emulate.reference(build.kernel, expected)
-    wrong = [r for r in emulate.compare(build.kernel, build.manifest, arguments, expected) if not r.matches]
+    emulate.run_reference(build.kernel, expected)
+    wrong = [r for r in emulate.compare_arguments(build.kernel, build.manifest, arguments, expected) if not r.matches]
     assert wrong == []

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.support.options import CompileOptions, Strategy, Value
 from tilec.support.source import SourceFile
 
@@ -36,7 +36,7 @@ def built(
         defines=tuple(defines.items()),
         pipeline_strategy=strategy,
     )
-    return source, build(source, options, Observer())
+    return source, build_kernel(source, options, Observer())
 
 
 def agrees(
@@ -61,11 +61,11 @@ def agrees(
         case = hashlib.sha256(repr((source.text, entry, defines, seed, made.ptx)).encode()).digest()
         if case in _AGREED:
             continue
-        found = emulate.random_arguments(made.kernel, made.manifest, seed)
+        found = emulate.draw_arguments(made.kernel, made.manifest, seed)
         expected = found.copy()
-        emulate.run(made, found)
-        emulate.reference(made.kernel, expected)
-        results = emulate.compare(made.kernel, made.manifest, found, expected)
+        emulate.emulate_build(made, found)
+        emulate.run_reference(made.kernel, expected)
+        results = emulate.compare_arguments(made.kernel, made.manifest, found, expected)
         assert results, "the kernel writes nothing"
         for r in results:
             assert r.matches, f"{r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"

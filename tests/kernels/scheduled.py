@@ -12,14 +12,14 @@ from pipelines import Loop
 from stages import advanced, planned, scheduled, with_schedules, work_on
 
 from tilec.driver import build as driver, emulate, engine
-from tilec.driver.work import Planned
+from tilec.driver.work import PlannedLoop
 from tilec.emu import launch
 from tilec.interp import run as interp
 from tilec.ir.manifest import manifests_in_module
 from tilec.ir.tile import Buffer, Kernel, TileOp
 from tilec.passes.analysis.rings import is_load
-from tilec.passes.loop.annotate import given_schedule
-from tilec.passes.loop.build_problem import LoopProblem, Scheduled
+from tilec.passes.loop.annotate import build_manual_schedule
+from tilec.passes.loop.build_problem import LoopProblem, ScheduledLoop
 from tilec.ptx.parse import parse_module
 from tilec.ptx.text import print_module
 from tilec.sched.problem import Problem
@@ -133,21 +133,21 @@ def with_lists(loop: Loop, lists: str) -> Loop:
 def tile_ir(loop: Loop, folded: bool = True) -> Kernel:
     source, options = SourceFile("drawn.tl", loop.text), CompileOptions()
     if folded:
-        return driver.check(source, options, driver.Observer())
-    (work,) = engine.read(source, options, driver.Observer(), is_single=True).kernels
+        return driver.load_kernel(source, options, driver.Observer())
+    (work,) = engine.read_file(source, options, driver.Observer(), is_single=True).kernels
     return work.kernel
 
 
 def compiled(
     kernel: Kernel, target: str, strategy: Strategy, steps: Moves | None, deeper: int
-) -> tuple[str, list[Scheduled]]:
+) -> tuple[str, list[ScheduledLoop]]:
     """The PTX of the kernel and its loops with their schedules: by hand where they have one, else solved, or reached by
     a walk where `steps` are given. A schedule that does not hold, or a program that does not verify, is an error."""
     work = advanced(work_on(kernel, target, strategy, scheduler="heuristic"), "build-problems")
     if steps is None:
         work = advanced(work, "emit", behind="build-problems")
         return print_module(work.module), scheduled(work)
-    decided: list[Planned] = []
+    decided: list[PlannedLoop] = []
     while len(work.loops) > len(
         decided
     ):  # of nested loops the inner ones first, and the next problem follows from them
@@ -160,7 +160,7 @@ def compiled(
     return print_module(work.module), scheduled(work)
 
 
-def computed_versions(scheduled: Scheduled) -> int:
+def computed_versions(scheduled: ScheduledLoop) -> int:
     """The most versions of a tile that no single copy from a tensor fills."""
     plans = zip(scheduled.loop.rings, scheduled.schedule.depth, strict=True)
     statements = scheduled.loop.statements
@@ -185,7 +185,7 @@ def divided(problem: Problem, steps: Moves) -> Roles:
 
 def walked(loop: LoopProblem, steps: Moves, deeper: int) -> Schedule:
     """By hand where the loop has one, else reached by a walk."""
-    if (by_hand := given_schedule(loop)) is not None:
+    if (by_hand := build_manual_schedule(loop)) is not None:
         broken = list(find_violations(loop.problem, by_hand))
         assert not broken, broken[0]
         return by_hand
@@ -199,10 +199,10 @@ def walked(loop: LoopProblem, steps: Moves, deeper: int) -> Schedule:
     return schedule
 
 
-def arguments(kernel: Kernel, loop: Loop) -> emulate.Arguments:
+def arguments(kernel: Kernel, loop: Loop) -> emulate.KernelArguments:
     """Small integers everywhere, outputs included, so that what must not be written is seen to be."""
     generator = np.random.default_rng(len(loop.text))
-    made = emulate.Arguments({}, {"n": loop.n, "first": loop.first})
+    made = emulate.KernelArguments({}, {"n": loop.n, "first": loop.first})
     for param in kernel.params:
         if isinstance(param, Buffer):
             low = 0 if param.name == "Ids" else -2
@@ -223,10 +223,10 @@ def differences(loop: Loop, kernel: Kernel, ptx: str, adversary: int | None) -> 
         manifest.entry,
         manifest.grid,
         manifest.block,
-        emulate.launch_arguments(manifest, found),
+        emulate.build_launch_arguments(manifest, found),
         dynamic_smem=manifest.dynamic_smem,
         adversary=adversary,
     )
-    emulate.reference(kernel, expected)
-    results = emulate.compare(kernel, manifest, found, expected)
+    emulate.run_reference(kernel, expected)
+    results = emulate.compare_arguments(kernel, manifest, found, expected)
     return [f"{r.name}{list(r.worst)} is {r.found}, not {r.expected} ± {r.allowed}" for r in results if not r.matches]

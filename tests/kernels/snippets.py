@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.support.options import CompileOptions, Strategy
 from tilec.support.source import SourceFile
 
@@ -30,12 +30,12 @@ def runs(
     """Fails where what the emulated PTX computes differs from the reference; `writes`: or where that is nothing.
     `sizes` are those that the kernel learns at launch."""
     options = CompileOptions(target=target, opt_level=level, pipeline_strategy=strategy)
-    made = build(SourceFile("kernel.tl", text), options, Observer())
-    found = emulate.random_arguments(made.kernel, made.manifest, 0, sizes)
+    made = build_kernel(SourceFile("kernel.tl", text), options, Observer())
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0, sizes)
     expected = found.copy()
-    emulate.run(made, found)
-    emulate.reference(made.kernel, expected)
-    results = emulate.compare(made.kernel, made.manifest, found, expected)
+    emulate.emulate_build(made, found)
+    emulate.run_reference(made.kernel, expected)
+    results = emulate.compare_arguments(made.kernel, made.manifest, found, expected)
     assert bool(results) == writes
     for r in results:
         assert r.matches, f"{r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"

@@ -20,20 +20,20 @@ LARGE: dict[str, Value] = {"M": 256, "N": 192, "K": 128, "block_M": 256, "block_
 def compute(made: Build, ptx: str, adversary: int | None) -> bool:
     """Run this text in place of the kernel's own; whether the numbers are right."""
     manifest = made.manifest
-    found = emulate.random_arguments(made.kernel, manifest, 0)
+    found = emulate.draw_arguments(made.kernel, manifest, 0)
     expected = found.copy()
     launch(
         ptx,
         manifest.entry,
         manifest.grid,
         manifest.block,
-        emulate.launch_arguments(manifest, found),
+        emulate.build_launch_arguments(manifest, found),
         cluster=manifest.cluster,
         dynamic_smem=manifest.dynamic_smem,
         adversary=adversary,
     )
-    emulate.reference(made.kernel, expected)
-    return all(result.matches for result in emulate.compare(made.kernel, manifest, found, expected))
+    emulate.run_reference(made.kernel, expected)
+    return all(result.matches for result in emulate.compare_arguments(made.kernel, manifest, found, expected))
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])

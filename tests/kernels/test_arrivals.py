@@ -8,7 +8,7 @@ import pytest
 from harness import SAMPLES
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.ir import warp
 from tilec.support.options import ARRIVALS, Arrivals, CompileOptions, Value
 from tilec.support.source import SourceFile
@@ -20,15 +20,15 @@ SMALL: dict[str, Value] = {"M": 256, "N": 256, "K": 192, "num_stages": 2}
 def compiled(file: Path, arrivals: Arrivals, constants: dict[str, Value], target: str = "sm_90a") -> Build:
     source = SourceFile(file.name, file.read_text(encoding="utf-8"))
     asked = CompileOptions(target=target, defines=tuple(constants.items()), arrivals=arrivals, cluster=(1, 1, 1))
-    return build(source, asked, Observer())
+    return build_kernel(source, asked, Observer())
 
 
 def agrees(made: Build, adversary: int | None) -> bool:
-    found = emulate.random_arguments(made.kernel, made.manifest, seed=1)
+    found = emulate.draw_arguments(made.kernel, made.manifest, seed=1)
     expected = found.copy()
-    emulate.run(made, found, options=emulate.RunOptions(adversary=adversary))
-    emulate.reference(made.kernel, expected)
-    return all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
+    emulate.emulate_build(made, found, options=emulate.RunOptions(adversary=adversary))
+    emulate.run_reference(made.kernel, expected)
+    return all(r.matches for r in emulate.compare_arguments(made.kernel, made.manifest, found, expected))
 
 
 @pytest.mark.parametrize("arrivals", ARRIVALS)
@@ -62,7 +62,7 @@ def test_sums_in_tensor_memory_are_given_back(arrivals: Arrivals) -> None:
 def test_blocks_that_share_a_ring_hear_from_one_thread_of_each_warp() -> None:
     source = SourceFile(GEMM.name, GEMM.read_text(encoding="utf-8"))
     defines = tuple({**SMALL, "M": 512}.items())
-    made = build(source, CompileOptions(defines=defines, arrivals="thread", cluster=(1, 2, 1)), Observer())
+    made = build_kernel(source, CompileOptions(defines=defines, arrivals="thread", cluster=(1, 2, 1)), Observer())
     (ring,) = (r for r in made.program.rings if r.shared)
     assert (ring.by, ring.arrivals) == ("warp", 16)
     assert any(isinstance(op, warp.RingRelease) for op in made.program.operations())

@@ -17,12 +17,12 @@ KERNEL = HERE / "async_parts.tl"
 def test_results(target: str, n: int) -> None:
     _, made = built(KERNEL, target)
     assert not [w for w in made.warnings if w.code == "copy-not-asynchronous"]
-    given = emulate.random_arguments(made.kernel, made.manifest, 4)
+    given = emulate.draw_arguments(made.kernel, made.manifest, 4)
     given.scalars["n"] = n
     found, expected = given.copy(), given.copy()
-    emulate.run(made, found, options=emulate.RunOptions(adversary=1))
-    emulate.reference(made.kernel, expected)
-    for r in emulate.compare(made.kernel, made.manifest, found, expected):
+    emulate.emulate_build(made, found, options=emulate.RunOptions(adversary=1))
+    emulate.run_reference(made.kernel, expected)
+    for r in emulate.compare_arguments(made.kernel, made.manifest, found, expected):
         assert r.matches, f"{r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"
 
 

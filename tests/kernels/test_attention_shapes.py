@@ -127,10 +127,10 @@ def test_halves_equal_numpy(keys: int) -> None:
 def computed(made: Build, seed: int, causal: bool) -> tuple[NDArray[Any], NDArray[Any]]:
     """What a machine that delays what it may, another one for each seed, makes of random numbers; and what is right."""
     m = made.manifest
-    arguments = emulate.random_arguments(made.kernel, m, seed)
+    arguments = emulate.draw_arguments(made.kernel, m, seed)
     buffers = {p.name: p for p in made.kernel.params if isinstance(p, Buffer)}
     q, k, v = (decode_values(arguments.tensors[n], buffers[n].dtype).astype(np.float64) for n in "QKV")
-    given = emulate.launch_arguments(m, arguments)
+    given = emulate.build_launch_arguments(m, arguments)
     launch(made.ptx, m.entry, m.grid, m.block, given, dynamic_smem=m.dynamic_smem, adversary=seed)
     found = decode_values(arguments.tensors["O"], buffers["O"].dtype).astype(np.float64)
     return found, softmax_weighted(q, k, v, causal)

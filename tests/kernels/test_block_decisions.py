@@ -11,7 +11,7 @@ import pytest
 from harness import HERE, SAMPLES
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, Plan, build, plan
+from tilec.driver.build import Build, Observer, Plan, build_kernel, plan_kernel
 from tilec.driver.emulate import RunOptions
 from tilec.ir.warp import TmaLoad
 from tilec.support.options import CompileOptions
@@ -32,7 +32,7 @@ def source(path: Path) -> SourceFile:
 
 
 def planned(path: Path, asked: dict[str, object] | None = None, **defines: object) -> Plan:
-    return plan(source(path), options(asked or {}, defines), Observer())
+    return plan_kernel(source(path), options(asked or {}, defines), Observer())
 
 
 def decided(made: Plan) -> dict[str, str]:
@@ -126,7 +126,7 @@ def test_pairs_of_large_tiles_keep_their_registers(dtype: str) -> None:
         defines |= {"block_K": 128}
     if dtype == "int8":
         defines |= {"accum_dtype": "int32", "out_dtype": "int32"}
-    made = build(source(MATMUL), options({}, defines), Observer())
+    made = build_kernel(source(MATMUL), options({}, defines), Observer())
     (entry,) = made.entries
     assert made.warnings == () and made.manifest.cluster == (1, 2, 1) and "multicast" in made.ptx
     assert (entry.stack_bytes, entry.spill_store_bytes, entry.spill_load_bytes) == (0, 0, 0)
@@ -156,7 +156,9 @@ def test_blocks_that_may_wait_for_others_keep_their_order(statement: str, why: s
         "T.clear(C_local)\n", f"T.clear(C_local)\n        {statement}\n", 1
     )
     asked = options({}, {"out_dtype": "float32"})
-    (decision,) = [d for d in plan(SourceFile("k.tl", text), asked, Observer()).decisions if d.what == "rasterisation"]
+    (decision,) = [
+        d for d in plan_kernel(SourceFile("k.tl", text), asked, Observer()).decisions if d.what == "rasterisation"
+    ]
     assert decision.chosen == "x first" and why in decision.why
 
 
@@ -180,15 +182,15 @@ def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         return AT_ONCE // cluster * cluster
 
     monkeypatch.setattr("tilec.passes.choices.launch_grid.blocks_at_once", at_once)
-    monkeypatch.setattr("tilec.passes.choices.launch_grid.fits_cache", lambda kernel, target: False)
+    monkeypatch.setattr("tilec.passes.choices.launch_grid.fits_in_cache", lambda kernel, target: False)
 
 
 def is_right(made: Build, seed: int | None) -> bool:
-    found = emulate.random_arguments(made.kernel, made.manifest, seed or 0)
+    found = emulate.draw_arguments(made.kernel, made.manifest, seed or 0)
     expected = found.copy()
-    emulate.run(made, found, options=RunOptions(adversary=seed))
-    emulate.reference(made.kernel, expected)
-    return all(result.matches for result in emulate.compare(made.kernel, made.manifest, found, expected))
+    emulate.emulate_build(made, found, options=RunOptions(adversary=seed))
+    emulate.run_reference(made.kernel, expected)
+    return all(result.matches for result in emulate.compare_arguments(made.kernel, made.manifest, found, expected))
 
 
 def shared(made: Build) -> set[str]:
@@ -215,7 +217,7 @@ def test_pairs_of_every_type(dtype: str, accumulator: str, stored: str, wide: bo
         "dtype": dtype, "other": dtype, "accumulator": accumulator, "out": accumulator, "tA": stored[0] == "T",
         "tB": stored[1] == "T", "M": M, "N": N, "K": 3 * depth, "bM": 64, "bN": 64, "bK": depth, "num_stages": 2,
     }  # fmt: skip
-    made = build(source(TYPES), options({}, defines), Observer())
+    made = build_kernel(source(TYPES), options({}, defines), Observer())
     assert made.manifest.cluster == ((2, 1, 1) if wide else (1, 2, 1))
     assert shared(made) == {"", "x" if wide else "y"}
     for seed in (None, 1, 2):
@@ -229,7 +231,7 @@ def test_orders(raster: int | None) -> None:
     """In a batch; 7 × 6 × 2 tiles."""
     defines = {"rank": 3, "batch": 2, "M": 384, "N": 448}
     for asked in ({"rasterisation": raster}, {"rasterisation": raster, "cluster": (1, 1, 1)}):
-        made = build(source(HERE / "persistent_grid.tl"), options(asked, defines), Observer())
+        made = build_kernel(source(HERE / "persistent_grid.tl"), options(asked, defines), Observer())
         assert made.manifest.cluster == ((1, 1, 1) if "cluster" in asked else (1, 2, 1))
         for seed in (None, 1):
             assert is_right(made, seed)
@@ -240,9 +242,9 @@ def test_orders(raster: int | None) -> None:
 def test_orders_of_plain_grids(target: str, persistent: bool) -> None:
     defines = {"rank": 3, "batch": 2, "M": 384, "N": 448}
     asked: dict[str, object] = {"target": target, "persistent": persistent}
-    found = decided(plan(source(HERE / "persistent_grid.tl"), options(asked, defines), Observer()))
+    found = decided(plan_kernel(source(HERE / "persistent_grid.tl"), options(asked, defines), Observer()))
     assert found["rasterisation"].startswith("panels of ")
-    made = build(source(HERE / "persistent_grid.tl"), options(asked, defines), Observer())
+    made = build_kernel(source(HERE / "persistent_grid.tl"), options(asked, defines), Observer())
     assert made.manifest.grid == (7, 6, 2)
     assert is_right(made, None)
 
@@ -253,6 +255,6 @@ def test_depths_and_pairs() -> None:
     """Fewer iterations than the ring is deep, as many, and more."""
     for trip_count, stages in itertools.product((1, 3, 4), (2, 3)):
         defines = {"M": 384, "N": 320, "K": trip_count * 64, "bM": 64, "bN": 64, "num_stages": stages}
-        made = build(source(TYPES), options({}, defines), Observer())
+        made = build_kernel(source(TYPES), options({}, defines), Observer())
         assert made.manifest.cluster == (1, 2, 1)
         assert is_right(made, trip_count)

@@ -31,9 +31,9 @@ KINDS = {
 }
 
 
-def arguments(made: Build, step: int) -> tuple[emulate.Arguments, NDArray[np.floating]]:
+def arguments(made: Build, step: int) -> tuple[emulate.KernelArguments, NDArray[np.floating]]:
     """Random operands with random scales, and the product that they mean."""
-    given = emulate.random_arguments(made.kernel, made.manifest, 1)
+    given = emulate.draw_arguments(made.kernel, made.manifest, 1)
     buffers = {p.name: p for p in made.kernel.params if isinstance(p, Buffer)}
     generator = np.random.default_rng(step)
     scaled = {}
@@ -67,11 +67,11 @@ def test_equals_numpy(kind: str, entry: str) -> None:
     assert f"kind::{word.get(kind, 'mxf8f6f4.block_scale.scale_vec::1X')}" in made.ptx
     given, wanted = arguments(made, int(KINDS[kind]["step"]))
     reference = given.copy()
-    emulate.reference(made.kernel, reference)
+    emulate.run_reference(made.kernel, reference)
     runs = [reference]
     for adversary in (None, 1):
         runs.append(given.copy())
-        emulate.run(made, runs[-1], options=RunOptions(adversary=adversary))
+        emulate.emulate_build(made, runs[-1], options=RunOptions(adversary=adversary))
     for run in runs:
         np.testing.assert_allclose(run.tensors["C"], wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
 
@@ -88,12 +88,14 @@ def test_each_piece_is_needed(pattern: str) -> None:
         assert not all(right(made, mutant, given, wanted, n) for n in (None, 1, 2)), made.ptx[start:end]
 
 
-def right(made: Build, ptx: str, given: emulate.Arguments, wanted: NDArray[np.floating], adversary: int | None) -> bool:
+def right(
+    made: Build, ptx: str, given: emulate.KernelArguments, wanted: NDArray[np.floating], adversary: int | None
+) -> bool:
     from tilec.emu import launch
 
     found, manifest = given.copy(), made.manifest
     try:
-        launch(ptx, manifest.entry, manifest.grid, manifest.block, emulate.launch_arguments(manifest, found),
+        launch(ptx, manifest.entry, manifest.grid, manifest.block, emulate.build_launch_arguments(manifest, found),
                cluster=manifest.cluster, dynamic_smem=manifest.dynamic_smem, adversary=adversary)  # fmt: skip
     except Fault:
         return False

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.driver.emulate import RunOptions
 from tilec.support.options import CompileOptions, Scheduler
 from tilec.support.source import SourceFile
@@ -50,16 +50,16 @@ def kernel(A: T.Tensor((M, K), "{dtype}"), B: T.Tensor((N, K), "{dtype}"), C: T.
 
 def compiled(source: str, target: str = TARGET, **sizes: int) -> Build:
     options = CompileOptions(target=target, defines=tuple(sizes.items()))
-    return build(SourceFile("changed.tl", source), options, Observer())
+    return build_kernel(SourceFile("changed.tl", source), options, Observer())
 
 
 def is_right(made: Build, *adversaries: int | None, sizes: dict[str, int] | None = None) -> None:
     for adversary in adversaries:
-        found = emulate.random_arguments(made.kernel, made.manifest, 1, sizes)
+        found = emulate.draw_arguments(made.kernel, made.manifest, 1, sizes)
         expected = found.copy()
-        emulate.run(made, found, options=RunOptions(adversary=adversary))
-        emulate.reference(made.kernel, expected)
-        for result in emulate.compare(made.kernel, made.manifest, found, expected):
+        emulate.emulate_build(made, found, options=RunOptions(adversary=adversary))
+        emulate.run_reference(made.kernel, expected)
+        for result in emulate.compare_arguments(made.kernel, made.manifest, found, expected):
             assert result.matches, (adversary, result)
 
 
@@ -203,7 +203,7 @@ def test_under_a_condition(condition: str) -> None:
 def test_by_wgmma(body: str, rows: int, strategy: Any) -> None:
     """One role changes the tiles and multiplies, with one warpgroup or two that share B."""
     options = CompileOptions(target="sm_90a", defines=(("M", rows), ("threads", 2 * rows)), pipeline_strategy=strategy)
-    made = build(SourceFile("changed.tl", text(*BODIES[body])), options, Observer())
+    made = build_kernel(SourceFile("changed.tl", text(*BODIES[body])), options, Observer())
     assert "wgmma.mma_async" in made.ptx
     is_right(made, None, 1)
 
@@ -241,6 +241,6 @@ def test_a_product_waits_for_what_its_tile_is_read_for_before_it_is_handed_on(sc
     """Both only read A_s, and the role that fills it hands it on when it has read it: the product's iteration must not
     be thought to end before that, or B_s has a version too few, and each role waits for the next one."""
     options = CompileOptions(target=TARGET, scheduler=scheduler, pipeline_strategy="warp-specialize")
-    made = build(SourceFile("read.tl", READ_AND_HANDED_ON), options, Observer())
+    made = build_kernel(SourceFile("read.tl", READ_AND_HANDED_ON), options, Observer())
     assert "tcgen05.mma" in made.ptx
     is_right(made, None, 1, 2)

@@ -10,7 +10,7 @@ import pytest
 from harness import HERE, SAMPLES
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, Plan, build, plan
+from tilec.driver.build import Build, Observer, Plan, build_kernel, plan_kernel
 from tilec.driver.emulate import RunOptions
 from tilec.sched.decision import Decision
 from tilec.support.options import CompileOptions
@@ -31,7 +31,7 @@ def source(path: Path) -> SourceFile:
 
 
 def planned(asked: dict[str, object] | None = None, path: Path = GEMM, **defines: object) -> Plan:
-    return plan(source(path), options(asked or {}, defines), Observer())
+    return plan_kernel(source(path), options(asked or {}, defines), Observer())
 
 
 def rows(made: Plan) -> dict[str, Decision]:
@@ -73,7 +73,7 @@ def test_columns_along_x() -> None:
     text = GEMM.read_text(encoding="utf-8")
     text = text.replace("T.ceildiv(N, block_N), T.ceildiv(M, block_M)", "T.ceildiv(M, block_M), T.ceildiv(N, block_N)")
     transposed = SourceFile("turned.tl", text.replace("(bx, by)", "(by, bx)"))
-    found = rows(plan(transposed, options({}, dict(LARGE)), Observer()))
+    found = rows(plan_kernel(transposed, options({}, dict(LARGE)), Observer()))
     assert found["cluster"].chosen == "2x1" and "along x" in found["CTA pairs"].chosen
 
 
@@ -122,11 +122,11 @@ def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def is_right(made: Build, seed: int | None) -> bool:
-    found = emulate.random_arguments(made.kernel, made.manifest, seed or 0)
+    found = emulate.draw_arguments(made.kernel, made.manifest, seed or 0)
     expected = found.copy()
-    emulate.run(made, found, options=RunOptions(adversary=seed))
-    emulate.reference(made.kernel, expected)
-    return all(result.matches for result in emulate.compare(made.kernel, made.manifest, found, expected))
+    emulate.emulate_build(made, found, options=RunOptions(adversary=seed))
+    emulate.run_reference(made.kernel, expected)
+    return all(result.matches for result in emulate.compare_arguments(made.kernel, made.manifest, found, expected))
 
 
 @pytest.mark.usefixtures("small_machine")
@@ -144,7 +144,7 @@ def is_right(made: Build, seed: int | None) -> bool:
 )  # fmt: skip
 def test_two_waves(path: Path, defines: dict[str, object], seed: int | None) -> None:
     """Of which the last is not full."""
-    made = build(source(path), options({"tile_scheduler": "static"}, defines), Observer())
+    made = build_kernel(source(path), options({"tile_scheduler": "static"}, defines), Observer())
     assert made.manifest.cluster == (1, 2, 1) and made.manifest.grid == (4, 2, 1)
     assert set(re.findall(r"tcgen05\S*cta_group::(\d)", made.ptx)) == {"2"}
     (entry,) = made.entries

@@ -42,7 +42,7 @@ RENDEZVOUS = {
 
 def built(name: str, target: str) -> driver.Build:
     text = KERNEL.format(meeting="\n        ".join(RENDEZVOUS[name]))
-    return driver.build(SourceFile("k.tl", text), CompileOptions(target=target), driver.Observer())
+    return driver.build_kernel(SourceFile("k.tl", text), CompileOptions(target=target), driver.Observer())
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
@@ -50,11 +50,11 @@ def built(name: str, target: str) -> driver.Build:
 def test_what_threads_do_before_they_meet_is_known_behind_it(name: str, target: str) -> None:
     made = built(name, target)
     for adversary in (None, 1, 2, 3):
-        found = emulate.random_arguments(made.kernel, made.manifest, 0)
+        found = emulate.draw_arguments(made.kernel, made.manifest, 0)
         expected = found.copy()
-        emulate.run(made, found, options=RunOptions(adversary=adversary))
-        emulate.reference(made.kernel, expected)
-        assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
+        emulate.emulate_build(made, found, options=RunOptions(adversary=adversary))
+        emulate.run_reference(made.kernel, expected)
+        assert all(r.matches for r in emulate.compare_arguments(made.kernel, made.manifest, found, expected))
 
 
 @pytest.mark.parametrize("name", ["relaxed", "between"])

@@ -11,7 +11,7 @@ import pytest
 from harness import HERE, SAMPLES
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build, plan
+from tilec.driver.build import Build, Observer, build_kernel, plan_kernel
 from tilec.emu import Fault, launch
 from tilec.ir.warp import TmaLoad
 from tilec.ir.warp_text import show_program
@@ -26,11 +26,11 @@ SMALL: dict[str, Value] = {"M": 256, "N": 256, "block_M": 128, "block_N": 128, "
 def made(path: Path, *, multicast: bool = True, target: str = "sm_90a", **defines: Value) -> Build:
     source = SourceFile(str(path), path.read_text(encoding="utf-8"))
     options = CompileOptions(target=target, defines=tuple(defines.items()), multicast=multicast)
-    return build(source, options, Observer())
+    return build_kernel(source, options, Observer())
 
 
 def is_right(built: Build, ptx: str, adversary: int | None = None, steps: int | None = None) -> bool:
-    found = emulate.random_arguments(built.kernel, built.manifest, 0)
+    found = emulate.draw_arguments(built.kernel, built.manifest, 0)
     if steps is not None:
         found.scalars["steps"] = steps
     expected = found.copy()
@@ -40,13 +40,13 @@ def is_right(built: Build, ptx: str, adversary: int | None = None, steps: int | 
         manifest.entry,
         manifest.blocks({}),
         manifest.block,
-        emulate.launch_arguments(manifest, found),
+        emulate.build_launch_arguments(manifest, found),
         cluster=manifest.cluster,
         dynamic_smem=manifest.dynamic_smem,
         adversary=adversary,
     )
-    emulate.reference(built.kernel, expected)
-    return all(result.matches for result in emulate.compare(built.kernel, manifest, found, expected))
+    emulate.run_reference(built.kernel, expected)
+    return all(result.matches for result in emulate.compare_arguments(built.kernel, manifest, found, expected))
 
 
 @pytest.mark.weekly
@@ -121,7 +121,7 @@ def test_persistent_blocks_share_too(rows: int, shared: list[str]) -> None:
 def test_the_command_line_chooses_for_kernels_that_do_not_say() -> None:
     def cluster(path: Path, entry: str | None = None, **options: Any) -> tuple[int, int, int]:
         source = SourceFile(str(path), path.read_text(encoding="utf-8"))
-        return build(source, CompileOptions(entry=entry, **options), Observer()).manifest.cluster
+        return build_kernel(source, CompileOptions(entry=entry, **options), Observer()).manifest.cluster
 
     plain, says, needs = SAMPLES / "gemm.tl", GEMM, HERE / "grid.tl"
     assert cluster(plain) == (1, 1, 1)
@@ -148,7 +148,7 @@ def test_the_command_line_chooses_for_kernels_that_do_not_say() -> None:
 def test_pairs_where_the_cache_is_asked_for_much(sample: str, defines: dict[str, Any], chosen: str, why: str) -> None:
     path = SAMPLES / f"{sample}.tl"
     source = SourceFile(str(path), path.read_text(encoding="utf-8"))
-    planned = plan(source, CompileOptions(defines=tuple(defines.items())), Observer())
+    planned = plan_kernel(source, CompileOptions(defines=tuple(defines.items())), Observer())
     (found,) = (each for each in planned.decisions if each.what == "cluster")
     assert found.chosen == chosen
     assert found.why.startswith(why)
@@ -159,11 +159,13 @@ def test_keys_and_values_are_shared_by_blocks_of_queries() -> None:
     path = SAMPLES / "flash_attention.tl"
     source = SourceFile(str(path), path.read_text(encoding="utf-8"))
     defines = (("S", 256), ("heads", 1), ("causal", False))
-    built = build(source, CompileOptions(defines=defines, cluster=(2, 1, 1)), Observer())
+    built = build_kernel(source, CompileOptions(defines=defines, cluster=(2, 1, 1)), Observer())
     shared = {op.destination.name: op.shared for op in built.program.operations() if isinstance(op, TmaLoad)}
     assert shared == {"K_shared": "x", "V_shared": "x", "Q_shared": ""}
     assert is_right(built, built.ptx, adversary=1)
-    causal = build(source, CompileOptions(defines=(*defines[:2], ("causal", True)), cluster=(2, 1, 1)), Observer())
+    causal = build_kernel(
+        source, CompileOptions(defines=(*defines[:2], ("causal", True)), cluster=(2, 1, 1)), Observer()
+    )
     assert "multicast" not in causal.ptx, "blocks of queries have different numbers of keys"
 
 
@@ -212,7 +214,7 @@ def kernel(A: T.Tensor((8, 128, 512), "float16"), B: T.Tensor((512, 128), "float
 def test_what_is_shared(around: str, trips: str, index: str, shared: list[str]) -> None:
     """Of the two copies, in a cluster of two along x."""
     text = SHARED.format(around=around, trips=trips, index=index)
-    built = build(SourceFile("shared.tl", text), CompileOptions(), Observer())
+    built = build_kernel(SourceFile("shared.tl", text), CompileOptions(), Observer())
     found = {op.destination.name: op.shared for op in built.program.operations() if isinstance(op, TmaLoad)}
     assert [found["a"], found["b"]] == shared
 
@@ -232,7 +234,7 @@ def kernel(A: T.Tensor((4, 256), "float16"), B: T.Tensor((4, 256), "float16")):
 
 
 def test_nobody_stores_to_a_block_that_has_not_begun() -> None:
-    built = build(SourceFile("sends.tl", SENDS), CompileOptions(target="sm_90a"), Observer())
+    built = build_kernel(SourceFile("sends.tl", SENDS), CompileOptions(target="sm_90a"), Observer())
     first = built.ptx.index("st.shared::cluster")
     assert built.ptx.index("barrier.cluster.arrive") < built.ptx.index("barrier.cluster.wait") < first
     for adversary in (None, 1, 2, 3):
@@ -255,7 +257,7 @@ def row(A: T.Tensor((256,), "float16"), C: T.Tensor((256, 128), "float16")):
 
 def test_a_run_that_several_threads_have_is_copied_once() -> None:
     """A short row, by more threads than it has runs: warps that are apart do not copy it over each other."""
-    built = build(SourceFile("row.tl", ROW), CompileOptions(target="sm_90a", cluster=(2, 1, 1)), Observer())
+    built = build_kernel(SourceFile("row.tl", ROW), CompileOptions(target="sm_90a", cluster=(2, 1, 1)), Observer())
     (copy,) = [line for line in built.ptx.split("\n") if "cp.async.cg" in line]
     assert copy.strip().startswith("@%p")
     assert is_right(built, built.ptx, adversary=1)

@@ -26,12 +26,12 @@ TARGETS = ("sm_80", "sm_90a", "sm_100a")
 def right(body: str, target: str) -> str:
     """The PTX of the kernel with this body, which gives in the emulator what the reference says."""
     text = HEAD + "".join(f"        {line}\n" for line in body.strip("\n").split("\n")) + "        T.copy(x, B)\n"
-    build = driver.build(SourceFile("k.tl", text), CompileOptions(target=target), driver.Observer())
-    found = emulate.random_arguments(build.kernel, build.manifest, 3)
+    build = driver.build_kernel(SourceFile("k.tl", text), CompileOptions(target=target), driver.Observer())
+    found = emulate.draw_arguments(build.kernel, build.manifest, 3)
     expected = found.copy()
-    emulate.run(build, found)
-    emulate.reference(build.kernel, expected)
-    for r in emulate.compare(build.kernel, build.manifest, found, expected):
+    emulate.emulate_build(build, found)
+    emulate.run_reference(build.kernel, expected)
+    for r in emulate.compare_arguments(build.kernel, build.manifest, found, expected):
         assert r.matches, f"{r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"
     return build.ptx
 

@@ -11,7 +11,7 @@ import pytest
 from harness import HERE, SAMPLES
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.driver.emulate import RunOptions
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions, Value
@@ -22,17 +22,17 @@ TYPES = HERE / "gemm_types.tl"
 
 def made(path: Path, consumers: int | None, target: str = "sm_90a", **defines: Value) -> Build:
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
-    return build(
+    return build_kernel(
         source, CompileOptions(target=target, defines=tuple(defines.items()), consumer_warpgroups=consumers), Observer()
     )
 
 
 def is_right(built: Build, seed: int | None = None) -> bool:
-    found = emulate.random_arguments(built.kernel, built.manifest, seed or 0)
+    found = emulate.draw_arguments(built.kernel, built.manifest, seed or 0)
     expected = found.copy()
-    emulate.run(built, found, options=RunOptions(adversary=seed))
-    emulate.reference(built.kernel, expected)
-    return all(result.matches for result in emulate.compare(built.kernel, built.manifest, found, expected))
+    emulate.emulate_build(built, found, options=RunOptions(adversary=seed))
+    emulate.run_reference(built.kernel, expected)
+    return all(result.matches for result in emulate.compare_arguments(built.kernel, built.manifest, found, expected))
 
 
 FAMILY = [

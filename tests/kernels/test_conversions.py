@@ -6,7 +6,7 @@ import pytest
 from harness import HERE
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.support.options import CompileOptions, Strategy
 from tilec.support.source import SourceFile
 
@@ -31,7 +31,7 @@ MOVED = {
 def made(entry: str, target: str, strategy: Strategy = "auto") -> Build:
     source = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
     options = CompileOptions(target=target, entry=entry, pipeline_strategy=strategy, defines=())
-    return build(source, options, Observer())
+    return build_kernel(source, options, Observer())
 
 
 @pytest.mark.parametrize(("entry", "target"), MOVED)
@@ -50,7 +50,7 @@ def test_a_product_shares_itself_out_as_its_neighbours_do(policy: str) -> None:
     """Where the text leaves it open, nothing has to be moved."""
     text = KERNEL.read_text(encoding="utf-8").replace("GemmWarpPolicy.FullCol\n", f"GemmWarpPolicy.{policy}\n")
     options = CompileOptions(target="sm_80", entry="left_open")
-    built = build(SourceFile(KERNEL.name, text), options, Observer())
+    built = build_kernel(SourceFile(KERNEL.name, text), options, Observer())
     assert [w.title for w in built.warnings if w.code == "layout-conversion"] == []
 
 
@@ -58,9 +58,9 @@ def test_a_product_shares_itself_out_as_its_neighbours_do(policy: str) -> None:
 @pytest.mark.parametrize(("entry", "target"), MOVED)
 def test_results(entry: str, target: str, strategy: Strategy) -> None:
     built = made(entry, target, strategy)
-    found = emulate.random_arguments(built.kernel, built.manifest, 3)
+    found = emulate.draw_arguments(built.kernel, built.manifest, 3)
     expected = found.copy()
-    emulate.run(built, found, options=emulate.RunOptions(adversary=1))
-    emulate.reference(built.kernel, expected)
-    for r in emulate.compare(built.kernel, built.manifest, found, expected):
+    emulate.emulate_build(built, found, options=emulate.RunOptions(adversary=1))
+    emulate.run_reference(built.kernel, expected)
+    for r in emulate.compare_arguments(built.kernel, built.manifest, found, expected):
         assert r.matches, f"{r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"

@@ -13,7 +13,7 @@ from pipelines import Loop
 from scheduled import differences, tile_ir, timed
 from stages import planned, problems, with_schedules
 
-from tilec.driver.work import Planned, Work
+from tilec.driver.work import PlannedLoop, Work
 from tilec.emu import Fault
 from tilec.ir.tile import Kernel
 from tilec.passes.loop.build_problem import LoopProblem
@@ -103,7 +103,7 @@ def breaking(problem: Problem, edge: Edge) -> Schedule | None:
     return None
 
 
-def noticed(loop: Loop, work: Work, scheduled: Planned) -> bool:
+def noticed(loop: Loop, work: Work, scheduled: PlannedLoop) -> bool:
     """Whether the program of this schedule does not verify, faults, or computes something else."""
     try:
         ptx = print_module(with_schedules(work, [scheduled], "emit").module)

@@ -13,7 +13,7 @@ from sass import disassembled
 from stages import emitted
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.driver.emulate import RunOptions
 from tilec.emu import Fault, launch
 from tilec.ir import warp
@@ -28,7 +28,7 @@ SMALL = (("M", 128), ("N", 128), ("K", 192))
 def made(name: str = "gemm", text: str = "", **options: Any) -> Build:
     text = text or (SAMPLES / f"{name}.tl").read_text(encoding="utf-8")
     asked = CompileOptions(**{"target": "sm_90a", **options})
-    return build(SourceFile(f"{name}.tl", text), asked, Observer())
+    return build_kernel(SourceFile(f"{name}.tl", text), asked, Observer())
 
 
 def controls(of: Build) -> dict[str, list[str]]:
@@ -55,11 +55,11 @@ def test_no_thread_reaches_a_tensor_before_it_may(name: str, adversary: int | No
     """The emulator takes all of global memory for the kernel's before, as long as nobody has waited for that."""
     found = made(name, defines=(("M", 128), ("N", 128), ("K", 256)))
     assert found.program.begins_early
-    arguments = emulate.random_arguments(found.kernel, found.manifest, seed=1)
+    arguments = emulate.draw_arguments(found.kernel, found.manifest, seed=1)
     expected = arguments.copy()
-    emulate.run(found, arguments, options=RunOptions(adversary=adversary))
-    emulate.reference(found.kernel, expected)
-    assert all(r.matches for r in emulate.compare(found.kernel, found.manifest, arguments, expected))
+    emulate.emulate_build(found, arguments, options=RunOptions(adversary=adversary))
+    emulate.run_reference(found.kernel, expected)
+    assert all(r.matches for r in emulate.compare_arguments(found.kernel, found.manifest, arguments, expected))
 
 
 def test_machines_without_clusters_have_it_too() -> None:
@@ -79,7 +79,7 @@ def fault(of: Build, program: warp.Program) -> str:
     """What the emulator finds in another program of the same kernel."""
     ptx = print_module(emitted(of.kernel, program, "sm_90a"))
     manifest = of.manifest
-    arguments = emulate.launch_arguments(manifest, emulate.random_arguments(of.kernel, manifest, seed=1))
+    arguments = emulate.build_launch_arguments(manifest, emulate.draw_arguments(of.kernel, manifest, seed=1))
     shape: dict[str, Any] = {"cluster": manifest.cluster, "dynamic_smem": manifest.dynamic_smem}
     assert isinstance(manifest.grid, tuple)
     try:
@@ -185,7 +185,9 @@ def test_roles_by_hand_wait_too(name: str) -> None:
     found = made(name)
     assert found.program.explicit_roles and found.program.begins_early and list(program_violations(found.program)) == []
     assert all("wait" in what for what in controls(found).values())
-    emulate.run(found, emulate.random_arguments(found.kernel, found.manifest, seed=1), options=RunOptions(sample=1))
+    emulate.emulate_build(
+        found, emulate.draw_arguments(found.kernel, found.manifest, seed=1), options=RunOptions(sample=1)
+    )
 
 
 REACHES_MEMORY = {"LDG", "LDGSTS", "STG", "RED", "ATOMG", "UTMALDG", "UTMASTG", "UTMAREDG"}

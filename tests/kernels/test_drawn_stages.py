@@ -87,16 +87,16 @@ def test_what_is_accepted_is_right(target: str, part: int) -> None:
     for number in range(12 * part, 12 * part + 12):
         text = drawn(random.Random(f"{target} {number}"))
         try:
-            made = driver.build(SourceFile("k.tl", text), CompileOptions(target=target), driver.Observer())
+            made = driver.build_kernel(SourceFile("k.tl", text), CompileOptions(target=target), driver.Observer())
         except CompileError as error:
             seen.update(d.code for d in error.diagnostics)
             continue
-        given = emulate.random_arguments(made.kernel, made.manifest, number)
+        given = emulate.draw_arguments(made.kernel, made.manifest, number)
         wanted = given.copy()
-        emulate.reference(made.kernel, wanted)
+        emulate.run_reference(made.kernel, wanted)
         for adversary in (None, number):
             ran = given.copy()
-            emulate.run(made, ran, options=emulate.RunOptions(adversary=adversary))
-            assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, ran, wanted)), text
+            emulate.emulate_build(made, ran, options=emulate.RunOptions(adversary=adversary))
+            assert all(r.matches for r in emulate.compare_arguments(made.kernel, made.manifest, ran, wanted)), text
         seen["right"] += 1
     assert set(seen) <= {"right", *REFUSALS} and seen["right"] >= 4, seen

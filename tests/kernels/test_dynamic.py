@@ -12,7 +12,7 @@ from harness import HERE, built
 from tilec.cli import main
 from tilec.driver import emulate
 from tilec.driver.build import Build
-from tilec.driver.emulate import Arguments, Array
+from tilec.driver.emulate import Array, KernelArguments
 from tilec.ir import manifest
 from tilec.support.diagnostics import CompileError
 
@@ -28,9 +28,9 @@ def made(entry: str, target: str) -> Build:
 def run(entry: str, target: str, **tensors: Array) -> dict[str, Array]:
     """The tensors after the run, and after the interpreter's, which must agree. No size is given: shapes say them."""
     kernel = made(entry, target)
-    arguments, expected = (Arguments({n: a.copy() for n, a in tensors.items()}, {}) for _ in range(2))
-    emulate.run(kernel, arguments)
-    emulate.reference(kernel.kernel, expected)
+    arguments, expected = (KernelArguments({n: a.copy() for n, a in tensors.items()}, {}) for _ in range(2))
+    emulate.emulate_build(kernel, arguments)
+    emulate.run_reference(kernel.kernel, expected)
     for name, array in expected.tensors.items():
         np.testing.assert_allclose(arguments.tensors[name], array, rtol=1e-2, atol=1e-2)
     return arguments.tensors
@@ -116,9 +116,9 @@ def test_the_manifest_says_how_to_launch(target: str) -> None:
 
 
 def wrong(**shapes: tuple[int, ...]) -> str:
-    arguments = Arguments({n: np.zeros(s, np.float32 if n == "C" else np.float16) for n, s in shapes.items()}, {})
+    arguments = KernelArguments({n: np.zeros(s, np.float32 if n == "C" else np.float16) for n, s in shapes.items()}, {})
     with pytest.raises(CompileError) as caught:
-        emulate.run(made("gemm", "sm_80"), arguments)
+        emulate.emulate_build(made("gemm", "sm_80"), arguments)
     (found,) = caught.value.diagnostics
     return f"{found.code}: {found.title}"
 
@@ -131,23 +131,32 @@ def test_tensors_that_disagree_are_named() -> None:
 def test_a_size_that_nothing_says() -> None:
     kernel = made("gemm", "sm_80")
     with pytest.raises(CompileError) as caught:
-        emulate.random_arguments(kernel.kernel, kernel.manifest, 0, {"m": 4, "n": 4})
+        emulate.draw_arguments(kernel.kernel, kernel.manifest, 0, {"m": 4, "n": 4})
     (found,) = caught.value.diagnostics
     assert (found.code, found.title) == ("missing-input", "nothing says what the size k is")
-    assert found.help == "give --size k=N"
+    assert found.help == "give --size k=…"
+
+
+def test_sizes_that_nothing_says() -> None:
+    kernel = made("gemm", "sm_80")
+    with pytest.raises(CompileError) as caught:
+        emulate.draw_arguments(kernel.kernel, kernel.manifest, 0, {})
+    (found,) = caught.value.diagnostics
+    assert found.title == "nothing says what the sizes m, k and n are"
+    assert found.help == "give --size m=… --size k=… --size n=…"
 
 
 def test_a_size_that_the_kernel_has_not() -> None:
     kernel = made("gemm", "sm_80")
     with pytest.raises(CompileError, match="bad-inputs"):
-        emulate.random_arguments(kernel.kernel, kernel.manifest, 0, {"m": 4, "n": 4, "k": 4, "x": 4})
+        emulate.draw_arguments(kernel.kernel, kernel.manifest, 0, {"m": 4, "n": 4, "k": 4, "x": 4})
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_random_arguments_have_the_sizes(target: str) -> None:
     for m, n, k in itertools.product((5, 64), repeat=3):
         kernel = made("gemm", target)
-        arguments = emulate.random_arguments(kernel.kernel, kernel.manifest, 0, {"m": m, "n": n, "k": k})
+        arguments = emulate.draw_arguments(kernel.kernel, kernel.manifest, 0, {"m": m, "n": n, "k": k})
         assert {name: a.shape for name, a in arguments.tensors.items()} == {"A": (m, k), "B": (k, n), "C": (m, n)}
 
 
@@ -166,6 +175,6 @@ def test_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--size", "n=200"]) == 0
     assert capsys.readouterr().out.startswith("C: 200 elements of the emulated PTX, worst error")
     assert main([*command, "--size", "n"]) == 2
-    assert "expected NAME=N" in capsys.readouterr().err
+    assert "as in --size n=1024" in capsys.readouterr().err
     assert main(command) == 1
-    assert "give --size n=N" in capsys.readouterr().err
+    assert "give --size n=…" in capsys.readouterr().err

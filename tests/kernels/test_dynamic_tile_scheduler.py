@@ -15,7 +15,7 @@ import pytest
 from harness import HERE, SAMPLES
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build, build_all, reports
+from tilec.driver.build import Build, Observer, build_kernel, build_library, build_reports
 from tilec.driver.emulate import RunOptions
 from tilec.emu import Fault
 from tilec.ir import warp
@@ -44,16 +44,16 @@ def made(
     path: Path, sizes: dict[str, Value], cluster: tuple[int, int, int] | None = None, **asked: str | int | bool
 ) -> Build:
     options = CompileOptions(**{"target": "sm_100a", **asked}, defines=tuple(sizes.items()), cluster=cluster)
-    return build(SourceFile(path.name, path.read_text(encoding="utf-8")), options, Observer())
+    return build_kernel(SourceFile(path.name, path.read_text(encoding="utf-8")), options, Observer())
 
 
 def is_right(built: Build, *adversaries: int | None, sizes: dict[str, int] | None = None) -> bool:
     for adversary in adversaries or ADVERSARIES:
-        found = emulate.random_arguments(built.kernel, built.manifest, adversary or 0, sizes)
+        found = emulate.draw_arguments(built.kernel, built.manifest, adversary or 0, sizes)
         expected = found.copy()
-        emulate.run(built, found, options=RunOptions(adversary=adversary))
-        emulate.reference(built.kernel, expected)
-        results = emulate.compare(built.kernel, built.manifest, found, expected)
+        emulate.emulate_build(built, found, options=RunOptions(adversary=adversary))
+        emulate.run_reference(built.kernel, expected)
+        results = emulate.compare_arguments(built.kernel, built.manifest, found, expected)
         if not results or not all(result.matches for result in results):
             return False
     return True
@@ -255,7 +255,7 @@ def test_the_model_shares_tiles_out_evenly() -> None:
     found = []
     for scheduler in TILE_SCHEDULERS:
         options = CompileOptions(target="sm_100a", defines=defines, tile_scheduler=scheduler)
-        (report,) = reports(build_all(source, options, Observer()))
+        (report,) = build_reports(build_library(source, options, Observer()))
         found.append((report.ctas, report.by_levels, report.by_schedule))
     assert found[0] == found[1] == found[2]
 

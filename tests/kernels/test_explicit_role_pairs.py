@@ -9,7 +9,7 @@ from harness import SAMPLES
 from pieces import is_right, not_missed
 from test_paired_gemm import check, is_by_pairs
 
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.ir.warp_text import show_program
 from tilec.passes.explicit_roles import protocol
 from tilec.support.diagnostics import CompileError
@@ -23,7 +23,7 @@ SMALL: dict[str, Value] = {"M": 768, "N": 64, "K": 192, "block_N": 64, "stages":
 
 def made_of(text: str = TEXT, **sizes: Value) -> Build:
     options = CompileOptions(target="sm_100a", defines=tuple({**SMALL, **sizes}.items()))
-    return build(SourceFile("k.tl", text), options, Observer())
+    return build_kernel(SourceFile("k.tl", text), options, Observer())
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_what_makes_it_a_pair_is_needed(made: Build, old: str, new: str) -> None
 
 def test_one_block_alone_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the check of barriers does not know, it is for the emulator to find."""
-    monkeypatch.setattr(protocol, "check_protocol", lambda kernel, roles: None)
+    monkeypatch.setattr(protocol, "check_barriers", lambda kernel, roles: None)
     made = made_of(TEXT.replace("if cta == 0:", "if cta >= 0:"))
     assert not is_right(made, made.ptx.split("\n"))
 

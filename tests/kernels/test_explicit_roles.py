@@ -62,13 +62,13 @@ def test_rows_are_gathered() -> None:
     """By threads, into the version that they name; what they have stored is there for whom they arrive."""
     _, made = built(KERNELS, "sm_90a", entry="gathered")
     for seed in range(3):
-        found = emulate.random_arguments(made.kernel, made.manifest, seed)
+        found = emulate.draw_arguments(made.kernel, made.manifest, seed)
         found.tensors["Ids"][:] = np.random.default_rng(seed).integers(0, 128, 64)
         expected = found.copy()
-        emulate.run(made, found, options=emulate.RunOptions(adversary=seed))
-        emulate.reference(made.kernel, expected)
+        emulate.emulate_build(made, found, options=emulate.RunOptions(adversary=seed))
+        emulate.run_reference(made.kernel, expected)
         assert np.abs(decode_values(expected.tensors["C"], FLOAT16)).max() > 1
-        assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
+        assert all(r.matches for r in emulate.compare_arguments(made.kernel, made.manifest, found, expected))
 
 
 @pytest.mark.parametrize("trips", range(6))
@@ -76,13 +76,13 @@ def test_rows_are_gathered() -> None:
 def test_trip_counts_on_a_hostile_machine(name: str, trips: int) -> None:
     """None, one, as many as there are versions and one less and more; phases wrap."""
     _, made = built(KERNELS, "sm_90a", entry=name, trips=trips)
-    found = emulate.random_arguments(made.kernel, made.manifest, trips)
+    found = emulate.draw_arguments(made.kernel, made.manifest, trips)
     expected = found.copy()
-    emulate.reference(made.kernel, expected)
+    emulate.run_reference(made.kernel, expected)
     for adversary in range(3):
         ran = found.copy()
-        emulate.run(made, ran, options=emulate.RunOptions(adversary=adversary))
-        for r in emulate.compare(made.kernel, made.manifest, ran, expected):
+        emulate.emulate_build(made, ran, options=emulate.RunOptions(adversary=adversary))
+        for r in emulate.compare_arguments(made.kernel, made.manifest, ran, expected):
             assert r.matches, f"{r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
 from tilec.driver import emulate
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -169,12 +169,12 @@ def test_random_expressions(
         m=m, n=n, kept=shape[1 - dim], threads=threads, floats=floats.kernel, integers=integers.kernel,
         condition=condition.kernel, whole=whole, largest=largest, dim=dim,
     )  # fmt: skip
-    made = build(SourceFile("expressions.tl", text), CompileOptions(target=target), Observer())
-    arguments = emulate.random_arguments(made.kernel, made.manifest, seed)
+    made = build_kernel(SourceFile("expressions.tl", text), CompileOptions(target=target), Observer())
+    arguments = emulate.draw_arguments(made.kernel, made.manifest, seed)
     for name in ("I", "J"):  # large ones too, so that sums and products wrap around
         arguments.tensors[name] *= np.int32(10007)
     expected = evaluated(floats, integers, condition, arguments, shape)
-    emulate.run(made, arguments)
+    emulate.emulate_build(made, arguments)
     expected["Q"] = REDUCTIONS[whole](expected["G"], dim)
     expected["R"] = REDUCTIONS[largest](expected["F"], dim)
     for name, wanted in expected.items():
@@ -182,7 +182,7 @@ def test_random_expressions(
 
 
 def evaluated(
-    floats: Drawn, integers: Drawn, condition: Drawn, arguments: emulate.Arguments, shape: tuple[int, int]
+    floats: Drawn, integers: Drawn, condition: Drawn, arguments: emulate.KernelArguments, shape: tuple[int, int]
 ) -> dict[str, Array]:
     """What numpy makes of it, in 32 bits."""
     names: dict[str, Any] = {name: array.copy() for name, array in arguments.tensors.items()}

@@ -34,7 +34,7 @@ def kernel(A: T.Tensor((256,), "float32"), B: T.Tensor((256,), "float32")):
 
 
 def made(source: SourceFile, fast: bool) -> driver.Build:
-    return driver.build(source, CompileOptions(fast_math=fast, defines=()), driver.Observer())
+    return driver.build_kernel(source, CompileOptions(fast_math=fast, defines=()), driver.Observer())
 
 
 @pytest.mark.parametrize("expression", FUNCTIONS)
@@ -44,10 +44,10 @@ def test_functions(expression: str) -> None:
     exact, fast = made(source, False), made(source, True)
     assert instruction in fast.ptx and instruction not in exact.ptx
     for build, allowed in ((exact, 2.0**-20), (fast, error)):
-        arguments = emulate.random_arguments(build.kernel, build.manifest, 0)
+        arguments = emulate.draw_arguments(build.kernel, build.manifest, 0)
         expected = arguments.copy()
-        emulate.run(build, arguments)
-        emulate.reference(build.kernel, expected)
+        emulate.emulate_build(build, arguments)
+        emulate.run_reference(build.kernel, expected)
         np.testing.assert_allclose(arguments.tensors["B"], expected.tensors["B"], rtol=allowed, atol=allowed)
 
 
@@ -56,7 +56,7 @@ def test_the_assembler_fuses_sums_and_products_only_when_asked() -> None:
     text = KERNEL.replace("x = A[i]", "x = A[i]; y = x * x").replace("EXPRESSION", "y + 1.0")
     source = SourceFile("k.tl", text)
     exact, fast = (made(source, is_fast).ptx for is_fast in (False, True))
-    apart = driver.build(source, CompileOptions(fast_math=True, fma=False), driver.Observer()).ptx
+    apart = driver.build_kernel(source, CompileOptions(fast_math=True, fma=False), driver.Observer()).ptx
     assert ".rn.f32" not in fast
     for ptx in (exact, apart):
         assert "mul.rn.f32" in ptx and "add.rn.f32" in ptx
@@ -64,11 +64,11 @@ def test_the_assembler_fuses_sums_and_products_only_when_asked() -> None:
 
 def test_softmax_is_still_right() -> None:
     path = SAMPLES / "softmax.tl"
-    build = driver.build(
+    build = driver.build_kernel(
         SourceFile(path.name, path.read_text()), CompileOptions(fast_math=True, defines=(("M", 8),)), driver.Observer()
     )
-    arguments = emulate.random_arguments(build.kernel, build.manifest, 1)
+    arguments = emulate.draw_arguments(build.kernel, build.manifest, 1)
     expected = arguments.copy()
-    emulate.run(build, arguments)
-    emulate.reference(build.kernel, expected)
-    assert all(r.matches for r in emulate.compare(build.kernel, build.manifest, arguments, expected))
+    emulate.emulate_build(build, arguments)
+    emulate.run_reference(build.kernel, expected)
+    assert all(r.matches for r in emulate.compare_arguments(build.kernel, build.manifest, arguments, expected))

@@ -10,7 +10,7 @@ import pytest
 from harness import HERE, SAMPLES, built
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.emu import Fault, launch
 from tilec.ir import warp
 from tilec.support.options import CompileOptions, Value
@@ -35,13 +35,13 @@ def test_right_on_hostile_machines(seed: int) -> None:
     """No spill, no serialised wgmma, a proven schedule (see `agrees`), and the numbers."""
     _, made = built(FLASH, "sm_90a", S=512, **SMALL)
     assert not made.warnings
-    found = emulate.random_arguments(made.kernel, made.manifest, seed)
+    found = emulate.draw_arguments(made.kernel, made.manifest, seed)
     expected = found.copy()
     m = made.manifest
-    arguments = emulate.launch_arguments(m, found)
+    arguments = emulate.build_launch_arguments(m, found)
     launch(made.ptx, m.entry, m.grid, m.block, arguments, dynamic_smem=m.dynamic_smem, adversary=seed)
-    emulate.reference(made.kernel, expected)
-    assert all(r.matches for r in emulate.compare(made.kernel, m, found, expected))
+    emulate.run_reference(made.kernel, expected)
+    assert all(r.matches for r in emulate.compare_arguments(made.kernel, m, found, expected))
 
 
 def test_the_next_scores_before_these_weights() -> None:
@@ -111,10 +111,10 @@ def test_the_schedule_has_both_groups() -> None:
 
 def test_without_ping_pong() -> None:
     source = SourceFile(FLASH.name, FLASH.read_text(encoding="utf-8"))
-    made = build(source, CompileOptions(ping_pong=False, subtile=1), Observer())
+    made = build_kernel(source, CompileOptions(ping_pong=False, subtile=1), Observer())
     assert consumer(made).ping_pong_barrier is None
     assert made.schedules[0].ii > 2800
-    light = build(source, CompileOptions(max_scheduled_ii=0), Observer())
+    light = build_kernel(source, CompileOptions(max_scheduled_ii=0), Observer())
     assert consumer(light).ping_pong_barrier is None
 
 
@@ -122,7 +122,7 @@ def test_without_ping_pong() -> None:
 def test_guards_leave_no_wgmma_in_flight() -> None:
     """Else the assembler serialises them all: it takes a wait in a guard for one that may not come."""
     source = SourceFile(FLASH.name, FLASH.read_text(encoding="utf-8"))
-    made = build(source, CompileOptions(ping_pong=False, defines=(("causal", True),)), Observer())
+    made = build_kernel(source, CompileOptions(ping_pong=False, defines=(("causal", True),)), Observer())
     assert "wgmma-serialised" not in [w.code for w in made.warnings]
 
 
@@ -140,7 +140,7 @@ def test_without_overlap() -> None:
     ii = []
     for overlap in (True, False):
         options = CompileOptions(defines=(("S", 512), ("heads", 1)), ping_pong=False, overlap=overlap)
-        made = build(source, options, Observer())
+        made = build_kernel(source, options, Observer())
         (schedule,) = made.schedules
         (loop,) = json.loads(made.trace)["tilec"]["loops"]
         computing = [op["start"] for op in loop["ops"] if op["role"] == "consumer"]
@@ -148,11 +148,11 @@ def test_without_overlap() -> None:
         assert schedule.status == "optimal" and loop["stages"] > 1
         ii.append(schedule.ii)
     assert ii[0] < ii[1]
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
     expected = found.copy()
-    emulate.run(made, found)
-    emulate.reference(made.kernel, expected)
-    assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
+    emulate.emulate_build(made, found)
+    emulate.run_reference(made.kernel, expected)
+    assert all(r.matches for r in emulate.compare_arguments(made.kernel, made.manifest, found, expected))
 
 
 @pytest.mark.parametrize("pattern", [r"bar\.arrive %r", r"bar\.sync %r", r"bar\.arrive 3, 256"])
@@ -161,11 +161,13 @@ def test_who_misses_a_turn_is_found_out(pattern: str) -> None:
     lines = made.ptx.split("\n")
     places = [place for place, line in enumerate(lines) if re.search(pattern, line)]
     assert places
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
     mutant = "\n".join(line for place, line in enumerate(lines) if place != places[0])
     m = made.manifest
     with pytest.raises(Fault):
-        launch(mutant, m.entry, (1, 1, 1), m.block, emulate.launch_arguments(m, found), dynamic_smem=m.dynamic_smem)
+        launch(
+            mutant, m.entry, (1, 1, 1), m.block, emulate.build_launch_arguments(m, found), dynamic_smem=m.dynamic_smem
+        )
 
 
 @pytest.mark.parametrize("path", [SAMPLES / "gemm.tl", HERE / "attention.tl"])

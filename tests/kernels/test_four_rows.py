@@ -25,7 +25,7 @@ TARGET = "sm_100a"
 
 def computed(made: Build, ptx: str, adversary: int | None, indices: np.ndarray, seed: int = 0) -> bool:
     """Whether the PTX gives what numpy does."""
-    found = emulate.random_arguments(made.kernel, made.manifest, seed)
+    found = emulate.draw_arguments(made.kernel, made.manifest, seed)
     found.tensors["Ids"][:] = indices
     if made.kernel.name in ("scattered", "doubled"):
         found.tensors["C"][:] = 0
@@ -43,7 +43,7 @@ def computed(made: Build, ptx: str, adversary: int | None, indices: np.ndarray, 
         wanted[indices[here]] = a[here] if made.kernel.name == "scattered" else 2 * lines[here]
     manifest = made.manifest
     launch(
-        ptx, manifest.entry, manifest.grid, manifest.block, emulate.launch_arguments(manifest, found),
+        ptx, manifest.entry, manifest.grid, manifest.block, emulate.build_launch_arguments(manifest, found),
         dynamic_smem=manifest.dynamic_smem, adversary=adversary,
     )  # fmt: skip
     c = next(t for t in made.manifest.tensors if t.name == "C")
@@ -86,12 +86,12 @@ def test_scattered(entry: str, columns: int, rows: int, dtype: str) -> None:
 def test_the_reference_is_numpy_too() -> None:
     for entry in ("gathered", "product", "doubled"):
         _, made = built(KERNELS, TARGET, entry=entry)
-        found = emulate.random_arguments(made.kernel, made.manifest, 1)
+        found = emulate.draw_arguments(made.kernel, made.manifest, 1)
         found.tensors["Ids"][:] = some(len(found.tensors["Ids"]), 64, 1, once=True)
         expected = found.copy()
-        emulate.run(made, found)
-        emulate.reference(made.kernel, expected)
-        assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
+        emulate.emulate_build(made, found)
+        emulate.run_reference(made.kernel, expected)
+        assert all(r.matches for r in emulate.compare_arguments(made.kernel, made.manifest, found, expected))
 
 
 @pytest.mark.parametrize(

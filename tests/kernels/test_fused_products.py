@@ -10,7 +10,7 @@ import pytest
 
 from tilec.driver import build as driver, emulate
 from tilec.ir.text import print_kernel
-from tilec.passes.loop.contract_products import with_fused_products
+from tilec.passes.loop.contract_products import contract_products
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -43,7 +43,7 @@ DTYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16}
 
 def made(expression: str, dtype: str, *, fma: bool = True) -> driver.Build:
     text = KERNEL.replace("EXPRESSION", expression).replace("DTYPE", dtype)
-    return driver.build(SourceFile("k.tl", text), CompileOptions(fma=fma), driver.Observer())
+    return driver.build_kernel(SourceFile("k.tl", text), CompileOptions(fma=fma), driver.Observer())
 
 
 def rounded(exact: Fraction, dtype: type) -> float:
@@ -57,13 +57,13 @@ def rounded(exact: Fraction, dtype: type) -> float:
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_it_rounds_once(expression: str, dtype: str) -> None:
     build = made(expression, dtype)
-    arguments = emulate.random_arguments(build.kernel, build.manifest, 5)
+    arguments = emulate.draw_arguments(build.kernel, build.manifest, 5)
     tensors = arguments.tensors
     # Half of the sums cancel nearly all of the product, so that rounding it would show.
     tensors["C"][::2] = -(tensors["A"] * tensors["B"])[::2]
     expected = arguments.copy()
-    emulate.run(build, arguments)
-    emulate.reference(build.kernel, expected)
+    emulate.emulate_build(build, arguments)
+    emulate.run_reference(build.kernel, expected)
     rows = zip(*(tensors[name].tolist() for name in "ABC"), strict=True)
     exact = [EXPRESSIONS[expression](*map(Fraction, row)) for row in rows]
     judge = np.array([rounded(each, DTYPES[dtype]) for each in exact], DTYPES[dtype])
@@ -74,8 +74,8 @@ def test_it_rounds_once(expression: str, dtype: str) -> None:
 def test_nothing_is_fused_where_nobody_wants_it() -> None:
     build = made("a * b + c", "float32", fma=False)
     assert "fma" not in build.ptx
-    arguments = emulate.random_arguments(build.kernel, build.manifest, 5)
-    emulate.run(build, arguments)
+    arguments = emulate.draw_arguments(build.kernel, build.manifest, 5)
+    emulate.emulate_build(build, arguments)
     t = arguments.tensors
     np.testing.assert_array_equal(t["D"], t["A"] * t["B"] + t["C"])
 
@@ -101,7 +101,7 @@ def kernel(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64,), "float32"), C: T
         ("B[i] * 3.0 - A[i, j] * 2.0", "C[i, j] = fma(A[i, j], -2.0, B[i] * 3.0)"),
     ):
         source = SourceFile("k.tl", text.replace("EXPRESSION", expression))
-        (kernel,) = driver.check_all(source, CompileOptions(fma=False), driver.Observer())
-        fused = with_fused_products(kernel)
+        (kernel,) = driver.load_kernels(source, CompileOptions(fma=False), driver.Observer())
+        fused = contract_products(kernel)
         assert expected in print_kernel(fused)
-        assert with_fused_products(fused) is fused
+        assert contract_products(fused) is fused

@@ -19,10 +19,10 @@ def unpacked(octets: np.ndarray, dtype: str) -> np.ndarray:
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
 def test_product(dtype: str, block_K: int, target: str) -> None:
     _, made = built(HERE / "gemm_nibbles.tl", target, dtype=dtype, block_K=block_K)
-    arguments = emulate.random_arguments(made.kernel, made.manifest, 3)
+    arguments = emulate.draw_arguments(made.kernel, made.manifest, 3)
     reference = arguments.copy()
-    emulate.run(made, arguments)
-    emulate.reference(made.kernel, reference)
+    emulate.emulate_build(made, arguments)
+    emulate.run_reference(made.kernel, reference)
     a, b = (unpacked(arguments.tensors[name], dtype) for name in "AB")
     np.testing.assert_array_equal(arguments.tensors["C"], a @ b.T)
     np.testing.assert_array_equal(reference.tensors["C"], a @ b.T)

@@ -11,7 +11,7 @@ from harness import HERE, built
 
 from tilec.driver import emulate
 from tilec.driver.build import Build
-from tilec.driver.emulate import Arguments
+from tilec.driver.emulate import KernelArguments
 from tilec.ir import warp
 from tilec.support.options import Value
 
@@ -30,8 +30,8 @@ def runs(build: Build, trips: Iterable[int], tA: bool = False, tB: bool = False,
     a, b = (generator.standard_normal(shape).astype(np.float16) for shape in ((64, 64 * MOST), (64 * MOST, 64)))
     for n in trips:
         factors = {"A": np.ascontiguousarray(a.T if tA else a), "B": np.ascontiguousarray(b.T if tB else b)}
-        arguments = Arguments({**factors, "C": np.full((64, 64), np.nan, np.float32)}, {"n": n})
-        emulate.run(build, arguments, options=emulate.RunOptions(adversary))
+        arguments = KernelArguments({**factors, "C": np.full((64, 64), np.nan, np.float32)}, {"n": n})
+        emulate.emulate_build(build, arguments, options=emulate.RunOptions(adversary))
         wanted = a[:, : 64 * n].astype(np.float32) @ b[: 64 * n].astype(np.float32)
         np.testing.assert_allclose(arguments.tensors["C"], wanted, rtol=1e-3, atol=1e-3)
 

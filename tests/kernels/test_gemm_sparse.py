@@ -35,7 +35,7 @@ def compressed(dense: Array, generator: np.random.Generator, dtype: DType, eleme
 
 def computed(made: Build, transpose_a: bool, transpose_b: bool, places_dtype: str) -> tuple[Array, Array]:
     """What the emulated kernel gives for small integers, and what numpy does."""
-    arguments = emulate.random_arguments(made.kernel, made.manifest, 1)
+    arguments = emulate.draw_arguments(made.kernel, made.manifest, 1)
     generator = np.random.default_rng(2)
     dtype = TYPES_BY_NAME[made.manifest.tensor("A").dtype]
     m, n = arguments.tensors["C"].shape
@@ -49,8 +49,8 @@ def computed(made: Build, transpose_a: bool, transpose_b: bool, places_dtype: st
         arguments.tensors[name] = encode_values(values if dtype.is_float else values.astype(dtype.name), dtype)
     arguments.tensors["E"] = metadata
     reference = arguments.copy()
-    emulate.run(made, arguments)
-    emulate.reference(made.kernel, reference)
+    emulate.emulate_build(made, arguments)
+    emulate.run_reference(made.kernel, reference)
     np.testing.assert_array_equal(reference.tensors["C"], arguments.tensors["C"])
     return decode_values(arguments.tensors["C"], TYPES_BY_NAME[made.manifest.tensor("C").dtype]), a @ b
 

@@ -11,7 +11,7 @@ import pytest
 from harness import HERE, built
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.emu import Fault, launch
 from tilec.host import runtime
 from tilec.ir.manifest import extract_from_cubin, from_json, to_json
@@ -22,21 +22,21 @@ PATH = HERE / "grid.tl"
 
 
 def is_right(made: Build, ptx: str, adversary: int | None) -> bool:
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
     expected = found.copy()
-    given = emulate.with_workspaces(made.manifest, found)
+    given = emulate.add_workspaces(made.manifest, found)
     launch(
         ptx,
         made.manifest.entry,
         made.manifest.blocks({}),
         made.manifest.block,
-        emulate.launch_arguments(made.manifest, given),
+        emulate.build_launch_arguments(made.manifest, given),
         cluster=made.manifest.cluster,
         dynamic_smem=made.manifest.dynamic_smem,
         adversary=adversary,
     )
-    emulate.reference(made.kernel, expected)
-    return all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
+    emulate.run_reference(made.kernel, expected)
+    return all(r.matches for r in emulate.compare_arguments(made.kernel, made.manifest, found, expected))
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
@@ -67,7 +67,7 @@ def test_parts_of_a_product_are_added_up_after_a_meeting(target: str) -> None:
     if target == "sm_80":  # which has no dependent launches
         text = text.replace("        T.pdl_sync()\n", "").replace("        T.pdl_trigger()\n", "")
     options = CompileOptions(target=target)
-    made = build(SourceFile(path.name, text), options, Observer())
+    made = build_kernel(SourceFile(path.name, text), options, Observer())
     assert len(made.program.roles) == (2 if target == "sm_90a" else 1)
     assert made.manifest.attributes == ("cooperative", "dependent")[: 2 if target == "sm_90a" else 1]
     assert all(is_right(made, made.ptx, adversary) for adversary in (None, 1, 2))
@@ -100,21 +100,21 @@ def test_a_dependent_launch() -> None:
 def test_the_place_of_a_block_in_its_cluster() -> None:
     _, made = built(PATH, "sm_90a", entry="ranks")
     assert made.manifest.cluster == (2, 2, 1)
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
-    emulate.run(made, found)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
+    emulate.emulate_build(made, found)
     x, y = np.meshgrid(np.arange(4), np.arange(2))
     wanted = np.stack([x % 2 + 2 * (y % 2), np.full_like(x, 4), x, y], axis=-1).reshape(8, 4)
     np.testing.assert_array_equal(found.tensors["A"], wanted)
-    expected = emulate.random_arguments(made.kernel, made.manifest, 0)
-    emulate.reference(made.kernel, expected)
+    expected = emulate.draw_arguments(made.kernel, made.manifest, 0)
+    emulate.run_reference(made.kernel, expected)
     np.testing.assert_array_equal(expected.tensors["A"], wanted)
 
 
 def outputs(entry: str, adversary: int | None) -> dict[str, np.ndarray]:
     """The tensors after a run, the inputs among them."""
     _, made = built(PATH, "sm_90a", entry=entry)
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
-    emulate.run(made, found, options=emulate.RunOptions(adversary=adversary))
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
+    emulate.emulate_build(made, found, options=emulate.RunOptions(adversary=adversary))
     return dict(found.tensors)
 
 

@@ -11,7 +11,7 @@ import pytest
 from snippets import kernel
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -134,7 +134,7 @@ class Number(int):
 def compiled(use: str, dtype: str, rows: int | str, target: str) -> Build:
     text = kernel(PARAMS.format(rows=rows, dtype=dtype), USES[use][0].format(rows=rows, dtype=dtype), threads=64)
     text = text.replace("@T.prim_func", f"{HEAD}\n@T.prim_func") if rows == "R" else text
-    return build(SourceFile("kernel.tl", text), CompileOptions(target=target, lint="off"), Observer())
+    return build_kernel(SourceFile("kernel.tl", text), CompileOptions(target=target, lint="off"), Observer())
 
 
 def expected(use: str, dtype: str, p: int, tensors: dict[str, Any]) -> dict[str, Any]:
@@ -166,14 +166,14 @@ def test_memory_outside_is_never_touched(use: str, dtype: str, rows: int | str, 
     sizes = {"R": ROWS} if rows == "R" else {}
     for p in ENDS["int32" if use == "scalar" else dtype]:
         scalars = {**sizes, "n": p if use == "scalar" else 7}
-        found = emulate.random_arguments(made.kernel, made.manifest, 0, scalars)
+        found = emulate.draw_arguments(made.kernel, made.manifest, 0, scalars)
         found.scalars.update({k: v for k, v in scalars.items() if k in found.scalars})
         if "P" in found.tensors:
             found.tensors["P"][:] = p
         found.tensors["L"][:] = np.arange(1, ROWS + 1)
         wanted, reference = expected(use, dtype, p, found.tensors), found.copy()
-        emulate.run(made, found)
-        emulate.reference(made.kernel, reference)
+        emulate.emulate_build(made, found)
+        emulate.run_reference(made.kernel, reference)
         for name, values in wanted.items():
             assert np.array_equal(found.tensors[name], values, equal_nan=True), (p, name)
             assert np.array_equal(reference.tensors[name], values, equal_nan=True), (p, name, "reference")

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from harness import agrees
 
-from tilec.driver.build import Observer, Plan, plan
+from tilec.driver.build import Observer, Plan, plan_kernel
 from tilec.ir.text import show_expr
 from tilec.passes.analysis.scalar_definitions import find_replayed_binds
-from tilec.passes.loop.describe import describe
+from tilec.passes.loop.describe import describe_statement
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -30,7 +30,7 @@ def outcome(made: Plan) -> Iterator[str]:
         place = {op: k for k, op in enumerate(schedule.order)}
         yield f"for {loop.loop.var.name}, {schedule.status}"
         for i, stmt in enumerate(loop.statements):
-            yield f"  line {stmt.span.line}: {describe(stmt):24} stage {schedule.stage[i]}, order {place[i]}"
+            yield f"  line {stmt.span.line}: {describe_statement(stmt):24} stage {schedule.stage[i]}, order {place[i]}"
         for bind in find_replayed_binds(loop.loop):
             yield f"  line {bind.span.line}: {bind.var.name} = {show_expr(bind.value)}, replayed"
         for ring, depth in zip(loop.problem.rings, schedule.depth, strict=True):
@@ -39,7 +39,7 @@ def outcome(made: Plan) -> Iterator[str]:
 
 def planned(path: Path, target: str) -> tuple[Plan, Observer]:
     source, observer = SourceFile(path.name, path.read_text(encoding="utf-8")), Observer()
-    return plan(source, CompileOptions(target=target), observer), observer
+    return plan_kernel(source, CompileOptions(target=target), observer), observer
 
 
 @pytest.mark.parametrize("path", BLOCKS, ids=lambda p: p.stem)

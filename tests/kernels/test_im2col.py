@@ -48,11 +48,11 @@ def expected(images: np.ndarray, defines: dict[str, Any]) -> np.ndarray:
     return unfolded(images, *(chosen[name] for name in ("kernel", "stride", "dilation", "pad")))
 
 
-def ran(entry: str, target: str, defines: dict[str, Any]) -> tuple[Build, emulate.Arguments]:
+def ran(entry: str, target: str, defines: dict[str, Any]) -> tuple[Build, emulate.KernelArguments]:
     _, made = built(KERNELS, target, entry=entry, **defines)
     assert [w.title for w in made.warnings if w.code not in ("bank-conflict", "barriers-exhausted")] == []
-    arguments = emulate.random_arguments(made.kernel, made.manifest, 3)
-    emulate.run(made, arguments)
+    arguments = emulate.draw_arguments(made.kernel, made.manifest, 3)
+    emulate.emulate_build(made, arguments)
     return made, arguments
 
 
@@ -70,12 +70,12 @@ def test_convolution(name: str, target: str) -> None:
     """In a pipelined loop; numbers whose sums are exact."""
     defines = {"dtype": "float16", **GEOMETRIES[name]}
     _, made = built(KERNELS, target, entry="convolve", **defines)
-    arguments = emulate.random_arguments(made.kernel, made.manifest, 3)
+    arguments = emulate.draw_arguments(made.kernel, made.manifest, 3)
     generator = np.random.default_rng(4)
     for tensor in ("X", "K"):
         shape = arguments.tensors[tensor].shape
         arguments.tensors[tensor] = generator.integers(-4, 5, shape).astype(np.float16)
-    emulate.run(made, arguments)
+    emulate.emulate_build(made, arguments)
     rows = expected(arguments.tensors["X"], defines).astype(np.float64)
     np.testing.assert_array_equal(arguments.tensors["Y"], rows @ arguments.tensors["K"].astype(np.float64).T)
     channels, columns = {**DEFAULTS, **defines}["C"], defines.get("block_K", 32)
@@ -96,8 +96,8 @@ def test_other_types(dtype: str, target: str) -> None:
 def test_the_reference_is_numpys(target: str) -> None:
     """What `tilec emulate` compares with."""
     _, made = built(KERNELS, target, entry="unfold", dilation=2, stride=2, pad=2)
-    arguments = emulate.random_arguments(made.kernel, made.manifest, 5)
-    emulate.reference(made.kernel, arguments)
+    arguments = emulate.draw_arguments(made.kernel, made.manifest, 5)
+    emulate.run_reference(made.kernel, arguments)
     defines = {"dilation": 2, "stride": 2, "pad": 2}
     np.testing.assert_array_equal(arguments.tensors["Y"], expected(arguments.tensors["X"], defines))
 
@@ -129,12 +129,12 @@ def test_convolution_of_volumes(name: str, target: str) -> None:
     """Tap by tap over the padded volumes; numbers whose sums are exact."""
     defines = OF_VOLUMES[name]
     _, made = built(VOLUMES, target, **defines)
-    arguments = emulate.random_arguments(made.kernel, made.manifest, 3)
+    arguments = emulate.draw_arguments(made.kernel, made.manifest, 3)
     generator = np.random.default_rng(4)
     for tensor in ("X", "K"):
         shape = arguments.tensors[tensor].shape
         arguments.tensors[tensor] = generator.integers(-4, 5, shape).astype(np.float16)
-    emulate.run(made, arguments)
+    emulate.emulate_build(made, arguments)
     volumes, filters = (arguments.tensors[tensor].astype(np.float64) for tensor in ("X", "K"))
     chosen = {"kernel": 3, "stride": 1, "dilation": 1, "pad": 1, "C": 32, **defines}
     kernel, stride, dilation, pad = (chosen[key] for key in ("kernel", "stride", "dilation", "pad"))
@@ -194,8 +194,8 @@ def test_pixels_that_lie_apart_are_reached_where_they_are(
     _, made = built(path, target)
     is_aligned = pixel % 8 == row % 8 == gap % 8 == 0
     assert is_aligned or (".im2col.mbarrier" not in made.ptx and "cp.async.cg" not in made.ptx)
-    found = emulate.random_arguments(made.kernel, made.manifest, 1)
-    emulate.run(made, found)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 1)
+    emulate.emulate_build(made, found)
     assert np.array_equal(found.tensors["Y"][:60], unfolded(found.tensors["X"], 3, 1, 1, 1))
 
 
@@ -217,6 +217,6 @@ def test_a_tile_whose_elements_lie_apart_is_filled_element_by_element(target: st
     path = tmp_path / "placed.tl"
     path.write_text(PLACED, encoding="utf-8")
     _, made = built(path, target)
-    found = emulate.random_arguments(made.kernel, made.manifest, 1)
-    emulate.run(made, found)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 1)
+    emulate.emulate_build(made, found)
     assert np.array_equal(found.tensors["Y"][:30], unfolded(found.tensors["X"], 3, 1, 1, 1)[:, 64:80])

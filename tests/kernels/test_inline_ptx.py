@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build, build_all
+from tilec.driver.build import Build, Observer, build_kernel, build_library
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.support.diagnostics import CompileError
@@ -25,17 +25,17 @@ Arrays = dict[str, Any]
 
 def compiled(text: str, target: str) -> Build:
     source = SourceFile("k.tl", f"import tilelang.language as T\n\n{text}")
-    return build(source, CompileOptions(target=target), Observer())
+    return build_kernel(source, CompileOptions(target=target), Observer())
 
 
 def run(text: str, target: str, **tensors: Any) -> Arrays:
     """The tensors afterwards; the tile program must come to the same."""
     made = compiled(text, target)
-    given = emulate.random_arguments(made.kernel, made.manifest, 1)
+    given = emulate.draw_arguments(made.kernel, made.manifest, 1)
     given.tensors.update({name: stored(array) for name, array in tensors.items()})
     by_tiles = given.copy()
-    emulate.run(made, given)
-    emulate.reference(made.kernel, by_tiles)
+    emulate.emulate_build(made, given)
+    emulate.run_reference(made.kernel, by_tiles)
     for name, found in given.tensors.items():
         np.testing.assert_array_equal(found, by_tiles.tensors[name], err_msg=name)
     return given.tensors
@@ -212,7 +212,7 @@ def f(X: T.Tensor((4096,), "float32"), C: T.Tensor((128,), "float32")):
         T.copy(c, C)
 """
     source = SourceFile("k.tl", f"import tilelang.language as T\n\n{text}")
-    (plan,) = build_all(source, CompileOptions(target="sm_90a"), Observer()).plans
+    (plan,) = build_library(source, CompileOptions(target="sm_90a"), Observer()).plans
     return plan.loops[0].solution.schedule.ii
 
 
@@ -226,4 +226,4 @@ def test_builds_of_strangers_kernels_refuse_it() -> None:
     kernel = elementwise('T.ptx("mov.f32 {0}, {1};", ins=X[$])', ("float32",), "float32")
     source = SourceFile("k.tl", f"import tilelang.language as T\n\n{kernel}")
     with pytest.raises(CompileError, match="inline-ptx-refused"):
-        build(source, CompileOptions(refuse_inline_ptx=True), Observer())
+        build_kernel(source, CompileOptions(refuse_inline_ptx=True), Observer())

@@ -74,7 +74,10 @@ def test_conflicts_are_those_of_the_addresses(
 ) -> None:
     source = SourceFile("k.tl", KERNEL.format(columns=columns, index=index, dtype=dtype))
     options = CompileOptions(target="sm_80", lint="off")
-    plan, made = driver.plan(source, options, driver.Observer()), driver.build(source, options, driver.Observer())
+    plan, made = (
+        driver.plan_kernel(source, options, driver.Observer()),
+        driver.build_kernel(source, options, driver.Observer()),
+    )
     run: list[tuple[int, int, Array]] = []
     load, store = Memory.load, Memory.store
 
@@ -93,7 +96,7 @@ def test_conflicts_are_those_of_the_addresses(
 
     monkeypatch.setattr(Memory, "load", loaded)
     monkeypatch.setattr(Memory, "store", stored)
-    emulate.run(made, emulate.random_arguments(made.kernel, made.manifest, 0))
+    emulate.emulate_build(made, emulate.draw_arguments(made.kernel, made.manifest, 0))
     nests = [s for s in walk_statements(plan.assignment.kernel.body) if isinstance(s, Parallel)]
     found = {range(n.span.line, n.span.end_line + 1): find_conflict_factors(n, plan.assignment) for n in nests}
     said = {lines: max(tiles.values()) for lines, tiles in found.items() if tiles}
@@ -105,7 +108,7 @@ def test_conflicts_are_those_of_the_addresses(
 def test_the_lint_names_the_worst_of_several_statements() -> None:
     observer = driver.Observer()
     source = SourceFile("k.tl", KERNEL.format(columns=66, index="j", dtype="float32"))
-    driver.plan(source, CompileOptions(target="sm_80"), observer)
+    driver.plan_kernel(source, CompileOptions(target="sm_80"), observer)
     (found,) = (w for w in observer.warnings if w.code == "bank-conflict")
     assert found.primary is not None and found.primary.span.line == 16
     assert found.primary.text == "S takes 4 times as long as its bytes need"
@@ -118,7 +121,7 @@ def test_accesses_that_are_alike_are_looked_at_once() -> None:
         sums = "        T.cumsum(S, dim=1)\n" * count
         text = KERNEL.format(columns=64, index="j", dtype="float32").replace("        T.clear(acc)\n", sums)
         lane_addresses._compute_conflict_factor.cache_clear()
-        driver.plan(SourceFile("k.tl", text), CompileOptions(), driver.Observer())
+        driver.plan_kernel(SourceFile("k.tl", text), CompileOptions(), driver.Observer())
         return lane_addresses._compute_conflict_factor.cache_info().misses
 
     assert looked_at(1) == looked_at(8) > 4

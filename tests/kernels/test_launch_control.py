@@ -12,7 +12,7 @@ import pytest
 from harness import HERE, built
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.emu import Fault
 from tilec.ir.text import print_kernel
 from tilec.ir.warp_text import show_program
@@ -27,10 +27,10 @@ SMALL = {"M": 64, "N": 128}
 
 def computed(made: Build, ptx: str, adversary: int | None) -> bool:
     """Whether the PTX gives what numpy does."""
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
     wanted = found.tensors["A"] * np.float32(2) + np.float32(1)
     found.tensors["C"][:] = np.nan
-    emulate.run(replace(made, ptx=ptx), found, options=emulate.RunOptions(adversary=adversary))
+    emulate.emulate_build(replace(made, ptx=ptx), found, options=emulate.RunOptions(adversary=adversary))
     return bool((found.tensors["C"] == wanted).all())
 
 
@@ -48,10 +48,10 @@ def test_a_product_in_tensor_memory(rows: int, columns: int, depth: int) -> None
     """Whose three roles all hear the answer; steps of a tile that are no multiple of the versions."""
     _, made = built(KERNELS, TARGET, entry="product", M=rows, N=columns, K=depth)
     for adversary in ADVERSARIES:
-        found = emulate.random_arguments(made.kernel, made.manifest, 0)
+        found = emulate.draw_arguments(made.kernel, made.manifest, 0)
         a, b = (found.tensors[name].astype(np.float32) for name in "AB")
         found.tensors["C"][:] = np.nan
-        emulate.run(made, found, options=emulate.RunOptions(adversary=adversary))
+        emulate.emulate_build(made, found, options=emulate.RunOptions(adversary=adversary))
         np.testing.assert_allclose(found.tensors["C"], a @ b.T, rtol=1e-3, atol=1e-2)
 
 
@@ -98,7 +98,7 @@ def test_nobody_asks_again_after_a_refusal() -> None:
     text = KERNELS.read_text(encoding="utf-8").replace("more = T.clc_is_canceled(answer)", "more = 1")
     text = text.replace("parity = 1 - parity", "parity = 1 - parity + 0 * T.clc_is_canceled(answer)")
     options = CompileOptions(target=TARGET, entry="one_role", defines=tuple(SMALL.items()))
-    made = build(SourceFile("k.tl", text), options, Observer())
+    made = build_kernel(SourceFile("k.tl", text), options, Observer())
     with pytest.raises(Fault, match="seen to be refused"):
         computed(made, made.ptx, None)
 
@@ -122,7 +122,7 @@ def test_blocks_keep_their_numbers() -> None:
     """No order but the machine's is given to them, even if one is asked for."""
     source = SourceFile("k.tl", KERNELS.read_text(encoding="utf-8"))
     plain, ordered = (
-        build(source, CompileOptions(target=TARGET, entry="two_roles", rasterisation=order), Observer())
+        build_kernel(source, CompileOptions(target=TARGET, entry="two_roles", rasterisation=order), Observer())
         for order in (None, 2)
     )
     assert plain.ptx == ordered.ptx

@@ -40,7 +40,7 @@ KERNELS = {
 
 
 def planned(text: str, options: CompileOptions) -> tuple[list[Schedule], Any]:
-    plan = driver.plan(SourceFile("k.tl", text), options, driver.Observer())
+    plan = driver.plan_kernel(SourceFile("k.tl", text), options, driver.Observer())
     return [loop.solution.schedule for loop in plan.loops], plan.assignment.kernel.grid
 
 

@@ -6,8 +6,8 @@ import pytest
 from harness import HERE, agrees
 
 from tilec.driver import build as driver
-from tilec.passes.loop.build_problem import Scheduled
-from tilec.passes.loop.pipelined_buffers import LoadedTile, loaded_tiles
+from tilec.passes.loop.build_problem import ScheduledLoop
+from tilec.passes.loop.pipelined_buffers import LoadedTile, find_loaded_tiles
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -16,12 +16,12 @@ KERNEL = HERE / "load_use.tl"
 
 def planned(entry: str, target: str = "sm_90a", **options: object) -> driver.Plan:
     source = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
-    return driver.plan(source, CompileOptions(target=target, entry=entry, **options), driver.Observer())
+    return driver.plan_kernel(source, CompileOptions(target=target, entry=entry, **options), driver.Observer())
 
 
 def tiles(plan: driver.Plan) -> list[LoadedTile]:
-    schedules = [Scheduled(p.loop, p.solution.schedule) for p in plan.loops]
-    return [t for t in loaded_tiles(plan.assignment, schedules, plan.target) if t.memory == "global → shared"]
+    schedules = [ScheduledLoop(p.loop, p.solution.schedule) for p in plan.loops]
+    return [t for t in find_loaded_tiles(plan.assignment, schedules, plan.target) if t.memory == "global → shared"]
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
@@ -93,7 +93,7 @@ def test_tiles_have_the_stages_that_are_asked_for(entry: str, stages: int, targe
     assert {depth for schedule in made.schedules for depth in schedule.depth} == {stages}
     source = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
     options = CompileOptions(target=target, entry=entry, auto_pipeline=False, defines=(("stages", stages),))
-    assert {t.versions for t in tiles(driver.plan(source, options, driver.Observer()))} == {stages}
+    assert {t.versions for t in tiles(driver.plan_kernel(source, options, driver.Observer()))} == {stages}
 
 
 def test_tiles_that_a_nest_fills_are_told_of_too() -> None:

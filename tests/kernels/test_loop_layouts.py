@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.kernels.harness import agrees
-from tilec.driver.build import Observer, build
-from tilec.driver.emulate import random_arguments, run
+from tilec.driver.build import Observer, build_kernel
+from tilec.driver.emulate import draw_arguments, emulate_build
 from tilec.ir.placement import evaluate_index
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
@@ -100,10 +100,10 @@ def expected(body: str, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("form", FORMS)
 def test_results_are_those_of_any_layout(form: str, body: str) -> None:
-    made = build(source(form, BODIES[body]), CompileOptions(target="sm_80"), Observer())
-    given = random_arguments(made.kernel, made.manifest, 0)
+    made = build_kernel(source(form, BODIES[body]), CompileOptions(target="sm_80"), Observer())
+    given = draw_arguments(made.kernel, made.manifest, 0)
     x = given.tensors["X"].copy()
-    run(made, given)
+    emulate_build(made, given)
     np.testing.assert_allclose(given.tensors["Y"], expected(body, x), rtol=1e-4, atol=1e-4)
 
 
@@ -116,7 +116,7 @@ def nest_of(kernel: Kernel) -> tuple[Parallel, LoopLayout]:
 @pytest.mark.parametrize("form", FORMS)
 def test_each_thread_runs_its_iterations(form: str) -> None:
     """What a nest over threads and numbers does in each of them, against the map as it is written."""
-    kernel = build(source(form, BODIES["tensors"]), CompileOptions(target="sm_80"), Observer()).kernel
+    kernel = build_kernel(source(form, BODIES["tensors"]), CompileOptions(target="sm_80"), Observer()).kernel
     nest, layout = nest_of(kernel)
     if is_regular(layout, THREADS):
         return
@@ -177,6 +177,6 @@ def kernel(A: T.Tensor((64, 128), "float16"), B: T.Tensor((128, 64), "float16"),
 
 def test_written_and_read() -> None:
     """Tile IR keeps the number of copies."""
-    kernel = build(source("copies", BODIES["tensors"]), CompileOptions(target="sm_80"), Observer()).kernel
+    kernel = build_kernel(source("copies", BODIES["tensors"]), CompileOptions(target="sm_80"), Observer()).kernel
     again = read_kernel(print_kernel(kernel))
     assert nest_of(again)[1] == nest_of(kernel)[1] and nest_of(again)[1].copies == 2

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -80,9 +80,9 @@ def kernel(X: T.Tensor((64,), "float32"), Y: T.Tensor((8, 64), "float32")):
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
 def test_each_branch_returns_its_value(target: str) -> None:
-    made = build(SourceFile("kernel.tl", TEXT), CompileOptions(target=target), Observer())
-    given = emulate.random_arguments(made.kernel, made.manifest, 0)
-    emulate.run(made, given)
+    made = build_kernel(SourceFile("kernel.tl", TEXT), CompileOptions(target=target), Observer())
+    given = emulate.draw_arguments(made.kernel, made.manifest, 0)
+    emulate.emulate_build(made, given)
     x, i = given.tensors["X"], np.arange(64)
     clipped = np.where(x < -0.5, -0.5, np.minimum(x * 3, 0.5))
     expected = [

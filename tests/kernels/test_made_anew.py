@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from harness import agrees, built
 
-from tilec.driver.build import Observer, Stopped, build, plan
+from tilec.driver.build import Observer, PipelineStopped, build_kernel, plan_kernel
 from tilec.ir import warp
 from tilec.sched.solve import solve_problem
 from tilec.support.options import CompileOptions, Strategy
@@ -27,8 +27,8 @@ def test_expansion(golden: Golden, name: str) -> None:
     """By a schedule that is given: all that makes the tile works on a version, the product on an older one."""
     options = CompileOptions(target="sm_80", defines=(("how", HOW[name]), ("manual", True), ("K", 192)))
     observer = Observer(keep={"expand"}, stop_after="expand")
-    with pytest.raises(Stopped):
-        build(SOURCE, options, observer)
+    with pytest.raises(PipelineStopped):
+        build_kernel(SOURCE, options, observer)
     golden("expand", f"made_anew_{name}", observer.texts["expand"].decode())
 
 
@@ -67,7 +67,7 @@ def test_consumers_may_change_what_they_are_given() -> None:
 )
 def test_versions_make_the_interval_smaller(target: str, name: str) -> None:
     """Than it is with one version: then the product ends before the next tile is begun."""
-    (planned,) = plan(SOURCE, CompileOptions(target=target, defines=(("how", HOW[name]),)), Observer()).loops
+    (planned,) = plan_kernel(SOURCE, CompileOptions(target=target, defines=(("how", HOW[name]),)), Observer()).loops
     problem, schedule = planned.loop.problem, planned.solution.schedule
     one = tuple(replace(ring, max_depth=1) if "B_s" in ring.name else ring for ring in problem.rings)
     assert schedule.status == "optimal"

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tilec.driver import emulate
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -143,13 +143,13 @@ def test_what_is_not_used_is_not_read(name: str, dtype: str, target: str) -> Non
     blocks, store = (2, "pass") if "block" in name else (1, "T.copy(s, B)")
     body = body.replace("\n", "\n            ")
     text = TEXT.format(dtype=dtype, body=body, blocks=blocks, store=store)
-    made = build(SourceFile("masked.tl", text), CompileOptions(target=target, lint="off"), Observer())
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    made = build_kernel(SourceFile("masked.tl", text), CompileOptions(target=target, lint="off"), Observer())
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
     found.scalars["n"] = 5
     found.tensors["B"][...] = found.tensors["A"]
     wanted = found.tensors["A"].copy()
     meaning(wanted)
-    emulate.run(made, found)
+    emulate.emulate_build(made, found)
     assert np.array_equal(found.tensors["B"], wanted)
 
 
@@ -201,13 +201,13 @@ for i in T.Parallel(64):
 @pytest.mark.parametrize("name", PARTS)
 def test_what_nobody_wrote_is_not_read(name: str) -> None:
     text = PARTLY.format(body=PARTS[name].strip().replace("\n", "\n        "))
-    made = build(SourceFile("partly.tl", text), CompileOptions(lint="off"), Observer())
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    made = build_kernel(SourceFile("partly.tl", text), CompileOptions(lint="off"), Observer())
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
     a = found.tensors["A"]
     a[...] = np.arange(64) % 5 - 2
     used = (a > 0) & ((np.arange(64) < 37) | ("shorter" not in name))
     wanted = np.where(used, a, -1)
-    emulate.run(made, found)
+    emulate.emulate_build(made, found)
     assert np.array_equal(found.tensors["B"], wanted)
 
 
@@ -215,8 +215,8 @@ def test_an_index_by_a_value_that_the_nest_overwrites() -> None:
     """Nothing is read ahead there: the value is kept first."""
     nest = "for i in T.Parallel(64):\n    x = f[i] < A[i]\n    f[i] = 7\n    f[i] = A[T.if_then_else(x, 63 - i, 0)]"
     text = PARTLY.format(body=nest.replace("\n", "\n        "))
-    made = build(SourceFile("index.tl", text), CompileOptions(lint="off"), Observer())
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    made = build_kernel(SourceFile("index.tl", text), CompileOptions(lint="off"), Observer())
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
     a = found.tensors["A"]
-    emulate.run(made, found)
+    emulate.emulate_build(made, found)
     assert np.array_equal(found.tensors["B"], a[np.where(a > -1, 63 - np.arange(64), 0)])

@@ -8,7 +8,7 @@ import pytest
 from harness import HERE, SAMPLES
 
 from tilec.driver import build as driver, emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
 from tilec.sched.decision import Decision
@@ -21,22 +21,22 @@ SOURCE = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
 
 def made(entry: str, target: str, subtile: int | None = None, **defines: Value) -> Build:
     options = CompileOptions(target=target, entry=entry, subtile=subtile, defines=tuple(defines.items()))
-    return build(SOURCE, options, Observer())
+    return build_kernel(SOURCE, options, Observer())
 
 
 def masks(entry: str, split_loops: bool = True, opt_level: int = 3, **defines: Value) -> list[Decision]:
     options = CompileOptions(entry=entry, split_loops=split_loops, opt_level=opt_level, defines=tuple(defines.items()))
-    decisions = driver.plan(SOURCE, options, Observer()).decisions
+    decisions = driver.plan_kernel(SOURCE, options, Observer()).decisions
     return [decision for decision in decisions if decision.what.startswith("mask")]
 
 
 def agrees(built: Build, **scalars: int) -> None:
-    found = emulate.random_arguments(built.kernel, built.manifest, 5)
+    found = emulate.draw_arguments(built.kernel, built.manifest, 5)
     found.scalars.update(scalars)
     expected = found.copy()
-    emulate.run(built, found, options=emulate.RunOptions(adversary=2))
-    emulate.reference(built.kernel, expected)
-    for r in emulate.compare(built.kernel, built.manifest, found, expected):
+    emulate.emulate_build(built, found, options=emulate.RunOptions(adversary=2))
+    emulate.run_reference(built.kernel, expected)
+    for r in emulate.compare_arguments(built.kernel, built.manifest, found, expected):
         assert r.matches, f"{scalars}: {r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"
 
 
@@ -138,7 +138,7 @@ def test_what_is_decided() -> None:
 def test_two_branches_are_priced_as_one() -> None:
     """A nest with the mask and one without cost no more than that with it."""
     found = {
-        split: driver.plan(SOURCE, CompileOptions(entry="attention", split_loops=split), Observer()).loops[0]
+        split: driver.plan_kernel(SOURCE, CompileOptions(entry="attention", split_loops=split), Observer()).loops[0]
         for split in (False, True)
     }
     assert found[True].solution.schedule.ii == found[False].solution.schedule.ii
@@ -151,7 +151,7 @@ def test_a_branch_costs_what_it_does_in_most_iterations(S: int, is_masked: bool)
     path = SAMPLES / "attention" / "causal.tl"
     sizes: dict[str, Value] = {"heads": 1, "S": S, "D": 32, "block_M": 64, "threads": 128}
     options = CompileOptions(subtile=1, defines=tuple(sizes.items()))
-    (loop,) = driver.plan(SourceFile(path.name, path.read_text(encoding="utf-8")), options, Observer()).loops
+    (loop,) = driver.plan_kernel(SourceFile(path.name, path.read_text(encoding="utf-8")), options, Observer()).loops
     (branch,) = (op for op in loop.loop.problem.ops if op.name == "if")
     assert (branch.issue > 1) == is_masked
 

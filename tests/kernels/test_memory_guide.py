@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from harness import agrees, built
 
-from tilec.driver.build import Observer, Stopped, build
+from tilec.driver.build import Observer, PipelineStopped, build_kernel
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -33,8 +33,8 @@ def test_it_is_right(number: int, target: str, tmp_path: Path) -> None:
 def test_the_layout_shown() -> None:
     (shown,) = re.findall(r"^```text\n(.*?)\n```$", DOCUMENT, re.MULTILINE | re.DOTALL)
     observer = Observer(keep={"layout"}, stop_after="layout")
-    with pytest.raises(Stopped):
-        build(SourceFile("kernel.tl", KERNELS[0]), CompileOptions(), observer)
+    with pytest.raises(PipelineStopped):
+        build_kernel(SourceFile("kernel.tl", KERNELS[0]), CompileOptions(), observer)
     assert shown in observer.texts["layout"].decode().splitlines()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions
 
@@ -20,10 +20,10 @@ NAN = np.nan
 def test_reductions_of_rows_with_nan(target: str) -> None:
     x = np.ones((3, 64), np.float32)
     x[0, 1], x[1, 1], x[1, 2], x[2] = -3, NAN, 7, NAN
-    made = build(read_source(str(KERNEL)), CompileOptions(target=target), Observer())
-    given = emulate.random_arguments(made.kernel, made.manifest, 0)
+    made = build_kernel(read_source(str(KERNEL)), CompileOptions(target=target), Observer())
+    given = emulate.draw_arguments(made.kernel, made.manifest, 0)
     given.tensors["X"][...] = x
-    emulate.run(made, given)
+    emulate.emulate_build(made, given)
     expected = [
         [60, NAN, NAN],  # sum
         [66, NAN, NAN],  # abssum

@@ -8,7 +8,7 @@ import pytest
 from harness import HERE
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.ir.elements import decode_values
 from tilec.ir.types import FLOAT4_E2M1, FLOAT8_E8M0, TYPES_BY_NAME, DType
 from tilec.support.options import CompileOptions
@@ -20,7 +20,7 @@ PACKED = ["int4", "uint4", "float4_e2m1fn"]
 
 def made(text: str, target: str, entry: str | None = None, **defines: str) -> Build:
     options = CompileOptions(target=target, entry=entry, defines=tuple(defines.items()))
-    return build(SourceFile("k.tl", text), options, Observer())
+    return build_kernel(SourceFile("k.tl", text), options, Observer())
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -28,11 +28,11 @@ def made(text: str, target: str, entry: str | None = None, **defines: str) -> Bu
 @pytest.mark.parametrize("entry", ["product", "scaled", "made", "arithmetic"])
 def test_kernels(entry: str, dtype: str, target: str) -> None:
     built = made((HERE / "narrow.tl").read_text(encoding="utf-8"), target, entry, dtype=dtype)
-    found = emulate.random_arguments(built.kernel, built.manifest, 1)
+    found = emulate.draw_arguments(built.kernel, built.manifest, 1)
     expected = found.copy()
-    emulate.run(built, found)
-    emulate.reference(built.kernel, expected)
-    for r in emulate.compare(built.kernel, built.manifest, found, expected):
+    emulate.emulate_build(built, found)
+    emulate.run_reference(built.kernel, expected)
+    for r in emulate.compare_arguments(built.kernel, built.manifest, found, expected):
         assert r.matches, f"{r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"
     if entry == "made":  # what is rounded on the way is rounded alike
         assert all(np.array_equal(found.tensors[name], expected.tensors[name]) for name in ("Q", "S"))
@@ -60,9 +60,9 @@ E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
 def converted(source: str, target: str, values: np.ndarray) -> np.ndarray:
     built = made(CONVERSION.format(source=source, target=target), "sm_80")
-    arguments = emulate.random_arguments(built.kernel, built.manifest, 0)
+    arguments = emulate.draw_arguments(built.kernel, built.manifest, 0)
     arguments.tensors["A"][...] = values
-    emulate.run(built, arguments)
+    emulate.emulate_build(built, arguments)
     return decode_values(arguments.tensors["B"], TYPES_BY_NAME[target]).astype(np.float64)
 
 

@@ -41,9 +41,9 @@ def run_as_python(text: str, A: NDArray[np.float32]) -> NDArray[np.float32]:
 @pytest.mark.parametrize("opt_level", [2, 3])
 def test_each_condition_is_tested(target: str, opt_level: int) -> None:
     made = agrees(KERNEL, target, opt_level=opt_level)
-    found = emulate.random_arguments(made.kernel, made.manifest, 1)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 1)
     expected = run_as_python(KERNEL.read_text(), found.tensors["A"].copy())
-    emulate.run(made, found)
+    emulate.emulate_build(made, found)
     assert np.array_equal(found.tensors["C"], expected)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.interp.run import _CALL_FUNCTIONS
 from tilec.ir.tile import BIT_COUNTS, INTEGER_CALLS
 from tilec.ops.intrinsics import make_references
@@ -124,7 +124,7 @@ def kernel(X: T.Tensor(({COUNT},), "float32"), Y: T.Tensor(({COUNT},), "float32"
 
 def made(expression: str, fast: bool) -> Build:
     source = SourceFile("k.tl", KERNEL.replace("EXPRESSION", expression))
-    return build(source, CompileOptions(fast_math=fast, defines=()), Observer())
+    return build_kernel(source, CompileOptions(fast_math=fast, defines=()), Observer())
 
 
 def errors(name: str, fast: bool) -> tuple[Array, Array]:
@@ -132,8 +132,8 @@ def errors(name: str, fast: bool) -> tuple[Array, Array]:
     asked = PROMISES[name]
     x = asked.fast_x if fast else asked.x
     y = np.ones(COUNT, np.float32) if asked.y is None else asked.y
-    arguments = emulate.Arguments({"X": x.copy(), "Y": y.copy(), "Z": np.zeros(COUNT, np.float32)}, {})
-    emulate.run(made(asked.expression, fast), arguments)
+    arguments = emulate.KernelArguments({"X": x.copy(), "Y": y.copy(), "Z": np.zeros(COUNT, np.float32)}, {})
+    emulate.emulate_build(made(asked.expression, fast), arguments)
     with np.errstate(all="ignore"):
         wide = (x.astype(np.float64), *([] if asked.y is None else [y.astype(np.float64)]))
         exact = asked.exact(*wide)

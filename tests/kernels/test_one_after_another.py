@@ -8,7 +8,7 @@ import pytest
 from harness import HERE
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.support.options import CompileOptions, Strategy, TileScheduler, Value
 from tilec.support.source import SourceFile
 
@@ -20,16 +20,16 @@ SMALL: dict[str, Value] = {"batch": 1, "heads": 1, "S": 256, "D": 64, "block_M":
 def made(path: Path, target: str, entry: str | None = None, strategy: Strategy = "auto", **defines: Value) -> Build:
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
     options = CompileOptions(target=target, entry=entry, pipeline_strategy=strategy, defines=tuple(defines.items()))
-    return build(source, options, Observer())
+    return build_kernel(source, options, Observer())
 
 
 def check(built: Build, **scalars: int) -> None:
-    given = emulate.random_arguments(built.kernel, built.manifest, 7)
+    given = emulate.draw_arguments(built.kernel, built.manifest, 7)
     given.scalars.update(scalars)
     found, expected = given.copy(), given.copy()
-    emulate.run(built, found, options=emulate.RunOptions(adversary=1))
-    emulate.reference(built.kernel, expected)
-    for r in emulate.compare(built.kernel, built.manifest, found, expected):
+    emulate.emulate_build(built, found, options=emulate.RunOptions(adversary=1))
+    emulate.run_reference(built.kernel, expected)
+    for r in emulate.compare_arguments(built.kernel, built.manifest, found, expected):
         assert r.matches, f"{scalars}: {r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"
 
 
@@ -76,7 +76,7 @@ def test_causal_attention(target: str) -> None:
 def test_causal_attention_keeps_its_roles(scheduler: TileScheduler) -> None:
     """A block that walks over tiles of the grid loads the next Q while it works on this one."""
     source = SourceFile(CAUSAL.name, CAUSAL.read_text(encoding="utf-8"))
-    built = build(source, CompileOptions(target="sm_90a", tile_scheduler=scheduler), Observer())
+    built = build_kernel(source, CompileOptions(target="sm_90a", tile_scheduler=scheduler), Observer())
     assert "setmaxnreg" in built.ptx and not built.warnings
     queries = 2 if scheduler == "static" else 1
     assert {ring.name: ring.depth for ring in built.program.rings} == {

@@ -11,7 +11,7 @@ import pytest
 from harness import SAMPLES
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.ir import warp
 from tilec.support.options import CompileOptions, Strategy, Value
 from tilec.support.source import SourceFile
@@ -25,15 +25,15 @@ def gemm(strategy: Strategy, trip_count: int, *, tma_loads: bool = True, **const
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
     defines = {"M": 256, "N": 64, "K": 32 * trip_count, "num_stages": 3, **TILES, **constants}
     asked = CompileOptions(defines=tuple(defines.items()), pipeline_strategy=strategy, tma_loads=tma_loads)
-    return build(source, asked, Observer())
+    return build_kernel(source, asked, Observer())
 
 
 def agrees(made: Build, adversary: int | None) -> bool:
-    found = emulate.random_arguments(made.kernel, made.manifest, seed=1)
+    found = emulate.draw_arguments(made.kernel, made.manifest, seed=1)
     expected = found.copy()
-    emulate.run(made, found, options=emulate.RunOptions(adversary=adversary))
-    emulate.reference(made.kernel, expected)
-    return all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
+    emulate.emulate_build(made, found, options=emulate.RunOptions(adversary=adversary))
+    emulate.run_reference(made.kernel, expected)
+    return all(r.matches for r in emulate.compare_arguments(made.kernel, made.manifest, found, expected))
 
 
 @pytest.mark.parametrize("strategy", ALONE)
@@ -88,7 +88,7 @@ def k(A: T.Tensor((256, 512), "float16"), B: T.Tensor((512, 64), "float16"), n: 
 
 @cache
 def at_run_time(strategy: Strategy) -> Build:
-    made = build(SourceFile("k.tl", AT_RUN_TIME), CompileOptions(pipeline_strategy=strategy), Observer())
+    made = build_kernel(SourceFile("k.tl", AT_RUN_TIME), CompileOptions(pipeline_strategy=strategy), Observer())
     assert "cp.async.bulk.tensor.2d.shared" in made.ptx and len(made.program.roles) == 1
     return made
 
@@ -103,10 +103,10 @@ def test_iterations_known_at_run_time(strategy: Strategy, trip_count: int, again
     a, b = (random.standard_normal(shape).astype(np.float16) for shape in ((256, 512), (512, 64)))
     expected = again * a[:, : 64 * trip_count].astype(np.float32) @ b[: 64 * trip_count].astype(np.float32)
     for adversary in (None, 1):
-        arguments = emulate.Arguments(
+        arguments = emulate.KernelArguments(
             {"A": a, "B": b, "C": np.full((256, 64), np.nan, np.float32)}, {"n": trip_count, "m": again}
         )
-        emulate.run(made, arguments, options=emulate.RunOptions(adversary=adversary))
+        emulate.emulate_build(made, arguments, options=emulate.RunOptions(adversary=adversary))
         np.testing.assert_allclose(arguments.tensors["C"], expected, rtol=1e-3, atol=1e-2)
 
 
@@ -123,7 +123,7 @@ def test_the_switch(strategy: Strategy) -> None:
 def test_loops_that_fill_the_same_tiles_agree(strategy: Strategy, ordered: bool, by_tma: bool) -> None:
     """What the kernel itself has written is not read by TMA; then neither loop's tile is filled by it."""
     source = SourceFile("k.tl", TWICE.format(source="C" if ordered else "A"))
-    made = build(source, CompileOptions(pipeline_strategy=strategy), Observer())
+    made = build_kernel(source, CompileOptions(pipeline_strategy=strategy), Observer())
     assert ("cp.async.bulk.tensor.2d.shared" in made.ptx) == by_tma
     for adversary in (None, 1):
         assert agrees(made, adversary)

@@ -12,7 +12,7 @@ from harness import HERE, built
 
 from tilec.driver import emulate
 from tilec.driver.build import Build
-from tilec.driver.emulate import Arguments
+from tilec.driver.emulate import KernelArguments
 from tilec.ir import warp
 from tilec.support.options import Value
 
@@ -42,8 +42,8 @@ def runs(build: Build, trips: int, adversary: int | None = None, factor: int = 1
     a, b = (generator.integers(-4, 5, shape).astype(np.float32) for shape in ((M, K * MOST), (K * MOST, N)))
     types = {p.name: p.dtype.name for p in build.kernel.params if p.name in ("A", "B")}
     given = {name: _stored(value, types[name]) for name, value in (("A", a), ("B", b))}
-    arguments = Arguments({**given, "C": np.full((M, N), np.nan, np.float32)}, {"n": trips})
-    emulate.run(build, arguments, options=emulate.RunOptions(adversary))
+    arguments = KernelArguments({**given, "C": np.full((M, N), np.nan, np.float32)}, {"n": trips})
+    emulate.emulate_build(build, arguments, options=emulate.RunOptions(adversary))
     np.testing.assert_array_equal(arguments.tensors["C"], factor * a[:, : K * trips] @ b[: K * trips])
 
 
@@ -108,8 +108,8 @@ def test_what_is_unpacked_of_a_fragment_with_stages(target: str, trips: int, sta
     a = generator.integers(0, 16, (M, K * MOST)).astype(np.uint8)
     b = generator.integers(-4, 5, (K * MOST, columns)).astype(np.float16)
     given = {"A": a[:, ::2] | a[:, 1::2] << 4, "B": b, "C": np.full((M, columns), np.nan, np.float32)}
-    arguments = Arguments(given, {"n": trips})
-    emulate.run(build, arguments, options=emulate.RunOptions(trips))
+    arguments = KernelArguments(given, {"n": trips})
+    emulate.emulate_build(build, arguments, options=emulate.RunOptions(trips))
     wanted = a[:, : K * trips].astype(np.float32) @ b[: K * trips].astype(np.float32)
     np.testing.assert_array_equal(arguments.tensors["C"], wanted)
 

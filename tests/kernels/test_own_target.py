@@ -10,7 +10,7 @@ import pytest
 from harness import SAMPLES, agrees, built
 
 from tilec.cli import main
-from tilec.driver.build import Observer, build_all
+from tilec.driver.build import Observer, build_library
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions
 from tilec.support.resources import target_names, target_text
@@ -76,7 +76,7 @@ def test_kernels_compute_the_same(kernel: str, machine: Path) -> None:
 
 def interval(target: str) -> int:
     source = read_source(str(SAMPLES / "gemm.tl"))
-    (plan,) = build_all(source, CompileOptions(target=target, scheduler="heuristic"), Observer()).plans
+    (plan,) = build_library(source, CompileOptions(target=target, scheduler="heuristic"), Observer()).plans
     return plan.loops[0].solution.schedule.ii
 
 

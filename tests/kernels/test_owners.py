@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from snippets import kernel
 
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
 from tilec.support.options import CompileOptions
@@ -28,7 +28,7 @@ def test_places_told_apart_by_sizes_alone(place: str, is_own: bool) -> None:
     """Two scalars of a launch may be equal."""
     params = 'X: T.Tensor((128,), "float32"), Y: T.Tensor((4096,), "float32"), n: T.int32, m: T.int32'
     text = kernel(params, BODY.format(place=place))
-    program = build(SourceFile("kernel.tl", text), CompileOptions(target="sm_80"), Observer()).program
+    program = build_kernel(SourceFile("kernel.tl", text), CompileOptions(target="sm_80"), Observer()).program
     assert not list(program_violations(program))
     (role,) = program.roles
     without = tuple(op for op in role.body if not isinstance(op, warp.BarSync))
@@ -49,5 +49,5 @@ def test_a_store_by_one_thread_waits_for_reads_by_all_of_the_statement_before() 
         Y[0] = Y[0] = T.if_then_else(X[0] == 3.0, Y[0], v)
     """
     text = kernel('X: T.Tensor((8,), "float32"), Y: T.Tensor((8,), "float32")', body)
-    made = build(SourceFile("kernel.tl", text), CompileOptions(target="sm_80"), Observer())
+    made = build_kernel(SourceFile("kernel.tl", text), CompileOptions(target="sm_80"), Observer())
     assert not list(program_violations(made.program))

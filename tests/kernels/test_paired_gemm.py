@@ -14,7 +14,7 @@ from pieces import TENSOR_PIECES, is_right, not_missed
 from test_adversary import compute
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.driver.emulate import RunOptions
 from tilec.ir.warp_verify import program_violations
 from tilec.support.options import CompileOptions, Value
@@ -30,7 +30,7 @@ def paired(
 ) -> Build:
     source = SourceFile(str(path), path.read_text(encoding="utf-8"))
     options = CompileOptions(target="sm_100a", cluster=cluster, cta_pairs=pairs, defines=tuple(sizes.items()))
-    return build(source, options, Observer())
+    return build_kernel(source, options, Observer())
 
 
 def is_by_pairs(made: Build) -> bool:
@@ -41,11 +41,11 @@ def is_by_pairs(made: Build) -> bool:
 
 def check(made: Build, *adversaries: int | None, sizes: dict[str, int] | None = None) -> None:
     for adversary in adversaries or (None, 1):
-        found = emulate.random_arguments(made.kernel, made.manifest, 1, sizes)
+        found = emulate.draw_arguments(made.kernel, made.manifest, 1, sizes)
         expected = found.copy()
-        emulate.run(made, found, options=RunOptions(adversary=adversary))
-        emulate.reference(made.kernel, expected)
-        results = emulate.compare(made.kernel, made.manifest, found, expected)
+        emulate.emulate_build(made, found, options=RunOptions(adversary=adversary))
+        emulate.run_reference(made.kernel, expected)
+        results = emulate.compare_arguments(made.kernel, made.manifest, found, expected)
         assert results and all(result.matches for result in results)
 
 
@@ -147,7 +147,7 @@ def in_one_pair() -> Build:
     text += "        for wave in T.serial(T.ceildiv(M, 2 * bM)):\n            by = wave * 2 + half\n" + body
     sizes = (("M", 1024), ("N", 64), ("K", 96), ("bK", 32))
     options = CompileOptions(target="sm_100a", cluster=ALONG_Y, defines=sizes)
-    return build(SourceFile("tiles.tl", text), options, Observer())
+    return build_kernel(SourceFile("tiles.tl", text), options, Observer())
 
 
 def test_right_on_every_machine() -> None:

@@ -27,20 +27,20 @@ ALL = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
 
 def made(expression: str, dtype: str, target: str, **options: Any) -> driver.Build:
     text = HEAD.replace("EXPRESSION", expression).replace("DTYPE", dtype)
-    return driver.build(SourceFile("k.tl", text), CompileOptions(target=target, **options), driver.Observer())
+    return driver.build_kernel(SourceFile("k.tl", text), CompileOptions(target=target, **options), driver.Observer())
 
 
-def same(build: driver.Build, seed: int) -> emulate.Arguments:
+def same(build: driver.Build, seed: int) -> emulate.KernelArguments:
     """The arguments with what the emulator leaves in them, which is what the reference does."""
-    found = emulate.random_arguments(build.kernel, build.manifest, seed)
+    found = emulate.draw_arguments(build.kernel, build.manifest, seed)
     generator = np.random.default_rng(seed)
     for name in "ABC":  # of all sizes: subnormal numbers, infinities, NaNs
         found.tensors[name][:] = generator.choice(ALL, 1024).view(found.tensors[name].dtype)
     found.tensors["N"][:] = generator.integers(0, 256, 1024)
     expected = found.copy()
-    emulate.run(build, found)
+    emulate.emulate_build(build, found)
     with np.errstate(all="ignore"):
-        emulate.reference(build.kernel, expected)
+        emulate.run_reference(build.kernel, expected)
     left, right = (np.asarray(each.tensors["O"]) for each in (found, expected))
     unequal = left.view(np.uint16) != right.view(np.uint16)
     assert not (unequal & ~(_is_nan(left) & _is_nan(right))).any()

@@ -9,7 +9,7 @@ import pytest
 from harness import SAMPLES
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.driver.emulate import RunOptions
 from tilec.ir.warp import TmaLoad
 from tilec.support.options import CompileOptions
@@ -31,15 +31,15 @@ def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(path: Path, cluster: tuple[int, int, int] | None, **defines: int | str) -> Build:
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
-    return build(source, CompileOptions(defines=tuple(defines.items()), cluster=cluster), Observer())
+    return build_kernel(source, CompileOptions(defines=tuple(defines.items()), cluster=cluster), Observer())
 
 
 def is_right(made: Build, seed: int | None = None, sizes: dict[str, int] | None = None) -> bool:
-    found = emulate.random_arguments(made.kernel, made.manifest, seed or 0, sizes)
+    found = emulate.draw_arguments(made.kernel, made.manifest, seed or 0, sizes)
     expected = found.copy()
-    emulate.run(made, found, options=RunOptions(adversary=seed))
-    emulate.reference(made.kernel, expected)
-    return all(result.matches for result in emulate.compare(made.kernel, made.manifest, found, expected))
+    emulate.emulate_build(made, found, options=RunOptions(adversary=seed))
+    emulate.run_reference(made.kernel, expected)
+    return all(result.matches for result in emulate.compare_arguments(made.kernel, made.manifest, found, expected))
 
 
 def shared(made: Build) -> dict[str, str]:

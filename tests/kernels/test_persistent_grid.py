@@ -10,10 +10,10 @@ import pytest
 from harness import agrees, built
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.driver.emulate import RunOptions
 from tilec.ir import warp
-from tilec.passes.grid.persistent import persistent, why_not_persistent
+from tilec.passes.grid.persistent import make_persistent, why_not_persistent
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -40,11 +40,11 @@ def test_iterations_at_run_time(trips: int) -> None:
 
 
 def check(made: Build, seed: int, sizes: dict[str, int] | None = None) -> None:
-    found = emulate.random_arguments(made.kernel, made.manifest, seed, sizes)
+    found = emulate.draw_arguments(made.kernel, made.manifest, seed, sizes)
     expected = found.copy()
-    emulate.run(made, found, options=RunOptions(adversary=seed))
-    emulate.reference(made.kernel, expected)
-    assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
+    emulate.emulate_build(made, found, options=RunOptions(adversary=seed))
+    emulate.run_reference(made.kernel, expected)
+    assert all(r.matches for r in emulate.compare_arguments(made.kernel, made.manifest, found, expected))
 
 
 @pytest.mark.weekly
@@ -69,7 +69,7 @@ def test_iterations_that_depend_on_the_block() -> None:
     body, store, end = rest.partition("        T.copy(C_l")
     again = loop + body.replace("(bx + by + bz) % 3", "(bx + 2 * by + bz) % 3")
     source = SourceFile("k.tl", head + loop + body + again + store + end)
-    made = build(source, CompileOptions(target="sm_90a", tile_scheduler="static"), Observer())
+    made = build_kernel(source, CompileOptions(target="sm_90a", tile_scheduler="static"), Observer())
     assert made.manifest.grid == (SMS, 1, 1)
     check(made, seed=1)
 
@@ -77,7 +77,7 @@ def test_iterations_that_depend_on_the_block() -> None:
 def test_numbers_of_blocks_fit_an_int32() -> None:
     kernel = built(KERNEL, "sm_90a")[1].kernel
     most = 2**31 - SMS
-    assert persistent(replace(kernel, grid=(most, 1, 1)), SMS).grid == (SMS,)
+    assert make_persistent(replace(kernel, grid=(most, 1, 1)), SMS).grid == (SMS,)
     assert why_not_persistent(replace(kernel, grid=(most + 1, 1, 1)), SMS) is not None
 
 
@@ -103,11 +103,15 @@ def test_stores_go_by_tma_and_wait_when_the_tile_is_needed_again() -> None:
 def test_the_grid_stays(changes: dict[str, int], options: dict[str, Any]) -> None:
     source = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
     asked = CompileOptions(**{"target": "sm_90a", "defines": tuple(changes.items()), **options})
-    assert build(source, asked, Observer()).manifest.grid == (7, 7 * changes.get("batch", 3), 1)
+    assert build_kernel(source, asked, Observer()).manifest.grid == (7, 7 * changes.get("batch", 3), 1)
 
 
 def test_barriers_of_the_kernel_s_own_are_not_reused() -> None:
     text = KERNEL.read_text(encoding="utf-8").replace(
         "        T.clear(C_l)\n", "        T.sync_threads()\n        T.clear(C_l)\n"
     )
-    assert build(SourceFile("k.tl", text), CompileOptions(target="sm_90a"), Observer()).manifest.grid == (7, 21, 1)
+    assert build_kernel(SourceFile("k.tl", text), CompileOptions(target="sm_90a"), Observer()).manifest.grid == (
+        7,
+        21,
+        1,
+    )

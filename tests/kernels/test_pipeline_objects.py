@@ -11,8 +11,8 @@ from harness import HERE, agrees, built
 from test_explicit_roles import right
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
-from tilec.driver.emulate import Arguments
+from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulate import KernelArguments
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
 from tilec.ir.verify import verify_tile
@@ -35,7 +35,7 @@ def test_equals_the_reference(target: str, name: str) -> None:
     agrees(KERNELS, target, entry=name)
 
 
-def numpy_result(name: str, given: Arguments, trips: int) -> np.ndarray:
+def numpy_result(name: str, given: KernelArguments, trips: int) -> np.ndarray:
     """What the kernels compute of so many blocks of K."""
     tensors = {n: t.astype(np.float32) for n, t in given.tensors.items()}
     A = tensors["A"]
@@ -60,14 +60,14 @@ def test_trip_counts_on_a_hostile_machine(name: str, stages: int, trips: int) ->
             built(KERNELS, "sm_90a", entry=name, trips=trips, stages=stages)
         return
     _, made = built(KERNELS, "sm_90a", entry=name, trips=trips, stages=stages)
-    given = emulate.random_arguments(made.kernel, made.manifest, trips)
+    given = emulate.draw_arguments(made.kernel, made.manifest, trips)
     wanted = numpy_result(name, given, trips)
     reference = given.copy()
-    emulate.reference(made.kernel, reference)
+    emulate.run_reference(made.kernel, reference)
     np.testing.assert_allclose(reference.tensors["C"].astype(np.float32), wanted, rtol=2e-3, atol=2e-3)
     for adversary in (None, trips):
         ran = given.copy()
-        emulate.run(made, ran, options=emulate.RunOptions(adversary=adversary))
+        emulate.emulate_build(made, ran, options=emulate.RunOptions(adversary=adversary))
         np.testing.assert_allclose(ran.tensors["C"].astype(np.float32), wanted, rtol=2e-3, atol=2e-3)
 
 
@@ -77,18 +77,18 @@ def test_looking_without_waiting(target: str, trips: int) -> None:
     """What is done instead is done once in all, however often the stage is not there yet."""
     _, made = built(KERNELS, target, entry="polled", trips=trips)
     assert made.ptx.count("mbarrier.test_wait.parity") >= 2
-    given = emulate.random_arguments(made.kernel, made.manifest, trips)
+    given = emulate.draw_arguments(made.kernel, made.manifest, trips)
     width = 64 * trips
     wanted = {
         "C": np.concatenate([given.tensors["A"][:, :width], given.tensors["C"][:, width:]], 1),
         "D": np.concatenate([given.tensors["A"][:, :width] + np.float16(1), given.tensors["D"][:, width:]], 1),
     }
     reference = given.copy()
-    emulate.reference(made.kernel, reference)
+    emulate.run_reference(made.kernel, reference)
     runs = [reference]
     for adversary in (None, 1, 2):
         runs.append(given.copy())
-        emulate.run(made, runs[-1], options=emulate.RunOptions(adversary=adversary))
+        emulate.emulate_build(made, runs[-1], options=emulate.RunOptions(adversary=adversary))
     for run in runs:
         for name, tensor in wanted.items():
             np.testing.assert_array_equal(run.tensors[name], tensor)
@@ -231,4 +231,4 @@ def kernel(A: T.Tensor((256, 64), "float16"), C: T.Tensor((256, 64), "float16"))
 
 def test_an_iteration_may_end_behind_a_with() -> None:
     """Inside one it must not, for the stage would not be released."""
-    assert build(SourceFile("k.tl", AFTER_A_WITH), CompileOptions(target="sm_90a"), Observer()).cubin
+    assert build_kernel(SourceFile("k.tl", AFTER_A_WITH), CompileOptions(target="sm_90a"), Observer()).cubin

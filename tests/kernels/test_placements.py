@@ -52,15 +52,15 @@ def transposed(array: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_a_tensor_in_an_order_of_its_own(target: str) -> None:
     _, summed = built(KERNEL, target, entry="summed")
-    given = emulate.random_arguments(summed.kernel, summed.manifest, 2)
+    given = emulate.draw_arguments(summed.kernel, summed.manifest, 2)
     given.tensors["Q"][...] = 0
     found = given.copy()
-    emulate.run(summed, found)
+    emulate.emulate_build(summed, found)
     a = given.tensors["A"]
     np.testing.assert_array_equal(found.tensors["Q"], transposed(2 * a))
     np.testing.assert_array_equal(found.tensors["R"], transposed(a))
     _, straightened = built(KERNEL, target, entry="straightened")
-    again = emulate.random_arguments(straightened.kernel, straightened.manifest, 2)
+    again = emulate.draw_arguments(straightened.kernel, straightened.manifest, 2)
     again.tensors["Q"][...] = transposed(a)
-    emulate.run(straightened, again)
+    emulate.emulate_build(straightened, again)
     np.testing.assert_array_equal(again.tensors["R"], a.astype(np.float16))

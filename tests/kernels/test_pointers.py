@@ -19,10 +19,10 @@ Arrays = dict[str, Any]
 
 def run(made: Build, sizes: dict[str, int] | None = None) -> tuple[Arrays, Arrays]:
     """The tensors before and afterwards; the reference must have the same ones."""
-    given = emulate.random_arguments(made.kernel, made.manifest, 1, sizes)
+    given = emulate.draw_arguments(made.kernel, made.manifest, 1, sizes)
     before, through_tiles = given.copy(), given.copy()
-    emulate.run(made, given)
-    emulate.reference(made.kernel, through_tiles)
+    emulate.emulate_build(made, given)
+    emulate.run_reference(made.kernel, through_tiles)
     for name, found in given.tensors.items():
         np.testing.assert_allclose(found, through_tiles.tensors[name], rtol=1e-3, atol=1e-2, err_msg=name)
     return before.tensors, given.tensors

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.ir.affine import scale_expr
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
@@ -86,7 +86,7 @@ for k in T.Pipelined(4, num_stages=2):
 
 def made(body: str, target: str) -> Build:
     lines = "".join(f"        {line}\n" for line in f"{body}\n{TAIL}".splitlines())
-    return build(SourceFile("kernel.tl", HEAD + lines), CompileOptions(target=target), Observer())
+    return build_kernel(SourceFile("kernel.tl", HEAD + lines), CompileOptions(target=target), Observer())
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
@@ -95,10 +95,10 @@ def test_is_an_asynchronous_copy(form: str, target: str) -> None:
     result = made(FORMS[form], target)
     assert "cp.async" in result.ptx
     assert not [w for w in result.warnings if w.code == "hint-not-used"]
-    given = emulate.random_arguments(result.kernel, result.manifest, 0)
+    given = emulate.draw_arguments(result.kernel, result.manifest, 0)
     expected = given.copy()
-    emulate.run(result, given)
-    emulate.reference(result.kernel, expected)
+    emulate.emulate_build(result, given)
+    emulate.run_reference(result.kernel, expected)
     np.testing.assert_array_equal(given.tensors["Y"], expected.tensors["Y"])
 
 

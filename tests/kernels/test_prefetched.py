@@ -6,7 +6,7 @@ import pytest
 from harness import HERE, SAMPLES, built
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.driver.emulate import RunOptions
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
@@ -19,11 +19,11 @@ SMALL: dict[str, Value] = {"M": 128, "N": 256, "K": 256}
 
 def check(made: Build, adversary: int | None) -> Build:
     assert list(program_violations(made.program)) == []
-    found = emulate.random_arguments(made.kernel, made.manifest, seed=1)
+    found = emulate.draw_arguments(made.kernel, made.manifest, seed=1)
     expected = found.copy()
-    emulate.run(made, found, options=RunOptions(adversary=adversary))
-    emulate.reference(made.kernel, expected)
-    assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
+    emulate.emulate_build(made, found, options=RunOptions(adversary=adversary))
+    emulate.run_reference(made.kernel, expected)
+    assert all(r.matches for r in emulate.compare_arguments(made.kernel, made.manifest, found, expected))
     return made
 
 
@@ -126,7 +126,7 @@ ADD = "for i, j in T.Parallel(64, 64):\n            C_l[i, j] += row[j]"
 )
 def test_which_copies_are_the_producers(before: str, behind: str, is_prefetched: bool) -> None:
     source = SourceFile("k.tl", EPILOGUE.format(before=before, behind=behind))
-    made = build(source, CompileOptions(target="sm_90a"), Observer())
+    made = build_kernel(source, CompileOptions(target="sm_90a"), Observer())
     assert (ring(made, "row") is not None) == is_prefetched
     if "where" not in before:
         check(made, 1)
@@ -147,7 +147,7 @@ LEFT = """for t in T.serial(3):
 @pytest.mark.parametrize(("leave", "is_prefetched"), [("break", False), ("continue", True)])
 def test_a_tile_that_is_not_always_given_back_is_not_fetched(leave: str, is_prefetched: bool) -> None:
     source = SourceFile("k.tl", EPILOGUE.format(before="", behind=LEFT.format(leave=leave)))
-    made = build(source, CompileOptions(target="sm_90a"), Observer())
+    made = build_kernel(source, CompileOptions(target="sm_90a"), Observer())
     assert (ring(made, "row") is not None) == is_prefetched
     check(made, 1)
 
@@ -155,7 +155,7 @@ def test_a_tile_that_is_not_always_given_back_is_not_fetched(leave: str, is_pref
 def test_blocks_of_a_cluster_fetch_each_for_themselves() -> None:
     source = SourceFile("k.tl", (SAMPLES / "gemm_bias_relu.tl").read_text(encoding="utf-8"))
     defines = (("M", 256), ("N", 256), ("K", 256))
-    made = build(source, CompileOptions(target="sm_90a", cluster=(1, 2, 1), defines=defines), Observer())
+    made = build_kernel(source, CompileOptions(target="sm_90a", cluster=(1, 2, 1), defines=defines), Observer())
     bias = ring(made, "bias_shared")
     assert bias is not None and bias.shared == ()
     check(made, 1)

@@ -10,7 +10,7 @@ from harness import HERE, built
 
 from tilec.cli import main
 from tilec.driver import emulate
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -49,9 +49,9 @@ def expected(a: np.ndarray, n: int, block: int) -> list[str]:
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_kind_of_thing_is_printed(target: str) -> None:
     _, made = built(HERE / "prints.tl", target)
-    given = emulate.random_arguments(made.kernel, made.manifest, 1)
+    given = emulate.draw_arguments(made.kernel, made.manifest, 1)
     given.scalars["N"] = 4
-    report = emulate.run(made, given)
+    report = emulate.emulate_build(made, given)
     a = given.tensors["A"]
     np.testing.assert_array_equal(given.tensors["B"], a.astype(np.float32))
     lines = report.printed.splitlines()
@@ -75,10 +75,10 @@ DYNAMIC = KERNEL.replace("@T.prim_func", 'n = T.dynamic("n")\n\n@T.prim_func')
 
 def run(text: str, target: str, opt_level: int = 3, **sizes: int) -> tuple[dict[str, np.ndarray], list[str]]:
     source = SourceFile("k.tl", text)
-    made = build(source, CompileOptions(target=target, opt_level=opt_level), Observer())
-    given = emulate.random_arguments(made.kernel, made.manifest, 3, sizes)
+    made = build_kernel(source, CompileOptions(target=target, opt_level=opt_level), Observer())
+    given = emulate.draw_arguments(made.kernel, made.manifest, 3, sizes)
     before = {name: array.copy() for name, array in given.tensors.items()}
-    return before, emulate.run(made, given).printed.splitlines()
+    return before, emulate.emulate_build(made, given).printed.splitlines()
 
 
 @pytest.mark.parametrize("target", TARGETS)

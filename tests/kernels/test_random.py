@@ -152,7 +152,7 @@ def test_elements_that_threads_share_out(target: str) -> None:
 
 def test_the_reference_cannot_say_who_has_an_element() -> None:
     made = compiled(SHARED_OUT.replace("THREADS", "64"), "sm_80")
-    given = emulate.random_arguments(made.kernel, made.manifest, 1)
+    given = emulate.draw_arguments(made.kernel, made.manifest, 1)
     with pytest.raises(CompileError) as refused:
-        emulate.reference(made.kernel, given)
+        emulate.run_reference(made.kernel, given)
     assert refused.value.diagnostics[0].code == "no-reference"

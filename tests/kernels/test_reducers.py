@@ -7,8 +7,8 @@ import pytest
 from harness import HERE
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
-from tilec.driver.emulate import Arguments
+from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulate import KernelArguments
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -17,13 +17,13 @@ TARGETS = ("sm_80", "sm_90a")
 EXTRA = {"threads": 96}
 
 
-def run(entry: str, target: str, **defines: int | str) -> tuple[Build, Arguments, Arguments]:
+def run(entry: str, target: str, **defines: int | str) -> tuple[Build, KernelArguments, KernelArguments]:
     """The build, its inputs and what the emulated PTX makes of them."""
     source = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
-    made = build(source, CompileOptions(target=target, entry=entry, defines=tuple(defines.items())), Observer())
-    given = emulate.random_arguments(made.kernel, made.manifest, 5)
+    made = build_kernel(source, CompileOptions(target=target, entry=entry, defines=tuple(defines.items())), Observer())
+    given = emulate.draw_arguments(made.kernel, made.manifest, 5)
     found = given.copy()
-    emulate.run(made, found, options=emulate.RunOptions(adversary=1))
+    emulate.emulate_build(made, found, options=emulate.RunOptions(adversary=1))
     return made, given, found
 
 

@@ -12,7 +12,7 @@ from sass import Code, disassembled
 
 from tilec.driver import build as driver, emulate
 from tilec.driver.build import Build, Observer, Plan
-from tilec.driver.emulate import Arguments
+from tilec.driver.emulate import KernelArguments
 from tilec.emu import launch
 from tilec.ir.tile import TileOp, walk_statements
 from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
@@ -32,12 +32,12 @@ def asked(path: Path, stages: int | None, **defines: Value) -> tuple[SourceFile,
 
 @cache
 def made(path: Path = KERNEL, stages: int | None = 2, **defines: Value) -> Build:
-    return driver.build(*asked(path, stages, **defines), Observer())
+    return driver.build_kernel(*asked(path, stages, **defines), Observer())
 
 
 def planned(path: Path, stages: int | None = None, **defines: Value) -> Plan:
     source, options = asked(path, stages, **defines)
-    return driver.plan(source, options, Observer())
+    return driver.plan_kernel(source, options, Observer())
 
 
 def decided(plan: Plan) -> list[Decision]:
@@ -58,7 +58,7 @@ def runs(build: Build, trips: int, adversary: int | None = None, tB: bool = Fals
     generator = np.random.default_rng(0)
     a, b = (generator.integers(-3, 4, shape).astype(np.float16) for shape in ((M, 320), (320, 72)))
     sums = np.dtype(next(param.dtype.name for param in build.kernel.params if param.name == "C"))
-    given = Arguments(
+    given = KernelArguments(
         {"A": a, "B": np.ascontiguousarray(b.T) if tB else b, "C": np.full((M, 72), np.nan, sums)}, {"n": trips}
     )
     manifest = build.manifest
@@ -67,7 +67,7 @@ def runs(build: Build, trips: int, adversary: int | None = None, tB: bool = Fals
         manifest.entry,
         manifest.blocks(given.scalars),
         manifest.block,
-        emulate.launch_arguments(manifest, given),
+        emulate.build_launch_arguments(manifest, given),
         cluster=manifest.cluster,
         dynamic_smem=manifest.dynamic_smem,
         adversary=adversary,
@@ -138,7 +138,7 @@ MACROS = HERE / "register_macros.tl"
 
 def decided_of(entry: str) -> list[tuple[str, str]]:
     source = SourceFile(MACROS.name, MACROS.read_text(encoding="utf-8"))
-    plan = driver.plan(source, CompileOptions(target="sm_80", entry=entry, register_stages=2), Observer())
+    plan = driver.plan_kernel(source, CompileOptions(target="sm_80", entry=entry, register_stages=2), Observer())
     return [(d.chosen, d.why) for d in decided(plan)]
 
 
@@ -146,12 +146,12 @@ def decided_of(entry: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("stages", [None, 2])
 def test_what_a_macro_makes_several_times(entry: str, stages: int | None) -> None:
     source = SourceFile(MACROS.name, MACROS.read_text(encoding="utf-8"))
-    build = driver.build(source, CompileOptions(target="sm_80", entry=entry, register_stages=stages), Observer())
-    found = emulate.random_arguments(build.kernel, build.manifest, seed=0)
+    build = driver.build_kernel(source, CompileOptions(target="sm_80", entry=entry, register_stages=stages), Observer())
+    found = emulate.draw_arguments(build.kernel, build.manifest, seed=0)
     expected = found.copy()
-    emulate.run(build, found, options=emulate.RunOptions(adversary=1))
-    emulate.reference(build.kernel, expected)
-    assert all(one.matches for one in emulate.compare(build.kernel, build.manifest, found, expected))
+    emulate.emulate_build(build, found, options=emulate.RunOptions(adversary=1))
+    emulate.run_reference(build.kernel, expected)
+    assert all(one.matches for one in emulate.compare_arguments(build.kernel, build.manifest, found, expected))
 
 
 def test_each_is_decided_by_itself() -> None:
@@ -258,7 +258,7 @@ def test_as_the_command_line_says() -> None:
 
 def test_nothing_is_said_of_products_that_read_shared_memory_themselves() -> None:
     source, options = asked(GEMM, None)
-    plan = driver.plan(source, CompileOptions(target="sm_90a", defines=options.defines), Observer())
+    plan = driver.plan_kernel(source, CompileOptions(target="sm_90a", defines=options.defines), Observer())
     assert not decided(plan)
 
 

@@ -11,7 +11,7 @@ from harness import HERE, built
 
 from tilec.driver import emulate
 from tilec.driver.build import Build
-from tilec.driver.emulate import Arguments, Array
+from tilec.driver.emulate import Array, KernelArguments
 from tilec.ir import warp
 from tilec.support.options import Value
 
@@ -30,8 +30,8 @@ def runs(build: Build, trips: Iterable[int], tB: bool = False, size: int = 64) -
     a, b = (generator.standard_normal(shape).astype(np.float16) for shape in ((64, size * MOST), (size * MOST, 64)))
     for n in trips:
         given: dict[str, Array] = {"A": a, "B": np.ascontiguousarray(b.T) if tB else b}
-        arguments = Arguments({**given, "C": np.full((64, 64), np.nan, np.float32)}, {"n": n})
-        emulate.run(build, arguments)
+        arguments = KernelArguments({**given, "C": np.full((64, 64), np.nan, np.float32)}, {"n": n})
+        emulate.emulate_build(build, arguments)
         wanted = a[:, : size * n].astype(np.float32) @ b[: size * n].astype(np.float32)
         np.testing.assert_allclose(arguments.tensors["C"], wanted, rtol=1e-3, atol=1e-3)
 
@@ -116,8 +116,8 @@ def test_each_step_has_variables_of_its_own() -> None:
     build = built(HERE / "register_nests.tl", "sm_80")[1]
     a = np.random.default_rng(0).integers(-3, 4, (64, 192)).astype(np.float16)
     for n in (0, 1, 3):
-        arguments = Arguments({"A": a, "C": np.full((64, 16), np.nan, np.float32)}, {"n": n})
-        emulate.run(build, arguments)
+        arguments = KernelArguments({"A": a, "C": np.full((64, 16), np.nan, np.float32)}, {"n": n})
+        emulate.emulate_build(build, arguments)
         parts = ((4 * k + step, 2 * (k + step) + 1) for k in range(n) for step in range(4))
         wanted = sum((a[:, 16 * at : 16 * at + 16] * float(weight) for at, weight in parts), np.zeros((64, 16)))
         np.testing.assert_array_equal(arguments.tensors["C"], wanted)

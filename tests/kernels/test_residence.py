@@ -18,7 +18,7 @@ LARGE: dict[str, Value] = {"M": 4096, "N": 4096, "K": 4096, "threads": 128}
 
 def planned(defines: dict[str, Value], target: str = "sm_80", **options: object) -> Plan:
     asked = CompileOptions(target=target, defines=tuple(defines.items()), **options)
-    return driver.plan(SourceFile(GEMM.name, GEMM.read_text(encoding="utf-8")), asked, Observer())
+    return driver.plan_kernel(SourceFile(GEMM.name, GEMM.read_text(encoding="utf-8")), asked, Observer())
 
 
 def decided(plan: Plan) -> Decision | None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.driver.emulate import RunOptions
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
@@ -69,14 +69,14 @@ TARGETS = ("sm_80", "sm_90a", "sm_100a")
 
 
 def made(target: str, **options: Any) -> Build:
-    return build(SourceFile("roles.tl", KERNEL), CompileOptions(target=target, **options), Observer())
+    return build_kernel(SourceFile("roles.tl", KERNEL), CompileOptions(target=target, **options), Observer())
 
 
 def equals_numpy(kernel: Build, adversary: int | None = None) -> None:
-    given = emulate.random_arguments(kernel.kernel, kernel.manifest, 1)
+    given = emulate.draw_arguments(kernel.kernel, kernel.manifest, 1)
     a, b = (given.tensors[name].astype(np.float32) for name in "AB")
     rows = kernel.kernel.params[3].shape[0]
-    emulate.run(kernel, given, options=RunOptions(adversary=adversary))
+    emulate.emulate_build(kernel, given, options=RunOptions(adversary=adversary))
     np.testing.assert_allclose(given.tensors["C"], np.exp(a) * b, rtol=4e-3, atol=4e-3)
     np.testing.assert_allclose(given.tensors["D"], np.exp(a).sum(1).reshape(-1, rows).sum(0), rtol=4e-3)
 
@@ -159,6 +159,6 @@ def test_the_samples_roles_are_scheduled() -> None:
         ("sm_90a", (), "warpgroup_0.k_1"),
         ("sm_100a", (("tensor_memory", True),), "warpgroup_1.k_1"),
     ):
-        kernel = build(source, replace(options, target=target, defines=more), Observer())
+        kernel = build_kernel(source, replace(options, target=target, defines=more), Observer())
         assert in_turn(loops(kernel)[f"gemm.{role}"])[0] == "acquire inputs"
         assert in_turn(loops(kernel)[f"gemm.{role}"])[-1] == "release inputs"

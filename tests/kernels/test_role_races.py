@@ -74,7 +74,7 @@ PLANTED = {
 
 def said(text: str) -> list[str]:
     try:
-        driver.legal(SourceFile("k.tl", text), OPTIONS, driver.Observer())
+        driver.check_file(SourceFile("k.tl", text), OPTIONS, driver.Observer())
     except CompileError as error:
         return [d.code for d in error.diagnostics]
     return []
@@ -82,17 +82,17 @@ def said(text: str) -> list[str]:
 
 def is_right(text: str) -> bool:
     """Whether the emulator finds nothing, whichever of several orders it takes."""
-    made = driver.build(SourceFile("k.tl", text), OPTIONS, driver.Observer())
-    given = emulate.random_arguments(made.kernel, made.manifest, 1)
+    made = driver.build_kernel(SourceFile("k.tl", text), OPTIONS, driver.Observer())
+    given = emulate.draw_arguments(made.kernel, made.manifest, 1)
     wanted = given.copy()
-    emulate.reference(made.kernel, wanted)
+    emulate.run_reference(made.kernel, wanted)
     for adversary in (None, 1, 2, 3):
         ran = given.copy()
         try:
-            emulate.run(made, ran, options=emulate.RunOptions(adversary=adversary))
+            emulate.emulate_build(made, ran, options=emulate.RunOptions(adversary=adversary))
         except Fault:
             return False
-        if not all(result.matches for result in emulate.compare(made.kernel, made.manifest, ran, wanted)):
+        if not all(result.matches for result in emulate.compare_arguments(made.kernel, made.manifest, ran, wanted)):
             return False
     return True
 
@@ -110,5 +110,5 @@ def test_a_planted_race_is_found(planted: str, monkeypatch: pytest.MonkeyPatch) 
         text = text.replace(there, instead)
     assert said(text) in (["role-race"], ["barrier-deadlock"])
     if said(text) == ["role-race"]:
-        monkeypatch.setattr(role_races, "check_races", lambda kernel, roles: None)
+        monkeypatch.setattr(role_races, "check_role_races", lambda kernel, roles: None)
         assert not is_right(text)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.ir.elements import is_poison
 from tilec.ir.tile import Buffer
 from tilec.support.options import CompileOptions
@@ -21,18 +21,18 @@ Arrays = dict[str, Any]
 
 def compiled(text: str, target: str) -> Build:
     source = SourceFile("k.tl", f"import tilelang.language as T\n\n{text}")
-    return build(source, CompileOptions(target=target), Observer())
+    return build_kernel(source, CompileOptions(target=target), Observer())
 
 
 def run(text: str, target: str, reference: bool = True, **tensors: Any) -> Arrays:
     """The tensors afterwards; the reference must have the same ones."""
     made = compiled(text, target)
-    given = emulate.random_arguments(made.kernel, made.manifest, 1)
+    given = emulate.draw_arguments(made.kernel, made.manifest, 1)
     given.tensors.update(tensors)
     through_tiles = given.copy()
-    emulate.run(made, given)
+    emulate.emulate_build(made, given)
     if reference:
-        emulate.reference(made.kernel, through_tiles)
+        emulate.run_reference(made.kernel, through_tiles)
         types = {p.name: p.dtype for p in made.kernel.params if isinstance(p, Buffer)}
         for name, found in given.tensors.items():
             # What nobody has written is one NaN or another.

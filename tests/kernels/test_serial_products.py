@@ -19,10 +19,10 @@ def test_results(target: str, trips: int, leaves: bool) -> None:
     if not leaves:  # a loop that is left in the middle waits where its accumulators are used next
         assert [w.code for w in made.warnings] == []
     for n in (0, 1, 3):
-        found = emulate.random_arguments(made.kernel, made.manifest, 2)
+        found = emulate.draw_arguments(made.kernel, made.manifest, 2)
         found.scalars["n"] = n
         expected = found.copy()
-        emulate.run(made, found, options=emulate.RunOptions(adversary=1))
-        emulate.reference(made.kernel, expected)
-        for r in emulate.compare(made.kernel, made.manifest, found, expected):
+        emulate.emulate_build(made, found, options=emulate.RunOptions(adversary=1))
+        emulate.run_reference(made.kernel, expected)
+        for r in emulate.compare_arguments(made.kernel, made.manifest, found, expected):
             assert r.matches, f"{r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"

@@ -10,7 +10,7 @@ from harness import HERE, built
 
 from tilec.cli import main
 from tilec.driver import emulate
-from tilec.driver.build import Observer, build_all
+from tilec.driver.build import Observer, build_library
 from tilec.ir.manifest import extract_from_cubin
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions, Value
@@ -22,7 +22,7 @@ DEFINES: dict[str, dict[str, Value]] = {"copy": {}, "product": {"M": 64}, "incre
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_one_cubin(target: str) -> None:
     options = CompileOptions(target=target, defines=(("M", 64), ("by", 3)))
-    made = build_all(read_source(str(SEVERAL)), options, Observer())
+    made = build_library(read_source(str(SEVERAL)), options, Observer())
     assert [m.entry for m in made.manifests] == list(DEFINES)
     assert sorted(m.entry for m in extract_from_cubin(made.cubin)) == sorted(DEFINES)
     assert {m.entry: m.outputs for m in made.manifests if m.outputs} == {
@@ -31,11 +31,13 @@ def test_one_cubin(target: str) -> None:
     for manifest in made.manifests:
         _, alone = built(SEVERAL, target, entry=manifest.entry, **DEFINES[manifest.entry])
         assert alone.manifest == manifest
-        found = emulate.random_arguments(alone.kernel, manifest, 0)
+        found = emulate.draw_arguments(alone.kernel, manifest, 0)
         expected = found.copy()
-        emulate.run(dataclasses.replace(alone, ptx=made.ptx), found)
-        emulate.reference(alone.kernel, expected)
-        assert all(r.matches for r in emulate.compare(alone.kernel, manifest, found, expected)), manifest.entry
+        emulate.emulate_build(dataclasses.replace(alone, ptx=made.ptx), found)
+        emulate.run_reference(alone.kernel, expected)
+        assert all(r.matches for r in emulate.compare_arguments(alone.kernel, manifest, found, expected)), (
+            manifest.entry
+        )
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,15 +30,15 @@ CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
 def conflicts(index: str, dtype: str, target: str) -> tuple[float, str]:
     """Turns that loads from shared memory take beyond those of their bytes, of a kernel that is right; its PTX."""
     text = KERNEL.format(index=index, dtype=dtype)
-    build = driver.build(SourceFile("k.tl", text), CompileOptions(target=target), driver.Observer())
-    found = emulate.random_arguments(build.kernel, build.manifest, 3)
+    build = driver.build_kernel(SourceFile("k.tl", text), CompileOptions(target=target), driver.Observer())
+    found = emulate.draw_arguments(build.kernel, build.manifest, 3)
     expected = found.copy()
-    emulate.run(build, found)
-    emulate.reference(build.kernel, expected)
-    for r in emulate.compare(build.kernel, build.manifest, found, expected):
+    emulate.emulate_build(build, found)
+    emulate.run_reference(build.kernel, expected)
+    for r in emulate.compare_arguments(build.kernel, build.manifest, found, expected):
         assert r.matches, f"{r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"
     values = {
-        each.name: each.value for each in counters.compute_counters(simulate.of_build(build, load_target(target)))
+        each.name: each.value for each in counters.compute_counters(simulate.simulate_build(build, load_target(target)))
     }
     return values[CONFLICTS], build.ptx
 

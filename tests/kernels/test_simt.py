@@ -284,9 +284,9 @@ def test_the_guide_means_what_it_says(block: str, target: str, strategy: Strateg
     path = tmp_path / "guide.tl"
     path.write_text(COMPLETED + GUIDE[block], encoding="utf-8")
     _, made = built(path, target, strategy)
-    given = emulate.random_arguments(made.kernel, made.manifest, 1)
+    given = emulate.draw_arguments(made.kernel, made.manifest, 1)
     wanted = given.tensors["A"].copy()
-    emulate.run(made, given)
+    emulate.emulate_build(made, given)
     np.testing.assert_array_equal(given.tensors["B"], wanted)
 
 
@@ -294,11 +294,11 @@ def test_the_guide_means_what_it_says(block: str, target: str, strategy: Strateg
 @pytest.mark.parametrize("name", KERNELS)
 def test_it_is_right(name: str, target: str, strategy: Strategy) -> None:
     _, made = built(HERE / f"simt/{name}.tl", target, strategy)
-    given = emulate.random_arguments(made.kernel, made.manifest, 1)
+    given = emulate.draw_arguments(made.kernel, made.manifest, 1)
     before = {k: v.copy() for k, v in given.tensors.items()}
     through_tiles = given.copy()
-    emulate.run(made, given)
-    emulate.reference(made.kernel, through_tiles)
+    emulate.emulate_build(made, given)
+    emulate.run_reference(made.kernel, through_tiles)
     for key, wanted in KERNELS[name](before).items():
         for found in (given, through_tiles):
             near = 0.0 if key in EXACT else 1e-3
@@ -309,13 +309,13 @@ def test_it_is_right(name: str, target: str, strategy: Strategy) -> None:
 def test_an_assertion_stops_the_kernel(target: str) -> None:
     path = HERE / "device_assert.tl"
     _, made = built(path, target)
-    given = emulate.random_arguments(made.kernel, made.manifest, 1)
+    given = emulate.draw_arguments(made.kernel, made.manifest, 1)
     a = given.tensors["A"]
-    emulate.run(made, given)
+    emulate.emulate_build(made, given)
     np.testing.assert_array_equal(given.tensors["B"], np.where(np.arange(128) % 2 == 0, a, 0))
     a[77] = 200.0
     with pytest.raises(Fault, match=r"device_assert\.tl:11"):
-        emulate.run(made, given)
+        emulate.emulate_build(made, given)
     with pytest.raises(CompileError) as refused:
-        emulate.reference(made.kernel, given)
+        emulate.run_reference(made.kernel, given)
     assert "too large" in refused.value.diagnostics[0].title

@@ -13,7 +13,7 @@ import pytest
 from harness import HERE, agrees
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.ir.elements import decode_values, encode_values
 from tilec.ir.types import BFLOAT16, TYPES_BY_NAME
 from tilec.support.options import CompileOptions
@@ -42,16 +42,16 @@ ROWS = """for i, j in T.Parallel(128, 3):
 
 def made(source: str, target: str, machine: str, shape: tuple[int, ...], blocks: int, body: str) -> Build:
     text = KERNEL.format(shape=shape, source=source, target=target, blocks=blocks, body=body)
-    return build(SourceFile("k.tl", text), CompileOptions(target=machine), Observer())
+    return build_kernel(SourceFile("k.tl", text), CompileOptions(target=machine), Observer())
 
 
 def converted(source: str, target: str, machine: str, values: Array) -> Array:
     """Raw elements to raw elements, neighbours together."""
     blocks = -(-len(values) // 1024)
     built = made(source, target, machine, (len(values),), blocks, WHOLE)
-    arguments = emulate.random_arguments(built.kernel, built.manifest, 0)
+    arguments = emulate.draw_arguments(built.kernel, built.manifest, 0)
     arguments.tensors["A"] = values
-    emulate.run(built, arguments)
+    emulate.emulate_build(built, arguments)
     return arguments.tensors["B"]
 
 
@@ -129,8 +129,8 @@ def test_one_at_a_time(dtype: str, machine: str) -> None:
     """Rows of three, of which no two elements travel together."""
     for source, target in (("float32", dtype), (dtype, "float32")):
         built = made(source, target, machine, (512, 3), 4, ROWS)
-        arguments = emulate.random_arguments(built.kernel, built.manifest, 7)
-        emulate.run(built, arguments)
+        arguments = emulate.draw_arguments(built.kernel, built.manifest, 7)
+        emulate.emulate_build(built, arguments)
         values = decode_values(arguments.tensors["A"], TYPES_BY_NAME[source])
         np.testing.assert_array_equal(arguments.tensors["B"], encode_values(values, TYPES_BY_NAME[target]))
 

@@ -20,13 +20,13 @@ TARGETS = ("sm_80", "sm_90a", "sm_100a")
 @pytest.mark.parametrize("target", TARGETS)
 def test_equals_the_reference_on_a_hostile_machine(target: str, name: str) -> None:
     made = agrees(KERNELS, target, entry=name, strict=False)
-    given = emulate.random_arguments(made.kernel, made.manifest, 5)
+    given = emulate.draw_arguments(made.kernel, made.manifest, 5)
     wanted = given.copy()
-    emulate.reference(made.kernel, wanted)
+    emulate.run_reference(made.kernel, wanted)
     for adversary in (1, 2, 3):
         ran = given.copy()
-        emulate.run(made, ran, options=emulate.RunOptions(adversary=adversary))
-        assert all(result.matches for result in emulate.compare(made.kernel, made.manifest, ran, wanted))
+        emulate.emulate_build(made, ran, options=emulate.RunOptions(adversary=adversary))
+        assert all(result.matches for result in emulate.compare_arguments(made.kernel, made.manifest, ran, wanted))
 
 
 def waits_and_releases(made: Build) -> list[str]:

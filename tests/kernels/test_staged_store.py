@@ -9,11 +9,11 @@ import pytest
 from harness import SAMPLES, built
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, Plan, build, plan
+from tilec.driver.build import Build, Observer, Plan, build_kernel, plan_kernel
 from tilec.driver.emulate import RunOptions
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
-from tilec.passes.memory.staged_stores import Staging, stagings
+from tilec.passes.memory.staged_stores import StagedStore, find_staged_stores
 from tilec.support.options import CompileOptions, Value
 from tilec.support.source import SourceFile
 
@@ -23,22 +23,22 @@ CHUNK = 128  # bytes of a row
 
 def agrees(adversary: int | None, **defines: Value) -> Build:
     _, made = built(KERNEL, "sm_90a", **defines)
-    found = emulate.random_arguments(made.kernel, made.manifest, seed=1)
+    found = emulate.draw_arguments(made.kernel, made.manifest, seed=1)
     expected = found.copy()
-    emulate.run(made, found, options=RunOptions(adversary=adversary))
-    emulate.reference(made.kernel, expected)
-    assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
+    emulate.emulate_build(made, found, options=RunOptions(adversary=adversary))
+    emulate.run_reference(made.kernel, expected)
+    assert all(r.matches for r in emulate.compare_arguments(made.kernel, made.manifest, found, expected))
     return made
 
 
-def staged(**defines: Value) -> Staging:
-    (found,) = stagings(planned(KERNEL, **defines).assignment)
+def staged(**defines: Value) -> StagedStore:
+    (found,) = find_staged_stores(planned(KERNEL, **defines).assignment)
     return found
 
 
 def planned(path: Path, **defines: Value) -> Plan:
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
-    return plan(source, CompileOptions(target="sm_90a", defines=tuple(defines.items())), Observer())
+    return plan_kernel(source, CompileOptions(target="sm_90a", defines=tuple(defines.items())), Observer())
 
 
 def consumer(made: Build) -> list[warp.Operation]:
@@ -106,7 +106,7 @@ def test_a_tile_of_256_columns_has_four_stages(dtype: str) -> None:
 
 def test_a_loop_that_says_nothing_gets_what_it_needs() -> None:
     text = (SAMPLES / "gemm.tl").read_text(encoding="utf-8").replace(", num_stages=num_stages", "")
-    made = plan(SourceFile("k.tl", text), CompileOptions(target="sm_90a"), Observer())
+    made = plan_kernel(SourceFile("k.tl", text), CompileOptions(target="sm_90a"), Observer())
     assert made.loops[0].solution.schedule.depth == (4,)  # as many as its lifetime has intervals
 
 
@@ -140,14 +140,14 @@ def test_one_accumulator_is_stored_in_two_types() -> None:
     )
     text += "                T.copy(C_l, D[by * bM, column])\n"
     defines = {"out": "float32", "threads": 128, "M": 64, "bM": 64, "N": 128, "bN": 64, "num_stages": 2}
-    made = build(SourceFile("k.tl", text), CompileOptions(defines=tuple(defines.items())), Observer())
+    made = build_kernel(SourceFile("k.tl", text), CompileOptions(defines=tuple(defines.items())), Observer())
     names = [tile.buffer.name for tile in made.program.shared]
     assert len(names) == len(set(names)) == 5
-    found = emulate.random_arguments(made.kernel, made.manifest, seed=1)
+    found = emulate.draw_arguments(made.kernel, made.manifest, seed=1)
     expected = found.copy()
-    emulate.run(made, found, options=RunOptions(adversary=1))
-    emulate.reference(made.kernel, expected)
-    assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
+    emulate.emulate_build(made, found, options=RunOptions(adversary=1))
+    emulate.run_reference(made.kernel, expected)
+    assert all(r.matches for r in emulate.compare_arguments(made.kernel, made.manifest, found, expected))
 
 
 @pytest.mark.parametrize("epilogue", ["none", "cast"])
@@ -168,10 +168,10 @@ def test_stmatrix_has_its_switch(adversary: int | None) -> None:
     path = SAMPLES / "gemm.tl"
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
     asked = CompileOptions(defines=(("M", 128), ("N", 256), ("K", 128)), stmatrix=False)
-    made = build(source, asked, Observer())
+    made = build_kernel(source, asked, Observer())
     assert "stmatrix" not in made.ptx and "cp.async.bulk.tensor.2d.global" in made.ptx
-    found = emulate.random_arguments(made.kernel, made.manifest, seed=1)
+    found = emulate.draw_arguments(made.kernel, made.manifest, seed=1)
     expected = found.copy()
-    emulate.run(made, found, options=RunOptions(adversary=adversary))
-    emulate.reference(made.kernel, expected)
-    assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
+    emulate.emulate_build(made, found, options=RunOptions(adversary=adversary))
+    emulate.run_reference(made.kernel, expected)
+    assert all(r.matches for r in emulate.compare_arguments(made.kernel, made.manifest, found, expected))

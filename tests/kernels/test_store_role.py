@@ -13,7 +13,7 @@ from test_adversary import compute
 
 from tilec.cli import main
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.emu import Fault, launch
 from tilec.ir import warp
 from tilec.support.diagnostics import CompileError
@@ -35,7 +35,7 @@ FORMS: dict[str, dict[str, Value]] = {
 
 def compiled(**options: Any) -> Build:
     source = SourceFile(PATH.name, PATH.read_text(encoding="utf-8"))
-    return build(source, CompileOptions(**options), Observer())
+    return build_kernel(source, CompileOptions(**options), Observer())
 
 
 def roles(made: Build) -> list[str]:
@@ -72,8 +72,8 @@ def test_every_trip_count(ring: str, adversary: int | None) -> None:
     for trips in (0, 1, 2, depth - 1, depth, depth + 1, 2 * depth + 1):
         x = np.random.default_rng(trips).standard_normal((32 * trips, 128)).astype(np.float16)
         y, z, sums = np.full_like(x, np.nan), np.full_like(x, np.nan), np.zeros((2, 32), np.float32)
-        arguments = emulate.Arguments({"X": x, "Y": y, "Z": z, "sums": sums}, {})
-        emulate.run(made, arguments, options=emulate.RunOptions(adversary=adversary))
+        arguments = emulate.KernelArguments({"X": x, "Y": y, "Z": z, "sums": sums}, {})
+        emulate.emulate_build(made, arguments, options=emulate.RunOptions(adversary=adversary))
         np.testing.assert_array_equal(arguments.tensors["Y"], x * np.float16(2) + np.float16(1))
 
 
@@ -107,8 +107,8 @@ def test_wherever_the_tile_comes_from(place: str) -> None:
     for count, adversary in [(c, a) for c in ((0, 1, 4) if trips is None else (int(trips),)) for a in (None, 0, 1)]:
         x = np.random.default_rng(count).standard_normal((64 * count, 64)).astype(np.float16)
         y, z = (np.full((rounds, 64 * count, 64), np.nan, np.float16) for _ in range(2))
-        arguments = emulate.Arguments({"X": x, "W": w, "Y": y, "Z": z}, {"n": 1})
-        emulate.run(made, arguments, options=emulate.RunOptions(adversary=adversary))
+        arguments = emulate.KernelArguments({"X": x, "W": w, "Y": y, "Z": z}, {"n": 1})
+        emulate.emulate_build(made, arguments, options=emulate.RunOptions(adversary=adversary))
         expected = x.astype(np.float32) @ w.astype(np.float32) if "product" in chosen else x * 2.0 + 1.0
         expected = np.maximum(expected, 0) if "changed" in chosen else expected
         np.testing.assert_allclose(arguments.tensors["Y"], np.tile(expected, (rounds, 1, 1)), rtol=1e-2, atol=1e-2)
@@ -162,9 +162,9 @@ def in_loops(lines: list[str]) -> list[int]:
 def is_right(made: Build, ptx: str, trips: int) -> bool:
     x = np.random.default_rng(trips).standard_normal((32 * trips, 128)).astype(np.float16)
     y, sums = np.full_like(x, np.nan), np.zeros((2, 32), np.float32)
-    given = emulate.Arguments({"X": x, "Y": y, "Z": x.copy(), "sums": sums}, {"k": 32 * trips})
+    given = emulate.KernelArguments({"X": x, "Y": y, "Z": x.copy(), "sums": sums}, {"k": 32 * trips})
     manifest = made.manifest
-    values = emulate.launch_arguments(manifest, given)
+    values = emulate.build_launch_arguments(manifest, given)
     for adversary in ADVERSARIES:
         try:
             launch(

@@ -37,7 +37,7 @@ def walk(seed: int) -> Moves:
 def test_any_division_and_any_schedule(form: dict[str, Value]) -> None:
     source = SourceFile(PATH.name, PATH.read_text(encoding="utf-8"))
     options = CompileOptions(defines=tuple({**form, "trips": None}.items()))
-    kernel = driver.check(source, options, driver.Observer())
+    kernel = driver.load_kernel(source, options, driver.Observer())
     seen: Counter[bool] = Counter()
     for number in range(WALKS):
         ptx, (scheduled,) = compiled(kernel, "sm_90a", "auto", walk(number), number % 3)
@@ -54,13 +54,13 @@ def right(ptx: str, form: dict[str, Value], trips: int, adversary: int | None) -
     generator = np.random.default_rng(trips)
     x, w = (generator.integers(-3, 4, (n, 64)).astype(np.float16) for n in (rows * trips, 64))
     y, z = (np.full((rounds, rows * trips, 64), np.nan, np.float16) for _ in range(2))
-    given = emulate.Arguments({"X": x, "W": w, "Y": y, "Z": z}, {"n": 1, "k": rows * trips})
+    given = emulate.KernelArguments({"X": x, "W": w, "Y": y, "Z": z}, {"n": 1, "k": rows * trips})
     launch(
         ptx,
         manifest.entry,
         manifest.blocks({"k": rows * trips}),
         manifest.block,
-        emulate.launch_arguments(manifest, given),
+        emulate.build_launch_arguments(manifest, given),
         dynamic_smem=manifest.dynamic_smem,
         adversary=adversary,
     )

@@ -10,7 +10,7 @@ import pytest
 from harness import HERE, built
 
 from tilec.driver import build as driver, emulate
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.support.diagnostics import CompileError
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions, Value
@@ -28,9 +28,9 @@ from tilec.support.source import SourceFile
 def test_factory(defines: dict[str, Value], factor: float, grid: tuple[int, int, int]) -> None:
     _, made = built(HERE / "styles.tl", "sm_80", **defines)
     assert made.manifest.grid == grid
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
     given = np.array(found.tensors["A"])
-    emulate.run(made, found)
+    emulate.emulate_build(made, found)
     np.testing.assert_array_equal(found.tensors["B"], given * factor)
 
 
@@ -44,9 +44,9 @@ def test_eager(target: str, twice: bool) -> None:
         ("A", "in"), ("factors", "in"), ("B", "out"), ("largest", "out"),
     ]  # fmt: skip
     assert made.manifest.outputs == ("B", "largest")
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
     a, factors = (np.array(found.tensors[name]) for name in ("A", "factors"))
-    emulate.run(made, found)
+    emulate.emulate_build(made, found)
     exact = a * 2.0 if twice else a.astype(np.float64) * factors[:, None] + 4  # rounded once
     expected = exact.astype(np.float32)
     np.testing.assert_array_equal(found.tensors["B"], expected)
@@ -56,10 +56,10 @@ def test_eager(target: str, twice: bool) -> None:
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_macros_set_what_they_are_given(target: str) -> None:
     _, made = built(HERE / "set_by_macros.tl", target)
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
     found.tensors["Ids"][:] = [0, 0, 4, 6]
     before, elements = np.array(found.tensors["A"]), np.array(found.tensors["B"])
-    emulate.run(made, found)
+    emulate.emulate_build(made, found)
     np.testing.assert_array_equal(found.tensors["B"], elements * 2 + (np.arange(64) < 8).astype(np.float32))
     expected = before.copy()
     expected[0], expected[3] = 9, 9.5
@@ -78,9 +78,9 @@ def test_imports(target: str) -> None:
         '.file 1 "imports.tl", 1, 1', '.file 2 "constants.tl", 1, 1', '.file 3 "parts/scale.tl", 1, 1',
     ]  # fmt: skip
     assert ".loc 3 14 " in made.ptx
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
     given = np.array(found.tensors["A"], np.float32)
-    emulate.run(made, found)
+    emulate.emulate_build(made, found)
     np.testing.assert_array_equal(found.tensors["B"], (given * 1.5).astype(np.float16))
 
 
@@ -89,9 +89,9 @@ def test_what_a_program_does_with_its_kernels_is_left_alone(target: str, multipr
     _, made = built(HERE / "files" / "program.tl", target, entry="double", M=128, N=64)
     assert made.manifest.grid == (multiprocessors, 1, 1)
     assert made.manifest.outputs == ("B",)
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
     given = np.array(found.tensors["A"])
-    emulate.run(made, found)
+    emulate.emulate_build(made, found)
     np.testing.assert_array_equal(found.tensors["B"], given * 2)
 
 
@@ -135,7 +135,7 @@ def test_pass_configs(configs: str, expected: set[str], inside: bool) -> None:
     """What the file asks for shows in the PTX, whether it stands above the function or in the kernel."""
     hint = f"T.annotate_pass_configs({configs})" if inside else "pass"
     text = CONFIGURED.format(configs="None" if inside else configs, inside=hint)
-    made = build(SourceFile("k.tl", text), CompileOptions(), Observer())
+    made = build_kernel(SourceFile("k.tl", text), CompileOptions(), Observer())
     assert made.warnings == ()
     assert {word for word in (SPECIALISED, TMA, APPROXIMATE) if word in made.ptx} == expected
 
@@ -143,7 +143,7 @@ def test_pass_configs(configs: str, expected: set[str], inside: bool) -> None:
 def test_the_command_line_counts_before_the_file() -> None:
     text = CONFIGURED.format(configs='{"tl.disable_warp_specialized": True}', inside="pass")
     options = CompileOptions(pipeline_strategy="warp-specialize")
-    assert SPECIALISED in build(SourceFile("k.tl", text), options, Observer()).ptx
+    assert SPECIALISED in build_kernel(SourceFile("k.tl", text), options, Observer()).ptx
 
 
 def test_eager_sizes_learnt_at_launch() -> None:
@@ -152,10 +152,10 @@ def test_eager_sizes_learnt_at_launch() -> None:
     assert made.manifest.size_scalars() == ("m",)
     assert made.manifest.outputs == ()
     for flag in (0, 1):
-        found = emulate.random_arguments(made.kernel, made.manifest, 0, {"m": 70})
+        found = emulate.draw_arguments(made.kernel, made.manifest, 0, {"m": 70})
         found.tensors["flags"][0] = flag
         given = np.array(found.tensors["A"], np.float32)
-        emulate.run(made, found)
+        emulate.emulate_build(made, found)
         expected = given if flag else given * np.float32(found.scalars["alpha"])
         np.testing.assert_array_equal(found.tensors["out"], expected)
 
@@ -196,7 +196,7 @@ def written(folder: Path, kernel: str) -> SourceFile:
 
 
 def test_the_schedule_names_the_file_of_an_imported_macro(tmp_path: Path) -> None:
-    plan = driver.plan(written(tmp_path, PIPELINED), CompileOptions(), driver.Observer())
+    plan = driver.plan_kernel(written(tmp_path, PIPELINED), CompileOptions(), driver.Observer())
     (loop,) = json.loads(plan.trace)["tilec"]["loops"]
     assert [(op["line"], op.get("file")) for op in loop["ops"]] == [(10, "macros.tl"), (12, None)]
 
@@ -204,7 +204,7 @@ def test_the_schedule_names_the_file_of_an_imported_macro(tmp_path: Path) -> Non
 def test_a_mistake_in_an_imported_function_names_its_file_and_the_call(tmp_path: Path) -> None:
     source = written(tmp_path, PIPELINED.replace("first((0.0, 1.0))", "first(1.0)"))
     with pytest.raises(CompileError) as raised:
-        driver.check(source, CompileOptions(), driver.Observer())
+        driver.load_kernel(source, CompileOptions(), driver.Observer())
     (mistake,) = raised.value.diagnostics
     assert mistake.primary is not None and (mistake.primary.span.file, mistake.primary.span.line) == ("macros.tl", 5)
     assert [(label.text, label.span.file, label.span.line) for label in mistake.secondary] == [("called here", "", 9)]

@@ -10,7 +10,7 @@ import pytest
 from harness import HERE, SAMPLES, agrees
 from test_attention_shapes import computed
 
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.sched import cache
 from tilec.sched.levels import LevelSettler
 from tilec.support.options import CompileOptions, Value
@@ -27,7 +27,7 @@ BOTH_GROUPS: Shape = {"D": 64, "block_M": 128, "block_N": 128, "threads": 256}
 def made(shape: Shape, subtile: int | None = None, text: str | None = None, **options: Any) -> Build:
     source = SourceFile(FLASH.name, text or FLASH.read_text(encoding="utf-8"))
     asked = CompileOptions(defines=tuple(shape.items()), subtile=subtile, **options)
-    return build(source, asked, Observer())
+    return build_kernel(source, asked, Observer())
 
 
 def decision(built: Build) -> tuple[str, str]:

@@ -106,7 +106,7 @@ def test_copies_that_the_iteration_before_begins(
     [(3, 3, False), (1, 2, False), (2, 0, False), (2, 1, False), (3, 3, True), (1, 2, True), (2, 1, True)],
 )
 def test_nested_pipelines(target: str, strategy: Strategy, outer: int, inner: int, listed: bool) -> None:
-    agrees(HERE / "nested_explicit.tl", target, strategy, strict=False, outer=outer, inner=inner, read_names=listed)
+    agrees(HERE / "nested_explicit.tl", target, strategy, strict=False, outer=outer, inner=inner, listed=listed)
 
 
 def test_a_wait_stands_where_it_is_written_and_leaves_later_iterations_in_flight() -> None:

@@ -13,7 +13,7 @@ from pieces import TENSOR_PIECES, is_right, not_missed
 from test_adversary import compute
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.driver.emulate import RunOptions
 from tilec.ir import warp
 from tilec.support.options import CompileOptions
@@ -50,11 +50,11 @@ def test_iterations_at_run_time(trip_count: int) -> None:
 
 
 def check(made: Build, adversary: int, sizes: dict[str, int] | None = None) -> None:
-    found = emulate.random_arguments(made.kernel, made.manifest, 1, sizes)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 1, sizes)
     expected = found.copy()
-    emulate.run(made, found, options=RunOptions(adversary=adversary))
-    emulate.reference(made.kernel, expected)
-    results = emulate.compare(made.kernel, made.manifest, found, expected)
+    emulate.emulate_build(made, found, options=RunOptions(adversary=adversary))
+    emulate.run_reference(made.kernel, expected)
+    results = emulate.compare_arguments(made.kernel, made.manifest, found, expected)
     assert results and all(result.matches for result in results)
 
 
@@ -111,7 +111,7 @@ def twice(first: str, second: str) -> Build:
     loop, store, end = rest.partition("        T.copy(C_l")
     text = "".join([head, first, loop, second, loop, store, end])
     sizes = (*SMALL.items(), ("bK", 32))
-    return build(SourceFile("twice.tl", text), CompileOptions(target=TARGET, defines=sizes), Observer())
+    return build_kernel(SourceFile("twice.tl", text), CompileOptions(target=TARGET, defines=sizes), Observer())
 
 
 @pytest.mark.parametrize("adversary", [0, 1])
@@ -208,7 +208,7 @@ def in_one_block(columns: int) -> Build:
     text = head.replace("T.ceildiv(M, bM), threads", "1, threads").replace("(bx, by)", "(bx, _)")
     text += "        for by in T.serial(T.ceildiv(M, bM)):\n" + body
     sizes = (("M", 512), ("N", columns), ("K", 96), ("bK", 32))
-    return build(SourceFile("tiles.tl", text), CompileOptions(target=TARGET, defines=sizes), Observer())
+    return build_kernel(SourceFile("tiles.tl", text), CompileOptions(target=TARGET, defines=sizes), Observer())
 
 
 # ---- schedules -------------------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ SAMPLE = SAMPLES / "gemm" / "gemm_sm100.tl"
 
 def loops_of(calibration: Literal["silicon", "book"]) -> list[dict[str, Any]]:
     source = SourceFile(SAMPLE.name, SAMPLE.read_text(encoding="utf-8"))
-    made = build(source, CompileOptions(target=TARGET, calibration=calibration), Observer())
+    made = build_kernel(source, CompileOptions(target=TARGET, calibration=calibration), Observer())
     found: list[dict[str, Any]] = json.loads(made.trace)["tilec"]["loops"]
     return found
 
@@ -256,7 +256,9 @@ def test_tiles_in_a_pipeline(columns: int, adversary: int) -> None:
         text = SAMPLE.read_text(encoding="utf-8").replace("(N, K)", "(K, N)").replace("transpose_B=True", "")
         text = text.replace("(block_N, block_K)", "(block_K, block_N)")
         text = text.replace("B[bx * block_N, ko * block_K]", "B[ko * block_K, bx * block_N]")
-        made = build(SourceFile("k.tl", text), CompileOptions(target=TARGET, defines=tuple(sizes.items())), Observer())
+        made = build_kernel(
+            SourceFile("k.tl", text), CompileOptions(target=TARGET, defines=tuple(sizes.items())), Observer()
+        )
     else:
         _, made = built(SAMPLE, TARGET, **sizes)
     assert made.program.tensor[0].depth == (2 if columns == 128 else 1)

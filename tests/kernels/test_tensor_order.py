@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.driver.emulate import RunOptions
 from tilec.ir import warp
 from tilec.support.options import CompileOptions
@@ -28,7 +28,7 @@ def k(A: T.Tensor((8 * 64, 64), "float16"), C: T.Tensor((8 * 64, 128), "float16"
 
 def made(store: str, trips: int = 8) -> Build:
     text = KERNEL.format(trips=trips, store=store.replace(";", "\n            "))
-    return build(SourceFile("k.tl", text), CompileOptions(target="sm_90a"), Observer())
+    return build_kernel(SourceFile("k.tl", text), CompileOptions(target="sm_90a"), Observer())
 
 
 def by_tma(of: Build) -> bool:
@@ -55,10 +55,10 @@ def test_where_iterations_write(store: str, is_tma: bool) -> None:
     of = made(store)
     assert by_tma(of) == is_tma
     for seed in (1, 2):
-        found = emulate.random_arguments(of.kernel, of.manifest, seed)
+        found = emulate.draw_arguments(of.kernel, of.manifest, seed)
         expected = found.copy()
-        emulate.run(of, found, options=RunOptions(adversary=seed))
-        emulate.reference(of.kernel, expected)
+        emulate.emulate_build(of, found, options=RunOptions(adversary=seed))
+        emulate.run_reference(of.kernel, expected)
         np.testing.assert_array_equal(found.tensors["C"], expected.tensors["C"])
 
 

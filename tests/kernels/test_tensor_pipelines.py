@@ -24,11 +24,11 @@ def made(**sizes: int) -> Build:
 
 
 def equals_numpy(kernel: Build, adversary: int | None) -> None:
-    given = emulate.random_arguments(kernel.kernel, kernel.manifest, 3)
+    given = emulate.draw_arguments(kernel.kernel, kernel.manifest, 3)
     wanted = given.tensors["A"].astype(np.float32) @ given.tensors["B"].astype(np.float32)
     reference = given.copy()
-    emulate.reference(kernel.kernel, reference)
-    emulate.run(kernel, given, options=RunOptions(adversary=adversary))
+    emulate.run_reference(kernel.kernel, reference)
+    emulate.emulate_build(kernel, given, options=RunOptions(adversary=adversary))
     for found in (reference, given):
         np.testing.assert_allclose(found.tensors["C"].astype(np.float32), wanted, rtol=2e-3, atol=2e-3 * wanted.max())
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -28,16 +28,16 @@ def shift(C: T.Tensor((2048,), "float32"), n: T.int32):
 
 def made(target: str, source: str, place: str, lists: str = "", trips: str = "6") -> Build:
     text = KERNEL.format(source=source, place=place, lists=lists, trips=trips)
-    return build(SourceFile("shift.tl", text), CompileOptions(target=target), Observer())
+    return build_kernel(SourceFile("shift.tl", text), CompileOptions(target=target), Observer())
 
 
 def check(built: Build, n: int = 5) -> None:
-    given = emulate.random_arguments(built.kernel, built.manifest, 3)
+    given = emulate.draw_arguments(built.kernel, built.manifest, 3)
     given.scalars.update({"n": n} if "n" in given.scalars else {})
     found, expected = given.copy(), given.copy()
-    emulate.run(built, found, options=emulate.RunOptions(adversary=1))
-    emulate.reference(built.kernel, expected)
-    for r in emulate.compare(built.kernel, built.manifest, found, expected):
+    emulate.emulate_build(built, found, options=emulate.RunOptions(adversary=1))
+    emulate.run_reference(built.kernel, expected)
+    for r in emulate.compare_arguments(built.kernel, built.manifest, found, expected):
         assert r.matches, f"{r.name}{list(r.worst)} is {r.found}, expected {r.expected} ± {r.allowed}"
 
 

@@ -12,7 +12,7 @@ from harness import built
 from test_adversary import compute
 from test_tensor_gemm import check
 
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.emu import Fault
 from tilec.ir.text import print_kernel
 from tilec.support.options import CompileOptions
@@ -37,7 +37,9 @@ def test_one_role(rows: int, dtype: str, depth: int) -> None:
     if dtype == "int8":
         text = text.replace('"float32"', '"int32"')
     sizes = (("M", rows), ("BM", rows), ("dtype", dtype), ("BK", depth))
-    made = build(SourceFile("k.tl", text), CompileOptions(target=TARGET, entry="one_role", defines=sizes), Observer())
+    made = build_kernel(
+        SourceFile("k.tl", text), CompileOptions(target=TARGET, entry="one_role", defines=sizes), Observer()
+    )
     for adversary in range(2):
         check(made, adversary)
 
@@ -64,7 +66,7 @@ def faulty(made: Build, mutant: str) -> bool:
 def test_each_piece_is_needed(pattern: str) -> None:
     _, made = built(KERNEL, TARGET, entry="one_role", K=192)
     text = KERNEL.read_text(encoding="utf-8")
-    roles = build(
+    roles = build_kernel(
         SourceFile("k.tl", text.replace('T.dynamic("k")', "192")),
         CompileOptions(target=TARGET, entry="three_roles", defines=(("M", 256),)),
         Observer(),
@@ -87,7 +89,7 @@ def test_fences_stand_where_threads_meet() -> None:
     assert faulty(made, re.sub(r"tcgen05\.fence::after_thread_sync;", "", made.ptx))
     text = KERNEL.read_text(encoding="utf-8").replace('T.dynamic("k")', "192")
     options = CompileOptions(target=TARGET, entry="three_roles", defines=(("M", 256),))
-    made = build(SourceFile("k.tl", text), options, Observer())
+    made = build_kernel(SourceFile("k.tl", text), options, Observer())
     for fence in ("before", "after"):
         some = [m.start() for m in re.finditer(rf"tcgen05\.fence::{fence}_thread_sync;", made.ptx)]
         assert any(faulty(made, made.ptx[:at] + made.ptx[made.ptx.index(";", at) + 1 :]) for at in some)

@@ -9,7 +9,7 @@ from harness import HERE, agrees, built
 from test_adversary import compute
 from test_tensor_gemm import check, goes_by_tcgen05
 
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.emu import Fault
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -95,6 +95,6 @@ def test_the_second_product_of_an_iteration_keeps_the_first() -> None:
     text = KERNELS.read_text(encoding="utf-8")
     again = "            T.gemm(A_s, B_s, C_t, transpose_B=True)\n        T.copy(C_t, C_l)\n"
     text = text.replace("        T.copy(C_t, C_l)\n", again, 1)
-    made = build(SourceFile("k.tl", text), CompileOptions(target=TARGET, entry="gemm"), Observer())
+    made = build_kernel(SourceFile("k.tl", text), CompileOptions(target=TARGET, entry="gemm"), Observer())
     goes_by_tcgen05(made)
     check(made, adversary=1)

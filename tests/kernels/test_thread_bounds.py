@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -30,13 +30,13 @@ def kernel(P: T.Tensor((32, 3), "int32"), O: T.Tensor((32, 4, 6), "int32"), S: T
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_bounds_that_each_thread_reads(target: str) -> None:
-    made = build(SourceFile("kernel.tl", KERNEL), CompileOptions(target=target), Observer())
-    given = emulate.random_arguments(made.kernel, made.manifest, 0)
+    made = build_kernel(SourceFile("kernel.tl", KERNEL), CompileOptions(target=target), Observer())
+    given = emulate.draw_arguments(made.kernel, made.manifest, 0)
     bounds = np.random.default_rng(5).integers(-3, 9, (32, 3)).astype(np.int32)
     bounds[0], bounds[1] = (2**31 - 1, -(2**31), 2**31 - 1), -(2**31)
     given.tensors["P"][...] = bounds
     given.tensors["O"][...] = -1
-    emulate.run(made, given)
+    emulate.emulate_build(made, given)
     expected, sums = np.full((32, 4, 6), -1), np.zeros(32)
     for t, (first, second, third) in enumerate(bounds.tolist()):
         for y in range(max(min(first, 4), 0)):

@@ -26,8 +26,8 @@ def place(tile: int, rows: int, columns: int, panel: int, by_columns: bool) -> t
 @pytest.mark.parametrize("panel", [1, 2, 5, 8])
 def test_the_order_of_tiles(panel: int, by_columns: bool) -> None:
     _, made = built(PATH, "sm_80", entry="decoded", swizzle=panel, columns=by_columns)
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
-    emulate.run(made, found)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
+    emulate.emulate_build(made, found)
     wanted = np.zeros((6, 5), np.int32)
     for tile in range(30):
         wanted[place(tile, 6, 5, panel, by_columns)] = tile

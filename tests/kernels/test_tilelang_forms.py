@@ -7,21 +7,21 @@ import pytest
 from harness import HERE
 
 from tilec.driver import emulate
-from tilec.driver.build import Observer, build
-from tilec.driver.emulate import Arguments
+from tilec.driver.build import Observer, build_kernel
+from tilec.driver.emulate import KernelArguments
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
 KERNEL = HERE / "tilelang_forms.tl"
 
 
-def run(entry: str, **defines: int | float | str) -> tuple[Arguments, Arguments]:
+def run(entry: str, **defines: int | float | str) -> tuple[KernelArguments, KernelArguments]:
     """The arguments before and behind a launch."""
     source = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
-    made = build(source, CompileOptions(target="sm_80", entry=entry, defines=tuple(defines.items())), Observer())
-    given = emulate.random_arguments(made.kernel, made.manifest, 1)
+    made = build_kernel(source, CompileOptions(target="sm_80", entry=entry, defines=tuple(defines.items())), Observer())
+    given = emulate.draw_arguments(made.kernel, made.manifest, 1)
     found = given.copy()
-    emulate.run(made, found)
+    emulate.emulate_build(made, found)
     return given, found
 
 

@@ -24,11 +24,11 @@ def ring_bytes(made: Build) -> int:
 
 
 def is_right(made: Build, adversary: int, size: int | None = None) -> bool:
-    found = emulate.random_arguments(made.kernel, made.manifest, adversary, None if size is None else {"k": size})
+    found = emulate.draw_arguments(made.kernel, made.manifest, adversary, None if size is None else {"k": size})
     expected = found.copy()
-    emulate.run(made, found, options=RunOptions(adversary=adversary))
-    emulate.reference(made.kernel, expected)
-    return all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, expected))
+    emulate.emulate_build(made, found, options=RunOptions(adversary=adversary))
+    emulate.run_reference(made.kernel, expected)
+    return all(r.matches for r in emulate.compare_arguments(made.kernel, made.manifest, found, expected))
 
 
 @pytest.mark.parametrize("width", [128, 256])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -28,13 +28,13 @@ def test_the_smallest_integer_has_no_size_of_its_type(dtype: str, divisor: int) 
     if dtype.startswith("u"):
         divisor = abs(divisor)
     source = SourceFile("kernel.tl", TEXT.format(dtype, f"T.cast({divisor}, '{dtype}')"))
-    made = build(source, CompileOptions(target="sm_80"), Observer())
-    found, limits = emulate.random_arguments(made.kernel, made.manifest, 0), np.iinfo(dtype)
+    made = build_kernel(source, CompileOptions(target="sm_80"), Observer())
+    found, limits = emulate.draw_arguments(made.kernel, made.manifest, 0), np.iinfo(dtype)
     ends = [limits.min + i for i in range(32)] + [limits.max - i for i in range(32)]
     found.tensors["A"][:] = ends
     by_reference = found.copy()
-    emulate.run(made, found)
-    emulate.reference(made.kernel, by_reference)
+    emulate.emulate_build(made, found)
+    emulate.run_reference(made.kernel, by_reference)
     quotients = [abs(a) // abs(divisor) * (1 if (a < 0) == (divisor < 0) else -1) for a in ends]
     for results in (found, by_reference):
         assert results.tensors["Q"].tolist() == quotients

@@ -30,13 +30,13 @@ def test_every_case_of_the_kernel_is_here() -> None:
 def test_right_where_others_were_not(case: str, target: str, strategy: Strategy) -> None:
     _, made = built(HERE / "upstream.tl", target, strategy, case=case)
     for trips in range(5):
-        found = emulate.random_arguments(made.kernel, made.manifest, trips)
+        found = emulate.draw_arguments(made.kernel, made.manifest, trips)
         found.scalars["n"] = trips
         found.tensors["Ids"][:] = np.array([0, 2, 1, 0, 3, 1])
         expected = found.copy()
-        emulate.run(made, found, options=emulate.RunOptions(adversary=trips))
-        emulate.reference(made.kernel, expected)
-        for r in emulate.compare(made.kernel, made.manifest, found, expected):
+        emulate.emulate_build(made, found, options=emulate.RunOptions(adversary=trips))
+        emulate.run_reference(made.kernel, expected)
+        for r in emulate.compare_arguments(made.kernel, made.manifest, found, expected):
             assert r.matches, f"{trips} trips: {r.name}{list(r.worst)} is {r.found}, expected {r.expected}"
 
 
@@ -72,10 +72,10 @@ def test_an_addition_and_a_maximum_keep_their_order() -> None:
 def test_a_bound_is_read_once() -> None:
     """What the loop's end was read from changes in the loop; the number of iterations does not."""
     _, made = built(HERE / "bounds.tl", "sm_80")
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
     found.tensors["End"][:] = 3
     expected = found.copy()
-    emulate.run(made, found)
-    emulate.reference(made.kernel, expected)
+    emulate.emulate_build(made, found)
+    emulate.run_reference(made.kernel, expected)
     assert found.tensors["End"].tolist() == expected.tensors["End"].tolist() == [6]
     assert np.array_equal(found.tensors["Y"], expected.tensors["Y"], equal_nan=True)

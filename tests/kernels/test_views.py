@@ -6,7 +6,7 @@ import numpy as np
 from harness import HERE, agrees
 
 from tilec.driver import emulate
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -20,10 +20,10 @@ def test_reshaped_registers_stay_where_they_are() -> None:
 
 def test_bits_are_those_of_numpy() -> None:
     source = SourceFile(KERNEL.name, KERNEL.read_text(encoding="utf-8"))
-    made = build(source, CompileOptions(target="sm_90a", entry="bits"), Observer())
-    given = emulate.random_arguments(made.kernel, made.manifest, 1)
+    made = build_kernel(source, CompileOptions(target="sm_90a", entry="bits"), Observer())
+    given = emulate.draw_arguments(made.kernel, made.manifest, 1)
     found = given.copy()
-    emulate.run(made, found)
+    emulate.emulate_build(made, found)
     a, r = given.tensors["A"], given.tensors["R"]
     np.testing.assert_array_equal(found.tensors["H"], a.view(np.uint16))
     np.testing.assert_array_equal(found.tensors["W"], a.view(np.int64))

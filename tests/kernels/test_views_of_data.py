@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -29,9 +29,9 @@ def kernel(A: T.Tensor((32, 48), "float32"), B: T.Tensor((1536,), "float32"), C:
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
 def test_elements_stay_where_they_are(target: str) -> None:
-    made = build(SourceFile("kernel.tl", TEXT), CompileOptions(target=target), Observer())
-    given = emulate.random_arguments(made.kernel, made.manifest, 0)
-    emulate.run(made, given)
+    made = build_kernel(SourceFile("kernel.tl", TEXT), CompileOptions(target=target), Observer())
+    given = emulate.draw_arguments(made.kernel, made.manifest, 0)
+    emulate.emulate_build(made, given)
     a = given.tensors["A"]
     np.testing.assert_allclose(given.tensors["B"], a.ravel()[::-1] + a.ravel(), rtol=1e-6)
     np.testing.assert_array_equal(given.tensors["C"], a.view(np.int32))

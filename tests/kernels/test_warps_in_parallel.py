@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_scalar_names import TARGETS, run
 
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -94,6 +94,6 @@ def k(A: T.Tensor((64,), "int32")):
         t = T.get_thread_binding()
         A[t] = T.syncthreads_or(t > 62) + T.syncthreads_count(t > 3)
 """
-    made = build(SourceFile("k.tl", text), CompileOptions(), Observer())
+    made = build_kernel(SourceFile("k.tl", text), CompileOptions(), Observer())
     barriers = [line.split(",")[1].strip() for line in made.ptx.splitlines() if "bar.red" in line]
     assert barriers == ["0", "0"]

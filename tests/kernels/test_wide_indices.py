@@ -7,7 +7,7 @@ import pytest
 from snippets import TARGETS, kernel, runs
 
 from tilec.driver import emulate
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -46,8 +46,8 @@ def test_far_outside(dtype: str) -> None:
         "for i in T.Parallel(8):\n    B[P[i] + 8] = A[i] + A[P[i]]",
         threads=32,
     )
-    made = build(SourceFile("kernel.tl", text), CompileOptions(target="sm_90a"), Observer())
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    made = build_kernel(SourceFile("kernel.tl", text), CompileOptions(target="sm_90a"), Observer())
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
     far = [2**32 + 2, 1, 2**31, 2**40 + 5, 0, 3, 2**63 - 8, 2**32]
     found.tensors["P"][:] = np.array(far, found.tensors["P"].dtype)
     found.tensors["B"][:] = 7.0
@@ -55,5 +55,5 @@ def test_far_outside(dtype: str) -> None:
     for i, place in enumerate(far):
         if place < 8:
             expected[place + 8] = found.tensors["A"][i] + found.tensors["A"][place]
-    emulate.run(made, found)
+    emulate.emulate_build(made, found)
     assert np.array_equal(found.tensors["B"], expected)

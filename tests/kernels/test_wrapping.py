@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -31,11 +31,11 @@ HERE = {
 
 @pytest.mark.parametrize("expression", HERE)
 def test_elements_wrap_around(expression: str) -> None:
-    made = build(SourceFile("kernel.tl", TEXT.format(expression)), CompileOptions(target="sm_90a"), Observer())
-    arguments = emulate.random_arguments(made.kernel, made.manifest, 0, None)
+    made = build_kernel(SourceFile("kernel.tl", TEXT.format(expression)), CompileOptions(target="sm_90a"), Observer())
+    arguments = emulate.draw_arguments(made.kernel, made.manifest, 0, None)
     values = np.random.default_rng(1).integers(-(2**31), 2**31, 256, dtype=np.int64).astype(np.int32)
     values[:4] = (2**31 - 1, -(2**31), 0, 1)
     arguments.tensors["A"][:] = values
-    emulate.run(made, arguments)
+    emulate.emulate_build(made, arguments)
     with np.errstate(over="ignore"):
         assert (np.asarray(arguments.tensors["B"]) == HERE[expression](values)).all()

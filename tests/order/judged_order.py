@@ -11,7 +11,7 @@ import as_python
 import numpy as np
 
 from tilec.driver import emulate
-from tilec.driver.build import Observer, build, check
+from tilec.driver.build import Observer, build_kernel, load_kernel
 from tilec.emu import Fault
 from tilec.interp.run import run_kernel as interpret
 from tilec.support.diagnostics import CompileError
@@ -42,13 +42,13 @@ def judged(text: str, seed: int, target: str | None = None, level: int = 2) -> t
     )
     try:
         if target is None:
-            interpret(check(SourceFile("kernel.tl", text), options, Observer()), arrays, scalars)
+            interpret(load_kernel(SourceFile("kernel.tl", text), options, Observer()), arrays, scalars)
         else:
-            made = build(SourceFile("kernel.tl", text), options, Observer())
-            given = emulate.random_arguments(made.kernel, made.manifest, seed)
+            made = build_kernel(SourceFile("kernel.tl", text), options, Observer())
+            given = emulate.draw_arguments(made.kernel, made.manifest, seed)
             given.tensors.update(arrays)
             given.scalars.update(scalars)
-            emulate.run(made, given)
+            emulate.emulate_build(made, given)
             arrays = {name: given.tensors[name] for name in arrays}
     except CompileError as error:
         return "refused", "; ".join(f"{d.code}: {d.title}" for d in error.diagnostics)

@@ -234,7 +234,7 @@ def test_most_that_is_drawn_is_accepted() -> None:
 
 def test_code_grows_with_the_text() -> None:
     """`continue` in branches, one after another: what follows is not written twice."""
-    from tilec.driver.build import Observer, check
+    from tilec.driver.build import Observer, load_kernel
     from tilec.ir.tile import walk_statements
     from tilec.support.options import CompileOptions
     from tilec.support.source import SourceFile
@@ -242,7 +242,7 @@ def test_code_grows_with_the_text() -> None:
     def statements(count: int, head: str, place: str) -> int:
         part = "    if {0} > {1}:\n        {0} += 1\n        if {0} == {2}:\n            continue\n    {0} += 2\n"
         text = head + "\n" + "".join(part.format(place, k, k * 2) for k in range(count))
-        made = check(SourceFile("kernel.tl", kernel(text)), CompileOptions(lint="off"), Observer())
+        made = load_kernel(SourceFile("kernel.tl", kernel(text)), CompileOptions(lint="off"), Observer())
         return sum(1 for _ in walk_statements(made.body))
 
     for head, place in (("for k in T.serial(4):", "v"), ("for i in T.Parallel(8):", "A[i]")):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -28,7 +28,7 @@ def test_builds_at_full_size(name: str, target: str) -> None:
     row = dict(KERNELS[name])
     path = FOLDER / f"{row.pop('sample')}.tl"
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
-    made = build(source, CompileOptions(target=target, defines=tuple(row.items())), Observer())
+    made = build_kernel(source, CompileOptions(target=target, defines=tuple(row.items())), Observer())
     (entry,) = made.entries
     assert (entry.stack_bytes, entry.spill_store_bytes) == (0, 0)
     assert [w.title for w in made.warnings if w.code != "bank-conflict"] == []

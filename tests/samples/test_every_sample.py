@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from references import SAMPLES, Sample
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.ir.elements import numpy_compute_type, encode_values, decode_values
 from tilec.ir.tile import Buffer
 from tilec.ir.types import DType
@@ -58,7 +58,7 @@ def cases() -> list[Any]:
 
 def made(path: str, target: str, constants: dict[str, Any]) -> Build:
     source = SourceFile(f"{path}.tl", (FOLDER / f"{path}.tl").read_text(encoding="utf-8"))
-    return build(source, CompileOptions(target=target, defines=tuple(constants.items())), Observer())
+    return build_kernel(source, CompileOptions(target=target, defines=tuple(constants.items())), Observer())
 
 
 EXPECTED_WARNINGS = {
@@ -91,8 +91,8 @@ def warnings(built: Build) -> list[str]:
     return [w.code for w in built.warnings if w.code not in ("bank-conflict", "assembled-interval")]
 
 
-def arguments_of(known: Sample, built: Build, seed: int = 1) -> emulate.Arguments:
-    arguments = emulate.random_arguments(built.kernel, built.manifest, seed, known.sizes)
+def arguments_of(known: Sample, built: Build, seed: int = 1) -> emulate.KernelArguments:
+    arguments = emulate.draw_arguments(built.kernel, built.manifest, seed, known.sizes)
     dtypes = {p.name: p.dtype for p in built.kernel.params if isinstance(p, Buffer)}
     generator = np.random.default_rng(seed + 1)
     for name, make in known.inputs.items():
@@ -104,7 +104,7 @@ def arguments_of(known: Sample, built: Build, seed: int = 1) -> emulate.Argument
 def bank_conflicts(known: Sample, built: Build) -> dict[tuple[str, int], float]:
     """In two blocks: the others do the same."""
     with counted() as seen:
-        emulate.run(built, arguments_of(known, built), options=emulate.RunOptions(sample=2))
+        emulate.emulate_build(built, arguments_of(known, built), options=emulate.RunOptions(sample=2))
     return conflicted(known.path, seen)
 
 
@@ -146,7 +146,7 @@ def equals_numpy(known: Sample, constants: dict[str, Any], target: str) -> Build
     before = {name: numbers(array, buffers[name].dtype) for name, array in arguments.tensors.items()}
     names = {**before, **arguments.scalars, **constants}
     expected = known.reference(**{name: names[name] for name in inspect.signature(known.reference).parameters})
-    emulate.run(made_of, arguments)
+    emulate.emulate_build(made_of, arguments)
     written = {name for name in buffers if made_of.manifest.tensor(name).role != "in"}
     assert written == expected.keys()
     for name, wanted in expected.items():

@@ -55,6 +55,6 @@ def test_nothing_stands_in_the_way(name: str, tmp_path: Path) -> None:
     (known,) = (known for known in SAMPLES if known.path == name)
     smaller = made(name, "sm_90a", dict(SMALLER[name])) if name in SMALLER else built
     with counted() as seen:
-        emulate.run(smaller, arguments_of(known, smaller), options=emulate.RunOptions(sample=BLOCKS.get(name, 1)))
+        emulate.emulate_build(smaller, arguments_of(known, smaller), options=emulate.RunOptions(sample=BLOCKS.get(name, 1)))
     # An epilogue may stage its accumulators with two turns for each store; the main loop may not.
     assert conflicted("" if reached else name, seen) == {}

@@ -19,7 +19,7 @@ from tilec.driver import emulate
 from tilec.driver.build import Build
 from tilec.emu.memory import Memory
 from tilec.target.table import load_target
-from tilec.passes.cost.model import OccupancyLimits, ctas_per_sm
+from tilec.passes.cost.model import OccupancyLimits, count_ctas_per_sm
 
 from sass import Accesses, accesses, disassembled
 
@@ -87,7 +87,7 @@ def bytes_in_flight(built: Build, found: Accesses, target: str) -> float:
     (entry,) = built.entries
     program, machine = built.program, load_target(target)
     most = OccupancyLimits(*(machine.limit(name) for name in RESIDENCE))
-    held = ctas_per_sm(program.smem_bytes, entry.registers, program.threads, most)
+    held = count_ctas_per_sm(program.smem_bytes, entry.registers, program.threads, most)
     blocks = min(held, math.prod(program.grid) / machine.limit("sms"))
     return blocks * program.threads * found.in_flight
 
@@ -127,7 +127,7 @@ def test_memory_is_read_once(staple: Staple, read: Counter[tuple[str, int]]) -> 
     """Large tensors; each row needs all of the small ones."""
     known = next(known for known in SAMPLES if known.path == staple.name)
     built = made(known.path, "sm_90a", staple.smaller)
-    emulate.run(built, arguments_of(known, built))
+    emulate.emulate_build(built, arguments_of(known, built))
     largest = max(size for _, size in read)
     passes = max(count / size for (_, size), count in read.items() if 2 * size > largest)
     assert staple.passes - 1 < passes < staple.passes + 0.1

@@ -13,8 +13,8 @@ from tilec.driver import engine
 from tilec.driver.observer import Observer
 from tilec.ir.tile import Kernel
 from tilec.passes.loop import eliminate_masks
-from tilec.passes.choices.subtile import candidates
-from tilec.passes.loop.subtile import Indivisible, divided
+from tilec.passes.choices.subtile import find_subtile_candidates
+from tilec.passes.loop.subtile import Indivisible, split_dimension
 from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -34,29 +34,29 @@ def source_of(name: str) -> SourceFile:
 def test_every_rewriting_keeps_the_promises(name: str, target: str) -> None:
     options = CompileOptions(target=target)
     try:
-        file = engine.each(engine.read(source_of(name), options, Observer()), Observer(), last="subtile-as-asked")
+        file = engine.advance_kernels(engine.read_file(source_of(name), options, Observer()), Observer(), last="subtile-as-asked")
     except CompileError:
         return  # not for this target
     for work in file.kernels:
         try:
-            assignment = engine.advance(work, Observer(), behind="subtile-as-asked", last="check-registers")
+            assignment = engine.advance_kernel(work, Observer(), behind="subtile-as-asked", last="check-registers")
         except CompileError:
             continue
-        for way in candidates(work.kernel, assignment.assignment, options):
+        for way in find_subtile_candidates(work.kernel, assignment.assignment, options):
             try:
-                cut = divided(work.kernel, way.buffer, way.parts.index(max(way.parts)), max(way.parts))
-                engine.explored(replace(work, kernel=cut), "check-registers")
+                cut = split_dimension(work.kernel, way.buffer, way.parts.index(max(way.parts)), max(way.parts))
+                engine.explore_kernel(replace(work, kernel=cut), "check-registers")
             except (Indivisible, CompileError):
                 continue
 
 
 def test_a_pass_that_breaks_a_promise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_masks = eliminate_masks.without_masks
+    without_masks = eliminate_masks.eliminate_masks
 
     def twice(*given: Any) -> tuple[Kernel, tuple[eliminate_masks.Mask, ...]]:
         kernel, masks = without_masks(*given)
         return replace(kernel, body=(*kernel.body, *kernel.body)), masks
 
-    monkeypatch.setattr(eliminate_masks, "without_masks", twice)
+    monkeypatch.setattr(eliminate_masks, "eliminate_masks", twice)
     with pytest.raises(InternalError, match=r"what eliminate-masks makes does not verify:\n.*is taken twice"):
-        engine.each(engine.read(source_of("attention/causal"), CompileOptions(), Observer()), Observer())
+        engine.advance_kernels(engine.read_file(source_of("attention/causal"), CompileOptions(), Observer()), Observer())

@@ -29,6 +29,6 @@ def test_turns(known: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
         return AT_ONCE // cluster * cluster
 
     monkeypatch.setattr("tilec.passes.choices.launch_grid.blocks_at_once", at_once)
-    monkeypatch.setattr("tilec.passes.choices.launch_grid.fits_cache", lambda kernel, target: False)
+    monkeypatch.setattr("tilec.passes.choices.launch_grid.fits_in_cache", lambda kernel, target: False)
     constants: dict[str, Any] = dict(known.constants)
     equals_numpy(known, constants, "sm_90a")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sass_disassembly import Said, said
 
-from tilec.driver.build import Observer, build, build_all
+from tilec.driver.build import Observer, build_kernel, build_library
 from tilec.ptx.assemble import assemble_module
 from tilec.ptx.disassemble import disassemble_cubin
 from tilec.sass.control import Control, decode_control
@@ -46,7 +46,7 @@ def test_as_assemblers_write_it() -> None:
 
 def cubin(sample: str, target: str) -> bytes:
     source = files.read_source(str(SAMPLES_FOLDER / f"{sample}.tl"))
-    return build_all(source, CompileOptions(target=target), Observer()).cubin
+    return build_library(source, CompileOptions(target=target), Observer()).cubin
 
 
 def read(data: bytes) -> dict[tuple[str, int], Instruction]:
@@ -129,6 +129,6 @@ def test_a_small_cubin_is_disassembled_as_a_large_one_is() -> None:
         "import tilelang.language as T\n\n\n@T.prim_func\n"
         'def k(A: T.Tensor((32,), "float32")):\n    with T.Kernel(1, threads=32):\n        A[0] = 1.0\n'
     )
-    cubin = build(SourceFile("k.tl", text), CompileOptions(target="sm_90a"), Observer()).cubin
+    cubin = build_kernel(SourceFile("k.tl", text), CompileOptions(target="sm_90a"), Observer()).cubin
     assert len(cubin) < 8192, "what a buffer of a file holds"
     assert "EXIT" in (disassemble_cubin(cubin) or "")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.driver.build import Library, Observer, build_all
+from tilec.driver.build import Library, Observer, build_library
 from tilec.sass.cubin import Function, read_functions
 from tilec.sass.instruction import Instruction
 from tilec.sass.issue import WarpInterval, measure_loop_interval, sum_stalls
@@ -168,7 +168,7 @@ def test_loops_of_ptx() -> None:
 
 def library(sample: str, target: str) -> Library:
     source = files.read_source(str(SAMPLES / f"{sample}.tl"))
-    return build_all(source, CompileOptions(target=target), Observer())
+    return build_library(source, CompileOptions(target=target), Observer())
 
 
 def test_a_warp_of_a_gemm_on_hopper() -> None:

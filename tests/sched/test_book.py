@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from loops import has_schedule
 
-from tilec.driver.refusals import refusals
+from tilec.driver.refusals import find_refusals
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 from tilec.sched.roofline import Roofline, count_roofline_stages, estimate_roofline
@@ -115,7 +115,7 @@ def test_two_iterations_in_flight_fit_the_banks_of_tensor_memory_and_four_do_not
     problem, schedule = staged(4)
     (broken,) = find_violations(problem, schedule)
     assert broken == "pool tmem_banks is asked for 8 of 4 as banks begins"
-    (refusal,) = refusals(problem, schedule)
+    (refusal,) = find_refusals(problem, schedule)
     assert (refusal.constraint, refusal.name, refusal.ops) == ("pool", "tmem_banks", (1, 2))
     assert refusal.text == "pool tmem_banks would hold 8 of 4 at once: 4 × 2 banks"
 

@@ -18,8 +18,10 @@ ROOT = Path(__file__).parents[2]
 
 def found(sample: str, target: str = "sm_90a", **defines: int) -> dict[str, float]:
     options = CompileOptions(target=target, defines=defines)
-    build = driver.build(read_source(str(ROOT / "samples" / sample)), options, driver.Observer())
-    return {each.name: each.value for each in counters.compute_counters(simulate.of_build(build, load_target(target)))}
+    build = driver.build_kernel(read_source(str(ROOT / "samples" / sample)), options, driver.Observer())
+    return {
+        each.name: each.value for each in counters.compute_counters(simulate.simulate_build(build, load_target(target)))
+    }
 
 
 def test_a_product_has_the_instructions_and_bytes_of_its_shape() -> None:
@@ -74,9 +76,10 @@ def test_bank_conflicts_are_those_of_the_addresses(tmp_path: Path) -> None:
         "        t = T.get_thread_binding()\n"
         "        B[t] = s[t, 3]\n"
     )
-    build = driver.build(read_source(str(kernel)), CompileOptions(target="sm_90a"), driver.Observer())
+    build = driver.build_kernel(read_source(str(kernel)), CompileOptions(target="sm_90a"), driver.Observer())
     values = {
-        each.name: each.value for each in counters.compute_counters(simulate.of_build(build, load_target("sm_90a")))
+        each.name: each.value
+        for each in counters.compute_counters(simulate.simulate_build(build, load_target("sm_90a")))
     }
     assert values["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"] == 32
     assert values["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"] == 31

@@ -18,10 +18,10 @@ SAMPLES = Path(__file__).parents[2] / "samples"
 
 def simulated(sample: str, defines: dict[str, int], target: str = "sm_90a", **asked: Any) -> Simulation:
     source = files.read_source(str(SAMPLES / sample))
-    build = driver.build(
+    build = driver.build_kernel(
         source, CompileOptions(target=target, defines=tuple(defines.items()), **asked), driver.Observer()
     )
-    return simulate.of_build(build, load_target(target))
+    return simulate.simulate_build(build, load_target(target))
 
 
 def test_multicast_loads_once_what_a_cluster_shares() -> None:

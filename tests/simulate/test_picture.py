@@ -20,8 +20,10 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def drawn(sample: str, **sizes: int) -> Simulation:
     defines = tuple(sizes.items())
-    build = driver.build(files.read_source(str(SAMPLES / sample)), CompileOptions(defines=defines), driver.Observer())
-    return simulate.of_build(build, load_target("sm_90a"), draws=True)
+    build = driver.build_kernel(
+        files.read_source(str(SAMPLES / sample)), CompileOptions(defines=defines), driver.Observer()
+    )
+    return simulate.simulate_build(build, load_target("sm_90a"), draws=True)
 
 
 @pytest.fixture(scope="module")

@@ -172,8 +172,8 @@ def test_a_block_of_a_gemm_counted_by_hand() -> None:
     assert by_hand == 4501
     source = files.read_source(str(SAMPLES / "gemm.tl"))
     defines = (("M", 128), ("N", 128), ("K", 256))
-    build = driver.build(source, CompileOptions(target="sm_90a", defines=defines), driver.Observer())
-    found = simulate.of_build(build, load_target("sm_90a"))
+    build = driver.build_kernel(source, CompileOptions(target="sm_90a", defines=defines), driver.Observer())
+    found = simulate.simulate_build(build, load_target("sm_90a"))
     assert found.cycles == pytest.approx(by_hand, rel=0.02)
     assert found.flops == 2 * 128 * 128 * 256
     assert found.loaded == 2 * 128 * 256 * 2

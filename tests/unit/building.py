@@ -8,7 +8,7 @@ from pathlib import Path
 from stages import emitted
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.emu import Fault
 from tilec.ir.manifest import manifests_in_module
 from tilec.ir.warp import Program
@@ -35,7 +35,7 @@ def build_source(
     source: SourceFile, target: str, strategy: Strategy = "auto", level: int = 3, defines: Defines = ()
 ) -> Build:
     options = CompileOptions(target=target, opt_level=level, defines=defines, pipeline_strategy=strategy)
-    return build(source, options, Observer())
+    return build_kernel(source, options, Observer())
 
 
 def outcome(made: Build, program: Program, target: str, seed: int = 0) -> str:
@@ -45,7 +45,7 @@ def outcome(made: Build, program: Program, target: str, seed: int = 0) -> str:
     module = emitted(made.kernel, program, target)
     ptx = print_module(module)
     (manifest,) = manifests_in_module(module)
-    found = emulate.random_arguments(made.kernel, manifest, seed)
+    found = emulate.draw_arguments(made.kernel, manifest, seed)
     expected = found.copy()
     try:
         emulate.launch(
@@ -53,13 +53,13 @@ def outcome(made: Build, program: Program, target: str, seed: int = 0) -> str:
             manifest.entry,
             manifest.grid,
             manifest.block,
-            emulate.launch_arguments(manifest, found),
+            emulate.build_launch_arguments(manifest, found),
             dynamic_smem=manifest.dynamic_smem,
         )
     except Fault as fault:
         return f"{fault.kind}: {fault.message}"
-    emulate.reference(made.kernel, expected)
-    for result in emulate.compare(made.kernel, manifest, found, expected):
+    emulate.run_reference(made.kernel, expected)
+    for result in emulate.compare_arguments(made.kernel, manifest, found, expected):
         if not result.matches:
             return f"{result.name}{list(result.worst)} is {result.found}, not {result.expected}"
     remarks = assemble_module(ptx, machine.ptx_target, opt_level=3).remarks

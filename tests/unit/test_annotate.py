@@ -9,7 +9,7 @@ import pytest
 from stages import problems
 
 from tilec.ir.tile import Kernel
-from tilec.passes.loop.annotate import given_schedule
+from tilec.passes.loop.annotate import build_manual_schedule
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.sched.verify import find_violations
 from tilec.support.diagnostics import CompileError
@@ -63,7 +63,7 @@ def test_a_legal_schedule_holds(
     body: Make, text: str, stages: list[int], order: list[int], depth: int, target: str
 ) -> None:
     found = loop(body, text, f"stage={stages}, order={order}", target)
-    schedule = given_schedule(found)
+    schedule = build_manual_schedule(found)
     assert schedule is not None
     assert list(find_violations(found.problem, schedule)) == []
     assert schedule.stage == tuple(stages)
@@ -102,7 +102,7 @@ def test_a_tile_that_is_computed_has_versions_where_it_passes_from_stage_to_stag
     body: Make, first: str, lists: str, depth: int, target: str
 ) -> None:
     found = loop(body, MADE.replace("{first}", first), lists, target)
-    schedule = given_schedule(found)
+    schedule = build_manual_schedule(found)
     assert schedule is not None
     assert list(find_violations(found.problem, schedule)) == []
     assert schedule.depth == (depth,)
@@ -112,10 +112,10 @@ def test_a_tile_that_is_computed_has_versions_where_it_passes_from_stage_to_stag
 def test_steps_that_fill_a_version_keep_their_order(body: Make, order: list[int]) -> None:
     """Whatever versions there are: the load must not come before the tile is cleared."""
     text = MADE.replace("{first}", "T.clear(s)\n    if k < 5:\n        T.copy(A[k * 64, 0], s)")
-    schedule = given_schedule(loop(body, text, f"stage=[0, 0, 1], order={order}"))
+    schedule = build_manual_schedule(loop(body, text, f"stage=[0, 0, 1], order={order}"))
     assert schedule is not None and schedule.depth == (2,)
     with pytest.raises(CompileError) as raised:
-        given_schedule(loop(body, text, "stage=[0, 0, 1], order=[1, 0, 2]"))
+        build_manual_schedule(loop(body, text, "stage=[0, 0, 1], order=[1, 0, 2]"))
     (diagnostic,) = raised.value.diagnostics
     assert (diagnostic.code, diagnostic.primary and diagnostic.primary.span.line) == ("schedule-order", 11)
     assert "overwrites s" in str(diagnostic.primary)
@@ -137,7 +137,7 @@ def test_an_illegal_schedule_names_both_lines(
 ) -> None:
     found = loop(body, text, f"stage={stages}, order={order}")
     with pytest.raises(CompileError) as raised:
-        given_schedule(found)
+        build_manual_schedule(found)
     (diagnostic,) = raised.value.diagnostics
     assert diagnostic.code == "schedule-order"
     assert said in diagnostic.title
@@ -146,7 +146,7 @@ def test_an_illegal_schedule_names_both_lines(
 
 
 def test_without_lists_the_solver_decides(body: Make) -> None:
-    assert given_schedule(loop(body, TEXT, "num_stages=2")) is None
+    assert build_manual_schedule(loop(body, TEXT, "num_stages=2")) is None
 
 
 def test_every_list_of_small_stages_is_refused_or_holds(body: Make) -> None:
@@ -156,7 +156,7 @@ def test_every_list_of_small_stages_is_refused_or_holds(body: Make) -> None:
         for order in itertools.permutations(range(3)):
             found = loop(body, TEXT, f"stage={list(stages)}, order={list(order)}")
             try:
-                schedule = given_schedule(found)
+                schedule = build_manual_schedule(found)
             except CompileError:
                 continue
             legal += 1

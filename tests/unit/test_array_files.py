@@ -14,7 +14,7 @@ import pytest
 
 from tilec.driver import emulate, emulate_ptx, expected
 from tilec.driver.array_files import ArrayFile
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -36,7 +36,7 @@ def doubled(A: T.Tensor((n,), "float32"), B: T.Tensor((128,), "float32"), s: "fl
 
 @cache
 def _built() -> Build:
-    return build(SourceFile("k.tl", KERNEL), CompileOptions(), Observer())
+    return build_kernel(SourceFile("k.tl", KERNEL), CompileOptions(), Observer())
 
 
 def _packed(**arrays: Any) -> bytes:
@@ -56,8 +56,8 @@ def _read_inputs(data: bytes) -> object:
 def _read_expected(data: bytes) -> object:
     made, path = _built(), Path("ref.npz")
     path.write_bytes(data)
-    given = emulate.random_arguments(made.kernel, made.manifest, 0, {"n": 128})
-    return expected.reference(str(path))(made.kernel, made.manifest, given)
+    given = emulate.draw_arguments(made.kernel, made.manifest, 0, {"n": 128})
+    return expected.load_reference(str(path))(made.kernel, made.manifest, given)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_an_argument_of_foreign_ptx_unpacks_the_array_that_it_names(
     Path("in.npz").write_bytes(_packed(A=SMALL["A"], bomb=BOMB))
     tracemalloc.start()
     try:
-        first, again = emulate_ptx.arguments(["in.npz:A", "in.npz:A"]).values
+        first, again = emulate_ptx.parse_arguments(["in.npz:A", "in.npz:A"]).values
         assert tracemalloc.get_traced_memory()[1] < 2 * MEGABYTES
     finally:
         tracemalloc.stop()

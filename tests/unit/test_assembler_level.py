@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tilec.driver.build import build
+from tilec.driver.build import build_kernel
 from tilec.driver.observer import Observer
 from tilec.ptx import assemble as assembler, assembler_level
 from tilec.ptx.assembler_level import MAX_CONSECUTIVE_WAITS, count_consecutive_waits
@@ -47,7 +47,7 @@ def levels(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def said(**options: Any) -> list[Diagnostic]:
     observer = Observer()
-    build(PRODUCTS, CompileOptions(target="sm_90a", **options), observer)
+    build_kernel(PRODUCTS, CompileOptions(target="sm_90a", **options), observer)
     return [warning for warning in observer.warnings if warning.code == "assembled-at-lower-level"]
 
 

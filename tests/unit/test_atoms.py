@@ -150,7 +150,7 @@ def test_always_swizzle(body: Make) -> None:
 
 
 def kernel_of(path: Path) -> Kernel:
-    return driver.check(SourceFile(str(path), path.read_text()), CompileOptions(), driver.Observer())
+    return driver.load_kernel(SourceFile(str(path), path.read_text()), CompileOptions(), driver.Observer())
 
 
 def test_prefer_tma_stores_every_fragment_by_tma() -> None:
@@ -165,7 +165,7 @@ def test_prefer_tma_stores_every_fragment_by_tma() -> None:
 def waits(delay: bool) -> list[str]:
     path = SAMPLES / "gemm.tl"
     options = CompileOptions(switches=EnvironmentSwitches(delay_tma_store_wait=delay))
-    made = driver.build(SourceFile("gemm.tl", path.read_text()), options, driver.Observer())
+    made = driver.build_kernel(SourceFile("gemm.tl", path.read_text()), options, driver.Observer())
     (consumer,) = (role for role in made.program.roles if role.name == "consumer")
     names = [type(op).__name__ for op in warp.walk_operations(consumer.body)]
     return names[names.index("TmaStore") :]
@@ -189,12 +189,14 @@ def test_kernels_are_right_with_every_switch(name: str, switches: EnvironmentSwi
     path = (SAMPLES if name == "softmax" else KERNELS) / f"{name}.tl"
     defines = (("M", 64),) if name == "softmax" else ()
     options = CompileOptions(switches=switches, defines=defines)
-    made = driver.build(SourceFile(str(path), path.read_text()), options, driver.Observer())
-    found = emulate.random_arguments(made.kernel, made.manifest, seed=1)
+    made = driver.build_kernel(SourceFile(str(path), path.read_text()), options, driver.Observer())
+    found = emulate.draw_arguments(made.kernel, made.manifest, seed=1)
     expected = found.copy()
-    emulate.run(made, found)
-    emulate.reference(made.kernel, expected)
-    assert [r.name for r in emulate.compare(made.kernel, made.manifest, found, expected) if not r.matches] == []
+    emulate.emulate_build(made, found)
+    emulate.run_reference(made.kernel, expected)
+    assert [
+        r.name for r in emulate.compare_arguments(made.kernel, made.manifest, found, expected) if not r.matches
+    ] == []
 
 
 def test_a_sweep_is_counted_thread_by_thread() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import growth
 import pytest
 
-from tilec.driver.build import Observer, build_all
+from tilec.driver.build import Observer, build_library
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -45,7 +45,7 @@ def _calls(text: str, folder: Path) -> int:
     profile = cProfile.Profile()
     options = CompileOptions(target="sm_90a", cache_dir=str(folder))
     with profile, suppress(CompileError):
-        build_all(SourceFile("kernel.tl", text), options, Observer())
+        build_library(SourceFile("kernel.tl", text), options, Observer())
     return sum(entry.callcount for entry in profile.getstats())
 
 
@@ -67,6 +67,6 @@ def test_the_smallest_is_compiled(dimension: growth.Dimension, tmp_path: Path) -
     text = SourceFile("kernel.tl", dimension.make(dimension.sizes[0]))
     if dimension.is_mistaken:
         with pytest.raises(CompileError):
-            build_all(text, options, Observer())
+            build_library(text, options, Observer())
         return
-    assert ".entry kernel" in build_all(text, options, Observer()).ptx
+    assert ".entry kernel" in build_library(text, options, Observer()).ptx

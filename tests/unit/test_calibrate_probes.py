@@ -37,13 +37,13 @@ def emulated(probe: Probe, trips: int, adversary: int | None) -> tuple[Run, dict
     if rows:
         tensors["memory"] = words.view(np.uint16).reshape(rows, ROW_BYTES // 2)
     run = Run(trips, blocks, words.copy())
-    arguments = emulate.Arguments(tensors, {"trips": trips, "blocks": blocks, "rows": rows})
+    arguments = emulate.KernelArguments(tensors, {"trips": trips, "blocks": blocks, "rows": rows})
     launch(
         frame.build_ptx(probe, target.ptx_target, target.ptx_version),
         probe.entry,
         blocks,
         probe.threads,
-        emulate.launch_arguments(launched, arguments),
+        emulate.build_launch_arguments(launched, arguments),
         dynamic_smem=launched.dynamic_smem,
         adversary=adversary,
     )

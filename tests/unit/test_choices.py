@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tilec.passes.choices.question import RULES, Asking, Candidate, Question, answered, ask, decided, ruled
+from tilec.passes.choices.question import (
+    RULES,
+    Candidate,
+    Question,
+    QuestionGenerator,
+    answer_question,
+    answer_questions,
+    ask_question,
+    make_ruled_question,
+)
 from tilec.sched.decision import Alternative
 from tilec.support.diagnostics import InternalError
 
@@ -60,7 +69,7 @@ def question(
 )
 def test_the_cheapest_is_taken(prices: tuple[int | None, ...], gain: Fraction, chosen: int) -> None:
     asked, made = question(*prices, least_gain=gain)
-    answer = decided(asked)
+    answer = answer_question(asked)
     assert (answer.value, answer.decision.chosen) == (chosen, "abcdef"[chosen])
     assert made == list(range(len(prices)))
     assert [each.price for each in answer.decision.alternatives] == list(prices)
@@ -70,7 +79,7 @@ def test_the_cheapest_is_taken(prices: tuple[int | None, ...], gain: Fraction, c
 
 def test_what_a_bound_rules_out_is_not_made() -> None:
     asked, made = question(10, 8, 7, 5, least={1: 10, 2: 7, 3: 7})
-    answer = decided(asked)
+    answer = answer_question(asked)
     assert (answer.value, made) == (2, [0, 2])  # 3 could not be below 7
     assert answer.decision.why == "c {'a': 10, 'c': 7}"
     assert answer.decision.alternatives[3] == Alternative("d", None, None, "--is 3")
@@ -81,7 +90,7 @@ def test_what_a_person_asks_for_is_taken_where_it_can_be_had(
     prices: tuple[int | None, ...], chosen: int, by: str
 ) -> None:
     asked, _ = question(*prices, last_resort=True, by="the kernel")
-    answer = decided(asked)
+    answer = answer_question(asked)
     assert (answer.value, answer.decision.by) == (chosen, by)
 
 
@@ -89,21 +98,24 @@ def test_a_ruling_prices_nothing() -> None:
     made: list[str] = []
     first = Candidate("yes", lambda: made.append("yes") or 1, "--so")
     other = Candidate("no", lambda: made.append("no") or 2, "--no-so")
-    answer = decided(ruled("mask at line 3", "the compiler", "since", first, other))
+    answer = answer_question(make_ruled_question("mask at line 3", "the compiler", "since", first, other))
     assert (answer.value, made) == (1, ["yes"])
     assert answer.decision.alternatives == (
         Alternative("yes", None, None, "--so"),
         Alternative("no", None, None, "--no-so"),
     )
-    assert decided(ruled("what", "the kernel", "it says so", first, other)).decision.alternatives == ()
-    assert decided(ruled("what", "the compiler", "since", first)).decision.alternatives == ()
+    assert (
+        answer_question(make_ruled_question("what", "the kernel", "it says so", first, other)).decision.alternatives
+        == ()
+    )
+    assert answer_question(make_ruled_question("what", "the compiler", "since", first)).decision.alternatives == ()
 
 
 def test_no_rule_decides_that_is_not_known() -> None:
     """Among answers that are possible. Where a person says it, or there is one alone, no rule is needed."""
     first, other = (Candidate(answer, lambda: 1) for answer in ("yes", "no"))
     with pytest.raises(InternalError, match="what: no rule is known that decides it without a price"):
-        decided(ruled("what", "the compiler", "since", first, other))
+        answer_question(make_ruled_question("what", "the compiler", "since", first, other))
 
 
 @pytest.mark.parametrize("what", RULES)
@@ -113,17 +125,19 @@ def test_each_rule_is_documented(what: str) -> None:
 
 
 def test_questions_follow_one_another() -> None:
-    def asking() -> Asking[int]:
-        first = yield from ask(ruled("one", "the compiler", "", Candidate("x", lambda: 3)))
-        second = yield from ask(ruled("two", "the compiler", "", Candidate("y", lambda: first.value + 1)))
+    def asking() -> QuestionGenerator[int]:
+        first = yield from ask_question(make_ruled_question("one", "the compiler", "", Candidate("x", lambda: 3)))
+        second = yield from ask_question(
+            make_ruled_question("two", "the compiler", "", Candidate("y", lambda: first.value + 1))
+        )
         return second.value * 10
 
-    value, decisions = answered(asking())
+    value, decisions = answer_questions(asking())
     assert (value, [decision.what for decision in decisions]) == (40, ["one", "two"])
 
 
 def test_what_there_is_anyhow_can_be_had() -> None:
     with pytest.raises(InternalError, match="what: a is what there is anyhow, and cannot be had"):
-        decided(question(None)[0])
+        answer_question(question(None)[0])
     with pytest.raises(InternalError, match="neither prices nor a rule"):
-        decided(Question("what", (Candidate("a", lambda: 1),)))
+        answer_question(Question("what", (Candidate("a", lambda: 1),)))

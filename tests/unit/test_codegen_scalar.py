@@ -83,14 +83,14 @@ def agree(expr: Expr, target: str = "sm_90a", seed: int = 0, tolerance: float = 
     with np.errstate(all="ignore"):
         kernel, ptx, manifest = compiled(expr, target)
         generator = np.random.default_rng(seed)
-        arguments = emulate.Arguments({}, {})
+        arguments = emulate.KernelArguments({}, {})
         for param in kernel.params:
             assert isinstance(param, Buffer)
             drawn = values(param.dtype, generator)
             arguments.tensors[param.name] = drawn if param.name.endswith("_a") else generator.permutation(drawn)
-        arguments.tensors["out"] = emulate.poisoned(Buffer("out", (N,), expr.dtype, "global"))
+        arguments.tensors["out"] = emulate.make_poisoned_array(Buffer("out", (N,), expr.dtype, "global"))
         expected = arguments.copy()
-        emulate.launch(ptx, "scalar", 1, N, emulate.launch_arguments(manifest, arguments))
+        emulate.launch(ptx, "scalar", 1, N, emulate.build_launch_arguments(manifest, arguments))
         interp.run_kernel(kernel, expected.tensors)
         found, wanted = (decode_values(a.tensors["out"], expr.dtype) for a in (arguments, expected))
         if tolerance:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.driver.build import Observer, check
+from tilec.driver.build import Observer, load_kernel
 from tilec.frontend.syntax.parse import parse_file
 from tilec.frontend.syntax.unparse import unparse_module
 from tilec.ir.tile import Buffer
@@ -44,6 +44,6 @@ def test_value(python: str, expected: int) -> None:
     text = f"import tilelang.language as T\n{python}\n{KERNEL}"
     source = SourceFile("x.tl", text)
     module = parse_file(source, None)
-    tensor = check(source, CompileOptions(), Observer()).params[0]
+    tensor = load_kernel(source, CompileOptions(), Observer()).params[0]
     assert isinstance(tensor, Buffer) and tensor.shape == (expected, 64)
     assert parse_file(SourceFile("y.tl", unparse_module(module)), None) == module

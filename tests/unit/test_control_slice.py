@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.driver.build import Observer, plan
+from tilec.driver.build import Observer, plan_kernel
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -29,13 +29,13 @@ def kernel(N: T.Tensor((8,), "int32"), A: T.Tensor((64, 1024), "float16"), B: T.
 
 
 def test_a_count_that_the_kernel_computes_leaves_one_role() -> None:
-    made = plan(SourceFile("k.tl", COUNTED), CompileOptions(target="sm_90a"), Observer())
+    made = plan_kernel(SourceFile("k.tl", COUNTED), CompileOptions(target="sm_90a"), Observer())
     (roles,) = (decision for decision in made.decisions if decision.what == "roles")
     assert (roles.chosen, roles.why) == ("all warps alike", "the kernel computes counts, which decides what is copied")
 
 
 def test_a_count_that_the_caller_gives_leaves_a_producer() -> None:
     given = COUNTED.replace("T.Pipelined(counts[3]", "T.Pipelined(N[3]")
-    made = plan(SourceFile("k.tl", given), CompileOptions(target="sm_90a"), Observer())
+    made = plan_kernel(SourceFile("k.tl", given), CompileOptions(target="sm_90a"), Observer())
     (roles,) = (decision for decision in made.decisions if decision.what == "roles")
     assert "producer" in roles.chosen

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tilec.driver.build import Observer, build_all, reports
+from tilec.driver.build import Observer, build_library, build_reports
 from tilec.passes.analysis.trip_count import UNKNOWN_TRIP_COUNT
 from tilec.passes.cost.report import Report
 from tilec.support.options import CompileOptions
@@ -30,7 +30,7 @@ def k(counts: T.Tensor((64,), "int32"), A: T.Tensor(({rows}, 128), "float32"), B
 
 
 def reported(text: str, **options: Any) -> Report:
-    (report,) = reports(build_all(SourceFile("k.tl", text), CompileOptions(**options), Observer()))
+    (report,) = build_reports(build_library(SourceFile("k.tl", text), CompileOptions(**options), Observer()))
     return report
 
 

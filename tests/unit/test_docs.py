@@ -39,7 +39,7 @@ def test_ci_runs_the_two_commands_of_the_readme() -> None:
 
 def test_the_kernel_of_the_readme_compiles() -> None:
     (text,) = blocks("README.md", "python")
-    plan = driver.plan(SourceFile("gemm.tl", text), CompileOptions(), driver.Observer())
+    plan = driver.plan_kernel(SourceFile("gemm.tl", text), CompileOptions(), driver.Observer())
     assert [p.solution.schedule.status for p in plan.loops] == ["optimal"]
 
 
@@ -49,11 +49,15 @@ def test_the_worked_reading_is_what_the_sample_gives(
     monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path))
     assert main(["schedule", GEMM]) == 0
     shown = capfd.readouterr().out.splitlines()
-    # Those before the last: tests/docs/test_document_blocks.py, tests/cli/test_diff.py.
-    *read, _, _, refusal = blocks("docs/trace.md", "text")
+    # The one before the last: tests/cli/test_diff.py.
+    *read, assembled, _, refusal = blocks("docs/trace.md", "text")
     for line in "".join(read).splitlines():
         assert any(line == s or s.startswith(f"{line} ") for s in shown), line
     assert "bad-schedule" in refusal
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["report", GEMM]) == 0
+    reported = capfd.readouterr().out
+    assert assembled.strip("…\n") in reported
 
 
 def test_the_decisions_shown_are_those_of_the_sample(
@@ -75,7 +79,7 @@ def test_the_manifest_shown_is_that_of_the_sample(capfd: pytest.CaptureFixture[s
 
 def test_every_key_of_the_manifest_is_documented() -> None:
     source = SourceFile("gemm.tl", Path(GEMM).read_text(encoding="utf-8"))
-    build = driver.build(source, CompileOptions(), driver.Observer())
+    build = driver.build_kernel(source, CompileOptions(), driver.Observer())
     text = (ROOT / "docs" / "manifest.md").read_text(encoding="utf-8")
     assert [key for key in json.loads(to_json(build.manifest)) if f"`{key}`" not in text] == []
 
@@ -129,7 +133,7 @@ def test_the_loops_of_the_document_do_what_it_says(number: int, target: str) -> 
     expected = re.findall(r"# (error|warning): \[([a-z-]+)\]", LOOPS[number])
     source, observer = SourceFile("loops.tl", in_the_kernel(LOOPS[number])), driver.Observer()
     try:
-        made = driver.build(source, CompileOptions(target=target), observer)
+        made = driver.build_kernel(source, CompileOptions(target=target), observer)
     except CompileError as refused:
         assert [(d.severity, d.code) for d in refused.diagnostics] == expected
         return
@@ -137,20 +141,20 @@ def test_the_loops_of_the_document_do_what_it_says(number: int, target: str) -> 
     others = {"assembled-interval", "unused-parameter"}
     assert [(w.severity, w.code) for w in made.warnings if w.code not in others] == expected
     for n in (0, 1, 3, 8):
-        found = emulate.random_arguments(made.kernel, made.manifest, n)
+        found = emulate.draw_arguments(made.kernel, made.manifest, n)
         found.scalars["n"] = n
         reference = found.copy()
-        emulate.run(made, found)
-        emulate.reference(made.kernel, reference)
-        assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, reference))
+        emulate.emulate_build(made, found)
+        emulate.run_reference(made.kernel, reference)
+        assert all(r.matches for r in emulate.compare_arguments(made.kernel, made.manifest, found, reference))
 
 
 def test_the_expansion_shown_is_that_of_the_kernel() -> None:
     (shown,) = blocks("docs/loops.md", "text")
     text = LOOPS_KERNEL.replace("num_stages=3", "stage=[0, 0, 1], order=[0, 1, 2]")
     observer = driver.Observer(keep={"expand"}, stop_after="expand")
-    with pytest.raises(driver.Stopped):
-        driver.build(SourceFile("loops.tl", text), CompileOptions(target="sm_80"), observer)
+    with pytest.raises(driver.PipelineStopped):
+        driver.build_kernel(SourceFile("loops.tl", text), CompileOptions(target="sm_80"), observer)
     lines = iter(observer.texts["expand"].decode().splitlines())
     assert [line for line in shown.splitlines() if line not in lines] == []  # in this order
 
@@ -201,13 +205,13 @@ def test_the_pipelines_of_the_document_do_what_it_says(number: int) -> None:
     expected = re.findall(r"# error: \[([a-z-]+)\]", block)
     source, observer = SourceFile("pipelines.tl", with_role(block) if block else PIPELINES_KERNEL), driver.Observer()
     try:
-        made = driver.build(source, CompileOptions(), observer)
+        made = driver.build_kernel(source, CompileOptions(), observer)
     except CompileError as error:
         assert [d.code for d in error.diagnostics] == expected
         return
     assert expected == [] == observer.warnings
-    found = emulate.random_arguments(made.kernel, made.manifest, 1)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 1)
     reference = found.copy()
-    emulate.run(made, found, options=emulate.RunOptions(adversary=1))
-    emulate.reference(made.kernel, reference)
-    assert all(r.matches for r in emulate.compare(made.kernel, made.manifest, found, reference))
+    emulate.emulate_build(made, found, options=emulate.RunOptions(adversary=1))
+    emulate.run_reference(made.kernel, reference)
+    assert all(r.matches for r in emulate.compare_arguments(made.kernel, made.manifest, found, reference))

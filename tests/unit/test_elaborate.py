@@ -402,11 +402,11 @@ def test_a_changed_kernel_compiles_or_is_refused(path: Path) -> None:
         lines[span.line - 1] = line[: span.column - 1] + choose.choice(REPLACEMENTS) + line[span.end_column - 1 :]
         changed = SourceFile(path.name, "\n".join(lines))
         try:
-            (work,) = engine.read(changed, CompileOptions(), Observer(), is_single=True).kernels
+            (work,) = engine.read_file(changed, CompileOptions(), Observer(), is_single=True).kernels
         except CompileError:
             continue
         assert list(verify_tile(work.kernel)) == [], changed.text
-        folded = engine.advance(work, Observer(), last="fold-constants")
+        folded = engine.advance_kernel(work, Observer(), last="fold-constants")
         assert list(verify_tile(folded.kernel)) == [], changed.text
 
 

@@ -152,12 +152,13 @@ def test_constants() -> None:
 
 PRINT_DIGESTS = """
 import hashlib, sys
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 for path in sys.argv[1:]:
     for target in ("sm_80", "sm_90a"):
-        made = build(SourceFile(path, open(path, encoding="utf-8").read()), CompileOptions(target=target), Observer())
+        source = SourceFile(path, open(path, encoding="utf-8").read())
+        made = build_kernel(source, CompileOptions(target=target), Observer())
         for artefact in (made.ptx.encode(), made.trace.encode(), made.cubin):
             print(target, hashlib.sha256(artefact).hexdigest())
 """

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tilec.driver.build import check_all
+from tilec.driver.build import load_kernels
 from tilec.driver.observer import Observer
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
@@ -33,7 +33,7 @@ def kernel(A: T.Tensor((64,), "float32")):
 """
     began = time.process_time()
     try:
-        check_all(SourceFile("k.tl", text), CompileOptions(target="sm_80"), Observer())
+        load_kernels(SourceFile("k.tl", text), CompileOptions(target="sm_80"), Observer())
     except CompileError as error:
         return error.diagnostics[0].code
     finally:

@@ -20,8 +20,8 @@ from tilec.ir import warp
 from tilec.ir.tile import For, Kernel, Store, int32_const
 from tilec.ir.warp_verify import program_violations
 from tilec.passes.loop.build_problem import LoopProblem
-from tilec.passes.loop.describe import describe
-from tilec.passes.loop.pools import register_split
+from tilec.passes.loop.describe import describe_statement
+from tilec.passes.loop.pools import compute_register_split
 from tilec.sched.schedule import Schedule
 from tilec.support.options import Strategy
 from tilec.support.source import SourceFile
@@ -218,7 +218,7 @@ def test_trip_counts_do_not_unroll_the_steady_state(body: Make, target: str, str
 @pytest.mark.parametrize("groups", range(1, 8))
 def test_registers_are_shared_out_among_the_warpgroups(groups: int) -> None:
     """Multiples of 8 that setmaxnreg takes, together no more than there are."""
-    few, many = register_split(groups, targets.load_target("sm_90a"))
+    few, many = compute_register_split(groups, targets.load_target("sm_90a"))
     assert few % 8 == many % 8 == 0 and 24 <= few <= many <= 240
     assert 128 * (few + groups * many) <= 65536
 
@@ -287,4 +287,4 @@ def test_a_value_that_the_loop_changes_is_not_read_again(body: Make) -> None:
     made = body(f"{text}    for i in T.Parallel(64):\n        X[i] = s[i] + v", 'X: T.Tensor((64,), "float32")')
     (loop,) = problems(made, "sm_80").problems
     assert loop.problem.same_stage == ((0, 2),)
-    assert [describe(s) for s in loop.statements] == ["bind v", "copy X → s", "parallel X"]
+    assert [describe_statement(s) for s in loop.statements] == ["bind v", "copy X → s", "parallel X"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.driver.build import check
+from tilec.driver.build import load_kernel
 from tilec.driver.observer import Observer
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
@@ -134,7 +134,7 @@ BAD = (
 
 
 def _read(statement: str) -> None:
-    check(SourceFile("k.tile", f"{FRAME}{statement}\n"), CompileOptions(target="sm_100a"), Observer())
+    load_kernel(SourceFile("k.tile", f"{FRAME}{statement}\n"), CompileOptions(target="sm_100a"), Observer())
 
 
 @pytest.mark.parametrize("statement", GOOD)

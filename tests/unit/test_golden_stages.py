@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.driver.build import Observer, Stopped, build
+from tilec.driver.build import Observer, PipelineStopped, build_kernel
 from tilec.support.options import CompileOptions, Stage, Value
 from tilec.support.source import SourceFile
 
@@ -23,8 +23,8 @@ def text(path: Path, stage: Stage, target: str, **defines: Value) -> str:
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
     options = CompileOptions(target=target, defines=tuple(defines.items()), register_stages=1)
     observer = Observer(keep={stage}, stop_after=stage)
-    with pytest.raises(Stopped):
-        build(source, options, observer)
+    with pytest.raises(PipelineStopped):
+        build_kernel(source, options, observer)
     return observer.texts[stage].decode()
 
 

@@ -12,7 +12,7 @@ from tilec.ir.tile import Bind, Kernel, Raster, Var
 from tilec.ir.verify import verify_tile
 from tilec.ops.copy import Copy
 from tilec.passes.analysis.fold_constants import compute_expr, fold_expr
-from tilec.passes.grid.rasterise import ordered
+from tilec.passes.grid.rasterise import rasterise_blocks
 
 X, Y, Z = Var("x"), Var("y"), Var("z")
 
@@ -20,7 +20,7 @@ X, Y, Z = Var("x"), Var("y"), Var("z")
 def walk(grid: tuple[int, ...], panel: int, by_rows: bool) -> list[tuple[int, ...]]:
     """The blocks in the order of the hardware's numbers, as the kernel calls them."""
     block_vars = (X, Y, Z)[: len(grid)]
-    made = ordered(Kernel("k", (), grid, block_vars, 32, (), (), raster=Raster(panel, by_rows)))
+    made = rasterise_blocks(Kernel("k", (), grid, block_vars, 32, (), (), raster=Raster(panel, by_rows)))
     found = []
     for place in itertools.product(*(range(e) for e in reversed(grid))):
         values = dict(zip(made.block_vars, reversed(place), strict=True))
@@ -130,7 +130,7 @@ def f(A: T.Tensor((64, 24), "float16"), at: T.Tensor((4,), "int32"), n: T.int32)
 
 def test_swizzle_of_a_line_of_blocks_changes_nothing(body: Callable[..., Kernel]) -> None:
     made = body('x = T.alloc_fragment((8,), "float32")\nT.use_swizzle(4)\nT.clear(x)')
-    assert made.raster is not None and ordered(made) is made
+    assert made.raster is not None and rasterise_blocks(made) is made
 
 
 def test_the_order_is_part_of_the_text(body: Callable[..., Kernel]) -> None:

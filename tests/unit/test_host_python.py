@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Observer, build, check
+from tilec.driver.build import Observer, build_kernel, load_kernel
 from tilec.ir.tile import Buffer
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
@@ -35,7 +35,9 @@ def kernel(A: T.Tensor((x, 64), "float16")):
 
 def rows(text: str, path: str = "x.tl", target: str = "sm_90a") -> object:
     """The first extent of the tensor of a kernel behind this text."""
-    tensor = check(SourceFile(path, f"{IMPORTS}{text}\n{KERNEL}"), CompileOptions(target=target), Observer()).params[0]
+    tensor = load_kernel(
+        SourceFile(path, f"{IMPORTS}{text}\n{KERNEL}"), CompileOptions(target=target), Observer()
+    ).params[0]
     assert isinstance(tensor, Buffer)
     return tensor.extents[0]
 
@@ -81,10 +83,10 @@ def kernel(A: T.Tensor((64,), "uint8"), B: T.Tensor((128,), "int32"), C: T.Tenso
 
 
 def test_expressions_of_tvm_compute() -> None:
-    made = build(SourceFile("k.tl", CONVERSIONS), CompileOptions(target="sm_80"), Observer())
-    given = emulate.random_arguments(made.kernel, made.manifest, 1)
+    made = build_kernel(SourceFile("k.tl", CONVERSIONS), CompileOptions(target="sm_80"), Observer())
+    given = emulate.draw_arguments(made.kernel, made.manifest, 1)
     found = given.copy()
-    emulate.run(made, found)
+    emulate.emulate_build(made, found)
     packed = given.tensors["A"]
     np.testing.assert_array_equal(found.tensors["B"][0::2], packed & 15)
     np.testing.assert_array_equal(found.tensors["B"][1::2], -(packed >> 4).astype(np.int32))

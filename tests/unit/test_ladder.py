@@ -7,7 +7,7 @@ from itertools import pairwise
 import gpu_cases
 import pytest
 
-from tilec.driver.build import Observer, Plan, plan
+from tilec.driver.build import Observer, Plan, plan_kernel
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -32,7 +32,9 @@ def rungs() -> dict[str, Plan]:
     file = gpu_cases.KERNELS / "matmul.tl"
     source = SourceFile(file.name, file.read_text(encoding="utf-8"))
     return {
-        rung.name: plan(source, CompileOptions(defines=tuple(rung.constants.items()), **rung.options), Observer())
+        rung.name: plan_kernel(
+            source, CompileOptions(defines=tuple(rung.constants.items()), **rung.options), Observer()
+        )
         for rung in gpu_cases.LADDER
     }
 

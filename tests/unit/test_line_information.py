@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.emu import Fault, launch
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -17,7 +17,7 @@ GEMM = Path(__file__).parents[2] / "samples" / "gemm.tl"
 
 def test_loads_of_factors_have_the_line_of_their_product() -> None:
     text = GEMM.read_text(encoding="utf-8")
-    made = build(SourceFile("gemm.tl", text), CompileOptions(target="sm_80", scheduler="heuristic"), Observer())
+    made = build_kernel(SourceFile("gemm.tl", text), CompileOptions(target="sm_80", scheduler="heuristic"), Observer())
     at, lines = "", set()
     for line in map(str.split, made.ptx.splitlines()):
         if line[:1] == [".loc"]:
@@ -71,7 +71,7 @@ def test_statements_of_a_macro_have_the_line_of_the_nest() -> None:
 
 def race_of(text: str) -> Fault:
     """Run the kernel on one block in the emulator and return its race."""
-    made = build(SourceFile("r.tl", text), CompileOptions(target="sm_90a", scheduler="heuristic"), Observer())
+    made = build_kernel(SourceFile("r.tl", text), CompileOptions(target="sm_90a", scheduler="heuristic"), Observer())
     drawn = np.random.default_rng(0).standard_normal(256).astype(np.float32)
     with pytest.raises(Fault) as caught:
         launch(made.ptx, "k", 1, 128, [drawn, np.zeros(256, np.float32)], dynamic_smem=512)

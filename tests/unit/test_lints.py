@@ -15,7 +15,7 @@ from tilec.cli import main
 from tilec.driver import build as driver, engine, lints
 from tilec.driver.lints.assembler import assembler_log
 from tilec.driver.lints.registry import is_lint
-from tilec.driver.lints.warp.named_barriers import barriers
+from tilec.driver.lints.warp.named_barriers import find_exhausted_barriers
 from tilec.driver.work import Work
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Kernel
@@ -35,7 +35,7 @@ SPAN = Span(1, 1, 1, 4)
 def found(text: str, target: str = "sm_90a", lint: Lint = "warn", **defines: int) -> list[Diagnostic]:
     observer = driver.Observer()
     options = CompileOptions(target=target, lint=lint, defines=tuple(defines.items()))
-    driver.plan(SourceFile("kernel.tl", text), options, observer)
+    driver.plan_kernel(SourceFile("kernel.tl", text), options, observer)
     return observer.warnings
 
 
@@ -91,7 +91,7 @@ ADVICE = {
 def test_every_line_of_the_log_that_costs_is_a_lint(code: str) -> None:
     log = parse_remarks(f"ptxas info    : ({code}) {ADVICE[code]}", ())
     source = SourceFile("k.tl", "def k():\n")
-    (warning,) = assembler_log.warnings(log, "", source, SPAN)
+    (warning,) = assembler_log.group_remarks(log, "", source, SPAN)
     assert is_lint(warning.code) and warning.help
     with pytest.raises(CompileError, match=warning.code):
         judged([warning], "error")
@@ -100,7 +100,7 @@ def test_every_line_of_the_log_that_costs_is_a_lint(code: str) -> None:
 
 def judged(warnings: list[Diagnostic], lint: Lint) -> list[Diagnostic]:
     observer = driver.Observer(warnings=list(warnings))
-    with lints.judged(CompileOptions(lint=lint), observer):
+    with lints.apply_lints_at_end(CompileOptions(lint=lint), observer):
         pass
     return observer.warnings
 
@@ -132,7 +132,7 @@ def test_a_warp_that_waits_for_its_own_load(target: str) -> None:
     for load in ("T.copy(A[by * 64, k * 32], As)", THROUGH_REGISTERS):
         observer = driver.Observer()
         source = SourceFile("kernel.tl", WITH_ONE_LOAD.format(load=load))
-        driver.build(source, CompileOptions(target=target), observer)
+        driver.build_kernel(source, CompileOptions(target=target), observer)
         codes[load] = [each.code for each in observer.warnings]
         found = next((each for each in observer.warnings if each.code == "assembled-interval"), found)
     assert "assembled-interval" not in codes["T.copy(A[by * 64, k * 32], As)"]
@@ -140,6 +140,61 @@ def test_a_warp_that_waits_for_its_own_load(target: str) -> None:
     assert "where" in found.title and "by stall counts alone" in found.primary.text and found.help is not None
     said = [label.text for label in found.secondary] + list(found.notes)
     assert any("waits" in each and "for LDG of line 13" in each for each in said)
+
+
+OF_ANY_WIDTH = """
+import tilelang.language as T
+
+M, N, K = T.dynamic("M"), 256, {columns}
+
+@T.prim_func
+def kernel(
+    A: T.Tensor((M, K), "float16"),
+    B: T.Tensor((K, N), "float16"),
+    C: T.Tensor((M, N), "float16"),
+):
+    with T.Kernel(T.ceildiv(N, 128), T.ceildiv(M, 128), threads=256) as (bx, by):
+        As = T.alloc_shared((128, 64), "float16")
+        Bs = T.alloc_shared((64, 128), "float16")
+        acc = T.alloc_fragment((128, 128), "float32")
+        T.clear(acc)
+        for k in T.{loop}(T.ceildiv(K, 64){stages}):
+            T.copy(A[by * 128{odd}, k * 64{odd}], As)
+            T.copy(B[k * 64, bx * 128], Bs)
+            T.gemm(As, Bs, acc)
+        T.copy(acc, C[by * 128, bx * 128])
+"""
+
+
+def codes_of_any_width(columns: str, target: str = "sm_90a", *, is_pipelined: bool = True, odd: str = "") -> list[str]:
+    loop, stages = ("Pipelined", ", num_stages=3") if is_pipelined else ("serial", "")
+    text = OF_ANY_WIDTH.format(columns=columns, loop=loop, stages=stages, odd=odd)
+    return [each.code for each in found(text, target)]
+
+
+@pytest.mark.parametrize(("columns", "factor"), [('T.dynamic("K")', 8), ('2 * T.dynamic("k")', 4)])
+def test_rows_of_unknown_length_lose_tma(columns: str, factor: int) -> None:
+    text = OF_ANY_WIDTH.format(columns=columns, loop="Pipelined", stages=", num_stages=3", odd="")
+    (warning,) = [each for each in found(text) if each.code == "rows-without-tma"]
+    assert is_lint(warning.code) and warning.primary is not None and warning.primary.span.line == 8
+    assert [label.span.line for label in warning.secondary] == [18]
+    assert warning.help is not None and f'{factor} * T.dynamic("n")' in warning.help
+
+
+def test_rows_lose_tma_for_another_reason_or_not_at_all() -> None:
+    unknown = 'T.dynamic("K")'
+    assert "rows-without-tma" not in codes_of_any_width('8 * T.dynamic("n")')
+    assert "rows-without-tma" not in codes_of_any_width(unknown, "sm_80")
+    assert "rows-without-tma" not in codes_of_any_width(unknown, is_pipelined=False)
+    assert "rows-without-tma" not in codes_of_any_width(unknown, odd=" + 1")
+
+
+def test_a_tile_that_is_copied_in_its_own_type_is_not_advised_so() -> None:
+    text = OF_ANY_WIDTH.format(columns='T.dynamic("K")', loop="Pipelined", stages=", num_stages=3", odd="")
+    observer = driver.Observer()
+    driver.build_kernel(SourceFile("kernel.tl", text), CompileOptions(target="sm_90a"), observer)
+    (warning,) = [each for each in observer.warnings if each.code == "assembled-interval"]
+    assert warning.help is not None and warning.help.startswith("make the rows of A a multiple of 16 bytes")
 
 
 def test_other_warnings_are_no_lints() -> None:
@@ -215,8 +270,8 @@ def test_tiles_that_nobody_wrote_are_not_spoken_of() -> None:
 
 def with_barriers(ids: range, *, inside: bool) -> Work:
     source = SourceFile("gemm.tl", GEMM.read_text())
-    file = engine.read(source, CompileOptions(target="sm_80"), driver.Observer(), is_single=True)
-    (work,) = engine.each(file, driver.Observer()).kernels
+    file = engine.read_file(source, CompileOptions(target="sm_80"), driver.Observer(), is_single=True)
+    (work,) = engine.advance_kernels(file, driver.Observer()).kernels
     program = work.program
     (role,) = program.roles
     more = tuple(warp.BarSync(id, 256, span=role.body[0].span) for id in ids)
@@ -240,7 +295,7 @@ def with_barriers(ids: range, *, inside: bool) -> Work:
 )
 def test_barriers(ids: range, inside: bool, says: list[str]) -> None:
     work = with_barriers(ids, inside=inside)
-    warnings = list(barriers(work))
+    warnings = list(find_exhausted_barriers(work))
     assert [w.title for w in warnings] == says
     assert all(w.code == "barriers-exhausted" and w.primary and w.primary.span.line and w.help for w in warnings)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.ir import warp
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import For, Kernel, TileOp, int32_const, walk_statements
@@ -32,7 +32,7 @@ COPY = "    T.copy(A[i * 16, 0], s)\n    T.copy(s, B[i * 16, 0])\n"
 def made(body: str, target: str = "sm_80", **defines: int) -> Build:
     text = HEAD + "".join(f"        {line}\n" for line in body.splitlines())
     options = CompileOptions(target=target, defines=tuple(defines.items()))
-    return build(SourceFile("kernel.tl", text), options, Observer())
+    return build_kernel(SourceFile("kernel.tl", text), options, Observer())
 
 
 def header(loop: str) -> For:
@@ -49,9 +49,9 @@ def stored(loop: str, n: int = 0) -> list[int]:
 def noted(body: str, n: int = 0) -> list[int]:
     """What the body puts into S, `t` of them."""
     result = made(f't = T.alloc_var("int32", init=0)\n{body}\nfor i in T.serial(t, N):\n    S[i] = {END}')
-    found = emulate.random_arguments(result.kernel, result.manifest, 0)
+    found = emulate.draw_arguments(result.kernel, result.manifest, 0)
     found.scalars["n"] = n
-    emulate.run(result, found)
+    emulate.emulate_build(result, found)
     values: list[int] = found.tensors["S"].tolist()
     return values[: values.index(END)]
 
@@ -168,10 +168,10 @@ def test_vectors() -> None:
 def stored_at(body: str, n: int = 0) -> list[int]:
     """Where S is set to 7."""
     result = made(body)
-    found = emulate.random_arguments(result.kernel, result.manifest, 0)
+    found = emulate.draw_arguments(result.kernel, result.manifest, 0)
     found.scalars["n"] = n
     found.tensors["S"][:] = 0
-    emulate.run(result, found)
+    emulate.emulate_build(result, found)
     return [int(at) for at in np.flatnonzero(found.tensors["S"] == 7)]
 
 
@@ -185,11 +185,11 @@ def test_extents_known_at_run_time_only(n: int) -> None:
 
 
 def emulate_agrees(result: Build) -> bool:
-    found = emulate.random_arguments(result.kernel, result.manifest, 0)
+    found = emulate.draw_arguments(result.kernel, result.manifest, 0)
     expected = found.copy()
-    emulate.run(result, found)
-    emulate.reference(result.kernel, expected)
-    return all(r.matches for r in emulate.compare(result.kernel, result.manifest, found, expected))
+    emulate.emulate_build(result, found)
+    emulate.run_reference(result.kernel, expected)
+    return all(r.matches for r in emulate.compare_arguments(result.kernel, result.manifest, found, expected))
 
 
 # ---- persistent loops ------------------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from stages import assignment, problems
 
-from tilec.driver.build import Observer, check
+from tilec.driver.build import Observer, load_kernel
 from tilec.ir.tile import Bind, For, Kernel, Parallel, TileOp, walk_statements
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.loop.annotate import given_schedule
+from tilec.passes.loop.annotate import build_manual_schedule
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.sched.verify import find_violations
 from tilec.support.diagnostics import CompileError, Diagnostic
@@ -102,7 +102,7 @@ def test_a_copy_that_must_be_synchronous_needs_no_role_of_its_own(body: Make) ->
 def test_a_group_fills_a_ring(body: Make, lists: str, rings: list[str], target: str) -> None:
     found = problem(body(TWO.format(lists=f"stage=[0, 0, 1], order=[0, 1, 2]{lists}"), PARAMS), target)
     assert [r.name for r in found.problem.rings] == rings
-    assert given_schedule(found) is not None
+    assert build_manual_schedule(found) is not None
 
 
 def test_raw_groups_are_groups(body: Make) -> None:
@@ -128,7 +128,7 @@ def test_raw_groups_are_groups(body: Make) -> None:
 )
 def test_depth(body: Make, lists: str, depth: int, target: str) -> None:
     found = problem(body(TWO.format(lists=lists), PARAMS), target)
-    schedule = given_schedule(found)
+    schedule = build_manual_schedule(found)
     assert schedule is not None and schedule.depth == (depth,)
     assert list(find_violations(found.problem, schedule)) == []
 
@@ -143,7 +143,7 @@ def test_depth(body: Make, lists: str, depth: int, target: str) -> None:
 )
 def test_too_few_versions(body: Make, lists: str) -> None:
     with pytest.raises(CompileError) as raised:
-        given_schedule(problem(body(TWO.format(lists=lists), PARAMS)))
+        build_manual_schedule(problem(body(TWO.format(lists=lists), PARAMS)))
     assert [d.code for d in raised.value.diagnostics] == ["schedule-depth"]
 
 
@@ -156,7 +156,7 @@ def kernel({PARAMS}):
         for k in T.Pipelined(4, {lists}):
 {statements}"""
     observer = Observer()
-    kernel = check(SourceFile("kernel.tl", text), CompileOptions(), observer)
+    kernel = load_kernel(SourceFile("kernel.tl", text), CompileOptions(), observer)
     assert any(isinstance(s, For) for s in walk_statements(kernel.body))
     return [w for w in observer.warnings if w.code != "unused-parameter"]
 
@@ -315,10 +315,10 @@ def test_the_entry_of_a_name_is_the_one_at_its_place(body: Make, name: str, plac
     assert loop.stage == tuple(kept)
     found = problem(body(text, PARAMS))
     if kept[0] <= kept[1]:
-        schedule = given_schedule(found)
+        schedule = build_manual_schedule(found)
         assert schedule is not None and schedule.stage == tuple(kept)
         return
     with pytest.raises(CompileError) as raised:
-        given_schedule(found)
+        build_manual_schedule(found)
     (diagnostic,) = raised.value.diagnostics
     assert diagnostic.code == "schedule-order" and f"stage {kept[1]}" in diagnostic.primary.text

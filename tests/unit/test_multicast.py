@@ -16,7 +16,7 @@ from tilec.ir.multicast import count_multicast_blocks, multicast_ranks, multicas
 from tilec.ir.tile import Binary, Cluster, Const, Expr, Kernel, Select, Var, int32_const
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.memory.multicast import Finder
+from tilec.passes.memory.multicast import MulticastFinder
 
 X, Y, WAVE, SIZE = Var("x"), Var("y"), Var("wave"), Var("n")
 OPERATORS: dict[str, Callable[..., Any]] = {
@@ -77,13 +77,13 @@ def random_expr(generator: random.Random, depth: int) -> Expr:
 @pytest.mark.parametrize("cluster", [(2, 1, 1), (1, 2, 1), (2, 2, 1), (4, 1, 1)])
 def test_what_is_taken_to_be_the_same_is(cluster: tuple[int, int, int]) -> None:
     kernel = Kernel("k", (SIZE,), (8, 8), (X, Y), 128, (), (), cluster=Cluster(cluster))
-    finder = Finder(LayoutAssignment(kernel, "warp_specialised", {}, {}))
+    finder = MulticastFinder(LayoutAssignment(kernel, "warp_specialised", {}, {}))
     finder.alike[WAVE] = "xyz"
     generator, same = random.Random(f"{cluster}"), 0
     axes = "".join(axis for axis, size in zip("xyz", cluster, strict=True) if size > 1)
     for _ in range(3000):
         expr = random_expr(generator, 3)
-        for axis in finder.along(axes, expr):
+        for axis in finder.find_common_axes(axes, expr):
             same += 1
             place = "xy".index(axis)
             first = list(EVERYWHERE)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tilec.driver.build import Observer, plan
+from tilec.driver.build import Observer, plan_kernel
 from tilec.ir.tile import Parallel, walk_statements
-from tilec.passes.loop.nest_price import nest_demands
+from tilec.passes.loop.nest_price import count_nest_demands
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -34,10 +34,10 @@ def loaded_bytes(folder: Path, stored: str, loaded: str) -> int:
     """By all threads together."""
     path = folder / "scaled.tl"
     path.write_text(KERNEL.format(stored=stored, loaded=loaded))
-    found = plan(SourceFile(str(path), path.read_text()), CompileOptions(target="sm_90a"), Observer())
+    found = plan_kernel(SourceFile(str(path), path.read_text()), CompileOptions(target="sm_90a"), Observer())
     nests = [s for s in walk_statements(found.assignment.kernel.body) if isinstance(s, Parallel)]
     nest = next(s for s in nests if "w_shared" in str(s.body))
-    demands = nest_demands(nest, found.assignment.nest_layout(nest), 128, False)
+    demands = count_nest_demands(nest, found.assignment.nest_layout(nest), 128, False)
     return sum(int(dict(d.parameters)["bytes"]) for d in demands if d.kind == "ld.shared")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tilec.ir.tile import Kernel
-from tilec.passes.memory.shared_reuse import over_rings
+from tilec.passes.memory.shared_reuse import find_tiles_over_rings
 
 Make = Callable[..., Kernel]
 
@@ -51,4 +51,4 @@ def nested(text: str) -> str:
     ],
 )
 def test_a_tile_lives_behind_all_rings(body: Make, text: str, over: set[str]) -> None:
-    assert over_rings(body(HEAD + text, PARAMS)) == over
+    assert find_tiles_over_rings(body(HEAD + text, PARAMS)) == over

@@ -10,17 +10,17 @@ import pytest
 
 from tilec.ir.tile import Raster, Var
 from tilec.passes.analysis.fold_constants import compute_expr
-from tilec.passes.grid.rasterisation_order import Walk, best_raster
-from tilec.passes.grid.rasterise import AS_NUMBERED, in_clusters, tile_at
-from tilec.passes.memory.load_footprints import Footprint
+from tilec.passes.grid.rasterisation_order import GridWalk, find_best_raster
+from tilec.passes.grid.rasterise import AS_NUMBERED, locate_tile, scale_to_clusters
+from tilec.passes.memory.load_footprints import LoadFootprint
 
 Tile = tuple[int, int, int]
 NUMBER = Var("number")
 
 
-def walked(walk: Walk, raster: Raster) -> list[Tile]:
+def walked(walk: GridWalk, raster: Raster) -> list[Tile]:
     """Column, row and layer of each tile, as the code that is emitted computes them."""
-    column, row = tile_at(NUMBER, walk.width, walk.depth, raster)
+    column, row = locate_tile(NUMBER, walk.width, walk.depth, raster)
     found = []
     for layer, number in itertools.product(range(walk.height), range(walk.width * walk.depth)):
         x, y = (compute_expr(index, {NUMBER: number}) for index in (column, row))
@@ -29,7 +29,7 @@ def walked(walk: Walk, raster: Raster) -> list[Tile]:
     return found
 
 
-def counted(walk: Walk, order: list[Tile]) -> int:
+def counted(walk: GridWalk, order: list[Tile]) -> int:
     """The bytes of the distinct strips in each wave, tile by tile."""
     total = 0
     for first in range(0, len(order), walk.at_once):
@@ -40,9 +40,11 @@ def counted(walk: Walk, order: list[Tile]) -> int:
     return total
 
 
-def product(rows: int = 128, columns: int = 128, axes: tuple[str, str] = ("y", "x")) -> tuple[Footprint, Footprint]:
+def product(
+    rows: int = 128, columns: int = 128, axes: tuple[str, str] = ("y", "x")
+) -> tuple[LoadFootprint, LoadFootprint]:
     """Of a product by tiles of so many rows and columns."""
-    return Footprint("A_shared", axes[0], rows * 8192), Footprint("B_shared", axes[1], columns * 8192)
+    return LoadFootprint("A_shared", axes[0], rows * 8192), LoadFootprint("B_shared", axes[1], columns * 8192)
 
 
 GRIDS = (
@@ -54,23 +56,23 @@ GRIDS = (
     (13, 17, 5, 132, product(axes=("yz", "xz"))),
     (13, 17, 5, 132, product(axes=("yz", "x"))),
     (9, 7, 20, 132, product(axes=("yz", "xz"))),
-    (64, 32, 1, 108, (Footprint("A", "y", 100), Footprint("B", "xy", 10))),
-    (64, 32, 1, 108, (Footprint("A", "xy", 100), Footprint("B", "x", 10))),
-    (64, 32, 1, 108, (Footprint("A", "xy", 100), Footprint("B", "", 10))),
+    (64, 32, 1, 108, (LoadFootprint("A", "y", 100), LoadFootprint("B", "xy", 10))),
+    (64, 32, 1, 108, (LoadFootprint("A", "xy", 100), LoadFootprint("B", "x", 10))),
+    (64, 32, 1, 108, (LoadFootprint("A", "xy", 100), LoadFootprint("B", "", 10))),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize(("width", "depth", "height", "at_once", "of"), GRIDS)
 def test_the_model_counts_what_the_code_does(
-    width: int, depth: int, height: int, at_once: int, of: tuple[Footprint, ...]
+    width: int, depth: int, height: int, at_once: int, of: tuple[LoadFootprint, ...]
 ) -> None:
-    walk = Walk(width, depth, height, at_once, of)
-    best = best_raster(walk)
+    walk = GridWalk(width, depth, height, at_once, of)
+    best = find_best_raster(walk)
     for raster in (AS_NUMBERED, best, Raster(3), Raster(5, by_rows=False)):
         order = walked(walk, raster)
         assert sorted(order) == sorted(itertools.product(range(width), range(depth), range(height)))
-        assert walk.bytes_of_waves(raster) == counted(walk, order)
-    assert walk.bytes_of_waves(best) <= walk.bytes_of_waves(AS_NUMBERED)
+        assert walk.count_bytes_of_waves(raster) == counted(walk, order)
+    assert walk.count_bytes_of_waves(best) <= walk.count_bytes_of_waves(AS_NUMBERED)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -79,9 +81,9 @@ def test_no_grid_is_walked_worse_than_plainly(seed: int) -> None:
     for _ in range(40):
         width, depth, height = generator.randint(1, 90), generator.randint(1, 90), generator.choice([1, 1, 1, 2, 7])
         of = product(generator.choice([64, 128, 192, 256]), generator.choice([32, 64, 128, 256]))
-        walk = Walk(width, depth, height, generator.choice([132, 66, 108, 30]), of)
-        best = best_raster(walk)
-        plain, chosen = walk.bytes_of_waves(AS_NUMBERED), walk.bytes_of_waves(best)
+        walk = GridWalk(width, depth, height, generator.choice([132, 66, 108, 30]), of)
+        best = find_best_raster(walk)
+        plain, chosen = walk.count_bytes_of_waves(AS_NUMBERED), walk.count_bytes_of_waves(best)
         assert chosen <= plain, (walk, best)
         assert best == AS_NUMBERED or chosen * 100 <= plain * 99
 
@@ -89,11 +91,11 @@ def test_no_grid_is_walked_worse_than_plainly(seed: int) -> None:
 def test_a_wave_of_a_wide_grid_becomes_square() -> None:
     """4096 × 4096 in tiles of 128 × 256: 32 rows of 16 columns. 132 tiles stand best in about 16 rows, of half the
     bytes of a column."""
-    walk = Walk(16, 32, 1, 132, product(128, 256))
-    best = best_raster(walk)
-    assert best.panel and walk.bytes_of_waves(best) < 0.9 * walk.bytes_of_waves(AS_NUMBERED)
-    wide = Walk(128, 128, 1, 132, product())
-    assert wide.bytes_of_waves(best_raster(wide)) < 0.25 * wide.bytes_of_waves(AS_NUMBERED)
+    walk = GridWalk(16, 32, 1, 132, product(128, 256))
+    best = find_best_raster(walk)
+    assert best.panel and walk.count_bytes_of_waves(best) < 0.9 * walk.count_bytes_of_waves(AS_NUMBERED)
+    wide = GridWalk(128, 128, 1, 132, product())
+    assert wide.count_bytes_of_waves(find_best_raster(wide)) < 0.25 * wide.count_bytes_of_waves(AS_NUMBERED)
 
 
 def hilbert(side: int) -> list[Tile]:
@@ -121,35 +123,35 @@ def hilbert(side: int) -> list[Tile]:
 @pytest.mark.parametrize("at_once", [132, 66, 108])
 def test_hilbert_s_curve_is_no_better(side: int, at_once: int) -> None:
     for of in (product(), product(128, 256), product(256, 128)):
-        walk = Walk(side, side, 1, at_once, of)
+        walk = GridWalk(side, side, 1, at_once, of)
         order = hilbert(side)
         assert len(set(order)) == side * side
-        assert walk.bytes_of_waves(best_raster(walk)) <= counted(walk, order)
+        assert walk.count_bytes_of_waves(find_best_raster(walk)) <= counted(walk, order)
 
 
 @pytest.mark.parametrize(
     "walk",
     [
-        Walk(1, 500, 1, 132, product()),
-        Walk(11, 12, 1, 132, product()),
-        Walk(64, 64, 1, 132, (Footprint("Q", "xy", 100), Footprint("K", "y", 1000))),
-        Walk(64, 64, 1, 132, (Footprint("X", "xy", 100),)),
-        Walk(64, 64, 1, 132, ()),
+        GridWalk(1, 500, 1, 132, product()),
+        GridWalk(11, 12, 1, 132, product()),
+        GridWalk(64, 64, 1, 132, (LoadFootprint("Q", "xy", 100), LoadFootprint("K", "y", 1000))),
+        GridWalk(64, 64, 1, 132, (LoadFootprint("X", "xy", 100),)),
+        GridWalk(64, 64, 1, 132, ()),
     ],
     ids=["a line", "one wave", "rows that x walks along", "nothing in common", "nothing"],
 )
-def test_the_plain_order_stays(walk: Walk) -> None:
-    assert best_raster(walk) == AS_NUMBERED
+def test_the_plain_order_stays(walk: GridWalk) -> None:
+    assert find_best_raster(walk) == AS_NUMBERED
 
 
 def test_columns_that_blocks_above_each_other_share() -> None:
     """Attention with the blocks of queries along y: those of a head run together, so that a wave has few heads."""
-    walk = Walk(64, 64, 1, 132, (Footprint("K", "x", 1000),))
+    walk = GridWalk(64, 64, 1, 132, (LoadFootprint("K", "x", 1000),))
     whole = 64 * 64 // 132
-    assert walk.bytes_of_waves(AS_NUMBERED) > 64 * 1000 * whole
-    assert walk.bytes_of_waves(best_raster(walk)) <= 4 * 1000 * (whole + 1)
+    assert walk.count_bytes_of_waves(AS_NUMBERED) > 64 * 1000 * whole
+    assert walk.count_bytes_of_waves(find_best_raster(walk)) <= 4 * 1000 * (whole + 1)
 
 
 def test_panels_of_clusters_are_one_cluster_high_at_least() -> None:
-    assert [in_clusters(Raster(panel), (1, 2)).panel for panel in (0, 1, 2, 4, 5)] == [0, 1, 1, 2, 2]
-    assert [in_clusters(Raster(panel, by_rows=False), (2, 1)).panel for panel in (0, 1, 4)] == [0, 1, 2]
+    assert [scale_to_clusters(Raster(panel), (1, 2)).panel for panel in (0, 1, 2, 4, 5)] == [0, 1, 1, 2, 2]
+    assert [scale_to_clusters(Raster(panel, by_rows=False), (2, 1)).panel for panel in (0, 1, 4)] == [0, 1, 2]

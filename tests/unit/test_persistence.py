@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tilec.driver import build as driver
-from tilec.passes.choices.launch_grid import _dealt, _walked
-from tilec.passes.cost.estimate import Tile, tiles_in_order
+from tilec.passes.choices.launch_grid import _simulate_dynamic, _simulate_persistent
+from tilec.passes.cost.estimate import BlockEstimate, estimate_blocks
 from tilec.sched.decision import Decision
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions, TileScheduler
@@ -22,7 +22,7 @@ def decided(
     sample: str, target: str = "sm_90a", asked: TileScheduler = "auto", what: str = "persistent grid"
 ) -> Decision:
     options = CompileOptions(target=target, tile_scheduler=asked)
-    plan = driver.plan(read_source(str(SAMPLES / sample)), options, driver.Observer())
+    plan = driver.plan_kernel(read_source(str(SAMPLES / sample)), options, driver.Observer())
     return next(each for each in plan.decisions if each.what == what)
 
 
@@ -85,8 +85,8 @@ def test_blocks_of_one_length_go_in_panels() -> None:
 
 def test_each_block_is_looked_at_once_for_what_decides_it() -> None:
     options = CompileOptions(target="sm_90a", persistent=False, rasterisation=0)
-    assignment, target = driver.assignment(read_source(str(SAMPLES / "attention/causal.tl")), options)
-    tiles = tiles_in_order(assignment, target, 1 << 14)
+    assignment, target = driver.assign_kernel_layouts(read_source(str(SAMPLES / "attention/causal.tl")), options)
+    tiles = estimate_blocks(assignment, target, 1 << 14)
     assert tiles is not None
     assert len(tiles) == 32 * 16
     assert tiles[:32] == tiles[32:64]
@@ -94,7 +94,7 @@ def test_each_block_is_looked_at_once_for_what_decides_it() -> None:
     assert cycles == sorted(cycles, reverse=True)
     steps = {before - after for before, after in pairwise(cycles[:-1])}
     assert max(steps) - min(steps) <= 2
-    assert tiles_in_order(assignment, load_target("sm_90a"), 511) is None
+    assert estimate_blocks(assignment, load_target("sm_90a"), 511) is None
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_each_block_is_looked_at_once_for_what_decides_it() -> None:
 def test_blocks_dealt_out_by_hand(cycles: list[int], one_each: int, by_stride: int, dealt: int) -> None:
     """On two multiprocessors; of each tile but the first of a block min(2, 3) cycles are hidden, but no more than it
     takes."""
-    tiles = [Tile(each, filling=min(2, each), around=min(3, each)) for each in cycles]
-    assert _dealt(cycles, 2) == one_each
-    assert _walked(tiles, 2, is_dealt=False) == by_stride
-    assert _walked(tiles, 2, is_dealt=True) == dealt
+    tiles = [BlockEstimate(each, filling=min(2, each), around=min(3, each)) for each in cycles]
+    assert _simulate_dynamic(cycles, 2) == one_each
+    assert _simulate_persistent(tiles, 2, is_dealt=False) == by_stride
+    assert _simulate_persistent(tiles, 2, is_dealt=True) == dealt

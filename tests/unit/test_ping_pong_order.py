@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.passes.loop.ping_pong import tensor_core_runs
+from tilec.passes.loop.ping_pong import find_tensor_core_runs
 from tilec.sched.problem import Op, Problem
 from tilec.sched.schedule import Schedule
 
@@ -15,7 +15,7 @@ def of(order: str) -> tuple[str, ...]:
     """The turns of the first group where the ops issue in this order."""
     ids = tuple(NAMES.index(name) for name in order)
     schedule = Schedule(6, tuple(ids.index(op) for op in range(6)), ids, (), "given")
-    return tuple("".join(NAMES[op] for op in run) for run in tensor_core_runs(PROBLEM, schedule, (0, 1)))
+    return tuple("".join(NAMES[op] for op in run) for run in find_tensor_core_runs(PROBLEM, schedule, (0, 1)))
 
 
 def test_turns_of_a_schedule() -> None:
@@ -27,4 +27,4 @@ def test_turns_of_a_schedule() -> None:
 
 def test_who_is_alone_takes_no_turns() -> None:
     alone = Problem("one", PROBLEM.ops, (), ())
-    assert tensor_core_runs(alone, Schedule(6, tuple(range(6)), tuple(range(6)), (), "given"), (0, 1)) == ()
+    assert find_tensor_core_runs(alone, Schedule(6, tuple(range(6)), tuple(range(6)), (), "given"), (0, 1)) == ()

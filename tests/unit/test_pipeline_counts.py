@@ -48,7 +48,7 @@ def said(filled: str, taken: str) -> list[str]:
     """The codes of what `tilec check` says."""
     source = SourceFile("k.tl", KERNEL.format(filled=filled, taken=taken))
     try:
-        driver.legal(source, CompileOptions(target="sm_90a"), driver.Observer())
+        driver.check_file(source, CompileOptions(target="sm_90a"), driver.Observer())
     except CompileError as error:
         return [d.code for d in error.diagnostics]
     return []

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tilec.cli.build import build as command
-from tilec.driver.build import Observer, plan
+from tilec.driver.build import Observer, plan_kernel
 from tilec.driver.pipeline import PIPELINE, Choice, Pass
-from tilec.driver.pipeline_text import describe
+from tilec.driver.pipeline_text import describe_row
 from tilec.support.files import read_source
 from tilec.support.options import STAGES, CompileOptions
 
@@ -26,7 +26,7 @@ def test_names_are_unique_and_stages_in_order() -> None:
 
 @pytest.mark.parametrize("row", PIPELINE, ids=lambda row: row.name)
 def test_every_pass_says_what_it_does(row: Pass) -> None:
-    assert describe(row).endswith(".")
+    assert describe_row(row).endswith(".")
 
 
 def test_switches_are_options_of_the_command() -> None:
@@ -40,14 +40,14 @@ def test_switches_are_options_of_the_command() -> None:
 def test_every_decision_is_announced_by_a_row(kernel: str, target: str) -> None:
     if kernel.endswith(("gemm_sm100.tl", "pipeline_objects.tl")) and target != "sm_100a":
         kernel = "gemm.tl"
-    made = plan(read_source(str(SAMPLES / kernel)), CompileOptions(target=target), Observer())
+    made = plan_kernel(read_source(str(SAMPLES / kernel)), CompileOptions(target=target), Observer())
     assert made.decisions
     for decision in made.decisions:
         assert any(decision.what == what or decision.what.startswith(f"{what} ") for what in DECIDED), decision.what
 
 
 def test_prices_of_alternatives_are_in_the_decision() -> None:
-    causal = plan(read_source(str(SAMPLES / "attention/causal.tl")), CompileOptions(), Observer())
+    causal = plan_kernel(read_source(str(SAMPLES / "attention/causal.tl")), CompileOptions(), Observer())
     found = {decision.what: decision for decision in causal.decisions}
     weighed = {each.answer: each.price for each in found["ping-pong"].alternatives}
     assert weighed["2 warpgroups"] < weighed["no"]
@@ -57,7 +57,7 @@ def test_prices_of_alternatives_are_in_the_decision() -> None:
 
 def test_the_cost_of_exploring_is_that_of_exploring() -> None:
     observer = Observer()
-    made = plan(read_source(str(SAMPLES / "attention/causal.tl")), CompileOptions(), observer)
+    made = plan_kernel(read_source(str(SAMPLES / "attention/causal.tl")), CompileOptions(), observer)
     seconds = dict(observer.seconds)
     explored = {name for name in seconds if name.startswith("exploring: ")}
     assert explored == {"exploring: subtile"} and made.loops

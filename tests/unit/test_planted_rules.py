@@ -26,7 +26,7 @@ import test_sync_loops as loops
 from test_statement_price import ADD_C, first_op, loading
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.emu import Fault
 from tilec.frontend.sema import evaluate
 from tilec.ir.tile import Expr, Kernel
@@ -52,15 +52,15 @@ def made(params: str, text: str, target: str = "sm_80", threads: int = 128) -> B
     head = f"import tilelang.language as T\n@T.prim_func\ndef kernel({params}):\n"
     head += f"    with T.Kernel(1, threads={threads}):\n"
     lines = "".join(f"        {line}\n" for line in text.strip().splitlines())
-    return build(SourceFile("kernel.tl", head + lines), CompileOptions(target=target), Observer())
+    return build_kernel(SourceFile("kernel.tl", head + lines), CompileOptions(target=target), Observer())
 
 
 def is_right(result: Build) -> bool:
-    given = emulate.random_arguments(result.kernel, result.manifest, 0)
+    given = emulate.draw_arguments(result.kernel, result.manifest, 0)
     expected = given.copy()
-    emulate.run(result, given, options=emulate.RunOptions(adversary=1))
-    emulate.reference(result.kernel, expected)
-    return all(r.matches for r in emulate.compare(result.kernel, result.manifest, given, expected))
+    emulate.emulate_build(result, given, options=emulate.RunOptions(adversary=1))
+    emulate.run_reference(result.kernel, expected)
+    return all(r.matches for r in emulate.compare_arguments(result.kernel, result.manifest, given, expected))
 
 
 # ---- dependences -----------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ T.copy(d, A[320, 0])"""
 def test_memory_that_is_taken_over_unwritten(monkeypatch: Patch) -> None:
     params = 'A: T.Tensor((512, 64), "float16")'
     made(params, UNSET, "sm_90a")
-    monkeypatch.setattr(shared_reuse, "_first_use", lambda tile, body: True)
+    monkeypatch.setattr(shared_reuse, "_is_written_first", lambda tile, body: True)
     with pytest.raises(InternalError, match=r"has the memory of|has its memory|has no barrier"):
         made(params, UNSET, "sm_90a")
 
@@ -153,7 +153,11 @@ def test_roles_that_count_differently(monkeypatch: Patch) -> None:
     params = 'A: T.Tensor((32, 32), "float16"), B: T.Tensor((32, 32), "float16")'
     with pytest.raises(CompileError, match="unbalanced-acquires"):
         made(params, COUNTS, "sm_90a", 256)
-    for module, name in ((pipeline_counts, "check_counts"), (protocol, "check_protocol"), (role_races, "check_races")):
+    for module, name in (
+        (pipeline_counts, "check_stage_counts"),
+        (protocol, "check_barriers"),
+        (role_races, "check_role_races"),
+    ):
         monkeypatch.setattr(module, name, lambda kernel, roles: None)
     with pytest.raises(Fault, match="deadlock"):
         is_right(made(params, COUNTS, "sm_90a", 256))
@@ -185,10 +189,10 @@ def test_tile_operations_that_nobody_checks(monkeypatch: Patch) -> None:
     text = WRITTEN.format(attributes="clear=True, dim=7, kind='sum'")
     source, options = SourceFile("k.tile", text), CompileOptions(target="sm_80")
     with pytest.raises(CompileError):
-        build(source, options, Observer())
+        build_kernel(source, options, Observer())
     monkeypatch.setattr(form, "_find_statement_violations", lambda stmt, kernel: ())
     with pytest.raises((KeyError, IndexError, ValueError, AssertionError, InternalError)):
-        build(source, options, Observer())
+        build_kernel(source, options, Observer())
 
 
 # ---- prices ----------------------------------------------------------------------------------------------------------
@@ -198,5 +202,5 @@ def test_tile_operations_that_nobody_checks(monkeypatch: Patch) -> None:
 def test_loads_that_hold_nobody(body: Make, target: str, monkeypatch: Patch) -> None:
     text, needed = "T.copy(A[k, 0, 0], c)", loading(target, 64 * 64 * 4)
     assert first_op(body, text, target, ADD_C).issue >= needed
-    monkeypatch.setattr(statement_price, "_until_loaded", lambda loads, chain: 0)
+    monkeypatch.setattr(statement_price, "_count_load_cycles", lambda loads, chain: 0)
     assert first_op(body, text, target, ADD_C).issue < needed

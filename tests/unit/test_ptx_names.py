@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, Observer, build, build_all
+from tilec.driver.build import Build, Observer, build_kernel, build_library
 from tilec.ptx.module import Entry, Module, Param, Variable
 from tilec.ptx.verify_names import find_name_clashes
 from tilec.support.options import CompileOptions
@@ -40,7 +40,7 @@ NAMES = (
 
 
 def made(text: str, target: str) -> Build:
-    return build(SourceFile("names.tl", text), CompileOptions(target=target), Observer())
+    return build_kernel(SourceFile("names.tl", text), CompileOptions(target=target), Observer())
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
@@ -50,9 +50,9 @@ def test_any_name_of_a_parameter_assembles_and_computes(names: tuple[str, str, s
     for old, new in zip(("FIRST", "OTHER", "COUNT"), names, strict=True):
         text = re.sub(rf"\b{old}\b", new, text)
     kernel = made(text, target)
-    found = emulate.random_arguments(kernel.kernel, kernel.manifest, 0)
+    found = emulate.draw_arguments(kernel.kernel, kernel.manifest, 0)
     given = found.copy()
-    emulate.run(kernel, found)
+    emulate.emulate_build(kernel, found)
     count = np.float16(given.scalars[names[2]])
     np.testing.assert_array_equal(found.tensors[names[1]], given.tensors[names[0]] + count)
 
@@ -60,7 +60,7 @@ def test_any_name_of_a_parameter_assembles_and_computes(names: tuple[str, str, s
 def test_a_parameter_may_be_called_as_another_kernel_of_the_file() -> None:
     other = COPY.replace("main", "other").replace("FIRST", "main").replace("import tilelang.language as T\n", "")
     text = COPY.replace("FIRST", "other") + other
-    file = build_all(SourceFile("names.tl", text), CompileOptions(target="sm_80"), Observer())
+    file = build_library(SourceFile("names.tl", text), CompileOptions(target="sm_80"), Observer())
     assert ".u64 other$" in file.ptx and ".u64 main$" in file.ptx
 
 

@@ -35,7 +35,7 @@ GOOD = Schedule(14, (0, 10, 18), (0, 2, 1), (2,), "given")
 
 
 def found(schedule: Schedule, problem: Problem = LOOP) -> list[tuple[str, str, tuple[int, ...]]]:
-    return [(r.constraint, r.name, r.ops) for r in refusals.refusals(problem, schedule)]
+    return [(r.constraint, r.name, r.ops) for r in refusals.find_refusals(problem, schedule)]
 
 
 def test_a_schedule_that_holds_is_not_refused() -> None:
@@ -64,7 +64,7 @@ def test_values_that_ask_too_much_of_a_pool() -> None:
     pools = (*LOOP.pools, Pool("registers", 8, 4), Pool("banks", 4, 0, 0))
     problem = replace(LOOP, values=values, pools=pools)
     assert len(list(find_violations(problem, GOOD))) == 2
-    assert [(r.name, r.ops, r.text) for r in refusals.refusals(problem, GOOD)] == [
+    assert [(r.name, r.ops, r.text) for r in refusals.find_refusals(problem, GOOD)] == [
         ("registers", (1, 2), "pool registers would hold 9 of 8 at once: 5 C beside 4 others"),
         ("banks", (0, 2), "pool banks would carry 1 of 0 from one interval to the next: 1 mark"),
     ]
@@ -85,11 +85,11 @@ def test_every_mutation_that_the_verifier_refuses_is_explained() -> None:
 
 
 def test_the_placement_in_words() -> None:
-    assert refusals.describe(LOOP, GOOD, 2) == (
+    assert refusals.describe_placement(LOOP, GOOD, 2) == (
         "line 5: store starts in cycle 18 at II 14; it holds tma for 4 from 2 on; "
         "its dependences leave it cycles [18, 18]"
     )
-    assert refusals.window(LOOP, GOOD, 0) == (None, 0)
+    assert refusals.find_window(LOOP, GOOD, 0) == (None, 0)
 
 
 def test_no_schedule_at_all() -> None:
@@ -97,7 +97,7 @@ def test_no_schedule_at_all() -> None:
     with pytest.raises(Unschedulable) as caught:
         compute_bounds(narrow)
     assert caught.value.name == "smem"
-    notes = refusals.binding(narrow, caught.value)
+    notes = refusals.describe_binding(narrow, caught.value)
     assert notes[0] == "binding: pool smem, at every II"
     assert "line 3: load holds tma for 4, its result is there after 10 cycles, 16 bytes a version of A" in notes
 
@@ -105,8 +105,8 @@ def test_no_schedule_at_all() -> None:
 def test_a_ceiling() -> None:
     source = Source("guess", "made for this test")
     low, high = Limit("far_memory", 23, source), Limit("cross_cluster", 50, source)
-    assert refusals.over_ceiling(LOOP, (Limit("far_memory", 24, source), high)) is None
-    refusal = refusals.over_ceiling(LOOP, (high, low))
+    assert refusals.find_exceeded_ceiling(LOOP, (Limit("far_memory", 24, source), high)) is None
+    refusal = refusals.find_exceeded_ceiling(LOOP, (high, low))
     assert refusal is not None and (refusal.name, refusal.ops) == ("far_memory", (0, 1, 2))
     assert refusal.text == "ceiling far_memory allows a chain of dependences 23 cycles, load → product → store takes 24"
 

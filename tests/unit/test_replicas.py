@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Observer, build
+from tilec.driver.build import Observer, build_kernel
 from tilec.ir import tile, warp
 from tilec.ir.layout import Axis, Fragment, row_major_fragment, unswizzled_layout
 from tilec.ir.tile import Buffer, Load, Parallel, Store, Var
@@ -102,11 +102,11 @@ def test_every_copy_reads_before_one_of_them_sets(
     lines: tuple[str, ...], mine: Function, held: Function, target: str
 ) -> None:
     source = SourceFile("kernel.tl", HEAD + "\n".join(f"            {line}" for line in lines) + TAIL)
-    made = build(source, CompileOptions(target=target, scheduler="heuristic"), Observer())
-    found = emulate.random_arguments(made.kernel, made.manifest, 3)
+    made = build_kernel(source, CompileOptions(target=target, scheduler="heuristic"), Observer())
+    found = emulate.draw_arguments(made.kernel, made.manifest, 3)
     given = found.tensors["A"].copy()
     for adversary in (None, 1):
-        emulate.run(made, found, options=emulate.RunOptions(adversary=adversary))
+        emulate.emulate_build(made, found, options=emulate.RunOptions(adversary=adversary))
         assert np.array_equal(found.tensors["O"], mine(given))
         assert np.array_equal(found.tensors["P"], held(given))
 

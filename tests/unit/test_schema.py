@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 
-from tilec.cli.problem import problems_of
+from tilec.cli.problem import read_problems
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Role, Slot, Use, Value
 from tilec.sched.solve import Scheduler, solve_problem
@@ -164,7 +164,7 @@ def test_every_problem_that_is_read_can_be_solved(given: Any, scheduler: Schedul
     accepted = 0
     for number, made in enumerate(_strange(json.loads(json.dumps(given)))):
         try:
-            problems, _ = problems_of(json.dumps(made), "p.json")
+            problems, _ = read_problems(json.dumps(made), "p.json")
         except CompileError:
             continue
         if scheduler == "exact" and number % 10:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.driver.build import Plan, build, plan
+from tilec.driver.build import Plan, build_kernel, plan_kernel
 from tilec.driver.observer import Observer
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -20,7 +20,7 @@ def planned(budget: int | None, folder: Path | None = None) -> tuple[Plan, Obser
     default = CompileOptions(cache_dir=None if folder is None else str(folder))
     options = default if budget is None else CompileOptions(cache_dir=default.cache_dir, search_budget=budget)
     observer = Observer()
-    return plan(CAUSAL, options, observer), observer
+    return plan_kernel(CAUSAL, options, observer), observer
 
 
 def said(found: Plan) -> str:
@@ -55,5 +55,5 @@ def test_no_cache_changes_what_comes_out(budget: int, tmp_path: Path) -> None:
 
 
 def test_what_is_found_in_a_hurry_is_built() -> None:
-    made = build(CAUSAL, CompileOptions(search_budget=0), Observer())
+    made = build_kernel(CAUSAL, CompileOptions(search_budget=0), Observer())
     assert made.cubin

@@ -27,7 +27,7 @@ def tile_statements(text: str) -> list[int]:
 def mistakes(text: str) -> tuple[Diagnostic, ...]:
     try:
         target = "sm_100a" if "T.tcgen05_" in text else "sm_90a"
-        driver.legal(SourceFile("k.tl", text), CompileOptions(target=target), driver.Observer())
+        driver.check_file(SourceFile("k.tl", text), CompileOptions(target=target), driver.Observer())
     except CompileError as error:
         assert error.diagnostics
         return error.diagnostics
@@ -188,7 +188,7 @@ def file_of(*kernels: str) -> str:
 def said(text: str, target: str = "sm_90a") -> list[tuple[str, str]]:
     """Code and title of what `tilec check` says, in the order of the text."""
     try:
-        driver.legal(SourceFile("k.tl", text), CompileOptions(target=target), driver.Observer())
+        driver.check_file(SourceFile("k.tl", text), CompileOptions(target=target), driver.Observer())
     except CompileError as error:
         return [(d.code, d.title) for d in error.diagnostics]
     return []
@@ -211,7 +211,7 @@ def test_a_build_finds_what_a_check_does(name: str) -> None:
     bodies = [INDEPENDENT[name].format(n="_0"), INDEPENDENT["gemm shape"].format(n="_1")]
     text = file_of(kernel_of("\n".join(bodies)))
     with pytest.raises(CompileError) as raised:
-        driver.build(SourceFile("k.tl", text), CompileOptions(), driver.Observer())
+        driver.build_kernel(SourceFile("k.tl", text), CompileOptions(), driver.Observer())
     assert [(d.code, d.title) for d in raised.value.diagnostics] == said(text)
 
 

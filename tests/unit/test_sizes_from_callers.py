@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.driver.build import check
+from tilec.driver.build import load_kernel
 from tilec.driver.observer import Observer
 from tilec.ir.tile import Kernel
 from tilec.support.diagnostics import CompileError
@@ -39,7 +39,7 @@ A, B, SCALE, COUNT = 'A: T.Tensor((64,), "float32")', 'B: T.Tensor((64,), "float
 
 
 def kernel(text: str, **defines: Value) -> Kernel:
-    return check(SourceFile("kernel.tl", text), CompileOptions(defines=tuple(defines.items())), Observer())
+    return load_kernel(SourceFile("kernel.tl", text), CompileOptions(defines=tuple(defines.items())), Observer())
 
 
 def test_sizes_that_only_the_command_line_gives() -> None:

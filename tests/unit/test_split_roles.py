@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tilec.driver.build import Observer, check_all
+from tilec.driver.build import Observer, load_kernels
 from tilec.ir.groups import WARPGROUP_THREADS, guarded_warpgroups
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
 from tilec.ir.verify import verify_tile
 from tilec.ops.barriers import AllocBarrier
-from tilec.passes.explicit_roles.split_roles import has_explicit_roles, split, split_roles_of
+from tilec.passes.explicit_roles.split_roles import find_split_roles, has_explicit_roles, split_roles
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions
 
@@ -23,30 +23,30 @@ FILES = ("tests/kernels/roles.tl", "tests/kernels/pipeline_objects.tl", "samples
 
 
 def kernels(file: str) -> list[Kernel]:
-    found = check_all(read_source(str(ROOT / file)), CompileOptions(target="sm_90a"), Observer())
+    found = load_kernels(read_source(str(ROOT / file)), CompileOptions(target="sm_90a"), Observer())
     return [kernel for kernel in found if has_explicit_roles(kernel)]
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_blocks_partition_the_warpgroups(file: str) -> None:
     for kernel in kernels(file):
-        apart = split(kernel)
+        apart = split_roles(kernel)
         blocks = [groups for stmt in apart.body if (groups := guarded_warpgroups(stmt)) is not None]
         if not blocks:  # one role alone
-            assert apart is kernel and [role.name for role in split_roles_of(apart)] == ["all"]
+            assert apart is kernel and [role.name for role in find_split_roles(apart)] == ["all"]
             continue
         ends = [0, *(groups.stop for groups in blocks)]
         assert [groups.start for groups in blocks] == ends[:-1]
         assert ends[-1] * WARPGROUP_THREADS == kernel.threads
         assert all(before < after for before, after in pairwise(ends))
-        named = [role.name for role in split_roles_of(apart) if not role.is_common]
+        named = [role.name for role in find_split_roles(apart) if not role.is_common]
         assert named == [f"warpgroup_{groups.start}" for groups in blocks]
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_they_are_tile_ir(file: str) -> None:
     for kernel in kernels(file):
-        apart = split(kernel)
+        apart = split_roles(kernel)
         assert list(verify_tile(apart)) == []
         assert print_kernel(read_kernel(print_kernel(apart))) == print_kernel(apart)
 
@@ -54,4 +54,6 @@ def test_they_are_tile_ir(file: str) -> None:
 @pytest.mark.parametrize("file", FILES)
 def test_nobody_makes_barriers_but_the_kernel(file: str) -> None:
     for kernel in kernels(file):
-        assert not any(isinstance(s, AllocBarrier) for role in split_roles_of(split(kernel)) for s in role.kernel.body)
+        assert not any(
+            isinstance(s, AllocBarrier) for role in find_split_roles(split_roles(kernel)) for s in role.kernel.body
+        )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.driver.build import Observer, check
+from tilec.driver.build import Observer, load_kernel
 from tilec.driver.explanations import EXPLANATIONS
 from tilec.frontend.sema.vocabulary import list_supported_names
 from tilec.ops.names import REFUSED
@@ -52,7 +52,7 @@ def test_a_refused_name_says_why(name: str) -> None:
     text = f"import tilelang.language as T\n@T.prim_func\ndef k():\n    with T.Kernel(1):\n        T.{name}(1)\n"
     source = SourceFile("k.tl", text)
     with pytest.raises(CompileError) as raised:
-        check(source, CompileOptions(), Observer())
+        load_kernel(source, CompileOptions(), Observer())
     (found,) = raised.value.diagnostics
     assert found.code == REFUSED[name].code and found.code in EXPLANATIONS
     assert f"T.{name} is not available: " in found.title

@@ -9,7 +9,7 @@ import pytest
 from building import KERNELS, SAMPLES, Defines, build_source, built, outcome
 from mutants import REMOVED, mutants
 
-from tilec.driver.build import build
+from tilec.driver.build import build_kernel
 from tilec.driver.observer import Observer
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
@@ -134,7 +134,7 @@ def test_one_barrier_serves_an_iteration(target: str, strategy: Strategy, stages
     asked = CompileOptions(
         target=target, pipeline_strategy=strategy, defines=(("num_stages", stages),), tma_loads=False
     )
-    (role,) = build(gemm, asked, Observer()).program.roles
+    (role,) = build_kernel(gemm, asked, Observer()).program.roles
     (loop,) = (op for op in warp.walk_operations(role.body) if isinstance(op, warp.Loop))
     assert names(loop.body).count("BarSync") == (2 if stages == 1 else 1)
 

@@ -10,7 +10,7 @@ from building import outcome
 from mutants import mutants
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, build
+from tilec.driver.build import Build, build_kernel
 from tilec.driver.observer import Observer
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
@@ -51,15 +51,15 @@ def text_of(change: str, trips: str = "12", load: str = "k", store: str = "k") -
 
 def made(body: str, target: str = "sm_80") -> Build:
     lines = "".join(f"        {line}\n" for line in body.splitlines())
-    return build(SourceFile("kernel.tl", HEAD + lines), CompileOptions(target=target), Observer())
+    return build_kernel(SourceFile("kernel.tl", HEAD + lines), CompileOptions(target=target), Observer())
 
 
 def runs(result: Build, n: int = 11) -> None:
-    given = emulate.random_arguments(result.kernel, result.manifest, 0)
+    given = emulate.draw_arguments(result.kernel, result.manifest, 0)
     given.scalars["n"] = n
     expected = given.copy()
-    emulate.run(result, given, options=emulate.RunOptions(adversary=1))
-    emulate.reference(result.kernel, expected)
+    emulate.emulate_build(result, given, options=emulate.RunOptions(adversary=1))
+    emulate.run_reference(result.kernel, expected)
     np.testing.assert_allclose(given.tensors["X"], expected.tensors["X"], rtol=1e-4, atol=1e-4)
 
 

@@ -8,7 +8,7 @@ from building import outcome
 from mutants import mutants
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, build
+from tilec.driver.build import Build, build_kernel
 from tilec.driver.observer import Observer
 from tilec.ir import warp
 from tilec.ir.warp_verify import program_violations
@@ -110,7 +110,7 @@ for k in T.serial(16):
 
 def made(body: str, target: str) -> Build:
     lines = "".join(f"        {line}\n" for line in body.splitlines())
-    return build(SourceFile("kernel.tl", HEAD + lines), CompileOptions(target=target), Observer())
+    return build_kernel(SourceFile("kernel.tl", HEAD + lines), CompileOptions(target=target), Observer())
 
 
 def waits_in_loops(program: warp.Program) -> int:
@@ -124,11 +124,11 @@ def waits_in_loops(program: warp.Program) -> int:
 
 
 def runs(result: Build) -> None:
-    given = emulate.random_arguments(result.kernel, result.manifest, 0)
+    given = emulate.draw_arguments(result.kernel, result.manifest, 0)
     given.scalars["n"] = 9
     expected = given.copy()
-    emulate.run(result, given)
-    emulate.reference(result.kernel, expected)
+    emulate.emulate_build(result, given)
+    emulate.run_reference(result.kernel, expected)
     np.testing.assert_allclose(given.tensors["Y"], expected.tensors["Y"], rtol=1e-4, atol=1e-4)
 
 

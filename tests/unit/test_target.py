@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 
 import tilec
-from tilec.driver.build import build
+from tilec.driver.build import build_kernel
 from tilec.driver.observer import Observer
 from tilec.ir.tile import Buffer, Scope
 from tilec.ir.types import FLOAT32
@@ -526,7 +526,7 @@ def test_what_a_file_lacks_is_said_before_it_is_missed(name: str, monkeypatch: p
         monkeypatch.setattr(resources, "target_text", lambda _, made=made: made)
         load_target.cache_clear()
         try:
-            build(SourceFile("k.tl", KERNEL), CompileOptions(target=name, scheduler="heuristic"), Observer())
+            build_kernel(SourceFile("k.tl", KERNEL), CompileOptions(target=name, scheduler="heuristic"), Observer())
         except CompileError as error:
             assert error.diagnostics[0].code == "bad-target-file"
             refused += 1

@@ -26,8 +26,8 @@ KERNELS = {
 def synchronised(whose: str) -> Program:
     path, entry = KERNELS[whose]
     options = CompileOptions(target="sm_100a", entry=entry)
-    file = engine.read(files.read_source(str(path)), options, Observer(), is_single=True)
-    return engine.each(file, Observer(), last="insert-sync").kernels[0].program
+    file = engine.read_file(files.read_source(str(path)), options, Observer(), is_single=True)
+    return engine.advance_kernels(file, Observer(), last="insert-sync").kernels[0].program
 
 
 def without(program: Program, is_dropped: Callable[[Operation], bool]) -> Program:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.driver.build import Build, Observer, build
+from tilec.driver.build import Build, Observer, build_kernel
 from tilec.support.options import CompileOptions, Strategy
 from tilec.support.source import SourceFile
 
@@ -41,7 +41,7 @@ LOOP = "for k in T.Pipelined(8, num_stages=2)"
 def compiled(text: str, strategy: Strategy = "auto") -> tuple[Build, Observer]:
     observer = Observer()
     options = CompileOptions(target="sm_100a", pipeline_strategy=strategy)
-    return build(SourceFile("kernel.tl", text), options, observer), observer
+    return build_kernel(SourceFile("kernel.tl", text), options, observer), observer
 
 
 def changed(*changes: tuple[str, str]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.driver.build import build_all, check
-from tilec.driver.observer import Observer, Stopped
+from tilec.driver.build import build_library, load_kernel
+from tilec.driver.observer import Observer, PipelineStopped
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -72,12 +72,12 @@ CONDITIONS = (
 
 
 def _check(text: str) -> None:
-    check(SourceFile("k.tile", text), CompileOptions(target="sm_90a"), Observer())
+    load_kernel(SourceFile("k.tile", text), CompileOptions(target="sm_90a"), Observer())
 
 
 def test_the_good_one_is_built() -> None:
-    with pytest.raises(Stopped):
-        build_all(SourceFile("k.tile", GOOD), CompileOptions(target="sm_90a"), Observer(stop_after="ptx"))
+    with pytest.raises(PipelineStopped):
+        build_library(SourceFile("k.tile", GOOD), CompileOptions(target="sm_90a"), Observer(stop_after="ptx"))
 
 
 @pytest.mark.parametrize(("old", "new", "says", "line"), BAD)
@@ -100,8 +100,8 @@ def test_each_line_is_told_of_its_own() -> None:
 def test_a_fill_of_all_rows_from_some_row_on() -> None:
     """A part as large as its tile that does not say where it begins is filled as far as the tile goes."""
     filled = GOOD.replace("  copy f[:", "  fill f[bx * 16:+64, :], value=float32(2.0)\n  copy f[:")
-    with pytest.raises(Stopped):
-        build_all(SourceFile("k.tile", filled), CompileOptions(target="sm_90a"), Observer(stop_after="ptx"))
+    with pytest.raises(PipelineStopped):
+        build_library(SourceFile("k.tile", filled), CompileOptions(target="sm_90a"), Observer(stop_after="ptx"))
 
 
 @pytest.mark.parametrize(("old", "new", "says"), BAD_LOOPS)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tilec.driver import emulate
-from tilec.driver.build import Build, build, check
+from tilec.driver.build import Build, build_kernel, load_kernel
 from tilec.driver.observer import Observer
 from tilec.ir import operations, warp
 from tilec.ir.expr import cast_expr
@@ -141,11 +141,11 @@ def kernel(Q: T.Tensor((64, 64), "float16"), K: T.Tensor((256, 64), "float16"), 
 
 
 def _agrees(made: Build) -> None:
-    found = emulate.random_arguments(made.kernel, made.manifest, 0)
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
     expected = found.copy()
-    emulate.run(made, found)
-    emulate.reference(made.kernel, expected)
-    for result in emulate.compare(made.kernel, made.manifest, found, expected):
+    emulate.emulate_build(made, found)
+    emulate.run_reference(made.kernel, expected)
+    for result in emulate.compare_arguments(made.kernel, made.manifest, found, expected):
         assert result.matches, f"{result.name} is {result.found}, expected {result.expected}"
 
 
@@ -158,14 +158,14 @@ def _scheduled(made: Build) -> list[str]:
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
 def test_it_is_pipelined_and_computes_what_its_reference_says(target: str) -> None:
     """Parsed, laid out, priced, scheduled, coded and run."""
-    made = build(SourceFile("toy.tl", SCALED), CompileOptions(target=target), Observer())
+    made = build_kernel(SourceFile("toy.tl", SCALED), CompileOptions(target=target), Observer())
     assert "toy_scale held, scaled" in _scheduled(made)
     assert max(max(schedule.depth) for schedule in made.schedules) > 1
     _agrees(made)
 
 
 def test_it_is_done_part_by_part() -> None:
-    made = build(SourceFile("toy.tl", ATTENDING), CompileOptions(target="sm_90a"), Observer())
+    made = build_kernel(SourceFile("toy.tl", ATTENDING), CompileOptions(target="sm_90a"), Observer())
     assert sum(name.startswith("toy_scale") for name in _scheduled(made)) == 2
     _agrees(made)
 
@@ -174,22 +174,22 @@ def test_who_works_on_two_fragments_says_how_they_lie(monkeypatch: pytest.Monkey
     """No layout is guessed."""
     monkeypatch.setattr(ToyScale, "fragments_lie", None)
     with pytest.raises(InternalError, match="does not say how its fragments lie"):
-        build(SourceFile("toy.tl", SCALED), CompileOptions(target="sm_90a"), Observer())
+        build_kernel(SourceFile("toy.tl", SCALED), CompileOptions(target="sm_90a"), Observer())
 
 
 def test_who_does_not_say_how_it_is_cut_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ToyScale, "axes", ())
     with pytest.raises(CompileError, match="cannot be cut into 2 parts"):
-        build(SourceFile("toy.tl", ATTENDING), CompileOptions(target="sm_90a"), Observer())
+        build_kernel(SourceFile("toy.tl", ATTENDING), CompileOptions(target="sm_90a"), Observer())
 
 
 def test_its_text_is_read_back() -> None:
     options = CompileOptions(target="sm_90a")
-    kernel = check(SourceFile("toy.tl", SCALED), options, Observer())
+    kernel = load_kernel(SourceFile("toy.tl", SCALED), options, Observer())
     text = print_kernel(kernel)
     assert "toy_scale held[:, :], scaled[:, :], factor=float32(0.5)" in text
     assert print_kernel(read_kernel(text)) == text
-    check(SourceFile("toy.tile", text), options, Observer())
+    load_kernel(SourceFile("toy.tile", text), options, Observer())
 
 
 @pytest.mark.parametrize(
@@ -203,8 +203,10 @@ def test_its_text_is_read_back() -> None:
 )
 def test_its_text_is_verified(old: str, new: str, says: str) -> None:
     options = CompileOptions(target="sm_90a")
-    text = print_kernel(check(SourceFile("toy.tl", SCALED), options, Observer()))
+    text = print_kernel(load_kernel(SourceFile("toy.tl", SCALED), options, Observer()))
     line = next(line for line in text.splitlines() if "toy_scale" in line)
     with pytest.raises(CompileError, match="this") as caught:
-        check(SourceFile("toy.tile", text.replace(line, line.replace(old, new).rstrip(", "))), options, Observer())
+        load_kernel(
+            SourceFile("toy.tile", text.replace(line, line.replace(old, new).rstrip(", "))), options, Observer()
+        )
     assert says in caught.value.diagnostics[0].title

@@ -48,7 +48,7 @@ cases = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0].stem}-{c[1]
 def trace_of(case: tuple[Path, str, Strategy, str]) -> dict[str, Any]:
     path, target, strategy, calibration = case
     options = CompileOptions(target=target, pipeline_strategy=strategy, calibration=calibration)
-    plan = driver.plan(SourceFile(path.name, path.read_text()), options, driver.Observer())
+    plan = driver.plan_kernel(SourceFile(path.name, path.read_text()), options, driver.Observer())
     value: dict[str, Any] = json.loads(plan.trace)
     return value
 
@@ -154,9 +154,9 @@ def test_a_trace_is_read_back(case: tuple[Path, str, Strategy, str]) -> None:
     path, target, strategy, calibration = case
     source = SourceFile(path.name, path.read_text())
     options = CompileOptions(target=target, pipeline_strategy=strategy, calibration=calibration)
-    first = driver.plan(source, options, driver.Observer())
+    first = driver.plan_kernel(source, options, driver.Observer())
     again = CompileOptions(target=target, pipeline_strategy=strategy, calibration=calibration, schedule=first.trace)
-    second = driver.plan(source, again, driver.Observer())
+    second = driver.plan_kernel(source, again, driver.Observer())
     assert [p.solution.schedule.start for p in second.loops] == [p.solution.schedule.start for p in first.loops]
     assert {p.solution.schedule.status for p in second.loops} <= {"given"}
 
@@ -172,7 +172,7 @@ def test_the_refutation_names_families() -> None:
         "slot tc_and_mma", "recurrence gemm A_shared, B_shared, C_local → gemm A_shared, B_shared, C_local",
     ]  # fmt: skip
     options = CompileOptions(defines=(("num_stages", 3),))
-    plan = driver.plan(SourceFile("gemm.tl", GEMM.read_text()), options, driver.Observer())
+    plan = driver.plan_kernel(SourceFile("gemm.tl", GEMM.read_text()), options, driver.Observer())
     (loop,) = json.loads(plan.trace)["tilec"]["loops"]
     assert (loop["ii"], loop["refutation"]["ii"]) == (632, 631)
     assert loop["refutation"]["families"] == ["density tma"]

@@ -14,10 +14,10 @@ from tilec.passes.cost.model import (
     Machine,
     OccupancyLimits,
     Prediction,
-    cta_cycles,
-    ctas_per_sm,
-    pipeline_times,
-    predict,
+    count_cta_cycles,
+    count_ctas_per_sm,
+    predict_level_times,
+    predict_uniform,
 )
 from tilec.tune.rank import Candidate, Rejection, rank_predictions
 from tilec.tune.search import choose_next_batch, propose_by_model
@@ -29,35 +29,35 @@ SM = OccupancyLimits(233472, 1024, 128, 65536, 256, 2048, 32)
 
 
 def test_one_cta() -> None:
-    assert cta_cycles([LOOP]) == 2024 + 63 * 512
-    assert cta_cycles([replace(LOOP, trip_count=1)]) == 2024
-    assert cta_cycles([replace(LOOP, trip_count=0)]) == 0
-    assert cta_cycles([LOOP, replace(LOOP, trip_count=1)]) == 2024 + 63 * 512 + 2024
+    assert count_cta_cycles([LOOP]) == 2024 + 63 * 512
+    assert count_cta_cycles([replace(LOOP, trip_count=1)]) == 2024
+    assert count_cta_cycles([replace(LOOP, trip_count=0)]) == 0
+    assert count_cta_cycles([LOOP, replace(LOOP, trip_count=1)]) == 2024 + 63 * 512 + 2024
 
 
 def test_neighbours_share_slots_but_hide_latency() -> None:
     waiting = LoopCost(ii=1000, length=2000, trip_count=11, busy=300)
-    assert cta_cycles([waiting], 1) == cta_cycles([waiting], 3) == 12000
-    assert cta_cycles([waiting], 4) == 2000 + 10 * 1200
+    assert count_cta_cycles([waiting], 1) == count_cta_cycles([waiting], 3) == 12000
+    assert count_cta_cycles([waiting], 4) == 2000 + 10 * 1200
 
 
 def test_waves() -> None:
-    one = cta_cycles([LOOP])
-    assert predict([LOOP], Launch(132), HOPPER) == Prediction(one, 0, 1)
-    assert predict([LOOP], Launch(133), HOPPER) == Prediction(2 * one, 0, 2)
-    assert predict([LOOP], Launch(1), HOPPER).compute == one
-    assert predict([LOOP], Launch(0), HOPPER).cycles == 0
+    one = count_cta_cycles([LOOP])
+    assert predict_uniform([LOOP], Launch(132), HOPPER) == Prediction(one, 0, 1)
+    assert predict_uniform([LOOP], Launch(133), HOPPER) == Prediction(2 * one, 0, 2)
+    assert predict_uniform([LOOP], Launch(1), HOPPER).compute == one
+    assert predict_uniform([LOOP], Launch(0), HOPPER).cycles == 0
 
 
 def test_a_wave_that_is_not_full_shares_less() -> None:
     two = Launch(ctas=3 * 132, ctas_per_sm=2)
-    assert predict([LOOP], two, HOPPER).compute == cta_cycles([LOOP], 2) + cta_cycles([LOOP], 1)
+    assert predict_uniform([LOOP], two, HOPPER).compute == count_cta_cycles([LOOP], 2) + count_cta_cycles([LOOP], 1)
 
 
 def test_bandwidth_is_a_roof() -> None:
-    bound = predict([LOOP], Launch(1, dram_bytes=1720 * 10**6, l2_bytes=4472 * 10**5), HOPPER)
+    bound = predict_uniform([LOOP], Launch(1, dram_bytes=1720 * 10**6, l2_bytes=4472 * 10**5), HOPPER)
     assert (bound.memory, bound.cycles) == (10**6, 10**6)
-    assert predict([LOOP], Launch(1, dram_bytes=10**9), Machine(132)).memory == 0
+    assert predict_uniform([LOOP], Launch(1, dram_bytes=10**9), Machine(132)).memory == 0
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_bandwidth_is_a_roof() -> None:
     ],
 )
 def test_occupancy(smem: int, registers: int, threads: int, expected: int) -> None:
-    assert ctas_per_sm(smem, registers, threads, SM) == expected
+    assert count_ctas_per_sm(smem, registers, threads, SM) == expected
 
 
 # ---- levels ----------------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ SHARED = Level("shared", latency=500, transfer=100, trip_count=10)
 
 
 def cycles(level: Level, use: int, neighbours: int = 1, *inner: Level) -> tuple[int, str]:
-    time = pipeline_times([level, *inner], use, neighbours)[0]
+    time = predict_level_times([level, *inner], use, neighbours)[0]
     return time.cycles, time.bound
 
 
@@ -110,11 +110,11 @@ def test_neighbours_hide_each_others_loads() -> None:
 
 def test_neighbours_compute_while_a_loop_inside_begins_anew() -> None:
     registers = Level("shared to registers", 32, 48, 4, 2)
-    ((_, alone), (_, together)) = (pipeline_times([SHARED, registers], 100, n) for n in (1, 2))
+    ((_, alone), (_, together)) = (predict_level_times([SHARED, registers], 100, n) for n in (1, 2))
     assert (alone.cycles, alone.bound) == (32 + 48 + 4 * 100, "use")
     assert (together.cycles, together.bound) == (2 * 4 * 100, "use")  # 80 of one behind 400 of the other
     slow = replace(registers, latency=400)
-    assert pipeline_times([SHARED, slow], 100, 2)[1].cycles == 2 * (400 + 96 + 100) + 100  # too long to hide
+    assert predict_level_times([SHARED, slow], 100, 2)[1].cycles == 2 * (400 + 96 + 100) + 100  # too long to hide
 
 
 def test_transfers_that_take_longer_than_the_use() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.driver.build import Observer, Plan, plan
+from tilec.driver.build import Observer, Plan, plan_kernel
 from tilec.driver.pipeline import PIPELINE, Choice
 from tilec.sched.decision import Alternative, Decision
 from tilec.support.files import read_source
@@ -21,7 +21,7 @@ LARGE: tuple[tuple[str, Value], ...] = (("M", 4096), ("N", 4096), ("K", 4096))
 
 def planned(target: str, *, ping_pong: bool = True, point: Point = ()) -> Plan:
     base = CompileOptions(target=target, defines=LARGE, ping_pong=ping_pong)
-    return plan(read_source(str(SAMPLES / "gemm.tl")), knobs.apply_point(point, base), Observer())
+    return plan_kernel(read_source(str(SAMPLES / "gemm.tl")), knobs.apply_point(point, base), Observer())
 
 
 def test_every_switch_of_a_choice_is_a_knob() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilec.driver import build as driver
-from tilec.passes.cost.estimate import Refused, Room, by_stages, estimate
+from tilec.passes.cost.estimate import DoesNotFit, StageOption, estimate_cycles, predict_by_stages
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions, Value
 from tilec.support.source import SourceFile
@@ -24,7 +24,7 @@ def options(target: str, **constants: Value) -> CompileOptions:
 
 
 def cycles(target: str, **constants: Value) -> int:
-    return estimate(*driver.assignment(SourceFile("matmul.tl", TEXT), options(target, **constants)))
+    return estimate_cycles(*driver.assign_kernel_layouts(SourceFile("matmul.tl", TEXT), options(target, **constants)))
 
 
 def test_more_stages_never_cost_time() -> None:
@@ -41,12 +41,14 @@ def test_near_what_is_said_of_the_kernel_once_it_is_built(target: str) -> None:
 
 
 def test_what_does_not_seem_to_fit_is_told_and_comes_last() -> None:
-    def rooms(**constants: Value) -> tuple[Room, ...]:
-        return by_stages(*driver.assignment(SourceFile("matmul.tl", TEXT), options("sm_80", **constants)))
+    def rooms(**constants: Value) -> tuple[StageOption, ...]:
+        return predict_by_stages(
+            *driver.assign_kernel_layouts(SourceFile("matmul.tl", TEXT), options("sm_80", **constants))
+        )
 
-    with pytest.raises(Refused, match="bytes of shared memory, of 166912"):
+    with pytest.raises(DoesNotFit, match="bytes of shared memory, of 166912"):
         rooms(block_M=256, block_N=256, block_K=256, threads=512, num_stages=1)
-    with pytest.raises(Refused, match="registers a thread, of 255"):
+    with pytest.raises(DoesNotFit, match="registers a thread, of 255"):
         rooms(block_M=256, block_N=256, threads=128)
     assert cycles("sm_80", block_M=256, block_N=256, threads=128) > 100 * cycles("sm_80")
 
@@ -74,8 +76,8 @@ def wide(A: T.Tensor((384, 1024), "float32"), B: T.Tensor((384, 1024), "float32"
 def test_what_the_compiler_builds_is_predicted() -> None:
     """More registers by the estimate than a thread may have: the assembler makes do with fewer."""
     variant = trial.Variant("wide.tl", WIDE, options("sm_80"))
-    with pytest.raises(Refused, match="registers"):
-        by_stages(*driver.assignment(variant.source(), variant.options))
+    with pytest.raises(DoesNotFit, match="registers"):
+        predict_by_stages(*driver.assign_kernel_layouts(variant.source(), variant.options))
     assert isinstance(trial.predict_variant(variant), int)
     assert not trial.try_variant(variant).refusal
 
@@ -87,7 +89,7 @@ def test_predictions_begin_as_builds_do(target: str) -> None:
     for entry in re.findall(r"^def (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
         variant = trial.Variant(str(path), path.read_text(encoding="utf-8"), replace(options(target), entry=entry))
         try:
-            driver.plan(variant.source(), variant.options, driver.Observer())
+            driver.plan_kernel(variant.source(), variant.options, driver.Observer())
         except CompileError as error:
             assert trial.predict_variant(variant) == trial.format_first_error(error)
         else:

@@ -29,7 +29,7 @@ VARIANT = trial.Variant(
 
 
 def cubin() -> bytes:
-    return driver.build(VARIANT.source(), VARIANT.options, driver.Observer()).cubin
+    return driver.build_kernel(VARIANT.source(), VARIANT.options, driver.Observer()).cubin
 
 
 class FakeKernel:

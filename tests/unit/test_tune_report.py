@@ -12,6 +12,7 @@ import pytest
 from tilec.cli import main
 from tilec.driver import build as driver
 from tilec.passes.cost.report import Report
+from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 from tilec.target.table import load_target
@@ -23,7 +24,7 @@ GEMM = ROOT / "samples" / "gemm.tl"
 def reported(path: Path, target: str, register_stages: int | None = None, **defines: Any) -> Report:
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
     options = CompileOptions(target=target, defines=tuple(defines.items()), register_stages=register_stages)
-    (report,) = driver.reports(driver.build_all(source, options, driver.Observer()))
+    (report,) = driver.build_reports(driver.build_library(source, options, driver.Observer()))
     return report
 
 
@@ -128,6 +129,27 @@ def test_a_grid_known_at_launch_is_one_full_wave() -> None:
     assert found.ctas == load_target("sm_90a").limit("sms") * found.together
 
 
+def test_sizes_of_a_launch_give_a_prediction_for_them() -> None:
+    path = ROOT / "samples" / "gemm" / "dynamic.tl"
+    source = SourceFile(path.name, path.read_text(encoding="utf-8"))
+    library = driver.build_library(source, CompileOptions(target="sm_90a"), driver.Observer())
+    (unknown,), (small,), (large,) = (driver.build_reports(library, sizes) for sizes in (None, {"M": 256}, {"M": 4096}))
+    assert unknown.assumption == ", whatever the sizes" and small.assumption == large.assumption == ""
+    known = reported(path, "sm_90a", M=4096)
+    assert large.roofline == known.roofline > small.roofline > 0
+    assert 1 < large.at(large.predicted) / known.at(known.predicted) < 1.5
+    assert small.at(small.predicted) < large.at(large.predicted) < unknown.at(unknown.predicted)
+    with pytest.raises(CompileError, match="has no size N"):
+        driver.build_reports(library, {"N": 64})
+
+
+def test_sizes_that_give_no_blocks_are_refused() -> None:
+    source = SourceFile("add.tl", (ROOT / "tests" / "kernels" / "dynamic_add.tl").read_text(encoding="utf-8"))
+    library = driver.build_library(source, CompileOptions(target="sm_80"), driver.Observer())
+    with pytest.raises(CompileError, match="no blocks for these sizes"):
+        driver.build_reports(library, {"n": 0})
+
+
 def test_roles_by_hand_run_beside_each_other() -> None:
     found = reported(ROOT / "samples" / "gemm" / "pipeline_objects.tl", "sm_90a")
     assert found.loops == () and found.roofline < found.by_levels.cycles < 3 * found.roofline
@@ -156,7 +178,7 @@ def test_of_a_kernel_whose_roles_wait_at_barriers(entry: str) -> None:
     path = Path(__file__).parents[1] / "kernels" / "pipeline_objects.tl"
     source = SourceFile(path.name, path.read_text(encoding="utf-8"))
     options = CompileOptions(target="sm_90a", entry=entry)
-    (report,) = driver.reports(driver.build_all(source, options, driver.Observer()))
+    (report,) = driver.build_reports(driver.build_library(source, options, driver.Observer()))
     assert report.by_levels.cycles > 0
 
 
@@ -167,7 +189,7 @@ def test_busy_tensor_cores_bring_the_clock_down() -> None:
     busy = product.roofline / product.by_levels.cycles
     assert product.tensor_share == pytest.approx(busy, rel=0.01)
     assert product.at(product.by_levels) == product.by_levels.compute / product.loaded_clock_mhz
-    assert product.cycles_at(product.by_levels) > product.by_levels.cycles
+    assert product.scale_to_clock(product.by_levels) > product.by_levels.cycles
     copied = reported(ROOT / "samples" / "vector_add.tl", "sm_90a")
     assert (copied.tensor_share, copied.loaded_clock_mhz) == (0, copied.clock_mhz)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.driver.build import build
+from tilec.driver.build import build_kernel
 from tilec.driver.observer import Observer
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -27,7 +27,7 @@ COPY = "T.copy(A, tile)"
 @pytest.mark.parametrize(("depth", "verify", "count"), [(9, True, 1), (9, False, 0), (3, True, 0)])
 def test_a_role_that_is_followed_no_further_is_named(depth: int, verify: bool, count: int) -> None:
     observer = Observer()
-    made = build(_nest(depth), CompileOptions(target="sm_80", verify=verify), observer)
+    made = build_kernel(_nest(depth), CompileOptions(target="sm_80", verify=verify), observer)
     found = [w for w in observer.warnings if w.code == "not-verified"]
     assert made.cubin and len(found) == count
     if found:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tilec.driver import build
-from tilec.driver.verifiers import verified
+from tilec.driver.verifiers import find_stage_violations
 from tilec.ir.layout import Axis, Fragment, SharedLayout, row_major_fragment
 from tilec.ir.tile import Binary, Placement, TileOp, Var, int32_const, walk_statements
 from tilec.ir.types import INT32
@@ -40,7 +40,7 @@ def kernel(A: T.Tensor((128, 64), "float16"), B: T.Tensor((64, 128), "float16"),
 
 @pytest.fixture
 def assignment() -> LayoutAssignment:
-    return build.assignment(SourceFile("kernel.tl", TEXT), CompileOptions(target="sm_90a"))[0]
+    return build.assign_kernel_layouts(SourceFile("kernel.tl", TEXT), CompileOptions(target="sm_90a"))[0]
 
 
 def said(assignment: LayoutAssignment) -> str:
@@ -51,7 +51,7 @@ def said(assignment: LayoutAssignment) -> str:
 
 def test_what_passes_choose_keeps_the_promises(assignment: LayoutAssignment) -> None:
     assert said(assignment) == ""
-    assert list(verified("layout", assignment)) == []
+    assert list(find_stage_violations("layout", assignment)) == []
 
 
 def _transposed(layout: Fragment) -> Fragment:
@@ -138,7 +138,7 @@ def test_nests(assignment: LayoutAssignment) -> None:
 
 def test_stmatrix_is_given_what_products_leave() -> None:
     text = TEXT.replace('C: T.Tensor((128, 128), "float32")', 'C: T.Tensor((128, 128), "float16")')
-    assignment = build.assignment(SourceFile("kernel.tl", text), CompileOptions(target="sm_90a"))[0]
+    assignment = build.assign_kernel_layouts(SourceFile("kernel.tl", text), CompileOptions(target="sm_90a"))[0]
     assert any(isinstance(s, TileOp) and s.via == "stmatrix" for s in walk_statements(assignment.kernel.body))
     assert said(assignment) == ""
     held = assignment.fragments["C_f"]

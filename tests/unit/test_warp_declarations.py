@@ -23,8 +23,8 @@ TESTS = Path(__file__).parents[1]
 def expanded(path: Path, target: str) -> Program:
     """The program of a kernel before any wait is placed in it."""
     source = files.read_source(str(path))
-    file = engine.read(source, CompileOptions(target=target), Observer(), is_single=True)
-    return engine.each(file, Observer(), last="expand").kernels[0].program
+    file = engine.read_file(source, CompileOptions(target=target), Observer(), is_single=True)
+    return engine.advance_kernels(file, Observer(), last="expand").kernels[0].program
 
 
 @pytest.fixture(scope="module")

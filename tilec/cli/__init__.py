@@ -1,4 +1,4 @@
-"""The `tilec` command. This file is all that `tilec --version` loads; the commands are in `cli.commands`."""
+"""The `tilec` command. `tilec --version` loads this file only; the commands are in `cli.commands`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tilec.cli.endings import guarded
+from tilec.cli.endings import run_guarded
 from tilec.support.isolation import isolate_calls
 
 
@@ -20,40 +20,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     # A stream that was closed before we started is None.
     sys.stdout = sys.stdout or io.TextIOWrapper(io.BytesIO(), "utf-8")
     sys.stderr = sys.stderr or io.TextIOWrapper(io.BytesIO(), "utf-8")
-    # Where OpenBLAS can start no thread it raises SIGINT, as numpy is imported. Its products here are small.
+    # If OpenBLAS cannot start a thread it raises SIGINT on import of numpy. Our products are small.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if not faulthandler.is_enabled():
-        # Where a library crashes in this process, this says which one was called; the exit code is the signal's.
+        # If a library crashes this process, show which one; the exit code is the signal's.
         with suppress(OSError, ValueError):
             faulthandler.enable(sys.stderr, all_threads=False)
-    if argv is None:  # the process is the command's own
+    if argv is None:  # this process runs one command only
         isolate_calls()
-    return guarded(lambda: _run(list(sys.argv[1:] if argv is None else argv)))
+    return run_guarded(lambda: _run_command_line(list(sys.argv[1:] if argv is None else argv)))
 
 
-def _run(arguments: list[str]) -> int:
-    if asked := os.environ.get("_TILEC_COMPLETE"):
-        from tilec.cli.completion import complete
+def _run_command_line(arguments: list[str]) -> int:
+    if shell_request := os.environ.get("_TILEC_COMPLETE"):
+        from tilec.cli.completion import print_completions
 
-        return complete(asked)
+        return print_completions(shell_request)
     if arguments == ["--version"]:
-        from tilec.cli.version import versions
+        from tilec.cli.version import format_versions
 
-        print(versions())
+        print(format_versions())
         return 0
     if arguments[:1] != ["check"]:
-        return _carried_out(arguments)
-    # It is over before any garbage is worth collecting: looking for it takes a tenth of its time.
+        return _dispatch_command(arguments)
+    # The command is short, and garbage collection would take a tenth of its time.
     was_collecting = gc.isenabled()
     gc.disable()
     try:
-        return _carried_out(arguments)
+        return _dispatch_command(arguments)
     finally:
         if was_collecting:
             gc.enable()
 
 
-def _carried_out(arguments: list[str]) -> int:
-    from tilec.cli.commands import run
+def _dispatch_command(arguments: list[str]) -> int:
+    from tilec.cli.commands import run_command_line
 
-    return run(arguments)
+    return run_command_line(arguments)

@@ -1,4 +1,4 @@
-"""`@FILE` on the command line: the words in that file stand in its place, as with gcc, clang and nvcc."""
+"""`@FILE` on the command line: replaced by the words of that file, as in gcc, clang and nvcc."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ import click
 from tilec.support import files
 from tilec.support.diagnostics import raise_error
 
-MOST_DEPTH, MOST_FILES, MOST_WORDS = 16, 256, 20_000
-LARGEST_FILES = 1 << 20
-"""Bounds on how deep `@FILE`s name each other, how often they are read, the words of them all, which are the most of a
-command line too, and their bytes."""
+MAX_DEPTH, MAX_FILES, MAX_WORDS = 16, 256, 20_000
+MAX_CHARACTERS = 1 << 20
+"""Limits on the nesting of `@FILE`s, on reads, on words (of any command line too), and on characters in all."""
 
 
-class _Reading:
-    """What has been read so far: files that name each other may be small and still never end."""
+class _ResponseFileReader:
+    """The files read so far, with limits on all of them together: small files that name each other may never end."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self._bytes = self._words = 0
 
-    def words_of(self, path: str, depth: int) -> list[str]:
-        """Return the words of one file, within the bounds on all of them."""
-        text = files.read_text(path, LARGEST_FILES)
+    def read_words(self, path: str, depth: int) -> list[str]:
+        """Return the words of one file. Raises where it exceeds the limits."""
+        text = files.read_text(path, MAX_CHARACTERS)
         self.names.append(path)
         self._bytes += len(text)
         too_much = {
-            f"more than {MOST_DEPTH} files deep": depth > MOST_DEPTH,
-            f"the {MOST_FILES + 1:,}th @ word": len(self.names) > MOST_FILES,
-            f"beyond {LARGEST_FILES:,} characters of such files": self._bytes > LARGEST_FILES,
+            f"more than {MAX_DEPTH} files deep": depth > MAX_DEPTH,
+            f"the {MAX_FILES + 1:,}th @ word": len(self.names) > MAX_FILES,
+            f"beyond {MAX_CHARACTERS:,} characters of such files": self._bytes > MAX_CHARACTERS,
         }
         if reasons := [reason for reason, is_so in too_much.items() if is_so]:
             raise_error(
@@ -43,25 +42,25 @@ class _Reading:
         except ValueError as error:
             raise_error("bad-response-file", f"{path} cannot be read: {str(error).lower()}", help="close the quotation")
         self._words += len(words)
-        if self._words > MOST_WORDS:
+        if self._words > MAX_WORDS:
             raise_error(
                 "bad-response-file",
-                f"{path} is not read: it is beyond {MOST_WORDS:,} words of such files",
+                f"{path} is not read: it is beyond {MAX_WORDS:,} words of such files",
                 help="compile fewer kernels at a time",
             )
         return words
 
 
-def expanded(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """The arguments, with the words of every `@FILE` in its place, and the names of these files. The words are quoted
-    as in a shell, may stand in several lines and have `#` comments. Such a file may name others."""
-    reading = _Reading()
-    words = _expanded(arguments, (), reading)
+def expand_response_files(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Return the arguments with every `@FILE` replaced by its words, and the names of these files. Words are quoted as
+    in a shell, on any number of lines, with `#` comments. Such a file may name others."""
+    reading = _ResponseFileReader()
+    words = _expand_words(arguments, (), reading)
     return words, tuple(dict.fromkeys(reading.names))
 
 
-def _expanded(arguments: Sequence[str], within: tuple[Path, ...], reading: _Reading) -> list[str]:
-    """`within` are the files that are being read."""
+def _expand_words(arguments: Sequence[str], within: tuple[Path, ...], reading: _ResponseFileReader) -> list[str]:
+    """Replace every `@FILE`; `within` are the files that are being read."""
     words: list[str] = []
     for word in arguments:
         if len(word) < 2 or not word.startswith("@"):
@@ -71,24 +70,24 @@ def _expanded(arguments: Sequence[str], within: tuple[Path, ...], reading: _Read
         place = Path(path).resolve()
         if place in within:
             raise_error("bad-response-file", f"{path} names itself", help="take its @ word out of it")
-        words += _expanded(reading.words_of(path, len(within) + 1), (*within, place), reading)
+        words += _expand_words(reading.read_words(path, len(within) + 1), (*within, place), reading)
     return words
 
 
-class AnotherCommandLine(Exception):
-    """A file with words of the command line was saved: it is to be read anew, and what it says to be done."""
+class CommandLineChanged(Exception):
+    """Raised when a file with words of the command line was saved: the command line is then read again."""
 
 
 _META = "tilec.response-files"
 
 
-def remember(context: click.Context, read: tuple[str, ...]) -> None:
-    """That the command has words from these files."""
+def remember_response_files(context: click.Context, read: tuple[str, ...]) -> None:
+    """Store the names of the files that words of the command come from."""
     context.meta[_META] = read
 
 
-def response_files() -> tuple[str, ...]:
-    """The files that words of the command in hand come from."""
+def get_response_files() -> tuple[str, ...]:
+    """Return the files that words of the running command come from."""
     context = click.get_current_context(silent=True)
     found: tuple[str, ...] = () if context is None else context.meta.get(_META, ())
     return found

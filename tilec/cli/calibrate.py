@@ -1,4 +1,4 @@
-"""`tilec calibrate`: measure the GPU of this machine, and write what it says into a target file."""
+"""`tilec calibrate`: measure this machine's GPU, and write the results into a target file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilec.cli.console import console, reported, show_tables, usage
+from tilec.cli.console import fail_usage, make_console, report_mistakes, show_tables
 from tilec.support import files, readers, schema
 from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from tilec.calibrate.rewrite import Change
     from tilec.target.table import Target
 
-PLAN = "plan.json"
+PLAN_FILE = "plan.json"
 
 
 @dataclass(frozen=True, slots=True)
-class _Carried:
+class _PlannedProbe:
     """A probe's cubin in the folder of the plan."""
 
     probe: str
@@ -42,11 +42,11 @@ class _Carried:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """What --emit has written."""
+class _ProbePlan:
+    """The plan that --emit writes."""
 
     target: str
-    probes: tuple[_Carried, ...]
+    probes: tuple[_PlannedProbe, ...]
 
 
 @click.command()
@@ -73,26 +73,30 @@ def calibrate(
     byte for byte; docs/calibration.md says which probe stands behind which row.
     """
     if sum(option is not None for option in (emit, cubins, results)) > 1:
-        usage("--emit, --cubins and --results exclude each other")
+        fail_usage("--emit, --cubins and --results exclude each other")
     if emit is not None and (output is not None or json_file is not None):
-        usage("--emit measures nothing: -o and --json go with the other forms")
+        fail_usage("--emit measures nothing: -o and --json go with the other forms")
     if results is not None and json_file is not None:
-        usage("--results measures nothing: there is nothing new for --json")
-    with reported(None):
+        fail_usage("--results measures nothing: there is nothing new for --json")
+    with report_mistakes(None):
         from tilec.target.table import load_target
 
         machine = load_target(target)
         if emit is not None:
-            _emit(machine, emit)
+            _write_probes(machine, emit)
             return
-        base = _base(target, output)
+        base = _read_base(target, output)
         files.check_outputs([path for path in (output, json_file) if path is not None], [])
-        measurement = _read(results, target) if results is not None else _measured(machine, cubins, repeats, json_file)
-        _finish(measurement, base, output, json_file)
+        measurement = (
+            _read_measurement(results, target)
+            if results is not None
+            else _measure_machine(machine, cubins, repeats, json_file)
+        )
+        _report_measurement(measurement, base, output, json_file)
 
 
-def _base(target: str, output: str | None) -> str:
-    """The text to rewrite: of the file, if there is one already."""
+def _read_base(target: str, output: str | None) -> str:
+    """Return the text to rewrite: the output file's, or else that of the target that ships."""
     from tilec.support import resources
 
     if output is not None and Path(output).exists():
@@ -100,45 +104,45 @@ def _base(target: str, output: str | None) -> str:
     return resources.target_text(target)
 
 
-def _assembled(machine: Target) -> Callable[[Probe], bytes]:
-    def cubin_of(probe: Probe) -> bytes:
+def _make_assembler(machine: Target) -> Callable[[Probe], bytes]:
+    def assemble_probe(probe: Probe) -> bytes:
         from tilec.calibrate.probe import build_ptx
         from tilec.ptx.assemble import assemble_module
 
         return assemble_module(build_ptx(probe, machine.ptx_target, machine.ptx_version), machine.ptx_target).cubin
 
-    return cubin_of
+    return assemble_probe
 
 
-def _emit(machine: Target, folder: str) -> None:
+def _write_probes(machine: Target, folder: str) -> None:
     from tilec.calibrate.measure import select_probes
 
-    cubin_of = _assembled(machine)
-    made: dict[str, bytes] = {}
-    plan: list[_Carried] = []
+    cubin_of = _make_assembler(machine)
+    outputs: dict[str, bytes] = {}
+    plan: list[_PlannedProbe] = []
     for probe in select_probes(machine):
         cubin = cubin_of(probe)
         name, digest = f"{probe.entry}.cubin", hashlib.sha256(cubin).hexdigest()
-        made[str(Path(folder) / name)] = cubin
-        plan.append(_Carried(probe.name, name, digest, probe.figures, probe.trip_count, probe.operations))
-    record = schema.to_plain(_Plan(machine.name, tuple(plan)))
-    made[str(Path(folder) / PLAN)] = (json.dumps(record, indent=1) + "\n").encode()
+        outputs[str(Path(folder) / name)] = cubin
+        plan.append(_PlannedProbe(probe.name, name, digest, probe.figures, probe.trip_count, probe.operations))
+    record = schema.to_plain(_ProbePlan(machine.name, tuple(plan)))
+    outputs[str(Path(folder) / PLAN_FILE)] = (json.dumps(record, indent=1) + "\n").encode()
     files.make_folder(folder)
-    files.write_all(made)
+    files.write_all(outputs)
     print(f"{len(plan)} probes in {folder}: tilec calibrate --target {machine.name} --cubins {folder} --json FILE")
 
 
-def carried(folder: str, machine: Target) -> Callable[[Probe], bytes]:
-    """The cubins of a folder, as long as they are those of its plan."""
+def make_cubin_reader(folder: str, machine: Target) -> Callable[[Probe], bytes]:
+    """Return a function that reads a probe's cubin from the folder. Raises for one that differs from the plan."""
     try:
-        plan = schema.read_record(_Plan, readers.parse_json(files.read_text(str(Path(folder) / PLAN))), "")
+        plan = schema.read_record(_ProbePlan, readers.parse_json(files.read_text(str(Path(folder) / PLAN_FILE))), "")
     except ValueError as error:
-        raise_error("bad-measurements", f"{folder}/{PLAN} is no plan of --emit: {error}")
+        raise_error("bad-measurements", f"{folder}/{PLAN_FILE} is no plan of --emit: {error}")
     if plan.target != machine.name:
         raise_error("bad-measurements", f"the probes in {folder} are for {plan.target}, not for {machine.name}")
     sums = {(one.probe, one.file): one.sha256 for one in plan.probes}
 
-    def cubin_of(probe: Probe) -> bytes:
+    def read_cubin(probe: Probe) -> bytes:
         name = f"{probe.entry}.cubin"
         cubin = files.read_bytes(str(Path(folder) / name))
         if hashlib.sha256(cubin).hexdigest() != sums.get((probe.name, name)):
@@ -147,31 +151,31 @@ def carried(folder: str, machine: Target) -> Callable[[Probe], bytes]:
             )
         return cubin
 
-    return cubin_of
+    return read_cubin
 
 
-def _measured(machine: Target, cubins: str | None, repeats: int, json_file: str | None) -> Measurement:
-    """Run the probes. After each of them `json_file` holds what is known so far."""
+def _measure_machine(machine: Target, cubins: str | None, repeats: int, json_file: str | None) -> Measurement:
+    """Run the probes. After each of them `json_file` holds the results so far."""
     from tilec.calibrate.measure import find_gpu, measure_target, to_json
 
-    def keep(measurement: Measurement) -> None:
+    def save_measurement(measurement: Measurement) -> None:
         if json_file is not None:
             files.write_all({json_file: to_json(measurement).encode()})
 
     device = find_gpu(machine)
-    cubin_of = _assembled(machine) if cubins is None else carried(cubins, machine)
+    cubin_of = _make_assembler(machine) if cubins is None else make_cubin_reader(cubins, machine)
     date = datetime.date.today().isoformat()
     if not sys.stderr.isatty():
-        return measure_target(device, machine, cubin_of, date, repeats, keep=keep)
-    with console(stderr=True).status("measuring") as status:
+        return measure_target(device, machine, cubin_of, date, repeats, keep=save_measurement)
+    with make_console(stderr=True).status("measuring") as status:
 
-        def note(probe: Probe) -> None:
+        def show_probe(probe: Probe) -> None:
             status.update(f"measuring {probe.name}")
 
-        return measure_target(device, machine, cubin_of, date, repeats, note, keep)
+        return measure_target(device, machine, cubin_of, date, repeats, show_probe, save_measurement)
 
 
-def _read(path: str, target: str) -> Measurement:
+def _read_measurement(path: str, target: str) -> Measurement:
     from tilec.calibrate.measure import from_json
 
     measurement = from_json(files.read_text(path), path)
@@ -180,8 +184,8 @@ def _read(path: str, target: str) -> Measurement:
     return measurement
 
 
-def _finish(measurement: Measurement, base: str, output: str | None, json_file: str | None) -> None:
-    """What was measured, on the terminal and in the files. The new text is read once as a target file is."""
+def _report_measurement(measurement: Measurement, base: str, output: str | None, json_file: str | None) -> None:
+    """Print the measurement and write the files. The new text is first parsed as a target file."""
     from tilec.calibrate import plan
     from tilec.calibrate.measure import to_json
     from tilec.calibrate.rewrite import rewrite_rows
@@ -196,16 +200,16 @@ def _finish(measurement: Measurement, base: str, output: str | None, json_file: 
         if output is not None:
             written[output] = text.encode()
     finally:
-        # An hour of a lent machine is not lost over a file of another form.
+        # Keep the measurement even if the target file cannot be rewritten.
         files.write_all(written)
-    show_tables([_figures(measurement), _cells(changes)])
+    show_tables([_make_figure_table(measurement), _make_cell_table(changes)])
     for name, fault in measurement.faults.items():
         print(f"not measured: {name}: {fault}")
     for cell, reason in fits.refused.items():
         print(f"refused: {cell}: {reason}")
 
 
-def _figures(measurement: Measurement) -> Table:
+def _make_figure_table(measurement: Measurement) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -219,7 +223,7 @@ def _figures(measurement: Measurement) -> Table:
     return table
 
 
-def _cells(changes: tuple[Change, ...]) -> Table:
+def _make_cell_table(changes: tuple[Change, ...]) -> Table:
     from rich.table import Table
     from rich.text import Text
 

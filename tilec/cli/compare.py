@@ -1,4 +1,4 @@
-"""`tilec compare`: a profile that Nsight Compute took of a kernel, beside what the simulation says of it."""
+"""`tilec compare`: compare a kernel's Nsight Compute profile with its simulation."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Any
 
 import click
 
-from tilec.cli.console import reported
-from tilec.cli.help import Grouped
-from tilec.cli.kernel_options import compile_options, kernel_options
-from tilec.cli.simulate import simulated
+from tilec.cli.console import report_mistakes
+from tilec.cli.help import GroupedCommand
+from tilec.cli.kernel_options import add_kernel_options, make_compile_options
+from tilec.cli.simulate import simulate_kernel_file
 from tilec.support import files
 from tilec.support.diagnostics import raise_error
 
 
-@click.command(cls=Grouped)
+@click.command(cls=GroupedCommand)
 @click.argument("profile", metavar="PROFILE.csv")
 @click.argument("file", metavar="FILE.tl")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="A size that the kernel learnt at launch.")
 @click.option("--all-metrics", is_flag=True, help="Name the metrics of the profile that nothing predicts, too.")
-@kernel_options
+@add_kernel_options
 def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, verbose: bool, **given: Any) -> None:
     """Simulate a kernel, and put its figures beside a profile of it, metric by metric.
 
@@ -29,9 +29,9 @@ def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, 
     from tilec.simulate import comparison, counters
     from tilec.simulate.profile import ProfileError, read_profile
 
-    with reported(None):
+    with report_mistakes(None):
         source = files.read_source(file)
-        asked = compile_options(given)
+        options = make_compile_options(given)
         try:
             launches = read_profile(files.read_text(profile))
         except ProfileError as error:
@@ -40,10 +40,10 @@ def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, 
                 f"{profile} is no profile that can be compared: {error}",
                 help="write one with ncu --csv --page raw --set full, and its standard output into the file",
             )
-    build, found = simulated(source, asked, sizes)
+    build, found = simulate_kernel_file(source, options, sizes)
     entry = build.manifest.entry
     ours = comparison.select_launches(launches, entry)
-    with reported(None):
+    with report_mistakes(None):
         if not ours:
             known = ", ".join(dict.fromkeys(launch.kernel for launch in launches))
             raise_error(

@@ -1,14 +1,14 @@
-"""`tilec completion SHELL`, and what the script that it prints asks for: click's own, over our table of commands."""
+"""`tilec completion SHELL`, and the answers to its script: click's completion over our table of commands."""
 
 from __future__ import annotations
 
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from tilec.cli.names import COMMANDS, command_of
+from tilec.cli.names import COMMANDS, find_command
 
 _VARIABLE = "_TILEC_COMPLETE"
-"""Set by the script where it asks what may come next: `bash_complete`. `cli` looks for it."""
+"""Set by the script to ask for completions: `bash_complete`. `cli` looks for it."""
 
 
 @click.command()
@@ -19,40 +19,40 @@ def completion(shell: str) -> None:
     bash: eval "$(tilec completion bash)" in ~/.bashrc. zsh: the same with zsh, in ~/.zshrc. fish: tilec completion fish
     > ~/.config/fish/completions/tilec.fish
     """
-    print(_of(shell).source())
+    print(_make_completer(shell).source())
 
 
-def complete(asked: str) -> int:
-    """Print what may come next, as the script of the shell in `asked` reads it; 1 where the shell is not known."""
-    shell = asked.partition("_")[0]
+def print_completions(request: str) -> int:
+    """Print completions in the format of the shell in `asked`; return 1 if the shell is unknown."""
+    shell = request.partition("_")[0]
     if get_completion_class(shell) is None:
         return 1
-    print(_of(shell).complete())
+    print(_make_completer(shell).complete())
     return 0
 
 
-class _OfCommands(ShellComplete):
-    """What follows a command is that command's."""
+class _CommandCompletion(ShellComplete):
+    """Completes the words after a command with that command's options."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        self.cli, rest = command_of(args)
+        self.cli, rest = find_command(args)
         items = super().get_completions(rest, incomplete)
         if self.name == "fish":
-            # Its script takes what is behind a comma for something else.
+            # Its script splits items at commas.
             items = [item for item in items if "," not in item.value]
         if not items and not incomplete.startswith("-"):
             items = [CompletionItem(incomplete, type="file")]
-        at = len(args)
-        names = [words for words in map(str.split, COMMANDS) if words[:at] == args and len(words) > at]
-        following = dict.fromkeys(words[at] for words in names if words[at].startswith(incomplete))
-        # Files first: bash's script forgets what stands before them, and takes files where there is nothing else.
+        position = len(args)
+        names = [words for words in map(str.split, COMMANDS) if words[:position] == args and len(words) > position]
+        following = dict.fromkeys(words[position] for words in names if words[position].startswith(incomplete))
+        # Files first: bash's script drops items before a file, and completes files only if nothing else is left.
         return sorted([*map(CompletionItem, following), *items], key=lambda item: item.type != "file")
 
 
-def _of(shell: str) -> ShellComplete:
-    """click's completion of this shell, for the commands here."""
+def _make_completer(shell: str) -> ShellComplete:
+    """Return click's completion of this shell, for the commands here."""
     base = get_completion_class(shell)
     assert base is not None, shell
 
-    made: type[ShellComplete] = type(base.__name__, (_OfCommands, base), {})
-    return made(click.Command("tilec"), {}, "tilec", _VARIABLE)
+    completer: type[ShellComplete] = type(base.__name__, (_CommandCompletion, base), {})
+    return completer(click.Command("tilec"), {}, "tilec", _VARIABLE)

@@ -1,4 +1,4 @@
-"""What the commands print on the terminal, and how an exception becomes a message and an exit code."""
+"""The terminal output of all commands, and the conversion of exceptions to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import click
     from rich.console import Console, RenderableType
 
-    from tilec.cli.diagnostics import Format, Found
-    from tilec.driver.batch import Made
+    from tilec.cli.diagnostics import Format, LocatedDiagnostic
+    from tilec.driver.batch import CompileResult
     from tilec.ir.manifest import Manifest
     from tilec.ptx.assemble import EntryReport
     from tilec.support.source import SourceFile
@@ -26,16 +26,16 @@ OK, WRONG_KERNEL, USAGE, BUG, LIMIT = 0, 1, 2, 3, 4
 _PLAIN_WIDTH = 160
 
 
-class Exit(Exception):
-    """Everything there is to say has been said; end with this code."""
+class CommandExit(Exception):
+    """Ends the command with this code; everything has been printed already."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
 
 
-def console(*, stderr: bool = False) -> Console:
-    """Coloured on a terminal that wants it; else plain, and wide enough for any table here."""
+def make_console(*, stderr: bool = False) -> Console:
+    """Return a console: coloured on a terminal that allows it, else plain and wide enough for any table here."""
     from rich.console import Console
 
     width = None if (sys.stderr if stderr else sys.stdout).isatty() else _PLAIN_WIDTH
@@ -45,8 +45,8 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def show_tables(tables: Iterable[RenderableType]) -> None:
-    """On standard output; without a terminal, lines end where their text does."""
-    out = console()
+    """Print tables on standard output; without a terminal, trailing spaces are removed."""
+    out = make_console()
     with out.capture() as captured:
         for table in tables:
             out.print(table)
@@ -57,67 +57,68 @@ def show_tables(tables: Iterable[RenderableType]) -> None:
 
 
 @contextmanager
-def reported(source: SourceFile | None) -> Iterator[None]:
-    """Inside it, a mistake in `source` is shown with its text and ends the command."""
+def report_mistakes(source: SourceFile | None, code: int = WRONG_KERNEL) -> Iterator[None]:
+    """Show a `CompileError` in `source` with its text, and end the command with an exit code."""
     try:
         yield
     except CompileError as error:
-        show(error.diagnostics, source)
-        raise Exit(WRONG_KERNEL) from error
+        show_diagnostics(error.diagnostics, source)
+        raise CommandExit(code) from error
 
 
-def reported_all(results: Iterable[Made], *, counted: bool = False) -> list[Made]:
-    """What came of several jobs, each diagnostic shown once: of one kernel for several targets, many are the same. Ends
-    the command where a kernel is wrong; if they are `counted`, after a line that says how many there are. A terminal is
-    told that there are none."""
-    made: list[Made] = []
+def report_results(results: Iterable[CompileResult], *, counted: bool = False) -> list[CompileResult]:
+    """Collect the results of jobs, and show each diagnostic once, as several targets repeat many. Ends the command if a
+    kernel is wrong. If `counted`, a last line gives the number of diagnostics; on a terminal also if there are none."""
+    collected: list[CompileResult] = []
     shown: set[tuple[str, Diagnostic]] = set()
-    for one in results:
-        made.append(one)
-        new = [d for d in one.diagnostics if (one.source.path, d) not in shown]
-        show(new, one.source)
-        shown.update((one.source.path, d) for d in new)
-    if counted and wanted_format() == "text":
+    for result in results:
+        collected.append(result)
+        new = [d for d in result.diagnostics if (result.source.path, d) not in shown]
+        show_diagnostics(new, result.source)
+        shown.update((result.source.path, d) for d in new)
+    if counted and get_format() == "text":
         if shown:
-            print(_count(shown), file=sys.stderr)
+            print(_describe_counts(shown), file=sys.stderr)
         elif sys.stderr.isatty():
-            print(f"{_several(len({one.source.path for one in made}), 'file')}: no mistakes", file=sys.stderr)
-    if any(one.failed for one in made):
-        raise Exit(WRONG_KERNEL)
-    return made
+            print(
+                f"{_format_count(len({each.source.path for each in collected}), 'file')}: no mistakes", file=sys.stderr
+            )
+    if any(result.failed for result in collected):
+        raise CommandExit(WRONG_KERNEL)
+    return collected
 
 
-def _count(shown: Iterable[tuple[str, Diagnostic]]) -> str:
-    """As `3 errors and 1 warning in 2 files`."""
+def _describe_counts(shown: Iterable[tuple[str, Diagnostic]]) -> str:
+    """Return a count such as `3 errors and 1 warning in 2 files`."""
     found = [(path, diagnostic.severity) for path, diagnostic in shown]
     counts = [(kind, sum(severity == kind for _, severity in found)) for kind in ("error", "warning", "note")]
-    said = " and ".join(_several(count, kind) for kind, count in counts if count)
-    return f"{said} in {_several(len({path for path, _ in found}), 'file')}"
+    counted = " and ".join(_format_count(count, kind) for kind, count in counts if count)
+    return f"{counted} in {_format_count(len({path for path, _ in found}), 'file')}"
 
 
-def _several(count: int, what: str) -> str:
+def _format_count(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def show(diagnostics: Iterable[Diagnostic], source: SourceFile | None) -> None:
-    """As `--diagnostics-format` says; SARIF, which is one text, at the end of the command."""
+def show_diagnostics(diagnostics: Iterable[Diagnostic], source: SourceFile | None) -> None:
+    """Show diagnostics in the wanted format; SARIF, one text for all, follows at the end of the command."""
     listed = list(diagnostics)
     if not listed:
         return
-    form, kept = _wanted_format()
+    form, kept = _get_format_state()
     if form != "text":
-        from tilec.cli.diagnostics import as_github, as_json
+        from tilec.cli.diagnostics import format_github, format_json
 
         found = [(diagnostic, source) for diagnostic in listed]
         kept += found
         if form != "sarif":
-            write = as_json if form == "json" else as_github
+            write = format_json if form == "json" else format_github
             sys.stderr.write(write(found))
         return
 
     from tilec.support.render import render_diagnostic
 
-    out = console(stderr=True)
+    out = make_console(stderr=True)
     with out.capture() as captured:
         for diagnostic in listed:
             out.print(render_diagnostic(diagnostic, source), soft_wrap=True)
@@ -126,35 +127,37 @@ def show(diagnostics: Iterable[Diagnostic], source: SourceFile | None) -> None:
 
 
 _META = "tilec.diagnostics"
-"""Under it, a command knows the format of its diagnostics, and those that it has met."""
+"""The key of a command's diagnostics format and of the diagnostics that it has shown."""
 
 
 def set_format(context: click.Context, _: click.Parameter, form: Format) -> None:
-    """What becomes of diagnostics until the end of the command."""
-    kept: list[Found] = []
+    """Set the format of diagnostics until the end of the command."""
+    kept: list[LocatedDiagnostic] = []
     context.meta[_META] = (form, kept)
     if form == "sarif" and not context.resilient_parsing:
-        from tilec.cli.diagnostics import as_sarif
+        from tilec.cli.diagnostics import format_sarif
         from tilec.support.options import documentation_url
 
-        context.call_on_close(lambda: sys.stderr.write(as_sarif(kept, documentation_url())))
+        context.call_on_close(lambda: sys.stderr.write(format_sarif(kept, documentation_url())))
 
 
-def wanted_format() -> Format:
-    """How diagnostics are written."""
-    return _wanted_format()[0]
+def get_format() -> Format:
+    """Return the format of diagnostics."""
+    return _get_format_state()[0]
 
 
-def _wanted_format() -> tuple[Format, list[Found]]:
+def _get_format_state() -> tuple[Format, list[LocatedDiagnostic]]:
     import click
 
     context = click.get_current_context(silent=True)
-    found: tuple[Format, list[Found]] = ("text", []) if context is None else context.meta.get(_META, ("text", []))
+    found: tuple[Format, list[LocatedDiagnostic]] = (
+        ("text", []) if context is None else context.meta.get(_META, ("text", []))
+    )
     return found
 
 
 def show_bug(error: BaseException, arguments: Sequence[str], *, traceback: bool) -> None:
-    """The message for an exception that is not the user's doing."""
+    """Print the message for an exception that is not the user's fault."""
     if traceback:
         import traceback as tracebacks
 
@@ -166,19 +169,21 @@ def show_bug(error: BaseException, arguments: Sequence[str], *, traceback: bool)
         f"This is a bug in tilec {__version__}, not in your kernel. Please report it, with the kernel and the command:",
         f"  tilec {shlex.join(arguments)}",
     ]
-    # Those of `batch`.
-    lines += [f"and with what is in {folder}: the traceback, and every stage before it" for folder in _notes(error)]
+    # `driver.batch` notes the folder with the evidence.
+    lines += [
+        f"and with what is in {folder}: the traceback, and every stage before it" for folder in _list_notes(error)
+    ]
     if not traceback:
         lines.append("With -v it shows where it happened.")
     print("\n".join(lines), file=sys.stderr)
 
 
-def _notes(error: BaseException) -> list[str]:
+def _list_notes(error: BaseException) -> list[str]:
     return list(getattr(error, "__notes__", ()))
 
 
 def show_times(seconds: Sequence[tuple[str, float]], total: float) -> None:
-    """Time per pass, verification and dumps included, and the whole process's from its first line to here."""
+    """Print the time of each pass, verification and dumps included, and the total of the process."""
     for name, spent in (*seconds, ("total", total)):
         print(f"{name:24} {spent * 1000:9.1f} ms", file=sys.stderr)
 
@@ -196,7 +201,7 @@ def show_entries(entries: Iterable[EntryReport], manifests: Iterable[Manifest], 
         )
 
 
-def usage(message: str) -> NoReturn:
+def fail_usage(message: str) -> NoReturn:
     import click
 
     raise click.UsageError(message)

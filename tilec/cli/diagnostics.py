@@ -1,6 +1,6 @@
-"""Diagnostics for programs: JSON lines, SARIF 2.1.0, and the workflow commands by which GitHub marks lines of a change.
+"""Diagnostics in formats for programs: JSON lines, SARIF 2.1.0, and GitHub's workflow commands.
 
-They go to standard error, where the text for people goes. Lines and columns count from 1, columns in characters, and
+They are written to standard error, as the text format is. Lines and columns count from 1, columns in characters, and
 the end of a range is exclusive.
 """
 
@@ -20,35 +20,35 @@ from tilec.support.source import SourceFile
 Format = Literal["text", "json", "sarif", "github"]
 FORMATS: tuple[Format, ...] = ("text", "json", "sarif", "github")
 
-Found = tuple[Diagnostic, SourceFile | None]
-"""A diagnostic, and the file that it is about, if it is about one."""
+LocatedDiagnostic = tuple[Diagnostic, SourceFile | None]
+"""A diagnostic, and its source file if it has one."""
 
 
-def as_json(found: Iterable[Found]) -> str:
-    """An object a line."""
-    return "".join(_json(_record(*one)) + "\n" for one in found)
+def format_json(found: Iterable[LocatedDiagnostic]) -> str:
+    """Return one JSON object a line."""
+    return "".join(_dump_json(_make_record(*one)) + "\n" for one in found)
 
 
-def _json(value: object, indent: int | None = None) -> str:
-    """Return the JSON of a value, in which letters stay letters and characters that cannot be seen are escaped."""
+def _dump_json(value: object, indent: int | None = None) -> str:
+    """Return the JSON of a value, with letters unescaped and invisible characters escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
-def _record(diagnostic: Diagnostic, source: SourceFile | None) -> dict[str, Any]:
+def _make_record(diagnostic: Diagnostic, source: SourceFile | None) -> dict[str, Any]:
     return {
         "severity": diagnostic.severity,
         "code": diagnostic.code,
         "title": diagnostic.title,
-        "primary": _place(diagnostic.primary, source),
-        "secondary": [_place(label, source) for label in diagnostic.secondary],
+        "primary": _locate_label(diagnostic.primary, source),
+        "secondary": [_locate_label(label, source) for label in diagnostic.secondary],
         "notes": diagnostic.notes,
         "help": diagnostic.help,
     }
 
 
-def _place(label: Label | None, source: SourceFile | None) -> dict[str, Any] | None:
-    """Where a label points, and what it says; None where there is no such text."""
+def _locate_label(label: Label | None, source: SourceFile | None) -> dict[str, Any] | None:
+    """Return a label's position and text, or None where it has no source text."""
     if label is None or source is None or label.span.line < 1:
         return None
     span = label.span
@@ -67,91 +67,91 @@ def _place(label: Label | None, source: SourceFile | None) -> dict[str, Any] | N
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 
 
-def as_github(found: Iterable[Found]) -> str:
-    """A workflow command a line. GitHub shows its message beside the line of the file."""
-    return "".join(_command(*one) + "\n" for one in found)
+def format_github(found: Iterable[LocatedDiagnostic]) -> str:
+    """Return one workflow command a line. GitHub shows its message beside the line of the file."""
+    return "".join(_format_command(*one) + "\n" for one in found)
 
 
-def _command(diagnostic: Diagnostic, source: SourceFile | None) -> str:
-    place = _place(diagnostic.primary, source)
+def _format_command(diagnostic: Diagnostic, source: SourceFile | None) -> str:
+    place = _locate_label(diagnostic.primary, source)
     properties = {"title": f"tilec[{diagnostic.code}]"}
     if place is not None:
         keys = {"file": "file", "line": "line", "endLine": "end_line", "col": "column"}
         properties = {name: str(place[key]) for name, key in keys.items()} | properties
-    written = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    return f"::{_COMMANDS[diagnostic.severity]} {written}::{_message(_all_of(diagnostic, source))}"
+    written = ",".join(f"{name}={_escape_property(value)}" for name, value in properties.items())
+    return f"::{_COMMANDS[diagnostic.severity]} {written}::{_escape_message(_format_text(diagnostic, source))}"
 
 
-def _all_of(diagnostic: Diagnostic, source: SourceFile | None) -> str:
-    """All that it says, without the text of the file."""
+def _format_text(diagnostic: Diagnostic, source: SourceFile | None) -> str:
+    """Return all texts of a diagnostic, without source lines."""
     lines = [diagnostic.title]
     if diagnostic.primary is not None and diagnostic.primary.text:
         lines.append(diagnostic.primary.text)
-    for place in (_place(label, source) for label in diagnostic.secondary):
+    for place in (_locate_label(label, source) for label in diagnostic.secondary):
         if place is not None:
             lines.append(f"{place['file']}:{place['line']}:{place['column']}: {place['text']}")
     lines += [f"note: {note}" for note in diagnostic.notes]
     return "\n".join([*lines, *([f"help: {diagnostic.help}"] if diagnostic.help is not None else [])])
 
 
-def _message(text: str) -> str:
+def _escape_message(text: str) -> str:
     return make_printable(text, keep="\r\n").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
-    return _message(text).replace(":", "%3A").replace(",", "%2C")
+def _escape_property(text: str) -> str:
+    return _escape_message(text).replace(":", "%3A").replace(",", "%2C")
 
 
 # ---- SARIF -----------------------------------------------------------------------------------------------------------
 
 
-def as_sarif(found: Sequence[Found], site: str | None = None) -> str:
-    """One log with one run. The rules are the codes that are met, explained as `tilec explain` does, each with its
-    address where the documents are a `site`."""
+def format_sarif(found: Sequence[LocatedDiagnostic], site: str | None = None) -> str:
+    """Return one log with one run. The rules are the codes that occur, with the texts of `tilec explain`, and with
+    their addresses if the documents are on a `site`."""
     codes = list(dict.fromkeys(diagnostic.code for diagnostic, _ in found))
-    rules = [_rule(code, site) for code in codes]
+    rules = [_make_rule(code, site) for code in codes]
     run = {
         "tool": {"driver": {"name": "tilec", "version": __version__, "rules": rules}},
         "columnKind": "unicodeCodePoints",
-        "results": [_result(diagnostic, source, codes.index(diagnostic.code)) for diagnostic, source in found],
+        "results": [_make_result(diagnostic, source, codes.index(diagnostic.code)) for diagnostic, source in found],
     }
     log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
-    return _json(log, indent=1) + "\n"
+    return _dump_json(log, indent=1) + "\n"
 
 
-def _rule(code: str, site: str | None) -> dict[str, Any]:
-    from tilec.driver.explanations import EXPLANATIONS, explanation_url
+def _make_rule(code: str, site: str | None) -> dict[str, Any]:
+    from tilec.driver.explanations import EXPLANATIONS, build_explanation_url
 
     rule = {"id": code, "fullDescription": {"text": " ".join(EXPLANATIONS[code].split())}}
-    return rule if site is None else rule | {"helpUri": explanation_url(code, site)}
+    return rule if site is None else rule | {"helpUri": build_explanation_url(code, site)}
 
 
-def _result(diagnostic: Diagnostic, source: SourceFile | None, rule: int) -> dict[str, Any]:
+def _make_result(diagnostic: Diagnostic, source: SourceFile | None, rule: int) -> dict[str, Any]:
     result: dict[str, Any] = {
         "ruleId": diagnostic.code,
         "ruleIndex": rule,
         "level": diagnostic.severity,
-        "message": {"text": _all_of(diagnostic, source)},
+        "message": {"text": _format_text(diagnostic, source)},
     }
-    if (primary := _place(diagnostic.primary, source)) is not None:
-        result["locations"] = [_location(primary)]
-    related = [place for label in diagnostic.secondary if (place := _place(label, source)) is not None]
+    if (primary := _locate_label(diagnostic.primary, source)) is not None:
+        result["locations"] = [_make_location(primary)]
+    related = [place for label in diagnostic.secondary if (place := _locate_label(label, source)) is not None]
     if related:
-        result["relatedLocations"] = [_location(place) | {"message": {"text": place["text"]}} for place in related]
+        result["relatedLocations"] = [_make_location(place) | {"message": {"text": place["text"]}} for place in related]
     return result
 
 
-def _location(place: dict[str, Any]) -> dict[str, Any]:
+def _make_location(place: dict[str, Any]) -> dict[str, Any]:
     region = {
         "startLine": place["line"],
         "startColumn": place["column"],
         "endLine": place["end_line"],
         "endColumn": place["end_column"],
     }
-    return {"physicalLocation": {"artifactLocation": {"uri": _uri(place["file"])}, "region": region}}
+    return {"physicalLocation": {"artifactLocation": {"uri": _make_uri(place["file"])}, "region": region}}
 
 
-def _uri(file: str) -> str:
-    """A relative one is seen from wherever the reader has the files; it must not begin with a slash."""
+def _make_uri(file: str) -> str:
+    """Return a URI; a relative one is resolved by the reader, and must not begin with a slash."""
     path = Path(file)
     return path.as_uri() if path.is_absolute() else quote(file)

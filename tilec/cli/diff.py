@@ -1,4 +1,4 @@
-"""`tilec diff OLD NEW`: what two schedule traces differ in, and why."""
+"""`tilec diff OLD NEW`: the differences between two schedule traces, and their reasons."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from itertools import groupby
 
 import click
 
-from tilec.cli.console import Exit, reported
+from tilec.cli.console import CommandExit, report_mistakes
 from tilec.sched.comparison import Comparison, compare_traces, read_trace_record
 from tilec.sched.trace import TraceError
 from tilec.support import files
 from tilec.support.diagnostics import raise_error
 
 DIFFERENT = 1
+UNREADABLE = 2
 
 
 @click.command()
@@ -25,16 +26,16 @@ DIFFERENT = 1
 def diff(old: str, new: str, form: str) -> None:
     """Say what changed between two schedule traces (--schedule-trace-file), and why.
 
-    Exit codes: 0 the schedules are the same, 1 they differ, or a trace cannot be read.
+    Exit codes: 0 the schedules are the same, 1 they differ, 2 a trace cannot be read.
     """
-    with reported(None):
-        found = compare_traces(_record(old), _record(new))
-    print(_as_json(found) if form == "json" else _as_text(found))
+    with report_mistakes(None, UNREADABLE):
+        found = compare_traces(_read_record(old), _read_record(new))
+    print(_format_json(found) if form == "json" else _format_text(found))
     if found.changes:
-        raise Exit(DIFFERENT)
+        raise CommandExit(DIFFERENT)
 
 
-def _record(path: str) -> dict[str, object]:
+def _read_record(path: str) -> dict[str, object]:
     try:
         return read_trace_record(files.read_text(path))
     except TraceError as error:
@@ -42,7 +43,7 @@ def _record(path: str) -> dict[str, object]:
              help="write one with tilec FILE.tl --schedule-trace-file")  # fmt: skip
 
 
-def _as_json(found: Comparison) -> str:
+def _format_json(found: Comparison) -> str:
     changes = [
         {"kind": c.kind, "loop": c.loop, "subject": c.subject, "old": c.old, "new": c.new, "text": str(c)}
         for c in found.changes
@@ -51,7 +52,7 @@ def _as_json(found: Comparison) -> str:
     return json.dumps({"equal": not changes, "changes": changes, "why": why}, indent=1, ensure_ascii=False)
 
 
-def _as_text(found: Comparison) -> str:
+def _format_text(found: Comparison) -> str:
     if not found.changes:
         return "the schedules are the same"
     steps = dict(found.why)

@@ -1,6 +1,6 @@
-"""`tilec emulate`: run the PTX on the CPU, and compare with the reference where nothing else is asked for.
+"""`tilec emulate`: run the PTX on the CPU, and by default compare it with the reference.
 
-A file that ends in .ptx is run as it is, with the launch and the arguments that the command names.
+A .ptx file is run as it is, with the launch and the arguments from the command line.
 """
 
 from __future__ import annotations
@@ -13,10 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilec.cli.console import WRONG_KERNEL, Exit, console, reported, show
-from tilec.cli.emulate_verdict import BY_NUMPY, line, mismatch, unwritten
-from tilec.cli.help import Grouped
-from tilec.cli.kernel_options import compile_options, input_files, kernel_options
+from tilec.cli.console import WRONG_KERNEL, CommandExit, make_console, report_mistakes, show_diagnostics
+from tilec.cli.emulate_verdict import (
+    BY_NUMPY,
+    build_mismatch_diagnostic,
+    build_unwritten_warnings,
+    describe_comparison,
+    nothing_compared,
+)
+from tilec.cli.help import GroupedCommand
+from tilec.cli.kernel_options import add_kernel_options, list_input_files, make_compile_options
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.printable import make_printable
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
     from tilec.emu import Report
 
 
-@click.command(cls=Grouped)
+@click.command(cls=GroupedCommand)
 @click.argument("file", metavar="FILE.tl|FILE.ptx")
 @click.option("--inputs", metavar="IN.npz", help="Tensors and scalars, instead of random ones.")
 @click.option("--outputs", metavar="OUT.npz", help="Write every tensor after the run.")
@@ -37,11 +43,11 @@ if TYPE_CHECKING:
 @click.option(
     "--expect",
     metavar="REF.npz|REF.py:FUNCTION",
-    help="Compare with a reference of your own too: arrays by name, or a function of the kernel's parameters.",
+    help="Compare with a reference of your own too.  [arrays by name, or a function of the kernel's parameters]",
 )
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
 @click.option("--adversary", type=int, metavar="N", help="Order of threads and copies, drawn from this seed.")
-@click.option("--grid-sample", type=click.IntRange(1), metavar="N", help="Run N blocks only, chosen by --seed.")
+@click.option("--grid-sample", type=click.IntRange(1), metavar="N", help="Run N blocks with work, drawn by --seed.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the blocks.")
 @click.option("--timeline", metavar="FILE.json", help="Write who arrived and waited at which barrier, for Perfetto.")
 @click.option("--step-limit", type=click.IntRange(1), metavar="N", help="Steps that a block may run.  [100 million]")
@@ -52,7 +58,7 @@ if TYPE_CHECKING:
 @click.option("--block", metavar="X,Y,Z", help="FILE.ptx: threads of a block.")
 @click.option("--smem", type=click.IntRange(0), metavar="BYTES", help="FILE.ptx: dynamic shared memory.  [0]")
 @click.option("--arg", "args", multiple=True, metavar="ARG", help="FILE.ptx: a parameter, in order; see above.")
-@kernel_options
+@add_kernel_options
 def emulate(
     file: str,
     inputs: str | None,
@@ -91,27 +97,28 @@ def emulate(
                 "--inputs, --size, --compare and --expect are for FILE.tl; the arguments of FILE.ptx are --arg"
             )
         cluster = given["cluster"]
-        launched = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
-        _emulate_ptx(file, _Files(outputs, timeline), given["entry"], launched, args, options)
+        launch = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
+        _emulate_ptx(file, _RunFiles(outputs, timeline), given["entry"], launch, args, options)
         return
     if any(option is not None for option in (grid, block, smem)) or args:
         raise click.UsageError("--grid, --block, --smem and --arg are for FILE.ptx")
-    known = dict(map(size_of, sizes))
+    known = dict(map(parse_size, sizes))
     is_compared = inputs is None if compare is None else compare
-    _emulate_kernel(file, inputs, _Files(outputs, timeline), (is_compared, expect), options, known, given)
+    _emulate_kernel(file, inputs, _RunFiles(outputs, timeline), (is_compared, expect), options, known, given)
 
 
-def size_of(text: str) -> tuple[str, int]:
-    """`NAME=N`, as --size takes it."""
+def parse_size(text: str) -> tuple[str, int]:
+    """Parse `NAME=N`, the value of --size."""
     name, _, number = text.partition("=")
     if not name.isidentifier() or not number.isdecimal():
-        raise click.UsageError(f"--size {text}: expected NAME=N")
+        example = f"{name}=1024" if name.isidentifier() else "M=1024"
+        raise click.UsageError(f"--size {text}: write the name and the number, as in --size {example}")
     return name, int(number)
 
 
 @dataclass(frozen=True, slots=True)
-class _Files:
-    """What a run writes, once it is whole."""
+class _RunFiles:
+    """The files that a complete run writes."""
 
     outputs: str | None
     timeline: str | None
@@ -120,67 +127,80 @@ class _Files:
         files.check_outputs([path for path in (self.outputs, self.timeline) if path is not None], read)
 
     def write(self, report: Report, arrays: Callable[[], bytes]) -> None:
-        """The timeline, of a faulting kernel too, and the arrays of one that ran to its end."""
+        """Write the timeline, even of a faulting kernel, and the arrays of one that ran to its end."""
         from tilec.emu.timeline import format_chrome_trace
 
-        made: dict[str, bytes] = {}
+        outputs: dict[str, bytes] = {}
         if self.timeline is not None:
-            made[self.timeline] = format_chrome_trace(report.timeline).encode()
+            outputs[self.timeline] = format_chrome_trace(report.timeline).encode()
         if self.outputs is not None and not report.faults:
-            made[self.outputs] = arrays()
-        with reported(None):
-            files.write_all(made)
+            outputs[self.outputs] = arrays()
+        with report_mistakes(None):
+            files.write_all(outputs)
 
 
 def _emulate_kernel(
     file: str,
     inputs: str | None,
-    made: _Files,
+    outputs: _RunFiles,
     judges: tuple[bool, str | None],
     options: RunOptions,
     sizes: dict[str, int],
     given: dict[str, Any],
 ) -> None:
-    """`judges`: whether the kernel run by numpy is one, and what --expect names."""
+    """Emulate a kernel. `judges`: whether to compare with the kernel run by numpy, and the value of --expect."""
     from tilec.driver import build as driver, emulate, expected
-    from tilec.driver.emulate_compare import inputs_are_finite, unwritten_elements, written_tensors
+    from tilec.driver.emulate_compare import count_unwritten_elements, has_finite_inputs, merge_written_masks
 
     is_compared, expect = judges
-    with reported(None):
+    with report_mistakes(None):
         source = files.read_source(file)
-        asked = compile_options(given)
+        compiler_options = make_compile_options(given)
         given_arrays = files.read_bytes(inputs) if inputs is not None else None
-        own = expected.reference(expect) if expect is not None else None
+        load_expected = expected.load_reference(expect) if expect is not None else None
         read = [inputs] if inputs is not None else []
-        made.check([*input_files([file], given), *read, *([expected.path_of(expect)] if expect is not None else [])])
+        outputs.check(
+            [
+                *list_input_files([file], given),
+                *read,
+                *([expected.get_reference_path(expect)] if expect is not None else []),
+            ]
+        )
     observer = driver.Observer()
-    with reported(source):
-        build = driver.build(source, asked, observer)
-        show(observer.warnings, source)
+    with report_mistakes(source):
+        build = driver.build_kernel(source, compiler_options, observer)
+        show_diagnostics(observer.warnings, source)
         if given_arrays is None or inputs is None:
-            arguments = emulate.random_arguments(build.kernel, build.manifest, options.seed, sizes)
+            arguments = emulate.draw_arguments(build.kernel, build.manifest, options.seed, sizes)
         else:
             arguments = emulate.read_arguments(given_arrays, inputs, build.kernel, build.manifest, sizes)
         before = arguments.copy()
-        finite = inputs_are_finite(build.kernel, build.manifest, arguments.tensors, arguments.scalars)
-        blocks = math.prod(emulate.blocks(build.manifest, arguments))
-        with _watched(build.manifest.entry, blocks) as note:
-            report = emulate.run(build, arguments, note, options)
+        finite = has_finite_inputs(build.kernel, build.manifest, arguments.tensors, arguments.scalars)
+        blocks = math.prod(emulate.compute_grid(build.manifest, arguments))
+        with _track_progress(build.manifest.entry, blocks) as note:
+            report = emulate.emulate_build(build, arguments, note, options)
         print(make_printable(report.printed), end="")
-        print("".join(map(_allowed, report.allowed.items())), end="")
-        made.write(report, lambda: emulate.write_arguments(arguments))
+        print("".join(map(_describe_allowed_faults, report.allowed.items())), end="")
+        outputs.write(report, lambda: emulate.pack_arguments(arguments))
         if report.faults:
-            raise CompileError(*(emulate.fault_diagnostic(fault, source, build) for fault in report.faults))
+            raise CompileError(*(emulate.build_fault_diagnostic(fault, source, build) for fault in report.faults))
         if options.sample and judges != (False, None):
-            print(f"{report.blocks} blocks of {blocks}; only what they wrote is compared")
+            idle = report.blocks >= options.sample + math.prod(build.manifest.cluster)
+            ran = f"{report.blocks} blocks of {blocks}{', some of them without work' if idle else ''}"
+            print(f"{ran}; only what they wrote is compared")
         if not options.sample:
-            show(unwritten(unwritten_elements(build.kernel, build.manifest, arguments.tensors)), source)
-        written = written_tensors(build.manifest, report) if options.sample else None
+            show_diagnostics(
+                build_unwritten_warnings(count_unwritten_elements(build.kernel, build.manifest, arguments.tensors)),
+                source,
+            )
+        written = merge_written_masks(build.manifest, report) if options.sample else None
         wrong: list[Diagnostic] = []
 
-        def judge(reference: emulate.Arguments, by: str, named: Iterable[str] | None = None) -> None:
+        def compare_with_reference(
+            reference: emulate.KernelArguments, by: str, named: Iterable[str] | None = None
+        ) -> None:
             """Compare the outputs that are named, or all of them."""
-            compared = emulate.compare(
+            compared = emulate.compare_arguments(
                 build.kernel, build.manifest, arguments, reference, written, are_inputs_finite=finite
             )
             if named is not None:
@@ -189,84 +209,94 @@ def _emulate_kernel(
                         print(f"{result.name}: {by} has no such array: not compared")
                 compared = [result for result in compared if result.name in named]
             for result in compared:
-                print(line(result, by))
-            wrong.extend(mismatch(result, by, observer.warnings) for result in compared if not result.matches)
+                print(describe_comparison(result, by))
+            if compared and all(result.is_nothing_compared for result in compared):
+                raise CompileError(nothing_compared(build.kernel.name, report.blocks, blocks))
+            wrong.extend(
+                build_mismatch_diagnostic(result, by, observer.warnings)
+                for result in compared
+                if not result.matches and not result.is_nothing_compared
+            )
 
-        if own is not None and expect is not None:
-            expected_arrays = own(build.kernel, build.manifest, before)
-            judge(emulate.Arguments({**arguments.tensors, **expected_arrays}, {}), expect, expected_arrays)
+        if load_expected is not None and expect is not None:
+            expected_arrays = load_expected(build.kernel, build.manifest, before)
+            compare_with_reference(
+                emulate.KernelArguments({**arguments.tensors, **expected_arrays}, {}), expect, expected_arrays
+            )
         if is_compared:
-            emulate.reference(build.kernel, before)
-            judge(before, BY_NUMPY)
+            emulate.run_reference(build.kernel, before)
+            compare_with_reference(before, BY_NUMPY)
     if wrong:
-        show(wrong, source)
-        raise Exit(WRONG_KERNEL)
+        show_diagnostics(wrong, source)
+        raise CommandExit(WRONG_KERNEL)
 
 
 def _emulate_ptx(
     file: str,
-    made: _Files,
+    outputs: _RunFiles,
     entry: str | None,
-    launched: tuple[str | None, str | None, str | None, int | None],
+    launch: tuple[str | None, str | None, str | None, int | None],
     args: tuple[str, ...],
     options: RunOptions,
 ) -> None:
     from tilec.driver import emulate_ptx
 
-    grid, block, cluster, smem = launched
+    grid, block, cluster, smem = launch
     if block is None:
         raise click.UsageError("FILE.ptx needs --block")
-    with reported(None):
+    with report_mistakes(None):
         source = files.read_source(file)
-        sizes = [emulate_ptx.extents(text) for text in (grid or "1", block, cluster or "1")]
-        geometry = emulate_ptx.Geometry(sizes[0], sizes[1], sizes[2], smem or 0)
-        arguments = emulate_ptx.arguments(args)
-        made.check([file, *(text.rpartition(":")[0] for text in args if ".npz:" in text)])
-    with reported(source):
-        with _watched(entry or file, math.prod(geometry.grid)) as note:
-            report = emulate_ptx.run(source, entry, geometry, arguments, note, options)
+        sizes = [emulate_ptx.parse_extents(text) for text in (grid or "1", block, cluster or "1")]
+        geometry = emulate_ptx.LaunchGeometry(sizes[0], sizes[1], sizes[2], smem or 0)
+        arguments = emulate_ptx.parse_arguments(args)
+        outputs.check([file, *(text.rpartition(":")[0] for text in args if ".npz:" in text)])
+    with report_mistakes(source):
+        with _track_progress(entry or file, math.prod(geometry.grid)) as note:
+            report = emulate_ptx.emulate_ptx_file(source, entry, geometry, arguments, note, options)
         print(make_printable(report.printed), end="")
-        print("".join(map(_allowed, report.allowed.items())), end="")
-        made.write(report, lambda: emulate_ptx.saved(arguments))
+        print("".join(map(_describe_allowed_faults, report.allowed.items())), end="")
+        outputs.write(report, lambda: emulate_ptx.pack_arrays(arguments))
         if report.faults:
-            raise CompileError(*(emulate_ptx.fault_diagnostic(fault, source, arguments) for fault in report.faults))
-    print(emulate_ptx.summary(report))
+            raise CompileError(
+                *(emulate_ptx.build_ptx_fault_diagnostic(fault, source, arguments) for fault in report.faults)
+            )
+    print(emulate_ptx.summarise_report(report))
 
 
 @contextmanager
-def _watched(name: str, blocks: int) -> Iterator[Callable[[int, int], None]]:
-    """Around a run: a bar that shows how far it is, and a word when it is interrupted."""
+def _track_progress(name: str, blocks: int) -> Iterator[Callable[[int, int], None]]:
+    """Show the progress of a run, and a message if it is interrupted."""
     reached = 0
 
-    def note(done: int, total: int) -> None:
+    def note_progress(done: int, total: int) -> None:
         nonlocal reached
         reached = done
         if draw is not None:
             draw(done, total)
 
-    with _progress(name) as draw:
+    with _show_progress_bar(name) as draw:
         try:
-            yield note
+            yield note_progress
         except KeyboardInterrupt as reason:
             message = f"interrupted after {reached} of {blocks} blocks: nothing is compared, nothing written"
             print(message, file=sys.stderr)
-            raise Exit(interrupt_exit_code(reason)) from None
+            raise CommandExit(interrupt_exit_code(reason)) from None
 
 
-def _allowed(found: tuple[str, int]) -> str:
+def _describe_allowed_faults(found: tuple[str, int]) -> str:
     kind, count = found
     return f"{count} faults of kind {kind} allowed: results may differ from run to run on a GPU\n"
 
 
 @contextmanager
-def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on a terminal, silence elsewhere."""
+def _show_progress_bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Show a progress bar on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("emulating {task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("blocks"))
-    with Progress(*columns, TimeRemainingColumn(), console=console(stderr=True), transient=True) as bar:
+    with Progress(*columns, TimeRemainingColumn(), console=make_console(stderr=True), transient=True) as bar:
         task = bar.add_task(name, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

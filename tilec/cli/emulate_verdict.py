@@ -1,4 +1,4 @@
-"""What `tilec emulate` says of the outputs of a run."""
+"""Messages of `tilec emulate` about the outputs of a run."""
 
 from __future__ import annotations
 
@@ -12,19 +12,32 @@ if TYPE_CHECKING:
     from tilec.driver.emulate_compare import Comparison
 
 BY_NUMPY = "the kernel run by numpy"
-"""The other side of the comparison: what the kernel's text says, operation by operation, not what its author means."""
+"""The reference: the kernel's text, operation by operation, which may not be what its author means."""
 
 
-def line(result: Comparison, by: str) -> str:
-    """Say of one output how many elements were compared with `by`, and what came out."""
+def describe_comparison(result: Comparison, by: str) -> str:
+    """Return one line on an output: the number of elements compared with `by`, and the verdict."""
     if result.is_meaningless:
         return f"{result.name}: {result.not_finite:,} of {result.elements:,} elements are NaN or infinite: MISMATCH"
+    if not result.compared:
+        reason = "the blocks that ran wrote none of them" if result.is_nothing_compared else "there are none"
+        return f"{result.name}: {_describe_share(result)} compared: {reason}"
     verdict = f"matches {by}" if result.matches else f"MISMATCH with {by}"
     error = f"worst error {result.error:.3g}, {result.allowed:.3g} allowed there"
-    return f"{result.name}: {_compared(result)} of the emulated PTX, {error}: {verdict}"
+    return f"{result.name}: {_describe_share(result)} of the emulated PTX, {error}: {verdict}"
 
 
-def _compared(result: Comparison) -> str:
+def nothing_compared(kernel: str, ran: int, blocks: int) -> Diagnostic:
+    """Return the error of a sample that says nothing: none of its blocks wrote an output."""
+    return Diagnostic(
+        "nothing-compared",
+        f"the {ran} of {blocks} blocks of {kernel} that ran wrote no output, so nothing was compared",
+        notes=("in a persistent grid a block may have no work for these sizes",),
+        help="give a larger --grid-sample or another --seed, or leave --grid-sample out to run every block",
+    )
+
+
+def _describe_share(result: Comparison) -> str:
     """Return how many elements were compared: `64 × 1,024 elements`, of a sample `2,048 of 64 × 1,024 elements`."""
     shape = " × ".join(f"{extent:,}" for extent in result.shape) or "1"
     total = math.prod(result.shape)
@@ -32,8 +45,9 @@ def _compared(result: Comparison) -> str:
     return f"{shape} {noun}" if result.compared == total else f"{result.compared:,} of {shape} {noun}"
 
 
-def mismatch(result: Comparison, by: str, warnings: Iterable[Diagnostic]) -> Diagnostic:
-    """Why it does not match. `warnings` are those of the kernel: a tile that is never set explains NaN."""
+def build_mismatch_diagnostic(result: Comparison, by: str, warnings: Iterable[Diagnostic]) -> Diagnostic:
+    """Return the error for an output that does not match. `warnings` are the kernel's: an uninitialised tile explains
+    NaN."""
     if not result.is_meaningless:
         where = f"{result.name}[{', '.join(map(str, result.worst))}]"
         return Diagnostic(
@@ -41,7 +55,7 @@ def mismatch(result: Comparison, by: str, warnings: Iterable[Diagnostic]) -> Dia
             f"the emulated kernel computes another {result.name} than {by}",
             notes=(f"{where} is {result.found:.8g}, {by} has {result.expected:.8g}",),
         )
-    causes = tuple(_causes(warnings))
+    causes = tuple(_find_causes(warnings))
     first = f"{result.name}[{', '.join(map(str, result.first))}]"
     return Diagnostic(
         "emulation-not-finite",
@@ -51,14 +65,14 @@ def mismatch(result: Comparison, by: str, warnings: Iterable[Diagnostic]) -> Dia
     )
 
 
-def _causes(warnings: Iterable[Diagnostic]) -> Iterator[str]:
+def _find_causes(warnings: Iterable[Diagnostic]) -> Iterator[str]:
     for found in warnings:
         if found.code == "uninitialised-read" and found.secondary:
             yield f"{found.title}, and line {found.secondary[0].span.line} reads it"
 
 
-def unwritten(elements: Iterable[tuple[str, int, int]]) -> list[Diagnostic]:
-    """A warning for each output with elements that no block wrote: how many of how many."""
+def build_unwritten_warnings(elements: Iterable[tuple[str, int, int]]) -> list[Diagnostic]:
+    """Return a warning for each output that blocks left partly unwritten, with both counts."""
     return [
         Diagnostic(
             "unwritten-elements",

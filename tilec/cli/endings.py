@@ -1,4 +1,4 @@
-"""How a command line ends: its exit code, whoever interrupts it, and where nobody reads what it says."""
+"""The end of a command line: exit codes, interruptions, and output that nobody reads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _LIMIT = 4
 _NOBODY_READS = 141  # as a shell reports a process ended by SIGPIPE
 
 
-def guarded(work: Callable[[], int]) -> int:
-    """The exit code of what has been written out, or of why it cannot be."""
+def run_guarded(work: Callable[[], int]) -> int:
+    """Return the exit code of `work` once its output is flushed, or the code for its exception."""
     try:
         code = work()
         sys.stdout.flush()
@@ -21,14 +21,14 @@ def guarded(work: Callable[[], int]) -> int:
 
         return interrupt_exit_code(reason)
     except BrokenPipeError:
-        # The reader of our output has gone: nothing to say, and nowhere to say it.
-        _abandon(sys.stdout)
-        _abandon(sys.stderr)
+        # The reader of our output is gone.
+        _discard_output(sys.stdout)
+        _discard_output(sys.stderr)
         return _NOBODY_READS
     except OSError as error:
         from tilec.support.exhaustion import find_exhausted_resource
 
-        _abandon(sys.stdout)
+        _discard_output(sys.stdout)
         if (what := find_exhausted_resource(error)) is not None:
             print(f"tilec: there is no more {what}", file=sys.stderr)
             return _LIMIT
@@ -37,8 +37,8 @@ def guarded(work: Callable[[], int]) -> int:
     return code
 
 
-def _abandon(stream: TextIO) -> None:
-    """Let what a broken pipe has not taken go nowhere; the interpreter would try, and complain, once more at exit."""
+def _discard_output(stream: TextIO) -> None:
+    """Discard what a broken pipe has not taken; the interpreter would retry and complain at exit."""
     try:
         stream.flush()
     except OSError:

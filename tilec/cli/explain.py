@@ -1,6 +1,5 @@
-"""`tilec explain NAME`: more about an error or warning, a unit of the machine or a name of the language. `tilec explain
-pipeline FILE`: which loads of a kernel run ahead of their uses, and why the others do not.
-"""
+"""`tilec explain NAME`: explain a diagnostic, a unit of the machine or a name of the language. `tilec explain pipeline
+FILE`: list which loads of a kernel are pipelined, and why others are not."""
 
 from __future__ import annotations
 
@@ -9,72 +8,72 @@ from typing import Any
 
 import click
 
-from tilec.cli.console import reported, show, show_tables
-from tilec.cli.help import Grouped
-from tilec.cli.kernel_options import compile_options, kernel_options
-from tilec.cli.words import codes, one_of
+from tilec.cli.console import report_mistakes, show_diagnostics, show_tables
+from tilec.cli.help import GroupedCommand
+from tilec.cli.kernel_options import add_kernel_options, make_compile_options
+from tilec.cli.words import complete_one, list_codes
 from tilec.support import files
 from tilec.support.diagnostics import raise_error
 
 
 @click.command()
-@click.argument("code", required=False, shell_complete=one_of(codes))
-def explain(code: str | None) -> None:
+@click.argument("words", metavar="[CODE]", nargs=-1, shell_complete=complete_one(list_codes))
+def explain(words: tuple[str, ...]) -> None:
     """Say more about an error or warning: explain CODE. Without a code, list them all.
 
-    Knows units and pools of the machine (tp_gnic_rd, smem), terms (II, num_stages) and the language (T.gemm) too.
+    Knows units and pools of the machine (tp_gnic_rd), terms (II, reservation table) and the language (T.gemm) too.
     """
     from tilec.driver import terms
     from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 
-    if code is None:
+    if not words:
         for name in sorted(EXPLANATIONS):
-            # Up to the first full stop that ends a sentence: those in `T.copy` and `from . import *` do not.
+            # Up to the end of the first sentence, which is not the full stop of `T.copy` or `from . import *`.
             first = re.split(r"(?<!\s)\.\s", " ".join(EXPLANATIONS[name].split()))[0]
             print(f"{name:24} {first.removesuffix('.')}")
         return
-    code = code.strip("[]")
+    code = " ".join(words).strip("[]")
     if code in FORMER_CODES:
         print(f"{code} is called {FORMER_CODES[code]} now:\n")
         code = FORMER_CODES[code]
-    if code not in EXPLANATIONS and (text := terms.explain(code)) is not None:
+    if code not in EXPLANATIONS and (text := terms.explain_term(code)) is not None:
         print(text)
         return
     if code not in EXPLANATIONS:
-        import difflib
+        from tilec.support.spelling import nearest_word
 
-        near = difflib.get_close_matches(code, (*EXPLANATIONS, *terms.names()), n=1)
-        with reported(None):
+        near = nearest_word(code, (*EXPLANATIONS, *terms.list_terms()))
+        with report_mistakes(None):
             raise_error("unknown-code", f"there is no error, warning or name '{code}'",
-                 help=f"did you mean '{near[0]}'?" if near else "'tilec explain' lists them")  # fmt: skip
+                 help=f"did you mean '{near}'?" if near else "'tilec explain' lists them")  # fmt: skip
     print(f"{code}\n\n{EXPLANATIONS[code]}")
 
 
-@click.command(cls=Grouped)
+@click.command(cls=GroupedCommand)
 @click.argument("file", metavar="FILE.tl")
-@kernel_options
+@add_kernel_options
 def explain_pipeline(file: str, verbose: bool, **given: Any) -> None:
     """Say for each tile that a loop loads and uses whether it is pipelined, and why or why not."""
     from rich.text import Text
 
     from tilec.driver import build as driver
-    from tilec.passes.loop.build_problem import Scheduled
-    from tilec.passes.loop.pipelined_buffers import loaded_tiles
+    from tilec.passes.loop.build_problem import ScheduledLoop
+    from tilec.passes.loop.pipelined_buffers import find_loaded_tiles
     from tilec.report.tables import create_table
 
-    with reported(None):
+    with report_mistakes(None):
         source = files.read_source(file)
-        asked = compile_options(given)
+        options = make_compile_options(given)
     observer = driver.Observer()
-    with reported(source):
-        plan = driver.plan(source, asked, observer)
-    show(observer.warnings, source)
-    schedules = [Scheduled(p.loop, p.solution.schedule) for p in plan.loops]
+    with report_mistakes(source):
+        plan = driver.plan_kernel(source, options, observer)
+    show_diagnostics(observer.warnings, source)
+    schedules = [ScheduledLoop(p.loop, p.solution.schedule) for p in plan.loops]
     table = create_table(
         f"{plan.kernel.name} on {plan.target.name}: tiles that are loaded and used",
         "line", "<tile", "<from", "<level", "loop", "versions", "<because",
     )  # fmt: skip
-    for found in loaded_tiles(plan.assignment, schedules, plan.target):
+    for found in find_loaded_tiles(plan.assignment, schedules, plan.target):
         loop = "" if found.loop is None else str(found.loop)
         names = (Text(found.tile), Text(found.source), found.memory)
         table.add_row(str(found.line), *names, loop, str(found.versions), Text(found.why))

@@ -1,4 +1,4 @@
-"""`tilec fmt FILE…`: kernels laid out as ruff lays out Python, in place."""
+"""`tilec fmt FILE…`: format kernels in place, as ruff formats Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from tilec.cli import kernel_files
-from tilec.cli.console import WRONG_KERNEL, Exit, reported, show, usage
+from tilec.cli.console import WRONG_KERNEL, CommandExit, fail_usage, report_mistakes, show_diagnostics
 from tilec.support import files
 from tilec.support.diagnostics import CompileError
 from tilec.support.recognise import refuse_binary
@@ -31,46 +31,46 @@ def fmt(kernels: tuple[str, ...], check: bool, diff: bool) -> None:
     """
     from tilec.frontend.syntax.formatting import format_kernel_bytes
 
-    with reported(None):
-        named = list(kernel_files.kernel_files(kernels))
+    with report_mistakes(None):
+        named = list(kernel_files.find_kernel_files(kernels))
     if kernel_files.STDIN in named:
         if len(named) > 1 or check or diff:
-            usage("- is standard input: give it alone, without --check and --diff")
-        with reported(None):
-            data = kernel_files.standard_input()
+            fail_usage("- is standard input: give it alone, without --check and --diff")
+        with report_mistakes(None):
+            data = kernel_files.read_standard_input()
         source = SourceFile("<stdin>", data.decode())
-        with reported(source):
+        with report_mistakes(source):
             sys.stdout.buffer.write(format_kernel_bytes(data, source))
         return
     changed: dict[str, tuple[bytes, bytes]] = {}
     failed = False
     for path in {Path(kernel).resolve(): kernel for kernel in named}.values():
-        with reported(None):
+        with report_mistakes(None):
             before = files.read_bytes(path)
             refuse_binary(path, before)
             source = SourceFile(path, files.decode_text(path, before))
         try:
             after = format_kernel_bytes(before, source)
         except CompileError as error:
-            show(error.diagnostics, source)
+            show_diagnostics(error.diagnostics, source)
             failed = True
             continue
         if after != before:
             changed[path] = before, after
     for path, (before, after) in changed.items():
-        sys.stdout.writelines(_difference(path, before, after) if diff else ())
+        sys.stdout.writelines(_format_patch(path, before, after) if diff else ())
         if check:
             print(f"would format {path}")
     if failed or (changed and (check or diff)):
-        raise Exit(WRONG_KERNEL)
-    with reported(None):
+        raise CommandExit(WRONG_KERNEL)
+    with report_mistakes(None):
         files.write_all({path: after for path, (_, after) in changed.items()})
     for path in changed:
         print(f"formatted {path}")
 
 
-def _difference(path: str, before: bytes, after: bytes) -> Iterator[str]:
-    """A patch of the file, as `patch` takes it."""
+def _format_patch(path: str, before: bytes, after: bytes) -> Iterator[str]:
+    """Yield the lines of a patch of the file, as `patch` takes it."""
     old, new = (text.decode().splitlines(keepends=True) for text in (before, after))
     for line in difflib.unified_diff(old, new, path, path):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

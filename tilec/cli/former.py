@@ -1,4 +1,4 @@
-"""Older spellings of options: hidden, and taken with a warning that names the new one."""
+"""Former spellings of options: hidden, and accepted with a warning that names the present one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from click.core import ParameterSource
 
 
 class FormerSpellings(click.Option):
-    """An option that is also taken by the spellings in `former`, each with what is written now in its place:
-    `{"--no-cluster": "--cluster none"}`. A spelling now that has a value of its own takes none from the old one."""
+    """An option that also accepts the spellings in `former`, each with its replacement: `{"--no-cluster": "--cluster
+    none"}`. A replacement that includes a value takes none from the former spelling."""
 
     def __init__(self, *args: Any, former: Mapping[str, str] = {}, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -23,8 +23,8 @@ class FormerSpellings(click.Option):
         for old, new in self.former.items():
             _, *value = shlex.split(new)
             constant = value[0] if value else new in self.opts
-            taken = {"action": "store_const", "const": constant} if self.is_flag or value else {"action": "store"}
-            parser.add_option(obj=self, opts=[old], dest=old, **taken)
+            action = {"action": "store_const", "const": constant} if self.is_flag or value else {"action": "store"}
+            parser.add_option(obj=self, opts=[old], dest=old, **action)
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
         value, source = super().consume_value(ctx, opts)
@@ -37,18 +37,18 @@ class FormerSpellings(click.Option):
 
 
 _META = "tilec.former"
-"""Under it, a command knows which old spellings it was given, and what is written now."""
+"""The key of a command's former spellings and their replacements."""
 
 
 def remember_former(old: str, new: str, context: click.Context | None = None) -> None:
-    """That the command in hand was given an old spelling."""
+    """Record that the running command was given a former spelling."""
     context = context or click.get_current_context(silent=True)
     if context is not None:
         context.meta.setdefault(_META, {})[old] = new
 
 
-def former_spellings() -> Mapping[str, str]:
-    """The old spellings that the command in hand was given and has not been told of, with the new ones."""
+def take_former_spellings() -> Mapping[str, str]:
+    """Return the former spellings that were not reported yet, with their replacements, and forget them."""
     context = click.get_current_context(silent=True)
     found: Mapping[str, str] = {} if context is None else context.meta.pop(_META, {})
     return found

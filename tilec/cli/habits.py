@@ -1,4 +1,4 @@
-"""What people type who come from nvcc, clang or gcc: the same in our spelling, or the option to take."""
+"""Options of nvcc, clang and gcc: translated into ours, or answered with the option to use."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import click
 
-from tilec.cli.console import show
+from tilec.cli.console import show_diagnostics
 from tilec.support.diagnostics import Diagnostic
 from tilec.support.spelling import nearest_word
 
-_WORDS = {
+_TRANSLATIONS = {
     "-ptx": ("--emit", "ptx"),
     "--ptx": ("--emit", "ptx"),
     "-S": ("--emit", "ptx"),
@@ -23,13 +23,13 @@ _WORDS = {
     "-use_fast_math": ("--fast-math",),
     "--use_fast_math": ("--fast-math",),
 }
-"""Words and what they are here."""
+"""Foreign words and their translations."""
 
 _MACHINES = (
     "-arch", "--arch", "--gpu-architecture", "--gpu-name", "-code", "--gpu-code",
     "-gencode", "--gencode", "--generate-code",
 )  # fmt: skip
-"""Options with the names of machines, in the next word or behind a =; of nvcc each may be given several times."""
+"""Options that name machines, in the next word or behind a =; nvcc allows each several times."""
 
 _NEEDLESS = {
     "-g": "line information is always there",
@@ -44,14 +44,14 @@ _NEEDLESS = {
     "-std": "a kernel file is written in TileLang's Python, which has no such standards",
     "--std": "a kernel file is written in TileLang's Python, which has no such standards",
 }
-"""Options, with or without a value behind a =, that ask for what is so anyway."""
+"""Options, with or without a value behind a =, that ask for the default."""
 
 _REGISTERS = (
     "how many registers a thread has follows from the threads of a block and the blocks of a multiprocessor; "
     "T.annotate_min_blocks_per_sm(2) in the kernel asks for more blocks, so for fewer registers"
 )
 
-_OTHERWISE = {
+_ALTERNATIVES = {
     "-maxrregcount": _REGISTERS,
     "--maxrregcount": _REGISTERS,
     "-Xptxas": "the assembler takes its level from -O; --verbose shows what it says of registers and spills",
@@ -59,49 +59,77 @@ _OTHERWISE = {
     "-Xcompiler": "no C++ compiler is called; --emit header writes a header for one",
     "--compiler-options": "no C++ compiler is called; --emit header writes a header for one",
 }
-"""Options for which there is another way; each takes a value, behind a = or as the next word."""
+"""Options for which there is an alternative; each takes a value, behind a = or as the next word."""
 
 
-def translated(command: click.Command, words: Sequence[str]) -> list[str]:
-    """The words of a command line as `command` spells them; those that it knows stay, and so does all behind `--`."""
+def translate_words(command: click.Command, words: Sequence[str]) -> list[str]:
+    """Translate the words of a command line for `command`; words that it knows stay, and so do all behind `--`."""
     known = {spelled for param in command.params for spelled in (*param.opts, *param.secondary_opts)}
-    made: list[str] = []
+    translated_words: list[str] = []
     machines: list[str] = []
     rest = list(words)
     while rest and rest[0] != "--":
         word = rest.pop(0)
         name, equals, value = word.partition("=")
+        if word == "--size" and len(rest) > 1 and rest[0].isidentifier() and rest[1].isdecimal():
+            raise click.UsageError(f"--size takes one word: write --size {rest[0]}={rest[1]}")
         if word in known or name in known:
-            made.append(word)
+            translated_words.append(word)
         elif name in _MACHINES and "--target" in known and (equals or rest):
-            machines += _machines(value if equals else rest.pop(0))
+            machines += _parse_machines(value if equals else rest.pop(0))
         elif name in _NEEDLESS and "--target" in known:
-            show([Diagnostic("needless-option", f"{word} is not needed: {_NEEDLESS[name]}", severity="note")], None)
-        elif name in _OTHERWISE and "--target" in known:
-            raise click.UsageError(f"tilec has no option {name}: {_OTHERWISE[name]}")
-        elif word in _WORDS and _WORDS[word][0] in known:
-            made += _WORDS[word]
+            show_diagnostics(
+                [Diagnostic("needless-option", f"{word} is not needed: {_NEEDLESS[name]}", severity="note")], None
+            )
+        elif name in _ALTERNATIVES and "--target" in known:
+            raise click.UsageError(f"tilec has no option {name}: {_ALTERNATIVES[name]}")
+        elif word in _TRANSLATIONS and _TRANSLATIONS[word][0] in known:
+            translated_words += _TRANSLATIONS[word]
         else:
-            made.append(word)
+            translated_words.append(word)
     if machines:
-        made += ["--target", ",".join(dict.fromkeys(machines))]
-    return made + rest
+        translated_words += ["--target", ",".join(dict.fromkeys(machines))]
+    return translated_words + rest
 
 
-def _machines(value: str) -> list[str]:
-    """Of `sm_90a`, `compute_90a` and `arch=compute_90a,code=[sm_90a,compute_90a]`: sm_90a."""
+def _parse_machines(value: str) -> list[str]:
+    """Return sm_90a for `sm_90a`, `compute_90a` and `arch=compute_90a,code=[sm_90a,compute_90a]`."""
     named = re.findall(r"(?:sm|compute|lto)_(\w+)", value)
     return [f"sm_{name}" for name in named] or [value]
 
 
-def refusal(error: click.UsageError) -> Diagnostic:
-    """What is wrong with a command line, said as of a kernel."""
+def build_usage_diagnostic(error: click.UsageError) -> Diagnostic:
+    """Return the diagnostic for an error of the command line."""
     context = error.ctx
     path = context.command_path if context is not None else "tilec"
+    known = [] if context is None else [o for p in context.command.get_params(context) for o in p.opts]
+    asked = f"{path} {'--help-all' if '--help-all' in known else '--help'}"
     if isinstance(error, click.NoSuchOption):
-        known = [] if context is None else [o for p in context.command.get_params(context) for o in p.opts]
-        near = nearest_word(error.option_name, known)
-        help_text = f"did you mean {near}?" if near else f"`{path} --help` lists them"
-        return Diagnostic("command-line", f"{path} has no option {error.option_name}", help=help_text)
+        name = error.option_name
+        if (near := nearest_word(name, known)) is not None:
+            help_text = f"did you mean {near}?"
+        elif (other := _command_with(name)) is not None:
+            help_text = f"`tilec {other}` has it"
+        else:
+            help_text = f"`{asked}` lists them"
+        return Diagnostic("command-line", f"{path} has no option {name}", help=help_text)
     text = " ".join(error.format_message().split()).removesuffix(".")
-    return Diagnostic("command-line", text[:1].lower() + text[1:], help=f"`{path} --help` shows what it takes")
+    help_text = f"`{asked}` shows what it takes"
+    if (found := re.search(r"'([^']*)' is not one of (.*)", text)) is not None:
+        words = [word.strip("'") for word in found[2].split(", ")]
+        meant = _SYNONYMS.get(found[1])
+        if (near := meant if meant in words else nearest_word(found[1], words)) is not None:
+            help_text = f"did you mean {near}?"
+    return Diagnostic("command-line", text[:1].lower() + text[1:], help=help_text)
+
+
+_SYNONYMS = {"matmul": "gemm", "flash_attention": "attention", "vector_add": "elementwise"}
+"""Values that no spelling leads to, and what they are called here."""
+
+
+def _command_with(option: str) -> str | None:
+    """Return a command that has an option by this name: `report` before others, since it shows the most."""
+    from tilec.cli.names import COMMANDS, find_command
+
+    names = sorted(COMMANDS, key=lambda name: name != "report")
+    return next((n for n in names if any(option in param.opts for param in find_command(n.split())[0].params)), None)

@@ -1,7 +1,7 @@
-"""`--help`, `--help-all` and `tilec help`: what people ask for first on one screen, the rest where it is asked for.
+"""`--help`, `--help-all` and `tilec help`: the most wanted options on one screen, the rest on request.
 
-Of the options that many commands share, `--help` shows those of `GROUPS`, a line each; `--help-all` shows every one,
-with all that is said of it.
+Of the options that many commands share, `--help` shows those in `GROUPS`, one line each; `--help-all` shows all of them
+with their full texts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import textwrap
 
 import click
 
-from tilec.cli.console import USAGE, usage
+from tilec.cli.console import USAGE, fail_usage
 
 SUMMARY = {
     "emulate": ("FILE.tl", "run the PTX on the CPU and compare with the reference"),
@@ -33,7 +33,7 @@ SUMMARY = {
     "completion": ("SHELL", "what makes a shell complete commands and options"),
     "help": ("[COMMAND]", "show what a command takes"),
 }
-"""Each command with its arguments, and what it is for."""
+"""Each command with its arguments and its purpose."""
 
 GROUPS: dict[str, dict[str, str]] = {
     "Output": {
@@ -44,7 +44,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "stop_after": "print this stage and go no further",
         "schedule_trace_file": "write the schedule trace, for Perfetto",
         "depfile": "write a rule of make; -MF FILE: into that file",
-        "report": "predicted time, and what bounds it",
+        "report": "beside the cubin: predicted time, and what bounds it",
         "jobs": "so many at a time",
     },
     "Target": {
@@ -72,121 +72,123 @@ GROUPS: dict[str, dict[str, str]] = {
         "print_pipeline": "list all passes, and why some do not run",
     },
 }
-"""The options that `--help` shows, by the names that commands know them under."""
+"""The options that `--help` shows, by parameter name."""
 
 HELP_NAMES = ("--help", "-h")
 
-_SHARED = 24
-"""Options from which on a command's own are shown apart from those that it shares."""
+_MAX_UNGROUPED = 24
+"""The most options of a command that are shown without groups."""
 _INDENT, _COLUMN, _WIDTH = 2, 30, 80
 
 
-class Grouped(click.Command):
-    """A command with many options: groups of a line each for `--help`, all of them for `--help-all`."""
+class GroupedCommand(click.Command):
+    """A command with many options: one line each in groups for `--help`, full texts for `--help-all`."""
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
-        # Not left to the context: click keeps the option that the first one of a process made.
+        # Not left to the context, as click caches the first help option of a process.
         return list(HELP_NAMES)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
-        if not _has_more(params):
+        if not _needs_groups(params):
             return params
-        return [*params[:-1], _everything, params[-1]]
+        return [*params[:-1], _help_all_option, params[-1]]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         params = self.get_params(ctx)
-        if not _has_more(params) or ctx.meta.get(_META):
+        if not _needs_groups(params) or ctx.meta.get(_META):
             super().format_options(ctx, formatter)
             return
-        options = {_name(param): param for param in params if isinstance(param, click.Option)}
-        shared = _shared()
+        options = {_get_option_name(param): param for param in params if isinstance(param, click.Option)}
+        shared = _list_shared_options()
         own = [name for name in options if name not in shared and not any(name in group for group in GROUPS.values())]
-        _write(formatter, "Options", [_row(options[name], None) for name in own if name not in _LAST])
+        _write_section(formatter, "Options", [_make_row(options[name], None) for name in own if name not in _LAST])
         for title, group in GROUPS.items():
-            rows = [_row(options[name], said) for name, said in group.items() if name in options]
-            _write(formatter, title, rows)
-        _write(formatter, "More", [_row(options[name], None) for name in _LAST if name in options])
+            rows = [_make_row(options[name], summary) for name, summary in group.items() if name in options]
+            _write_section(formatter, title, rows)
+        _write_section(formatter, "More", [_make_row(options[name], None) for name in _LAST if name in options])
 
 
 _LAST = ("version", "help_all", "help")
 _META = "tilec.help-all"
 
 
-def _show_all(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+def _show_all_options(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
     if is_asked and not context.resilient_parsing:
         context.meta[_META] = True
         print(context.get_help())
         context.exit()
 
 
-_everything = click.Option(
+_help_all_option = click.Option(
     ["--help-all"],
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_show_all,
+    callback=_show_all_options,
     help="Show every option, with its full text.",
 )
 
 
-def _shared() -> frozenset[str]:
-    """The options of every command that compiles a kernel."""
+def _list_shared_options() -> frozenset[str]:
+    """Return the options of every command that compiles a kernel."""
     from tilec.support.options import OPTIONS
 
     return frozenset(OPTIONS) | {"time_limit", "memory_limit", "cmake_dir", "dump_ir", "depfile_name"}
 
 
-def _has_more(params: list[click.Parameter]) -> bool:
-    return len(params) > _SHARED
+def _needs_groups(params: list[click.Parameter]) -> bool:
+    return len(params) > _MAX_UNGROUPED
 
 
-def _name(option: click.Option) -> str:
-    """What a command knows it by; click has a name of its own for its help."""
+def _get_option_name(option: click.Option) -> str:
+    """Return a command's name for an option; click has a name of its own for its help."""
     return "help" if "--help" in option.opts else option.name or ""
 
 
-def _row(option: click.Option, said: str | None) -> tuple[str, str]:
-    """The shortest spelling and the long one, and a line of what it is."""
+def _make_row(option: click.Option, summary: str | None) -> tuple[str, str]:
+    """Return the spellings of an option, the shortest first, and one line about it."""
     spelled = ", ".join(sorted(option.opts, key=len))
     if not (option.is_flag or option.count):
         spelled += f" {option.make_metavar(click.Context(click.Command('')))}"
-    text = said or (option.help or "").split(".  ")[0].rstrip(".")
+    text = summary or (option.help or "").split(".  ")[0].rstrip(".")
     return spelled, text[:1].upper() + text[1:]
 
 
-def _write(formatter: click.HelpFormatter, title: str, rows: list[tuple[str, str]]) -> None:
+def _write_section(formatter: click.HelpFormatter, title: str, rows: list[tuple[str, str]]) -> None:
     if not rows:
         return
     formatter.write_paragraph()
     formatter.write(f"{title}:\n")
     for spelled, text in rows:
-        first = f"{'':{_INDENT}}{_shortened(spelled):{_COLUMN - _INDENT}}"
+        first = f"{'':{_INDENT}}{_shorten_spelling(spelled):{_COLUMN - _INDENT}}"
         lines = textwrap.wrap(text, _WIDTH - _COLUMN) or [""]
-        formatter.write(f"{first}{lines[0]}\n")
+        if len(first) > _COLUMN:  # the text begins below
+            lines.insert(0, "")
+        formatter.write(f"{first}{lines[0]}".rstrip() + "\n")
         for line in lines[1:]:
             formatter.write(f"{'':{_COLUMN}}{line}\n")
 
 
-def _shortened(spelled: str) -> str:
-    """With a value's name in place of all that it may be."""
+def _shorten_spelling(spelled: str) -> str:
+    """Replace the values in a long spelling by WORD."""
     room = _COLUMN - _INDENT - 2
     if len(spelled) > room and "[" in spelled:
         spelled = f"{spelled.partition('[')[0]}WORD"
-    return spelled if len(spelled) <= room else spelled.rpartition(" ")[0]
+    return spelled
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
-def commands() -> str:
-    """Every command, a line each."""
-    rows = [(f"{name} {taken}".rstrip(), said) for name, (taken, said) in SUMMARY.items()]
-    return "\n".join(f"  tilec {row:24}{said}" for row, said in rows)
+def format_commands() -> str:
+    """Return a line for each command."""
+    rows = [(f"{name} {arguments}".rstrip(), purpose) for name, (arguments, purpose) in SUMMARY.items()]
+    return "\n".join(f"  tilec {row:24}{purpose}" for row, purpose in rows)
 
 
-def briefly() -> int:
-    """What a person sees who says nothing but `tilec`."""
+def show_introduction() -> int:
+    """Print the introduction for `tilec` without arguments."""
     print(
         "tilec compiles tile kernels to cubins whose software pipelines are solved and explained.\n\n"
         "  tilec FILE.tl            FILE.cubin, here\n"
@@ -201,16 +203,20 @@ def briefly() -> int:
 @click.argument("words", metavar="[COMMAND]", nargs=-1)
 def help_(words: tuple[str, ...]) -> None:
     """Show what a command takes, or all commands."""
-    from tilec.cli.names import COMMANDS, command_of
+    from tilec.cli.names import COMMANDS, find_command
 
     if not words:
-        print(f"  tilec {'FILE.tl…':24}compile kernels: tilec --help\n{commands()}\n\ntilec help COMMAND: of one")
+        print(
+            f"  tilec {'FILE.tl…':24}compile kernels: tilec --help\n{format_commands()}\n\ntilec help COMMAND: of one"
+        )
         return
     name = " ".join(words)
     if name not in COMMANDS:
         from tilec.support.spelling import nearest_word
 
         near = nearest_word(name, COMMANDS)
-        usage(f"there is no command '{name}': " + (f"did you mean '{near}'?" if near else "`tilec help` lists them"))
-    command, _ = command_of(words)
+        fail_usage(
+            f"there is no command '{name}': " + (f"did you mean '{near}'?" if near else "`tilec help` lists them")
+        )
+    command, _ = find_command(words)
     command.make_context(f"tilec {name}", ["--help"], help_option_names=[*HELP_NAMES])

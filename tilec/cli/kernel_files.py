@@ -1,4 +1,4 @@
-"""The kernel files that a command line names: files, folders, patterns, and - for standard input."""
+"""The kernel files of a command line: files, folders, patterns, and - for standard input."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ STDIN = "-"
 _STDIN_NAME = "<stdin>"
 
 
-def kernel_files(names: Sequence[str]) -> dict[str, bool]:
-    """Every file once, in the order of the names, and whether a folder or a pattern has brought it: of a folder, all
-    kernel files in it and below. A file is taken as it is, whatever its name looks like."""
+def find_kernel_files(names: Sequence[str]) -> dict[str, bool]:
+    """Return every file once, in the order of the names, and whether it comes from a folder or a pattern. A folder
+    stands for all kernel files in it and below. An existing file is taken as it is, even if its name has the form of a
+    pattern."""
     found: dict[str, bool] = {}
     for name in names:
         if name == STDIN or Path(name).is_file():
             found[name] = False
             continue
-        below = _below(name)
+        below = _find_files_below(name)
         if below is None:
-            found.setdefault(name, False)  # whoever reads it says that it is missing
+            found.setdefault(name, False)  # reading it reports that it is missing
             continue
         if not below:
             raise_error("no-such-file", f"there is no kernel file in {name}", help="kernel files end in .tl")
@@ -33,8 +34,8 @@ def kernel_files(names: Sequence[str]) -> dict[str, bool]:
     return found
 
 
-def _below(name: str) -> list[str] | None:
-    """The kernel files of a folder or a pattern; None of a name that is neither."""
+def _find_files_below(name: str) -> list[str] | None:
+    """Return the kernel files of a folder or a pattern; None if the name is neither."""
     if Path(name).is_dir():
         return sorted(str(path) for path in Path(name).rglob("*.tl") if path.is_file())
     if any(sign in name for sign in "*?["):
@@ -44,13 +45,13 @@ def _below(name: str) -> list[str] | None:
     return None
 
 
-def read(name: str) -> SourceFile:
-    """A kernel file, or what standard input holds."""
-    return files.read_source(name) if name != STDIN else SourceFile(_STDIN_NAME, standard_input().decode())
+def read_kernel_file(name: str) -> SourceFile:
+    """Read a kernel file, or standard input."""
+    return files.read_source(name) if name != STDIN else SourceFile(_STDIN_NAME, read_standard_input().decode())
 
 
-def standard_input() -> bytes:
-    """All of it, which has to be text."""
+def read_standard_input() -> bytes:
+    """Return all of standard input. Raises unless it is text."""
     data = sys.stdin.buffer.read()
     files.decode_text(_STDIN_NAME, data)
     return data

@@ -1,5 +1,5 @@
-"""The options of every command that compiles a kernel, made from the fields of `CompileOptions`, and what their values
-ask for."""
+"""The options of every command that compiles a kernel, made from the fields of `CompileOptions`, and the conversion of
+their values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from tilec.cli.arguments import response_files
-from tilec.cli.console import set_format, show, usage
+from tilec.cli.arguments import get_response_files
+from tilec.cli.console import fail_usage, set_format, show_diagnostics
 from tilec.cli.diagnostics import FORMATS
-from tilec.cli.former import FormerSpellings, former_spellings, remember_former
-from tilec.cli.words import several_of
+from tilec.cli.former import FormerSpellings, remember_former, take_former_spellings
+from tilec.cli.words import complete_several
 from tilec.support import files, options, resources
 from tilec.support.diagnostics import raise_error
 from tilec.support.option_fields import Option, deprecation_warning, find_word, parse_value
@@ -22,14 +22,14 @@ from tilec.support.options import DECISION_OPTIONS, OPTIONS, CompileOptions
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _DEFAULTS = CompileOptions()
-_COMPLETED = {"target": several_of(lambda: (*resources.target_names(), *_TARGET_WORDS))}
-"""What a shell proposes for values that no field lists."""
+_COMPLETIONS = {"target": complete_several(lambda: (*resources.target_names(), *_TARGET_WORDS))}
+"""Completions of values that no field lists."""
 
 
-def kernel_options(command: Command) -> Command:
-    """The options of every command that compiles a kernel."""
+def add_kernel_options(command: Command) -> Command:
+    """Add the options of every command that compiles a kernel."""
     decorators = [
-        *(_click_option(field, stated) for field, stated in OPTIONS.items()),
+        *(_make_click_option(field, spec) for field, spec in OPTIONS.items()),
         click.option(
             "--target-file",
             multiple=True,
@@ -63,96 +63,96 @@ def kernel_options(command: Command) -> Command:
     return command
 
 
-def _click_option(field: str, stated: Option) -> Callable[[Command], Command]:
-    """One option, under the name of its field; what it is given is read by `compile_options`."""
+def _make_click_option(field: str, spec: Option) -> Callable[[Command], Command]:
+    """Return one option, under its field's name; `make_compile_options` converts its value."""
     default = getattr(_DEFAULTS, field)
-    spelled = f"{stated.switch}/{stated.negated_switch}" if default is True else stated.switch
+    spelled = f"{spec.switch}/{spec.negated_switch}" if default is True else spec.switch
     more: dict[str, Any] = {}
     if isinstance(default, bool):
         more |= {"is_flag": True, "default": default}
-    elif stated.many:
+    elif spec.many:
         more |= {"multiple": True}
     else:
-        more |= {"type": _type(stated), "default": _default(stated, default)}
-    if field in _COMPLETED:
-        more |= {"shell_complete": _COMPLETED[field]}
+        more |= {"type": _get_click_type(spec), "default": _get_shown_default(spec, default)}
+    if field in _COMPLETIONS:
+        more |= {"shell_complete": _COMPLETIONS[field]}
     return click.option(
         field,
         spelled,
-        *stated.short,
+        *spec.short,
         cls=FormerSpellings,
-        former=stated.former,
-        metavar=stated.metavar,
-        help=_help(stated),
-        show_default=not stated.default_text and more.get("default") not in (None, True, False),
+        former=spec.former,
+        metavar=spec.metavar,
+        help=_format_help(spec),
+        show_default=not spec.default_text and more.get("default") not in (None, True, False),
         **more,
     )
 
 
-def _type(stated: Option) -> click.ParamType[Any]:
-    if stated.is_closed:
-        return click.Choice(list(stated.words))
-    return click.STRING if stated.bounds is None else click.IntRange(*stated.bounds)
+def _get_click_type(spec: Option) -> click.ParamType[Any]:
+    if spec.is_closed:
+        return click.Choice(list(spec.words))
+    return click.STRING if spec.bounds is None else click.IntRange(*spec.bounds)
 
 
-def _default(stated: Option, default: object) -> object:
-    """As a person would give it: None where `default` says it in words."""
-    return None if stated.default_text else find_word(stated, default) or default
+def _get_shown_default(spec: Option, default: object) -> object:
+    """Return the default as the user would spell it; None where the help text states it."""
+    return None if spec.default_text else find_word(spec, default) or default
 
 
-def _help(stated: Option) -> str:
-    text = stated.help.format(decides="; ".join(of.decides for of in DECISION_OPTIONS.values()))
-    return f"{text}  [{stated.default_text}]" if stated.default_text else text
+def _format_help(spec: Option) -> str:
+    text = spec.help.format(decides="; ".join(of.decides for of in DECISION_OPTIONS.values()))
+    return f"{text}  [{spec.default_text}]" if spec.default_text else text
 
 
-def compile_options(given: dict[str, Any], target: str | None = None) -> CompileOptions:
-    """The values of `kernel_options` as one value: of this target, or of the only one that they name."""
+def make_compile_options(given: dict[str, Any], target: str | None = None) -> CompileOptions:
+    """Return the values of these options as `CompileOptions`, for this target or for the only one named."""
     if target is None:
-        target, *others = target_names(given)
+        target, *others = parse_target_names(given)
         if others:
-            usage(f"--target {given['target']}: this is about one machine at a time, so name one")
+            fail_usage(f"--target {given['target']}: this is about one machine at a time, so name one")
     options.check_documentation_url()
-    words = [_warning_word(word) for word in given["warn"]]
+    words = [_parse_warning_word(word) for word in given["warn"]]
     tuned = given["tuned"]
     if given["schedule"] is not None and tuned is not None:
-        usage("--schedule and --tuned exclude each other: both have a schedule")
-    asked = CompileOptions(
-        **{field: _value(field, stated, given[field]) for field, stated in OPTIONS.items()} | {"target": target},
+        fail_usage("--schedule and --tuned exclude each other: both have a schedule")
+    compiler_options = CompileOptions(
+        **{field: _convert_value(field, spec, given[field]) for field, spec in OPTIONS.items()} | {"target": target},
         cache_dir=options.cache_folder(),
         switches=options.read_switches(),
         silenced=tuple(word.removeprefix("no-") for word in words if word.startswith("no-")),
         errors=tuple(word.removeprefix("error=") for word in words if word.startswith("error=")),
         warnings_are_errors="error" in words,
     )
-    _warn_of_former(asked)
+    _warn_of_former_spellings(compiler_options)
     if tuned is None:
-        return asked
+        return compiler_options
     from tilec.tune import tuned as tuned_file
 
-    return tuned_file.apply_tuned(tuned_file.read_tuned(files.read_text(tuned), tuned), asked, tuned)
+    return tuned_file.apply_tuned(tuned_file.read_tuned(files.read_text(tuned), tuned), compiler_options, tuned)
 
 
-def _value(field: str, stated: Option, given: Any) -> Any:
-    if stated.many:
-        return tuple(parse_value(stated, (), one) for one in given)
+def _convert_value(field: str, spec: Option, given: Any) -> Any:
+    if spec.many:
+        return tuple(parse_value(spec, (), one) for one in given)
     default = getattr(_DEFAULTS, field)
-    return default if given is None else parse_value(stated, default, given)
+    return default if given is None else parse_value(spec, default, given)
 
 
-def _warn_of_former(asked: CompileOptions) -> None:
-    """Say what is written now in place of old spellings."""
-    if not (former := former_spellings()):
+def _warn_of_former_spellings(compiler_options: CompileOptions) -> None:
+    """Warn of former spellings, with their replacements."""
+    if not (former := take_former_spellings()):
         return
     from tilec.driver.observer import Observer
 
     observer = Observer()
     for old, new in former.items():
-        observer.warn(deprecation_warning(old, new), asked)
-    show(observer.warnings, None)
+        observer.warn(deprecation_warning(old, new), compiler_options)
+    show_diagnostics(observer.warnings, None)
 
 
-def _warning_word(word: str) -> str:
-    """What stands behind -W, with the code that it names as it is called now."""
+def _parse_warning_word(word: str) -> str:
+    """Return the word behind -W, with the present name of its code."""
     from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 
     if word in ("error", "no-all"):
@@ -171,23 +171,23 @@ def _warning_word(word: str) -> str:
     return f"{kind}{now}"
 
 
-def _all() -> tuple[str, ...]:
-    """Every machine that ships, the oldest first."""
+def _list_all_targets() -> tuple[str, ...]:
+    """Return every machine that ships, the oldest first."""
     from tilec.host.machines import parse_capability
 
     return tuple(sorted(resources.target_names(), key=parse_capability))
 
 
-def _all_major() -> tuple[str, ...]:
-    """The oldest machine of each generation: what is not made for one alone runs on the others too."""
+def _list_major_targets() -> tuple[str, ...]:
+    """Return the oldest machine of each generation: code that is not for one machine alone runs on the others too."""
     from tilec.host.machines import parse_capability
 
-    first = {parse_capability(name)[0]: name for name in reversed(_all())}
+    first = {parse_capability(name)[0]: name for name in reversed(_list_all_targets())}
     return tuple(first[generation] for generation in sorted(first))
 
 
-def _native() -> tuple[str, ...]:
-    """What runs best on the GPU of this machine."""
+def _find_native_target() -> tuple[str, ...]:
+    """Return the best target for this machine's GPU."""
     from tilec.host import runtime
     from tilec.host.machines import find_compatible_targets
 
@@ -203,30 +203,29 @@ def _native() -> tuple[str, ...]:
 
 
 _TARGET_WORDS: dict[str, Callable[[], tuple[str, ...]]] = {
-    "all": _all,
-    "all-major": _all_major,
-    "native": _native,
+    "all": _list_all_targets,
+    "all-major": _list_major_targets,
+    "native": _find_native_target,
 }
-"""Words that stand for targets, as in nvcc's -arch."""
+"""Words for several targets, as in nvcc's -arch."""
 
 
-def target_names(given: dict[str, Any]) -> tuple[str, ...]:
-    """The targets that the values of `kernel_options` name, each once, where a command takes several."""
+def parse_target_names(given: dict[str, Any]) -> tuple[str, ...]:
+    """Return the targets that the options name, each once, for commands that take several."""
     names = [name.strip() for name in given["target"].split(",")]
     if "" in names:
-        usage(f"--target {given['target'] or repr('')} has an empty name: write --target sm_80,sm_90a")
+        fail_usage(f"--target {given['target'] or repr('')} has an empty name: write --target sm_80,sm_90a")
     names = [name for word in names for name in (_TARGET_WORDS[word]() if word in _TARGET_WORDS else (word,))]
     if own := given["target_file"]:
         for path in own:
             if not resources.is_own_target(path):
-                usage(f"--target-file {path}: the name of a target file ends in .toml")
+                fail_usage(f"--target-file {path}: the name of a target file ends in .toml")
         source = click.get_current_context().get_parameter_source("target")
         names = [*(names if source is not ParameterSource.DEFAULT else []), *own]
     return tuple(dict.fromkeys(names))
 
 
-def input_files(kernels: Sequence[str], given: dict[str, Any]) -> list[str]:
-    """The files that the values of `kernel_options` make a command read, and those that these come from: none of them
-    may be an output."""
+def list_input_files(kernels: Sequence[str], given: dict[str, Any]) -> list[str]:
+    """Return the files that the options make a command read, and its response files: no output may replace them."""
     named = (given[name] for name in ("schedule", "tuned") if given[name] is not None)
-    return [*kernels, *named, *response_files()]
+    return [*kernels, *named, *get_response_files()]

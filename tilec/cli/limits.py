@@ -1,6 +1,5 @@
-"""`--time-limit` and `--memory-limit`. A command with a limit is carried out in a process of its own, which is ended,
-with all that it has started, where it takes more: solver and assembler are machine code that heeds nothing else.
-"""
+"""`--time-limit` and `--memory-limit`. A command with a limit runs in a child process, which is killed with all of its
+children beyond the limit: solver and assembler are machine code that nothing else stops."""
 
 from __future__ import annotations
 
@@ -18,21 +17,21 @@ from typing import Any, NoReturn
 
 import click
 
-from tilec.cli.console import usage
-from tilec.cli.terminal import attended
+from tilec.cli.console import fail_usage
+from tilec.cli.terminal import attend_terminal
 from tilec.support import files, progress
 from tilec.support.diagnostics import Diagnostic
 from tilec.support.processes import end_with_parent
 from tilec.support.records import dataclass
 
 _STEP = 0.05
-"""Seconds between two looks at the memory."""
+"""Seconds between two checks of the memory."""
 _GRACE = 1.0
-"""Seconds in which a process that is to end may remove what it was writing."""
+"""Seconds in which an ended process may remove incomplete outputs."""
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-def _size(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+def _parse_size(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
     if value is None:
         return None
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]?)(?:I?B)?", value.upper())
@@ -43,7 +42,7 @@ def _size(context: click.Context, parameter: click.Parameter, value: str | None)
     return size
 
 
-def _seconds(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+def _check_seconds(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     if value is not None:
         _check_possible(context, parameter)
     return value
@@ -54,43 +53,42 @@ def _check_possible(context: click.Context, parameter: click.Parameter) -> None:
         raise click.BadParameter("only Linux has what it takes", context, parameter)
 
 
-def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of commands that can be bounded. `Limits.of` reads them: the command itself is given neither."""
+def add_limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the limit options. `Limits.of` reads them; the command itself gets neither."""
     time_limit = click.option(
         "--time-limit",
         type=click.FloatRange(0, min_open=True),
         metavar="SECONDS",
-        callback=_seconds,
+        callback=_check_seconds,
         help="Fail where all of it takes longer. What is made in time does not depend on it.",
     )
     memory_limit = click.option(
         "--memory-limit",
         metavar="SIZE",
-        callback=_size,
+        callback=_parse_size,
         help="Fail where it takes more memory, that of all of its processes together: 500M, 4G.",
     )
     return time_limit(memory_limit(command))
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ResourceLimits:
     seconds: float = math.inf
     bytes: float = math.inf
 
     @staticmethod
-    def of(given: Mapping[str, Any]) -> Limits | None:
-        """The limits among the options of a command, if there is one."""
+    def of(given: Mapping[str, Any]) -> ResourceLimits | None:
+        """Return the limits among the options of a command, or None."""
         seconds, size = given.get("time_limit"), given.get("memory_limit")
         if "memory_limit" not in given or (seconds is None and size is None):
             return None
         if given.get("watch"):
-            usage("--watch goes on until Ctrl-C: --time-limit and --memory-limit are for a build that ends")
-        return Limits(math.inf if seconds is None else seconds, math.inf if size is None else size)
+            fail_usage("--watch goes on until Ctrl-C: --time-limit and --memory-limit are for a build that ends")
+        return ResourceLimits(math.inf if seconds is None else seconds, math.inf if size is None else size)
 
 
-def bounded(work: Callable[[], int], limits: Limits) -> int | Diagnostic:
-    """Carry out `work` in another process: the exit code that it returns, or what there is to say where it takes too
-    much."""
+def run_bounded(work: Callable[[], int], limits: ResourceLimits) -> int | Diagnostic:
+    """Run `work` in another process; return its exit code, or the diagnostic if it exceeds a limit."""
     sys.stdout.flush()
     sys.stderr.flush()
     began = time.monotonic()
@@ -98,28 +96,30 @@ def bounded(work: Callable[[], int], limits: Limits) -> int | Diagnostic:
     parent = os.getpid()
     child = os.fork()
     if child == 0:
-        _carry_out(work, writer, parent)
+        _run_in_child(work, writer, parent)
     os.close(writer)
-    # As soon as possible, whichever process comes first.
+    # Parent and child both set it, whichever comes first.
     with suppress(OSError):
         os.setpgid(child, child)
-    said: dict[int, str] = {}
+    messages: dict[int, str] = {}
     try:
-        for code in _watched(child, reader, said):
+        for code in _watch_child(child, reader, messages):
             if code is not None:
                 return code
             if time.monotonic() - began > limits.seconds:
-                if _end(child) == 0:
+                if _end_processes(child) == 0:
                     return 0
-                return _reached(
-                    f"the time limit of {limits.seconds:g} s", said, "raise --time-limit; --time says where it goes"
+                return _build_limit_diagnostic(
+                    f"the time limit of {limits.seconds:g} s", messages, "raise --time-limit; --time says where it goes"
                 )
-            if limits.bytes < math.inf and _memory(child) > limits.bytes:
-                if _end(child) == 0:
+            if limits.bytes < math.inf and _measure_memory(child) > limits.bytes:
+                if _end_processes(child) == 0:
                     return 0
-                return _reached(f"the memory limit of {_spelled(limits.bytes)}", said, "raise --memory-limit")
+                return _build_limit_diagnostic(
+                    f"the memory limit of {_format_size(limits.bytes)}", messages, "raise --memory-limit"
+                )
     except KeyboardInterrupt:
-        _end(child, signal.SIGINT)
+        _end_processes(child, signal.SIGINT)
         raise
     finally:
         os.close(reader)
@@ -129,29 +129,29 @@ def bounded(work: Callable[[], int], limits: Limits) -> int | Diagnostic:
 # ---- in the process that works ---------------------------------------------------------------------------------------
 
 
-def _carry_out(work: Callable[[], int], writer: int, parent: int) -> NoReturn:
-    from tilec.cli.endings import guarded
+def _run_in_child(work: Callable[[], int], writer: int, parent: int) -> NoReturn:
+    from tilec.cli.endings import run_guarded
 
     code = 3
     try:
         os.setpgid(0, 0)
         end_with_parent(parent)
-        signal.signal(signal.SIGTERM, _end_in_silence)
-        # Ctrl-C and the status line are this process's own affair.
+        signal.signal(signal.SIGTERM, _end_silently)
+        # This process has its own Ctrl-C handling and status line.
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for number in (signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
-        with progress.report_to(writer, only=True), attended():
-            code = guarded(work)
+        with progress.report_to(writer, only=True), attend_terminal():
+            code = run_guarded(work)
         with suppress(OSError):
             sys.stderr.flush()
     finally:
         os._exit(code)
 
 
-def _end_in_silence(*_: object) -> None:
-    """As for Ctrl-C, so that what is being written is removed; the other process has the word now."""
+def _end_silently(*_: object) -> None:
+    """End as for Ctrl-C, so that incomplete outputs are removed, but print nothing: the parent reports."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -162,8 +162,8 @@ def _end_in_silence(*_: object) -> None:
 # ---- in the one that watches -----------------------------------------------------------------------------------------
 
 
-def _watched(child: int, reader: int, said: dict[int, str]) -> Iterator[int | None]:
-    """Every now and then None, and at last the exit code of the child. What it says meanwhile is in `said`."""
+def _watch_child(child: int, reader: int, messages: dict[int, str]) -> Iterator[int | None]:
+    """Yield None at intervals, and at last the child's exit code. Its progress messages are kept in `said`."""
     unfinished = b""
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
@@ -174,15 +174,15 @@ def _watched(child: int, reader: int, said: dict[int, str]) -> Iterator[int | No
         if select.select([reader], [], [], _STEP)[0]:
             read = unfinished + os.read(reader, 1 << 16)
             whole, _, unfinished = read.rpartition(b"\n")
-            progress.parse_messages(whole, said)
+            progress.parse_messages(whole, messages)
             if not read:
-                time.sleep(_STEP)  # it is about to end: nobody has the other end of the pipe
+                time.sleep(_STEP)  # the pipe is closed: the child is about to end
         yield None
 
 
-def _end(child: int, with_signal: signal.Signals = signal.SIGTERM) -> int:
-    """End the child and all that it has started; first by asking, for it may be writing. Its exit code: 0 where all was
-    done and written by then, less than 0 where it had to be ended."""
+def _end_processes(child: int, with_signal: signal.Signals = signal.SIGTERM) -> int:
+    """End the child and its children; first by a signal, as it may be writing. Return its exit code: 0 if it was done
+    by then, negative if it was killed."""
     ended, status = 0, 0
     with suppress(OSError):
         os.kill(child, with_signal)
@@ -198,8 +198,8 @@ def _end(child: int, with_signal: signal.Signals = signal.SIGTERM) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def _memory(process: int) -> int:
-    """Bytes that a process and those that it has started have for themselves; code that they share does not count."""
+def _measure_memory(process: int) -> int:
+    """Return the bytes that a process and its children hold privately; shared code does not count."""
     try:
         folder = Path("/proc") / str(process)
         _, resident, shared, *_ = (folder / "statm").read_text().split()
@@ -207,14 +207,14 @@ def _memory(process: int) -> int:
     except (OSError, ValueError):
         return 0  # it has just ended
     own = (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
-    return own + sum(_memory(int(inner)) for inner in children)
+    return own + sum(_measure_memory(int(inner)) for inner in children)
 
 
-def _reached(limit: str, said: Mapping[int, str], help_text: str) -> Diagnostic:
-    notes = tuple(f"it was at {what}" for what in said.values())
+def _build_limit_diagnostic(limit: str, messages: Mapping[int, str], help_text: str) -> Diagnostic:
+    notes = tuple(f"it was at {what}" for what in messages.values())
     return Diagnostic("limit-reached", f"{limit} is reached", notes=notes, help=help_text)
 
 
-def _spelled(size: float) -> str:
+def _format_size(size: float) -> str:
     unit = next(u for u in reversed(_UNITS) if size >= _UNITS[u])
     return f"{size / _UNITS[unit]:g} {unit}B"

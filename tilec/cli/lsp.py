@@ -1,4 +1,4 @@
-"""`tilec lsp`: what editors start."""
+"""`tilec lsp`: the command that editors start."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
-from tilec.cli.console import reported
-from tilec.cli.help import Grouped
-from tilec.cli.kernel_options import compile_options, kernel_options
+from tilec.cli.console import report_mistakes
+from tilec.cli.help import GroupedCommand
+from tilec.cli.kernel_options import add_kernel_options, make_compile_options
 from tilec.support.diagnostics import raise_error
 from tilec.support.options import documentation_url
 
 
-@click.command(cls=Grouped)
-@kernel_options
+@click.command(cls=GroupedCommand)
+@add_kernel_options
 def lsp(verbose: bool, **given: Any) -> None:
     """Serve an editor on standard input and output, by the language server protocol.
 
@@ -22,8 +22,8 @@ def lsp(verbose: bool, **given: Any) -> None:
     says how editors start it. The options are those of the compiler, for all files. Needs pygls: pip install
     '.[lsp]' in tilec's folder.
     """
-    with reported(None):
-        options = compile_options(given)
+    with report_mistakes(None):
+        options = make_compile_options(given)
         try:
             from tilec.lsp.server import serve_editor
         except ModuleNotFoundError as missing:

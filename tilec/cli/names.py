@@ -1,4 +1,4 @@
-"""The commands by their names, and where each is: a command costs only its own imports."""
+"""The table of commands, with their modules: a command costs only its own imports."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ COMMANDS = {
     "completion": "completion:completion",
     "help": "help:help_",
 }
-"""The module of `tilec.cli` and the function there."""
+"""The module of `tilec.cli` and the function of each command."""
 
 _COMPILER = "build:build"
 
 
-def command_of(arguments: Sequence[str]) -> tuple[click.Command, list[str]]:
-    """The command that the first words name, or the compiler proper; and the words behind its name."""
+def find_command(arguments: Sequence[str]) -> tuple[click.Command, list[str]]:
+    """Return the command that the first words name, or the compiler proper; and the words after its name."""
     words = next((n for n in (2, 1) if " ".join(arguments[:n]) in COMMANDS), 0)
     module, _, name = COMMANDS.get(" ".join(arguments[:words]), _COMPILER).partition(":")
     command = getattr(import_module(f"tilec.cli.{module}"), name)

@@ -1,4 +1,4 @@
-"""`tilec new NAME`: a folder to begin with, of a kernel, its reference in numpy, and a CMake project with a test."""
+"""`tilec new NAME`: create a starter project: a kernel, its reference in numpy, and a CMake project with a test."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import click
 
-from tilec.cli.console import reported
+from tilec.cli.console import report_mistakes
 from tilec.support import files
 from tilec.support.diagnostics import raise_error
 
 _FOLDER = Path(__file__).parent / "templates"
 
-# What there is to begin with, and the constants that make it small enough for the emulator.
+# The starter kernels, with constants that make them small enough for the emulator.
 TEMPLATES = {
     "gemm": "-D M=128 -D N=128 -D K=128",
     "attention": "-D S=128 -D heads=1",
@@ -34,7 +34,7 @@ TEMPLATES = {
 )
 def new(name: str, template: str) -> None:
     """Make a folder NAME: a kernel, what it is to compute in numpy, a C++ program, its CMakeLists.txt, and a test."""
-    with reported(None):
+    with report_mistakes(None):
         kernel = (_FOLDER / f"{template}.tl.in").read_text(encoding="utf-8")
         _check_name(name, kernel)
         reference = (_FOLDER / f"{template}.py.in").read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ def new(name: str, template: str) -> None:
         }
         body = (_FOLDER / f"{template}.cpp.in").read_text(encoding="utf-8")
         values = {"@BODY@": body, "@NAME@": name, "@SMALL@": TEMPLATES[template]}
-        _write(Path(name), {file: _filled(text, values).encode() for file, text in texts.items()})
+        _write_folder(Path(name), {file: _fill_template(text, values).encode() for file, text in texts.items()})
     print(f"{name}: {', '.join(texts)}")
 
 
@@ -56,14 +56,14 @@ def _check_name(name: str, kernel: str) -> None:
         raise_error("bad-project-name", f"'{name}' already has a meaning in the kernel", help="choose another name")
 
 
-def _filled(text: str, values: dict[str, str]) -> str:
+def _fill_template(text: str, values: dict[str, str]) -> str:
     for place, value in values.items():
         text = text.replace(place, value)
     return text
 
 
-def _write(folder: Path, contents: dict[str, bytes]) -> None:
-    """The whole folder or none of it."""
+def _write_folder(folder: Path, contents: dict[str, bytes]) -> None:
+    """Write the whole folder or nothing."""
     if folder.exists() or folder.is_symlink():
         raise_error("folder-exists", f"{folder} exists already", help="choose another name, or remove it")
     files.make_folder(str(folder))

@@ -1,4 +1,4 @@
-"""`tilec schedule --problem`: solves scheduling problems that are given as such, not as kernels."""
+"""`tilec schedule --problem`: solve scheduling problems from a file, without a kernel."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from tilec.support.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A line of JSON instead of tables; a file for the schedules, and one for a page that draws them."""
+class ProblemOutputs:
+    """The outputs: one line of JSON instead of tables, a file for the schedules, and a page that draws them."""
 
     as_json: bool
     output: str | None
     html: str | None
 
 
-def solve_file(path: str, wanted: Wanted, seconds: float | None, scheduler: Scheduler) -> None:
-    """Prints what was found for each problem of the file, and writes it where it is wanted. With a limit of `seconds`
-    the answers depend on the clock; each problem has them to itself."""
+def solve_problem_file(path: str, wanted: ProblemOutputs, seconds: float | None, scheduler: Scheduler) -> None:
+    """Solve each problem of the file, print the results and write them. With a limit of `seconds` for each problem the
+    results depend on the clock."""
     files.check_outputs([out for out in (wanted.output, wanted.html) if out is not None], [path])
-    problems, is_list = problems_of(files.read_text(path), path)
-    load_solver()  # The seconds are those of solving.
-    solved = [(problem, _solved(problem, seconds, scheduler, wanted.as_json)) for problem in problems]
+    problems, is_list = read_problems(files.read_text(path), path)
+    load_solver()  # not part of the seconds
+    solved = [(problem, _solve_and_show(problem, seconds, scheduler, wanted.as_json)) for problem in problems]
     written: dict[str, bytes] = {}
     if wanted.output is not None:
-        records = [_record(problem, solution) for problem, solution in solved]
+        records = [_record_solution(problem, solution) for problem, solution in solved]
         text = json.dumps(records if is_list else records[0], indent=1, ensure_ascii=False)
         written[wanted.output] = f"{text}\n".encode()
     if wanted.html is not None:
@@ -49,8 +49,8 @@ def solve_file(path: str, wanted: Wanted, seconds: float | None, scheduler: Sche
     files.write_all(written)
 
 
-def problems_of(text: str, path: str) -> tuple[list[Problem], bool]:
-    """The problems that a file has, and whether they stand in an array."""
+def read_problems(text: str, path: str) -> tuple[list[Problem], bool]:
+    """Return the problems in a file, and whether they are in an array."""
     try:
         value = readers.parse_json(text)
     except ValueError as error:
@@ -61,8 +61,8 @@ def problems_of(text: str, path: str) -> tuple[list[Problem], bool]:
         raise_error("bad-problem", f"{path} is no scheduling problem: {error}")
 
 
-def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_json: bool) -> Solution:
-    """Solves one, and shows it."""
+def _solve_and_show(problem: Problem, seconds: float | None, scheduler: Scheduler, as_json: bool) -> Solution:
+    """Solve a problem and print the result."""
     began = time.monotonic()
     try:
         limit = inf if seconds is None else seconds
@@ -76,25 +76,25 @@ def _solved(problem: Problem, seconds: float | None, scheduler: Scheduler, as_js
             solution = explain_solution(problem, solution, budget)
     except Unschedulable as refusal:
         raise_error("unschedulable", f"no schedule of {problem.name} exists: {refusal.reason}")
-    taken = round(found - began, 4)
+    spent = round(found - began, 4)
     schedule = solution.schedule
     is_proven = schedule.status == "optimal"
-    line = {"name": problem.name, "ii": schedule.ii, "mii": solution.bounds.mii, "proven": is_proven, "seconds": taken}
+    line = {"name": problem.name, "ii": schedule.ii, "mii": solution.bounds.mii, "proven": is_proven, "seconds": spent}
     if as_json:
         print(json.dumps(line, ensure_ascii=False))
     else:
         proof = "proven optimal" if is_proven else "not proven optimal"
-        print(f"{problem.name}: II {schedule.ii} cycles, {proof}, MII {solution.bounds.mii}, {taken:.3f} s\n")
-        from tilec.cli.console import console, show_tables
+        print(f"{problem.name}: II {schedule.ii} cycles, {proof}, MII {solution.bounds.mii}, {spent:.3f} s\n")
+        from tilec.cli.console import make_console, show_tables
         from tilec.report.tables import build_schedule_tables
 
-        show_tables(build_schedule_tables(problem, solution, console().width))
+        show_tables(build_schedule_tables(problem, solution, make_console().width))
     return solution
 
 
-def _record(problem: Problem, solution: Solution) -> dict[str, Any]:
-    """The schedule by op index, as the file that was read counts them. Without the seconds: equal problems, solved
-    without a limit, are equal bytes."""
+def _record_solution(problem: Problem, solution: Solution) -> dict[str, Any]:
+    """Return the schedule as JSON, with ops by their index in the file. It has no times, so that equal problems without
+    a limit give equal bytes."""
     schedule = solution.schedule
     return {
         "name": problem.name,

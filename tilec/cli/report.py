@@ -1,4 +1,4 @@
-"""`tilec report FILE`: what the model says of a kernel, as tables for the terminal; and everything, as a page."""
+"""`tilec report FILE`: the model's prediction for a kernel, as tables on the terminal and as a page."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from tilec.cli.console import reported, show, show_tables, usage
-from tilec.cli.help import Grouped
-from tilec.cli.kernel_options import compile_options, input_files, kernel_options, target_names
-from tilec.cli.watch import watch_option, watched
+from tilec.cli.console import fail_usage, report_mistakes, show_diagnostics, show_tables
+from tilec.cli.help import GroupedCommand
+from tilec.cli.kernel_options import add_kernel_options, list_input_files, make_compile_options, parse_target_names
+from tilec.cli.watch import run_and_watch, watch_option
 from tilec.report.tables import create_table
 from tilec.support import files
 from tilec.support.options import CompileOptions
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tilec.report.index_page import IndexRow
 
 
-@click.command(cls=Grouped)
+@click.command(cls=GroupedCommand)
 @click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
 @click.option(
     "--html",
@@ -39,87 +39,106 @@ if TYPE_CHECKING:
     "targets, or with a / at its end, the folder of their pages and of an index.",
 )
 @click.option("--counters", is_flag=True, help="Simulate them too: the figures under Nsight Compute's names.")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
 @watch_option
-@kernel_options
+@add_kernel_options
 def report(
-    kernels: tuple[str, ...], html: str | None, counters: bool, watch: bool, verbose: bool, **given: Any
+    kernels: tuple[str, ...],
+    html: str | None,
+    counters: bool,
+    sizes: tuple[str, ...],
+    watch: bool,
+    verbose: bool,
+    **given: Any,
 ) -> None:
     """Say how long kernels are predicted to take and what bounds them; with --html, show all there is to see."""
     if given["opt_level"] < 2:
-        usage("a report is about a cubin: compile with -O2 or -O3")
-    if len(kernels) * len(target_names(given)) > 1:
+        fail_usage("a report is about a cubin: compile with -O2 or -O3")
+    if len(kernels) * len(parse_target_names(given)) > 1:
         for option in (name for name in ("schedule", "tuned") if given[name] is not None):
-            usage(f"--{option} is for one kernel file and one target")
+            fail_usage(f"--{option} is for one kernel file and one target")
+    from tilec.cli.emulate import parse_size
+
+    wanted = _Wanted(html, counters, dict(map(parse_size, sizes)))
     if watch:
-        watched(lambda: _report(kernels, html, counters, given))
-    _report(kernels, html, counters, given)
+        run_and_watch(lambda: _report_kernels(kernels, wanted, given))
+    _report_kernels(kernels, wanted, given)
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
-    """What is reported of: a kernel file for a target, and where its page goes (None: nowhere)."""
+class _Wanted:
+    """Where pages go, whether kernels are simulated too, and the sizes that they are launched with."""
+
+    html: str | None
+    counters: bool
+    sizes: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _ReportPage:
+    """A kernel file for a target, and the path of its page (None: no page)."""
 
     source: SourceFile
     options: CompileOptions
     place: str | None
 
 
-def _report(kernels: Sequence[str], html: str | None, counters: bool, given: dict[str, Any]) -> None:
-    targets = target_names(given)
-    with reported(None):
+def _report_kernels(kernels: Sequence[str], wanted: _Wanted, given: dict[str, Any]) -> None:
+    targets, html = parse_target_names(given), wanted.html
+    with report_mistakes(None):
         pages = [
-            _Page(
+            _ReportPage(
                 files.read_source(kernel),
-                compile_options(given, target),
-                None if html is None else _place(html, kernel, target, len(kernels) > 1, len(targets) > 1),
+                make_compile_options(given, target),
+                None if html is None else _get_page_path(html, kernel, target, len(kernels) > 1, len(targets) > 1),
             )
             for kernel in kernels
             for target in targets
         ]
-        files.check_outputs([page.place for page in pages if page.place is not None], input_files(kernels, given))
-        index = _index_place(html, [page.place for page in pages])
-        files.check_outputs([index] if index is not None else [], input_files(kernels, given))
+        files.check_outputs([page.place for page in pages if page.place is not None], list_input_files(kernels, given))
+        index = _get_index_path(html, [page.place for page in pages])
+        files.check_outputs([index] if index is not None else [], list_input_files(kernels, given))
     written: dict[str, bytes] = {}
     rows: list[IndexRow] = []
     for page in pages:
-        with reported(page.source):
-            written |= _reported(page, counters, rows)
+        with report_mistakes(page.source):
+            written |= _report_page(page, wanted, rows)
     if index is not None:
         from tilec.report.index_page import build_index_page
 
         written[index] = build_index_page(rows).encode()
-    with reported(None):
+    with report_mistakes(None):
         files.write_all(written)
 
 
-def _place(html: str, kernel: str, target: str, of_kernels: bool, of_targets: bool) -> str:
-    """Of one page where `html` says; of several in that folder, under the names of kernel file and target."""
+def _get_page_path(html: str, kernel: str, target: str, of_kernels: bool, of_targets: bool) -> str:
+    """Return the path of a page: `html` itself, or in that folder under the names of kernel file and target."""
     if not (of_kernels or of_targets or html.endswith("/")):
         return html
     return str(Path(html) / f"{Path(kernel).stem}{f'.{target_stem(target)}' if of_targets else ''}.html")
 
 
-def _index_place(html: str | None, places: Sequence[str | None]) -> str | None:
-    """Return where the index of several pages goes; a kernel that is itself called `index` keeps its page."""
+def _get_index_path(html: str | None, places: Sequence[str | None]) -> str | None:
+    """Return the path of the index of several pages; a kernel called `index` keeps its page."""
     if html is None or len(places) < 2:
         return None
     place = str(Path(html) / "index.html")
     return place if place not in places else str(Path(html) / "index-of-kernels.html")
 
 
-def _reported(page: _Page, with_counters: bool, rows: list[IndexRow]) -> dict[str, bytes]:
-    """Print what there is to say, add the kernels' rows of the index, and return what is to be written."""
+def _report_page(page: _ReportPage, wanted: _Wanted, rows: list[IndexRow]) -> dict[str, bytes]:
+    """Print the report, add the kernels' rows of the index, and return the pages to write."""
     from tilec.driver import build as driver
 
     observer = driver.Observer()
-    library = driver.build_all(page.source, page.options, observer)
-    said = driver.reports(library)
-    show(observer.warnings, page.source)
-    codes = driver.loop_codes(library)
-    for one in said:
-        show_tables([*report_tables(one), *loop_code_tables(one.kernel, codes)])
-    if with_counters:
-        show_tables(list(_counter_tables(library)))
+    library = driver.build_library(page.source, page.options, observer)
+    reports = driver.build_reports(library, wanted.sizes)
+    show_diagnostics(observer.warnings, page.source)
+    codes = driver.find_library_loop_codes(library)
+    for each in reports:
+        show_tables([*make_report_tables(each), *make_loop_code_tables(each.kernel, codes)])
+    if wanted.counters:
+        show_tables(list(_make_counter_tables(library, wanted.sizes)))
     if page.place is None:
         return {}
     import json
@@ -128,21 +147,23 @@ def _reported(page: _Page, with_counters: bool, rows: list[IndexRow]) -> dict[st
     from tilec.report.page_data import build_page_data
     from tilec.report.viewer import build_viewer_page as page_of
 
-    files.check_outputs([page.place], [one.path for one in page.source.imported.values()])
-    for one in said:
-        share = one.achieved if one.roofline else None
-        time, name = one.at(one.predicted), Path(page.source.path).name
+    files.check_outputs([page.place], [each.path for each in page.source.imported.values()])
+    for each in reports:
+        share = each.achieved if each.roofline else None
+        time, name = each.at(each.predicted), Path(page.source.path).name
         place = Path(page.place).name
-        rows.append(IndexRow(place, name, one.kernel, one.machine, time, share, one.bound, len(observer.warnings)))
+        rows.append(IndexRow(place, name, each.kernel, each.machine, time, share, each.bound, len(observer.warnings)))
     traces = [json.loads(plan.trace)["tilec"] for plan in library.plans]
-    data = build_page_data(page.source, page.options, library, said, codes, observer.warnings)
+    data = build_page_data(page.source, page.options, library, reports, codes, observer.warnings)
     return {page.place: page_of(traces, data).encode()}
 
 
-def report_tables(report: Report) -> Iterator[RenderableType]:
+def make_report_tables(report: Report) -> Iterator[RenderableType]:
     time = report.at(report.predicted)
-    what = "a full wave" if report.is_one_wave else f"{report.ctas:,} block{'s' * (report.ctas != 1)}"
-    yield Text(f"{report.kernel} on {report.machine}: {time:,.1f} µs predicted for {what}", "bold")
+    yield Text(
+        f"{report.kernel} on {report.machine}: {time:,.1f} µs predicted for {report.counted_blocks}{report.assumption}",
+        "bold",
+    )
     table = create_table("", "<what", "<predicted")
     table.show_header = False
     table.add_row("bound by", report.bound)
@@ -188,12 +209,12 @@ def report_tables(report: Report) -> Iterator[RenderableType]:
         yield Text()
 
 
-def _counter_tables(library: Library) -> Iterator[RenderableType]:
-    """What the simulation of each kernel gives, as a profile of Nsight Compute names it."""
-    from tilec.driver.simulate import of_library
+def _make_counter_tables(library: Library, sizes: dict[str, int]) -> Iterator[RenderableType]:
+    """Yield the simulated counters of each kernel, under the names of Nsight Compute."""
+    from tilec.driver.simulate import simulate_library
     from tilec.simulate.counters import compute_counters, format_amount
 
-    for name, found in of_library(library, library.plans[0].target):
+    for name, found in simulate_library(library, library.plans[0].target, sizes):
         if isinstance(found, str):
             yield Text(f"{name}: not simulated, as {found}")
             continue
@@ -204,9 +225,9 @@ def _counter_tables(library: Library) -> Iterator[RenderableType]:
         yield Text()
 
 
-def loop_code_tables(kernel: str, codes: Sequence[LoopCode]) -> Iterator[RenderableType]:
-    """The loops of a kernel in machine code, each role's beside the interval that was solved for the loop."""
-    from tilec.driver.machine_code import said, waits_by_line
+def make_loop_code_tables(kernel: str, codes: Sequence[LoopCode]) -> Iterator[RenderableType]:
+    """Yield the loops of a kernel in machine code, one row for each role, beside their solved interval."""
+    from tilec.driver.machine_code import describe_wait, merge_waits_by_line
 
     table = create_table(
         "machine code, an iteration of one warp",
@@ -223,7 +244,7 @@ def loop_code_tables(kernel: str, codes: Sequence[LoopCode]) -> Iterator[Rendera
     for one in own:
         found, place = one.interval, f"{one.code.first:#06x} to {one.code.last:#06x}"
         numbers = (f"{each:,.0f}" for each in (one.code.unrolled, found.issue, found.cycles, one.ii))
-        longest = next(map(said, waits_by_line(found)), "")
+        longest = next(map(describe_wait, merge_waits_by_line(found)), "")
         table.add_row(str(one.place.line), one.role, place, *numbers, longest)
     if own:
         yield table

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tilec.cli.console import reported
+from tilec.cli.console import report_mistakes
 from tilec.support.diagnostics import raise_error
 from tilec.support.options import CompileOptions
 from tilec.support.resources import target_names
@@ -20,7 +20,7 @@ from tilec.target.table import refuse_target
 def serve(folder: Path, port: int, target: str) -> None:
     """Edit the kernels of FOLDER in a browser, and see what comes of them whenever they are saved: the page of `tilec
     report --html`. For this machine alone: it listens on 127.0.0.1, and reaches no file but the folder's kernels."""
-    with reported(None):
+    with report_mistakes(None):
         if not folder.is_dir():
             raise_error("no-such-file", f"there is no folder {folder}")
         if target not in target_names():

@@ -1,11 +1,11 @@
-"""`tilec inspect` and `tilec targets`: what is in a cubin, and what is known of a machine."""
+"""`tilec inspect` and `tilec targets`: show the manifests in a cubin, and the data of a machine."""
 
 from __future__ import annotations
 
 import click
 
-from tilec.cli.console import reported, show_tables
-from tilec.cli.words import one_of
+from tilec.cli.console import report_mistakes, show_tables
+from tilec.cli.words import complete_one
 from tilec.support import files, resources
 from tilec.support.diagnostics import raise_error
 from tilec.support.options import CALIBRATIONS
@@ -19,7 +19,7 @@ def inspect(cubin: str, as_json: bool) -> None:
     from tilec.host import fatbin
     from tilec.ir import manifest
 
-    with reported(None):
+    with report_mistakes(None):
         data = files.read_bytes(cubin)
         members = fatbin.extract_cubins(data) if fatbin.is_fatbin(data) else [data]
         if not members:
@@ -30,7 +30,7 @@ def inspect(cubin: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name", required=False, shell_complete=one_of(resources.target_names))
+@click.argument("name", required=False, shell_complete=complete_one(resources.target_names))
 @click.option(
     "--calibration",
     type=click.Choice(CALIBRATIONS),
@@ -42,5 +42,5 @@ def targets(name: str | None, calibration: str) -> None:
     """List the machines, or everything the scheduler knows about one."""
     from tilec.report.tables import build_target_details, build_target_list
 
-    with reported(None):
+    with report_mistakes(None):
         show_tables([build_target_list() if name is None else build_target_details(name, calibration)])

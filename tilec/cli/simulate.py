@@ -1,4 +1,4 @@
-"""`tilec simulate`: how many cycles the emitted PTX takes, and where they go, without a GPU."""
+"""`tilec simulate`: the cycles that the emitted PTX takes, and where they are spent, without a GPU."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilec.cli.console import reported, show
-from tilec.cli.help import Grouped
-from tilec.cli.kernel_options import compile_options, input_files, kernel_options
+from tilec.cli.console import report_mistakes, show_diagnostics
+from tilec.cli.help import GroupedCommand
+from tilec.cli.kernel_options import add_kernel_options, list_input_files, make_compile_options
 from tilec.support import files
 from tilec.support.records import dataclass
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is written besides, and whether counters are printed too."""
+class SimulationOutputs:
+    """The files to write, and whether to print counters."""
 
     timeline: str | None
     html: str | None
@@ -33,7 +33,7 @@ class Wanted:
         return [file for file in (self.timeline, self.html) if file is not None]
 
 
-@click.command(cls=Grouped)
+@click.command(cls=GroupedCommand)
 @click.argument("file", metavar="FILE.tl|FILE.ptx")
 @click.option("--blocks", type=click.IntRange(1), metavar="N", help="Only the first N blocks of the grid.  [all]")
 @click.option("--timeline", metavar="FILE.json", help="Write what each warp and unit does, in cycles, for Perfetto.")
@@ -44,7 +44,7 @@ class Wanted:
 @click.option("--block", metavar="X,Y,Z", help="FILE.ptx: threads of a block.")
 @click.option("--smem", type=click.IntRange(0), metavar="BYTES", help="FILE.ptx: dynamic shared memory.  [0]")
 @click.option("--arg", "args", multiple=True, metavar="ARG", help="FILE.ptx: a parameter, in order; as of emulate.")
-@kernel_options
+@add_kernel_options
 def simulate(
     file: str,
     blocks: int | None,
@@ -71,60 +71,73 @@ def simulate(
         if sizes:
             raise click.UsageError("--size is for FILE.tl; the arguments of FILE.ptx are --arg")
         cluster = given["cluster"]
-        launched = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
-        _simulate_ptx(file, Wanted(timeline, html, counters), blocks or 0, launched, args, given)
+        launch = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
+        _simulate_ptx(file, SimulationOutputs(timeline, html, counters), blocks or 0, launch, args, given)
         return
     if any(option is not None for option in (grid, block, smem)) or args:
         raise click.UsageError("--grid, --block, --smem and --arg are for FILE.ptx")
-    _simulate_kernel(file, Wanted(timeline, html, counters), blocks or 0, sizes, given)
+    _simulate_kernel(file, SimulationOutputs(timeline, html, counters), blocks or 0, sizes, given)
 
 
-def _simulate_kernel(file: str, wanted: Wanted, blocks: int, sizes: tuple[str, ...], given: dict[str, Any]) -> None:
-    with reported(None):
+def _simulate_kernel(
+    file: str, wanted: SimulationOutputs, blocks: int, sizes: tuple[str, ...], given: dict[str, Any]
+) -> None:
+    with report_mistakes(None):
         source = files.read_source(file)
-        asked = compile_options(given)
-        files.check_outputs(wanted.files, input_files([file], given))
-    build, found = simulated(source, asked, sizes, blocks, draws=bool(wanted.files))
+        options = make_compile_options(given)
+        files.check_outputs(wanted.files, list_input_files([file], given))
+    build, found = simulate_kernel_file(source, options, sizes, blocks, draws=bool(wanted.files))
     scheduled = [schedule.ii for schedule in build.schedules]
     events = json.loads(build.trace)["traceEvents"] if wanted.timeline is not None else []
-    _give(found, build.manifest.entry, build.manifest.target, scheduled, wanted, events, _predicted(build, blocks))
+    _write_and_print(
+        found,
+        build.manifest.entry,
+        build.manifest.target,
+        scheduled,
+        wanted,
+        events,
+        _predict_microseconds(build, sizes, blocks),
+    )
 
 
-def _predicted(build: Build, blocks: int) -> float | None:
-    """Return the microseconds that `tilec report` leads with; None where that is not about the grid that runs here."""
-    from tilec.driver.build import report_of
+def _predict_microseconds(build: Build, sizes: tuple[str, ...], blocks: int) -> float | None:
+    """Return the microseconds that `tilec report` predicts for these sizes; None where a part of the grid is run."""
+    from tilec.cli.emulate import parse_size
+    from tilec.driver.build import build_report
 
-    report = report_of(build)
-    return None if report.is_one_wave or blocks else report.at(report.predicted)
+    if blocks:
+        return None
+    report = build_report(build, dict(map(parse_size, sizes)))
+    return None if report.assumes_sizes else report.at(report.predicted)
 
 
-def simulated(
-    source: SourceFile, asked: CompileOptions, sizes: tuple[str, ...], blocks: int = 0, *, draws: bool = False
+def simulate_kernel_file(
+    source: SourceFile, options: CompileOptions, sizes: tuple[str, ...], blocks: int = 0, *, draws: bool = False
 ) -> tuple[Build, Simulation]:
-    """The kernel built, and simulated; `sizes` are those of --size. Mistakes end the command."""
-    from tilec.cli.emulate import size_of
+    """Build a kernel and simulate it; `sizes` are the values of --size. Errors end the command."""
+    from tilec.cli.emulate import parse_size
     from tilec.driver import build as driver, emulate, simulate
     from tilec.emu import Fault
     from tilec.support.diagnostics import CompileError
     from tilec.target.table import load_target
 
-    known = dict(map(size_of, sizes))
+    known = dict(map(parse_size, sizes))
     observer = driver.Observer()
-    with reported(source):
-        build = driver.build(source, asked, observer)
-        show(observer.warnings, source)
-        machine = load_target(asked.target, gpu=asked.gpu)
+    with report_mistakes(source):
+        build = driver.build_kernel(source, options, observer)
+        show_diagnostics(observer.warnings, source)
+        machine = load_target(options.target, gpu=options.gpu)
         try:
-            return build, simulate.of_build(build, machine, sizes=known, blocks=blocks, draws=draws)
+            return build, simulate.simulate_build(build, machine, sizes=known, blocks=blocks, draws=draws)
         except Fault as fault:
-            raise CompileError(emulate.fault_diagnostic(fault, source, build)) from None
+            raise CompileError(emulate.build_fault_diagnostic(fault, source, build)) from None
 
 
 def _simulate_ptx(
     file: str,
-    wanted: Wanted,
+    wanted: SimulationOutputs,
     blocks: int,
-    launched: tuple[str | None, str | None, str | None, int | None],
+    launch: tuple[str | None, str | None, str | None, int | None],
     args: tuple[str, ...],
     given: dict[str, Any],
 ) -> None:
@@ -132,36 +145,36 @@ def _simulate_ptx(
     from tilec.emu import Fault
     from tilec.support.diagnostics import CompileError
 
-    grid, block, cluster, smem = launched
+    grid, block, cluster, smem = launch
     if block is None:
         raise click.UsageError("FILE.ptx needs --block")
-    with reported(None):
+    with report_mistakes(None):
         source = files.read_source(file)
-        options = compile_options(given)
-        sizes = [emulate_ptx.extents(text) for text in (grid or "1", block, cluster or "1")]
-        geometry = emulate_ptx.Geometry(sizes[0], sizes[1], sizes[2], smem or 0)
-        arguments = emulate_ptx.arguments(args)
+        options = make_compile_options(given)
+        sizes = [emulate_ptx.parse_extents(text) for text in (grid or "1", block, cluster or "1")]
+        geometry = emulate_ptx.LaunchGeometry(sizes[0], sizes[1], sizes[2], smem or 0)
+        arguments = emulate_ptx.parse_arguments(args)
         files.check_outputs(wanted.files, [file])
-    with reported(source):
+    with report_mistakes(source):
         try:
-            found = simulate.of_ptx(
+            found = simulate.simulate_ptx(
                 source, given["entry"], geometry, arguments, options.target, blocks=blocks, draws=bool(wanted.files)
             )
         except Fault as fault:
-            raise CompileError(emulate_ptx.fault_diagnostic(fault, source, arguments)) from None
-    _give(found, found.launch.entry, options.target, [], wanted, [])
+            raise CompileError(emulate_ptx.build_ptx_fault_diagnostic(fault, source, arguments)) from None
+    _write_and_print(found, found.launch.entry, options.target, [], wanted, [])
 
 
-def _give(
+def _write_and_print(
     found: Simulation,
     name: str,
     target: str,
     scheduled: list[int],
-    wanted: Wanted,
+    wanted: SimulationOutputs,
     events: list[dict[str, Any]],
     predicted: float | None = None,
 ) -> None:
-    """Write the files that are wanted, and print the rest: whoever closes standard output early has the files."""
+    """Write the wanted files, then print: whoever closes standard output early has the files."""
     from tilec.simulate import counters, text, timeline
 
     written: dict[str, bytes] = {}
@@ -171,7 +184,7 @@ def _give(
         from tilec.report.simulation_page import build_simulation_page
 
         written[wanted.html] = build_simulation_page(found, name, target, scheduled, predicted).encode()
-    with reported(None):
+    with report_mistakes(None):
         files.write_all(written)
 
     for line in text.format_simulation(found, name, target, scheduled, predicted):

@@ -1,7 +1,8 @@
-"""While a command is carried out: Ctrl-C, SIGTERM and the like end it at once, and a terminal is told what takes long.
+"""Signal handling and the status line while a command runs: Ctrl-C, SIGTERM and the like end it at once, and a terminal
+shows what takes long.
 
-Solver and assembler are calls of machine code, in which Python hears of no signal until they return. So a thread of its
-own hears of it too, and ends the process where nothing else does. The same thread writes, and erases, the status line.
+Solver and assembler are machine code, in which Python handles no signal until they return. So a separate thread also
+waits for signals, and ends the process where nothing else does. The same thread draws and erases the status line.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from tilec.support.processes import ENDING_SIGNALS, Interrupted
 
 _DEFAULT_HANDLERS = (signal.default_int_handler, signal.SIG_DFL)
 _PATIENCE = 0.15
-"""Seconds in which Python hears of Ctrl-C, unless machine code keeps it from that."""
+"""Seconds in which Python handles Ctrl-C, unless machine code delays it."""
 _SILENCE = 1.0
-"""Seconds after which silence is long."""
+"""Seconds without output before the status line is drawn."""
 _STEP = 0.1
-"""Seconds between two looks at what the line is to say."""
+"""Seconds between two updates of the line."""
 _ERASE = "\r\x1b[2K"
 _LINE_BEGINS = re.compile(r"(?:\n|\x1b\[3J|\r(?:\x1b\[\d*A)*\x1b\[2K)\Z")
-"""The end of what leaves the cursor where a line begins: a clean screen too, or a bar that is erased."""
+"""Matches output that leaves the cursor at the start of a line: also a cleared screen, or an erased bar."""
 
 
 @contextmanager
-def attended() -> Iterator[None]:
-    """Inside, Ctrl-C is heard at any moment, and where standard error is a terminal it has a status line."""
-    attendant = _Attendant(_Line() if _is_for_people() else None)
+def attend_terminal() -> Iterator[None]:
+    """Handle Ctrl-C at any moment, and show a status line if standard error is a terminal."""
+    attendant = _TerminalAttendant(_StatusLine() if _is_for_people() else None)
     try:
         with attendant.at_work():
             yield
@@ -45,12 +46,12 @@ def attended() -> Iterator[None]:
 
 
 def _is_for_people() -> bool:
-    """Whether somebody sees a line come and go: as is the custom, not where builds are automatic."""
+    """Return whether a person sees the status line: by convention not in automated builds."""
     return sys.stderr.isatty() and os.environ.get("TERM") not in (None, "", "dumb") and not os.environ.get("CI")
 
 
-class _Line:
-    """The status line, on a terminal where others write too. It is drawn only where a line begins, and gone before
+class _StatusLine:
+    """The status line, on a terminal where others write too. It is drawn only at the start of a line, and erased before
     anything else is written."""
 
     def __init__(self) -> None:
@@ -62,7 +63,7 @@ class _Line:
 
     def draw(self, text: str) -> None:
         with self._lock, suppress(OSError, ValueError):
-            width = os.get_terminal_size(self._out.fileno()).columns or 80  # 0 where the terminal does not know
+            width = os.get_terminal_size(self._out.fileno()).columns or 80  # 0 if the terminal does not know it
             text = text[: width - 1]
             if self._is_at_begin and text != self._shown:
                 os.write(self._out.fileno(), (_ERASE + text).encode(self._out.encoding, "replace"))
@@ -75,7 +76,8 @@ class _Line:
                 self._shown = ""
 
     def before(self, text: str) -> None:
-        """Somebody else writes this next. A forked process has no line, and a lock that nobody may give back."""
+        """Prepare for `text` by another writer. A forked process has no line, and its copy of the lock may never be
+        released."""
         if os.getpid() != self._process:
             return
         with self._lock:
@@ -85,14 +87,14 @@ class _Line:
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """Inside, standard output and standard error erase the line before they write on the terminal."""
+        """Make standard output and standard error erase the line before they write on the terminal."""
         before = sys.stdout, sys.stderr
-        ours: list[_Beside] = []
+        ours: list[_ErasingStream] = []
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name)
             if isinstance(stream, io.TextIOWrapper) and stream.isatty():
                 stream.flush()
-                ours.append(_Beside(stream, self))
+                ours.append(_ErasingStream(stream, self))
                 setattr(sys, name, ours[-1])
         try:
             yield
@@ -102,14 +104,14 @@ class _Line:
                 with suppress(OSError):
                     each.flush()
                 with suppress(OSError, ValueError):
-                    each.detach()  # else the terminal is closed with it
+                    each.detach()  # otherwise garbage collection would close the terminal
             self.erase()
 
 
-class _Beside(io.TextIOWrapper):
+class _ErasingStream(io.TextIOWrapper):
     """A stream of a terminal that has a status line."""
 
-    def __init__(self, stream: io.TextIOWrapper, line: _Line) -> None:
+    def __init__(self, stream: io.TextIOWrapper, line: _StatusLine) -> None:
         super().__init__(stream.buffer, stream.encoding, stream.errors, line_buffering=True)
         self._line = line
 
@@ -118,25 +120,25 @@ class _Beside(io.TextIOWrapper):
         return super().write(text)
 
 
-class _Attendant:
-    def __init__(self, line: _Line | None) -> None:
+class _TerminalAttendant:
+    def __init__(self, line: _StatusLine | None) -> None:
         self._line = line
         self._heard_at = float("-inf")
-        self._reader, self._writer = _pipe()
-        self._said_reader, self._said_writer = _pipe() if line is not None else (-1, -1)
+        self._reader, self._writer = _open_pipe()
+        self._said_reader, self._said_writer = _open_pipe() if line is not None else (-1, -1)
         self._process = os.getpid()
-        self._ended, self._end_writer = _pipe()
-        # The signal is for the thread that works: what it writes without interruption is then not interrupted.
+        self._ended, self._end_writer = _open_pipe()
+        # Signals go to the working thread, which defers them while it writes outputs.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
         try:
-            self._thread = threading.Thread(target=self._attend, name="terminal", daemon=True)
+            self._thread = threading.Thread(target=self._run_thread, name="terminal", daemon=True)
             self._thread.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        with self._interruptible():
+        with self._handle_signals():
             if self._line is None:
                 yield
                 return
@@ -144,7 +146,7 @@ class _Attendant:
                 yield
 
     @contextmanager
-    def _interruptible(self) -> Iterator[None]:
+    def _handle_signals(self) -> Iterator[None]:
         is_ours = (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -158,17 +160,17 @@ class _Attendant:
         known = {number: signal.getsignal(number) for number in ours}
         before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         for number in ours:
-            signal.signal(number, self._interrupt)
+            signal.signal(number, self._note_signal)
         try:
             yield
         finally:
             for number in ours:
-                if signal.getsignal(number) == self._interrupt:
+                if signal.getsignal(number) == self._note_signal:
                     signal.signal(number, known[number])
             signal.set_wakeup_fd(before)
 
     def end(self) -> None:
-        """The thread ends before its pipes are closed; a forked process has the pipes only."""
+        """End the thread, then close its pipes; a forked process has only the pipes."""
         if os.getpid() == self._process:
             os.write(self._end_writer, b"\0")
             self._thread.join()
@@ -176,20 +178,20 @@ class _Attendant:
             if pipe >= 0:
                 os.close(pipe)
 
-    def _interrupt(self, number: int, _: FrameType | None) -> None:
+    def _note_signal(self, number: int, _: FrameType | None) -> None:
         self._heard_at = time.monotonic()
         files.raise_interrupt(Interrupted(number))
 
     # ---- in the thread -----------------------------------------------------------------------------------------------
 
-    def _attend(self) -> None:
-        said: dict[int, str] = {}
+    def _run_thread(self) -> None:
+        messages: dict[int, str] = {}
         unfinished = b""
         quiet_since = time.monotonic()
         sources = [pipe for pipe in (self._reader, self._ended, self._said_reader) if pipe >= 0]
         while True:
-            # Without a line there is nothing to look at again; nor where nothing is done.
-            ready = select.select(sources, [], [], _STEP if said else None)[0]
+            # Poll only while there is a message to show.
+            ready = select.select(sources, [], [], _STEP if messages else None)[0]
             if self._ended in ready:
                 return
             if self._reader in ready:
@@ -198,17 +200,17 @@ class _Attendant:
             if self._line is None:
                 continue
             if self._said_reader in ready:
-                was_idle = not said
+                was_idle = not messages
                 whole, newline, unfinished = (unfinished + os.read(self._said_reader, 1 << 16)).rpartition(b"\n")
-                progress.parse_messages(whole + newline, said)
+                progress.parse_messages(whole + newline, messages)
                 if was_idle:
                     quiet_since = time.monotonic()
-            if not said:
+            if not messages:
                 self._line.erase()
             elif time.monotonic() - quiet_since >= _SILENCE:
-                self._line.draw(_spelled(said))
-            if ready and said:
-                time.sleep(_STEP / 4)  # much may be said at once
+                self._line.draw(_format_status(messages))
+            if ready and messages:
+                time.sleep(_STEP / 4)  # many messages may come at once
 
     def _end_unless_heard(self, number: int) -> None:
         until = time.monotonic() + _PATIENCE
@@ -218,17 +220,16 @@ class _Attendant:
             time.sleep(0.005)
         if self._line is not None:
             self._line.erase()
-        # Whatever has been written is whole: outputs get their names at one go. Processes that this one has started end
-        # with it.
+        # Outputs are complete, as they get their names atomically. Child processes end with this one.
         files.end_process(128 + number)
 
 
-def _spelled(said: dict[int, str]) -> str:
-    others = f" (and {len(said) - 1} more)" if len(said) > 1 else ""
-    return f"tilec: {list(said.values())[-1]}{others}"
+def _format_status(messages: dict[int, str]) -> str:
+    others = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
+    return f"tilec: {list(messages.values())[-1]}{others}"
 
 
-def _pipe() -> tuple[int, int]:
+def _open_pipe() -> tuple[int, int]:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     return reader, writer

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilec import __version__
-from tilec.cli.console import reported, show, show_tables, usage
-from tilec.cli.help import Grouped
-from tilec.cli.kernel_options import compile_options, input_files, kernel_options
+from tilec.cli.console import fail_usage, report_mistakes, show_diagnostics, show_tables
+from tilec.cli.help import GroupedCommand
+from tilec.cli.kernel_options import add_kernel_options, list_input_files, make_compile_options
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, raise_error
 from tilec.support.options import SCHEDULERS
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 ENGINES = ("local", "dask", "ray")
 ADDRESSES = {"dask": "tcp://host:8786", "ray": "host:6379"}
-"""What schedulers of other machines are reached by."""
+"""Examples of scheduler addresses on other machines."""
 
 
-@click.command(cls=Grouped)
+@click.command(cls=GroupedCommand)
 @click.argument("kernel", metavar="FILE.tl")
 @click.option(
     "--space",
@@ -67,7 +67,7 @@ ADDRESSES = {"dask": "tcp://host:8786", "ray": "host:6379"}
     show_default=True,
     help="Where trials run: in processes of this machine, on the workers of a dask scheduler, or on a Ray cluster.",
 )
-@kernel_options
+@add_kernel_options
 def tune(
     kernel: str,
     space_file: str,
@@ -88,25 +88,25 @@ def tune(
     goes on from the journal. Compile with what was found: tilec --tuned KERNEL.tuned.json FILE.tl.
     """
     if given["schedule"] is not None or given["tuned"] is not None:
-        usage("a search finds schedules: it takes neither --schedule nor --tuned")
-    address, given["scheduler"] = _scheduler(engine, given["scheduler"])
-    with reported(None):
+        fail_usage("a search finds schedules: it takes neither --schedule nor --tuned")
+    address, given["scheduler"] = _split_scheduler(engine, given["scheduler"])
+    with report_mistakes(None):
         source = files.read_source(kernel)
-        base = compile_options(given)
+        base = make_compile_options(given)
         journal_file = journal_file or f"{Path(kernel).stem}.tune.sqlite"
         output = output or f"{Path(kernel).stem}.tuned.json"
         named = [space_file] if space_file != "auto" else []
-        files.check_outputs([journal_file, output], [*input_files([kernel], given), *named])
-    with reported(source):
-        space = _space(source, base, space_file)
-    with reported(source):
-        asked = Asked(source, base, *space, trials, trial_limit)
-        found, work = _searched(asked, journal_file, Where(jobs, engine, address))
-        _finish(asked, found, work, output)
+        files.check_outputs([journal_file, output], [*list_input_files([kernel], given), *named])
+    with report_mistakes(source):
+        space = _build_space(source, base, space_file)
+    with report_mistakes(source):
+        request = SearchRequest(source, base, *space, trials, trial_limit)
+        found, work = _run_search(request, journal_file, EngineChoice(jobs, engine, address))
+        _report_search(request, found, work, output)
 
 
-class _Scheduler(click.ParamType[str]):
-    """Of pipelines, or the address of an engine's: `--scheduler` is the word for both."""
+class _SchedulerParam(click.ParamType[str]):
+    """The type of `--scheduler`: a scheduler of pipelines, or the address of an engine's scheduler."""
 
     name = "scheduler"
 
@@ -123,7 +123,7 @@ class _Scheduler(click.ParamType[str]):
 
 for _option in tune.params:
     if isinstance(_option, click.Option) and _option.name == "scheduler":
-        _option.type, _option.metavar = _Scheduler(), "WORD|ADDRESS"
+        _option.type, _option.metavar = _SchedulerParam(), "WORD|ADDRESS"
         _option.help = f"{_option.help} Or the address of the engine's: {', '.join(ADDRESSES.values())}."
 
 
@@ -131,20 +131,20 @@ def _is_address(word: str) -> bool:
     return ":" in word or word == "auto"
 
 
-def _scheduler(engine: str, given: str) -> tuple[str | None, str]:
-    """The address of the engine's scheduler, if there is one, and who schedules pipelines."""
+def _split_scheduler(engine: str, given: str) -> tuple[str | None, str]:
+    """Return the address of the engine's scheduler, if there is one, and the scheduler of pipelines."""
     if not _is_address(given):
         if engine in ADDRESSES:
-            usage(f"--engine {engine} needs the address of its scheduler: --scheduler {ADDRESSES[engine]}")
+            fail_usage(f"--engine {engine} needs the address of its scheduler: --scheduler {ADDRESSES[engine]}")
         return None, given
     if engine not in ADDRESSES:
-        usage(f"--scheduler has an address: that goes with --engine {' or '.join(ADDRESSES)}")
+        fail_usage(f"--scheduler has an address: that goes with --engine {' or '.join(ADDRESSES)}")
     return given, SCHEDULERS[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """The processes of this machine that trials may run in, or the address of an engine that has workers for them."""
+class EngineChoice:
+    """The number of local processes for trials, or the address of an engine with workers for them."""
 
     processes: int
     engine: str
@@ -152,9 +152,9 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """`stages` are the constants that only say how many stages there may be; `baseline` is the file as written;
-    `left_out` says which numbers of stages the search cannot change."""
+class SearchRequest:
+    """The search to run. `stages` are constants that only limit the number of stages; `baseline` is the file as
+    written; `left_out` names stage counts that the search cannot change."""
 
     source: SourceFile
     base: CompileOptions
@@ -166,11 +166,11 @@ class Asked:
     seconds: float | None
 
 
-def _space(
+def _build_space(
     source: SourceFile, base: CompileOptions, space_file: str
 ) -> tuple[Space, tuple[str, ...], Point, tuple[str, ...]]:
-    """What to try, which constants are numbers of stages, the file as written, and what is left out; the source learns
-    its imports."""
+    """Return the search space, the constants that are stage counts, the file as written, and what is left out. The
+    source learns its imports."""
     from tilec.driver.observer import Observer
     from tilec.frontend.imports import read_imports
     from tilec.frontend.syntax.parse import parse_file
@@ -188,7 +188,7 @@ def _space(
         found = reader.read_space(
             written, space_file, list(auto.find_constants(module)), lambda w: observer.warn(w, base)
         )
-        show(observer.warnings, None)
+        show_diagnostics(observer.warnings, None)
     if found.size > MAX_POINTS:
         raise_error(
             "bad-space",
@@ -203,7 +203,7 @@ def _space(
     )
     baseline = knobs.find_written_point(found, auto.find_constants(module), base)
     if space_file == "auto":
-        found = replace(found, others=_otherwise(source, base, baseline))
+        found = replace(found, others=_list_alternatives(source, base, baseline))
         if not found.size:
             raise_error(
                 "bad-space",
@@ -214,33 +214,33 @@ def _space(
     return found, stages, baseline, left_out
 
 
-def _otherwise(source: SourceFile, base: CompileOptions, written: Point) -> tuple[Point, ...]:
-    """The file as written, with one answer of the compiler changed."""
+def _list_alternatives(source: SourceFile, base: CompileOptions, written: Point) -> tuple[Point, ...]:
+    """Return variants of the file as written, each with one decision of the compiler changed."""
     from tilec.driver import build as driver
     from tilec.tune.alternatives import list_alternative_points
 
     try:
-        plan = driver.plan(source, base, driver.Observer())
-    except CompileError:  # the first trial says why
+        plan = driver.plan_kernel(source, base, driver.Observer())
+    except CompileError:  # the first trial reports the errors
         return ()
     return list_alternative_points(plan.decisions, written, base)
 
 
-def _about(asked: Asked) -> dict[str, str]:
-    """What the outcomes of trials depend on, beside the point."""
+def _describe_inputs(request: SearchRequest) -> dict[str, str]:
+    """Return all inputs of trials besides the point."""
     from tilec.sched.cache import ORTOOLS, SOLVER
 
-    rest = replace(asked.base, cache_dir=None, solve_afresh=False, silenced=(), errors=(), target="", calibration="")
+    rest = replace(request.base, cache_dir=None, solve_afresh=False, silenced=(), errors=(), target="", calibration="")
     return {
         "version of tilec": f"{__version__}, scheduler {SOLVER}, ortools {ORTOOLS}",
-        "kernel": asked.source.digest(),
-        "target": f"{asked.base.target}, {asked.base.calibration}",
+        "kernel": request.source.digest(),
+        "target": f"{request.base.target}, {request.base.calibration}",
         "set of options": sha256(repr(rest).encode()).hexdigest(),
     }
 
 
-def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[SearchResult, TrialWork]:
-    from tilec.cli.tune_view import watched
+def _run_search(request: SearchRequest, journal_file: str, where: EngineChoice) -> tuple[SearchResult, TrialWork]:
+    from tilec.cli.tune_view import watch_search
     from tilec.target.table import load_target
     from tilec.tune import trial
     from tilec.tune.journal import Journal
@@ -248,22 +248,22 @@ def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[SearchResu
     from tilec.tune.search import TrialWork, propose_by_model, propose_by_surrogate, search_space
     from tilec.tune.surrogate import is_installed
 
-    target = load_target(asked.base.target, asked.base.calibration, asked.base.gpu)
-    journal = Journal(journal_file, _about(asked))
-    engine, gpu = _engine(where, target)
+    target = load_target(request.base.target, request.base.calibration, request.base.gpu)
+    journal = Journal(journal_file, _describe_inputs(request))
+    engine, gpu = _make_engine(where, target)
 
-    def task(point: Point) -> trial.Variant:
+    def make_variant(point: Point) -> trial.Variant:
         return trial.Variant(
-            asked.source.path, asked.source.text, apply_point(point, asked.base), bool(gpu), asked.seconds
+            request.source.path, request.source.text, apply_point(point, request.base), bool(gpu), request.seconds
         )
 
-    lost = "" if asked.seconds is None else f": it may have taken more than {asked.seconds:g} s"
-    work = TrialWork(trial.predict_variant, trial.try_variant, task, gpu, lost)
+    lost = "" if request.seconds is None else f": it may have taken more than {request.seconds:g} s"
+    work = TrialWork(trial.predict_variant, trial.try_variant, make_variant, gpu, lost)
     proposer = propose_by_surrogate if is_installed() else propose_by_model
     try:
-        with watched(gpu, target.limit("clock_mhz")) as watcher:
-            of = asked.stages, asked.baseline
-            found = search_space(asked.space, asked.trials, work, engine, journal, watcher, proposer, *of)
+        with watch_search(gpu, target.limit("clock_mhz")) as watcher:
+            written = request.stages, request.baseline
+            found = search_space(request.space, request.trials, work, engine, journal, watcher, proposer, *written)
     except KeyboardInterrupt:
         done = len(journal.outcomes())
         print(f"stopped: {journal_file} has {done} trials, and the same command goes on from there", file=sys.stderr)
@@ -274,8 +274,8 @@ def _searched(asked: Asked, journal_file: str, where: Where) -> tuple[SearchResu
     return found, work
 
 
-def _engine(where: Where, target: Target) -> tuple[Engine, str]:
-    """Where trials run, and the GPU that they are measured on: with several machines, if all have the same one."""
+def _make_engine(where: EngineChoice, target: Target) -> tuple[Engine, str]:
+    """Return the engine for trials and the GPU that measures them; several machines must all have the same GPU."""
     from functools import partial
 
     from tilec.tune.measure import find_gpu_for
@@ -284,13 +284,13 @@ def _engine(where: Where, target: Target) -> tuple[Engine, str]:
         from tilec.tune.engines import LocalEngine
 
         return LocalEngine(where.processes), find_gpu_for(target)
-    engine = _far(where.engine, where.address)
+    engine = _connect_engine(where.engine, where.address)
     gpus = set(engine.everywhere(partial(find_gpu_for, target)))
     return engine, gpus.pop() if len(gpus) == 1 else ""
 
 
-def _far(engine: str, address: str) -> DaskEngine | RayEngine:
-    """The engine with workers on other machines."""
+def _connect_engine(engine: str, address: str) -> DaskEngine | RayEngine:
+    """Return the engine with workers on other machines."""
     if engine == "ray":
         from tilec.tune.ray_engine import RayEngine
 
@@ -300,14 +300,14 @@ def _far(engine: str, address: str) -> DaskEngine | RayEngine:
     return DaskEngine(address)
 
 
-def _variants(asked: Asked, found: SearchResult) -> int:
-    """Those of the space, and the file as written where it is none of them."""
-    return asked.space.size + (found.baseline not in {tuple(sorted(point)) for point in asked.space.points()})
+def _count_variants(request: SearchRequest, found: SearchResult) -> int:
+    """Count the points of the space, and the file as written where it is none of them."""
+    return request.space.size + (found.baseline not in {tuple(sorted(point)) for point in request.space.points()})
 
 
-def _finish(asked: Asked, found: SearchResult, work: TrialWork, output: str) -> None:
-    """The best trials on the terminal, and the best one in a file."""
-    from tilec.cli.tune_view import about_baseline, best_table, microseconds, refused
+def _report_search(request: SearchRequest, found: SearchResult, work: TrialWork, output: str) -> None:
+    """Print the best trials, and write the best one to the output file."""
+    from tilec.cli.tune_view import compare_with_baseline, format_microseconds, list_refusals, make_best_table
     from tilec.driver import build as driver
     from tilec.target.table import load_target
     from tilec.tune import knobs, tuned
@@ -317,27 +317,27 @@ def _finish(asked: Asked, found: SearchResult, work: TrialWork, output: str) -> 
     if not built:
         raise_error(
             "no-variant",
-            f"none of the {_variants(asked, found)} variants can be built",
-            notes=tuple(refused(found)),
+            f"none of the {_count_variants(request, found)} variants can be built",
+            notes=tuple(list_refusals(found)),
             help="try smaller tiles or fewer stages, in a file with --space",
         )
     point, outcome = built[0]
-    options = knobs.apply_point(point, asked.base)
-    plan = driver.plan(asked.source, options, driver.Observer())
-    clock = load_target(asked.base.target, asked.base.calibration, asked.base.gpu).limit("clock_mhz")
-    how = f"measured on {work.gpu}" if work.gpu else "modelled, not measured"
-    said = f"{microseconds(outcome, work.gpu, clock)}, {how}"
+    options = knobs.apply_point(point, request.base)
+    plan = driver.plan_kernel(request.source, options, driver.Observer())
+    clock = load_target(request.base.target, request.base.calibration, request.base.gpu).limit("clock_mhz")
+    basis = f"measured on {work.gpu}" if work.gpu else "modelled, not measured"
+    best_time = f"{format_microseconds(outcome, work.gpu, clock)}, {basis}"
     defines = tuple(sorted(dict(options.defines).items()))
     chosen = (*defines, *((name, value) for name, value in point if name.startswith(knobs.OPTION_PREFIX)))
-    best = tuned.TunedVariant(asked.source.digest(), options.target, plan.kernel.name, chosen, said, plan.trace)
+    best = tuned.TunedVariant(request.source.digest(), options.target, plan.kernel.name, chosen, best_time, plan.trace)
     files.write_all({output: tuned.write_tuned(best).encode()})
-    show_tables([best_table(built, work.gpu, clock, found.baseline)])
-    for line in (*asked.left_out, *refused(found)):
+    show_tables([make_best_table(built, work.gpu, clock, found.baseline)])
+    for line in (*request.left_out, *list_refusals(found)):
         print(line)
-    print(f"{len(found.trials)} of {_variants(asked, found)} variants tried; the best: {said}")
-    print(about_baseline(found, outcome, work.gpu, clock))
+    print(f"{len(found.trials)} of {_count_variants(request, found)} variants tried; the best: {best_time}")
+    print(compare_with_baseline(found, outcome, work.gpu, clock))
     if not is_installed():
         print("scikit-learn is not installed: the model alone chose what to try (pip install '.[tune]')")
     if not work.gpu:
         print(f"no GPU here runs {options.target} code: variants are ranked by the model and their solved intervals")
-    print(f"tilec --tuned {output} --target {options.target} {asked.source.path}")
+    print(f"tilec --tuned {output} --target {options.target} {request.source.path}")

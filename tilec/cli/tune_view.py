@@ -1,4 +1,4 @@
-"""How far a search is and what it has found: a bar and the best trials, on a terminal, and the table at its end."""
+"""The progress of a search: a bar and the best trials on a terminal, and the final table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from tilec.cli.console import console
+from tilec.cli.console import make_console
 from tilec.report.tables import create_table
 from tilec.support.shares import show_share
 from tilec.tune.knobs import OPTION_PREFIX
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from tilec.tune.search import SearchResult
     from tilec.tune.space import Point, Value
 
-SHOWN = 10
+MAX_ROWS = 10
 
 
-class Watcher:
-    """Keeps what there is to see; `live` shows it on a terminal."""
+class SearchWatcher:
+    """Collects the progress of a search; `live` shows it on a terminal."""
 
     def __init__(self, gpu: str, clock_mhz: int, live: Live | None) -> None:
         self.gpu, self.clock_mhz, self.live = gpu, clock_mhz, live
@@ -39,44 +39,44 @@ class Watcher:
         self.bars = {name: self.progress.add_task(name, total=None, visible=False) for name in ("predicting", "trying")}
 
     def predicting(self, done: int, total: int) -> None:
-        self._moved("predicting", done, total)
+        self._update_bar("predicting", done, total)
 
     def trying(self, done: int, total: int) -> None:
-        self._moved("trying", done, total)
+        self._update_bar("trying", done, total)
 
     def found(self, point: Point, outcome: Outcome, is_new: bool) -> None:
         if not outcome.refusal:
             self.trials.append((point, outcome))
 
-    def _moved(self, bar: str, done: int, total: int) -> None:
+    def _update_bar(self, bar: str, done: int, total: int) -> None:
         self.progress.update(self.bars[bar], completed=done, total=total, visible=True)
         if self.live is not None:
             built = sorted(self.trials, key=lambda trial: trial[1].rank(self.gpu))
-            shown = [best_table(built, self.gpu, self.clock_mhz)] if built else []
+            shown = [make_best_table(built, self.gpu, self.clock_mhz)] if built else []
             self.live.update(Group(self.progress, *shown))
 
 
 @contextmanager
-def watched(gpu: str, clock_mhz: int) -> Iterator[Watcher]:
-    """A watcher of a search, live where standard error is a terminal."""
-    out = console(stderr=True)
+def watch_search(gpu: str, clock_mhz: int) -> Iterator[SearchWatcher]:
+    """Watch a search, live where standard error is a terminal."""
+    out = make_console(stderr=True)
     if not out.is_terminal:
-        yield Watcher(gpu, clock_mhz, None)
+        yield SearchWatcher(gpu, clock_mhz, None)
         return
     with Live(console=out, transient=True) as live:
-        yield Watcher(gpu, clock_mhz, live)
+        yield SearchWatcher(gpu, clock_mhz, live)
 
 
-def microseconds(outcome: Outcome, gpu: str, clock_mhz: int) -> str:
+def format_microseconds(outcome: Outcome, gpu: str, clock_mhz: int) -> str:
     cost = outcome.cost(gpu)
     assert cost is not None, "what cannot be built takes no time"
     return f"{cost * 1000 if gpu else cost / clock_mhz:,.1f} µs"
 
 
-def best_table(
+def make_best_table(
     built: Sequence[tuple[Point, Outcome]], gpu: str, clock_mhz: int, baseline: Point | None = None
 ) -> Table:
-    """Return the baseline and the best trials after it, the best first, with what each changes of the baseline.
+    """Return a table of the baseline and the best trials, the best first, with the changes of each to the baseline.
 
     Trials that differ only in options which change nothing share a row.
     """
@@ -84,25 +84,24 @@ def best_table(
     measuring = ("measured",) if gpu else ()
     table = create_table(title, *measuring, "predicted", "II", "registers", "spilled", "<what it changes")
     before = dict(baseline or ())
-    rows = _merged(built, baseline)
+    rows = _merge_rows(built, baseline)
     for place, (points, outcome) in enumerate(rows):
         is_baseline = baseline is not None and points[0] == baseline
-        if place >= SHOWN + (baseline is not None) and not is_baseline:
+        if place >= MAX_ROWS + (baseline is not None) and not is_baseline:
             continue
-        changes = _said(points[0], {}) if is_baseline else _said(points[0], before)
+        changes = _describe_changes(points[0], {}) if is_baseline else _describe_changes(points[0], before)
         words = Text(f"the file as written{': ' if changes else ''}{changes}" if is_baseline else changes or "nothing")
         for same in points[1:]:
-            words.append(f"\nthe same with {_said(same, dict(points[0])) or 'the file as written'}", "dim")
-        measured = (microseconds(outcome, gpu, clock_mhz),) if gpu else ()
+            words.append(f"\nthe same with {_describe_changes(same, dict(points[0])) or 'the file as written'}", "dim")
+        measured = (format_microseconds(outcome, gpu, clock_mhz),) if gpu else ()
         solved = ", ".join(f"{ii:,}" for ii in outcome.intervals) or "–"
         numbers = (f"{outcome.cycles / clock_mhz:,.1f} µs", solved, f"{outcome.registers}", f"{outcome.spilled_bytes}")
         table.add_row(*measured, *numbers, words, style="bold" if is_baseline else "")
     return table
 
 
-def _merged(built: Sequence[tuple[Point, Outcome]], baseline: Point | None) -> list[tuple[list[Point], Outcome]]:
-    """Return the rows of the table: points that come to the same code, as far as is known, under the first of them, and
-    the baseline's row before all others."""
+def _merge_rows(built: Sequence[tuple[Point, Outcome]], baseline: Point | None) -> list[tuple[list[Point], Outcome]]:
+    """Return the rows of the table, the baseline's first. Points with the same code, as far as known, share a row."""
     rows: dict[tuple[object, ...], tuple[list[Point], Outcome]] = {}
     for point, outcome in sorted(built, key=lambda trial: trial[0] != baseline):
         constants = tuple((name, value) for name, value in point if not name.startswith(OPTION_PREFIX))
@@ -111,27 +110,27 @@ def _merged(built: Sequence[tuple[Point, Outcome]], baseline: Point | None) -> l
     return list(rows.values())
 
 
-def _said(point: Point, before: Mapping[str, Value]) -> str:
-    """Return the constants and options of a point that are not as they were before."""
+def _describe_changes(point: Point, before: Mapping[str, Value]) -> str:
+    """Return the constants and options of a point that differ from `before`."""
     return ", ".join(f"{name}={value}" for name, value in point if before.get(name) != value)
 
 
-def about_baseline(found: SearchResult, best: Outcome, gpu: str, clock_mhz: int) -> str:
-    """How the best variant compares with the file as written."""
+def compare_with_baseline(found: SearchResult, best: Outcome, gpu: str, clock_mhz: int) -> str:
+    """Compare the best variant with the file as written."""
     written = dict(found.trials)[found.baseline]
     if written.refusal:
         return f"the file as written cannot be built: {written.refusal}"
     before, after = written.cost(gpu), best.cost(gpu)
     assert before is not None and after is not None, "both could be built"
-    time = f"the file as written: {microseconds(written, gpu, clock_mhz)}"
+    time = f"the file as written: {format_microseconds(written, gpu, clock_mhz)}"
     if written == best:
         return f"{time}; nothing that was tried is better"
     spilled = "; it spills registers" if written.spilled_bytes and not best.spilled_bytes else ""
     return f"{time}{spilled}; the best takes {show_share(1 - after / before)} less"
 
 
-def refused(found: SearchResult) -> Iterator[str]:
-    """Why variants could not be built, the commonest reasons first."""
+def list_refusals(found: SearchResult) -> Iterator[str]:
+    """Yield the reasons why variants could not be built, the most common first."""
     reasons = {rejection.point: rejection.reason for rejection in found.ranking.rejected}
     reasons |= {point: outcome.refusal for point, outcome in found.trials if outcome.refusal}
     for reason, count in Counter(reasons.values()).most_common(3):

@@ -1,4 +1,4 @@
-"""`--version`: tilec's own, and those of what its output depends on, byte for byte."""
+"""`--version`: the versions of tilec, and of all packages that its output depends on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tilec.support.installed import installed_versions
 _DECIDE = ("ortools", "nvidia-nvjitlink", "nvidia-nvfatbin", "cuda-bindings", "lark")
 
 
-def versions() -> str:
-    """`tilec 0.1.0` on the first line, for programs; what it stands on behind that."""
+def format_versions() -> str:
+    """Return `tilec 0.1.0` on the first line, for programs, and the packages below."""
     found = installed_versions()
     return "\n".join([f"tilec {__version__}", *(f"  {name} {found.get(name, 'not found')}" for name in _DECIDE)])

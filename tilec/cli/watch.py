@@ -1,8 +1,8 @@
-"""`--watch`: a command done again whenever a file that it has read changes, until Ctrl-C.
+"""`--watch`: run a command again whenever a file that it has read changes, until Ctrl-C.
 
-It looks at the files five times a second rather than asks the system to tell: what there is to look at is a handful of
-files, editors replace a file as often as they write to it, and folders on other machines tell nobody. What counts is
-what was read, so that a file that is missing is waited for, and one that is no longer imported is left alone.
+It polls the files five times a second instead of using notifications: the files are few, editors replace a file as
+often as they write to it, and folders on other machines notify nobody. It watches what was read: it waits for a missing
+file, and ignores one that is no longer imported.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import NoReturn
 
 import click
 
-from tilec.cli.arguments import AnotherCommandLine, response_files
-from tilec.cli.console import Exit, reported, show_bug, usage, wanted_format
+from tilec.cli.arguments import CommandLineChanged, get_response_files
+from tilec.cli.console import CommandExit, fail_usage, get_format, report_mistakes, show_bug
 from tilec.support import files
 from tilec.target import table as target
 
@@ -27,37 +27,37 @@ watch_option = click.option(
 _SECONDS = 0.2
 
 
-def watched(command: Callable[[], None]) -> NoReturn:
-    """Never returns: Ctrl-C ends it, or `AnotherCommandLine`. Mistakes are shown, and waited for to be mended; those in
-    the options end it."""
-    if wanted_format() == "sarif":
-        usage("--watch has no end, and SARIF is one log at the end: choose another --diagnostics-format")
+def run_and_watch(command: Callable[[], None]) -> NoReturn:
+    """Run the command again and again, until Ctrl-C or `CommandLineChanged`. Errors in kernels are shown; errors in the
+    options end it."""
+    if get_format() == "sarif":
+        fail_usage("--watch has no end, and SARIF is one log at the end: choose another --diagnostics-format")
     context = click.get_current_context(silent=True)
     if context is not None and context.params.get("time_limit") is not None:
-        usage("--watch has no end, and --time-limit is about all of it")
+        fail_usage("--watch has no end, and --time-limit is about all of it")
     while True:
         if sys.stdout.isatty():
-            sys.stdout.write("\x1b[H\x1b[2J\x1b[3J")  # a clean screen, and nothing above it
+            sys.stdout.write("\x1b[H\x1b[2J\x1b[3J")  # clear the screen and the scrollback
         target.load_target.cache_clear()
         with files.record_reads() as read:
-            for path in response_files():
+            for path in get_response_files():
                 files.record_read(path)
-            is_right = _carried_out(command)
+            is_right = _run_once(command)
         names = ", ".join(Path(path).name for path in read)
         print(f"{'' if is_right else 'not built; '}watching {names}; Ctrl-C ends", file=sys.stderr, flush=True)
         while all(files.file_state(path) == before for path, before in read.items()):
             time.sleep(_SECONDS)
-        _settle(read)
-        if any(files.file_state(path) != read[path] for path in response_files()):
-            raise AnotherCommandLine
+        _wait_until_settled(read)
+        if any(files.file_state(path) != read[path] for path in get_response_files()):
+            raise CommandLineChanged
 
 
-def _carried_out(command: Callable[[], None]) -> bool:
-    """Whether it did what it is for."""
+def _run_once(command: Callable[[], None]) -> bool:
+    """Return whether the command succeeded."""
     try:
-        with reported(None):
+        with report_mistakes(None):
             command()
-    except Exit:
+    except CommandExit:
         return False
     except (click.ClickException, OSError):
         raise
@@ -69,8 +69,8 @@ def _carried_out(command: Callable[[], None]) -> bool:
     return True
 
 
-def _settle(read: dict[str, files.FileState]) -> None:
-    """Some files may be saved together, and one be gone before it is there again."""
+def _wait_until_settled(read: dict[str, files.FileState]) -> None:
+    """Wait until no file changes: several may be saved together, or one replaced."""
     before = None
     while before != (before := {path: files.file_state(path) for path in read}):
         time.sleep(_SECONDS / 4)

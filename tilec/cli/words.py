@@ -1,4 +1,4 @@
-"""What a shell proposes for options and arguments whose values are known words, one of them or several with commas."""
+"""Shell completion of options and arguments whose values are known words, one or several with commas."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Callable, Iterable
 
 import click
 
-Proposed = Callable[[click.Context, click.Parameter, str], list[str]]
+WordCompleter = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
-def one_of(words: Callable[[], Iterable[str]]) -> Proposed:
+def complete_one(words: Callable[[], Iterable[str]]) -> WordCompleter:
     return lambda _context, _parameter, begun: [word for word in words() if word.startswith(begun)]
 
 
-def several_of(words: Callable[[], Iterable[str]]) -> Proposed:
-    """Of `sm_80,sm_9` the last word is completed, with one that is not there yet."""
+def complete_several(words: Callable[[], Iterable[str]]) -> WordCompleter:
+    """Complete the last word of a list such as `sm_80,sm_9` with words that the list lacks."""
 
-    def proposed(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    def propose_words(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
         before, comma, last = begun.rpartition(",")
-        there = before.split(",")
-        return [f"{before}{comma}{word}" for word in words() if word.startswith(last) and word not in there]
+        present = before.split(",")
+        return [f"{before}{comma}{word}" for word in words() if word.startswith(last) and word not in present]
 
-    return proposed
+    return propose_words
 
 
-def codes() -> Iterable[str]:
-    """Of errors and warnings."""
+def list_codes() -> Iterable[str]:
+    """Return the codes of errors and warnings."""
     from tilec.driver.explanations import EXPLANATIONS
 
     return sorted(EXPLANATIONS)

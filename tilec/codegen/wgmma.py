@@ -24,7 +24,7 @@ from tilec.ir.affine import add_exprs, affine_form, scale_expr
 from tilec.ir.layout import SharedLayout
 from tilec.ir.types import INT32
 from tilec.ir.warp import Cursor, Wgmma
-from tilec.passes.loop.pools import product_pieces
+from tilec.passes.loop.pools import count_product_pieces
 from tilec.ptx.module import Imm, Operand, Reg, Vector
 
 SWIZZLE_CODE = {128: 1, 64: 2, 32: 3}
@@ -35,7 +35,7 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
     builder = state.builder
     layout = state.layouts[op.c.name]
     row, column = (_make_uniform(e) for e in compute_warp_origin(layout, 3))
-    columns, pieces = product_pieces(op.c, layout, state.program.threads, state.target)
+    columns, pieces = count_product_pieces(op.c, layout, state.program.threads, state.target)
     blocks = layout.registers[3].size
     block_rows = layout.registers[3].stride
     a_tile, b_tile = op.a.buffer, op.b.buffer

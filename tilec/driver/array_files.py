@@ -1,7 +1,7 @@
-"""Reads `.npz` files: the header of each array at once, the data of an array only when it is asked for.
+"""Read `.npz` files: headers at once, the data of an array only on request.
 
-A header tells shape and type before anything is unpacked, so whoever reads compares them first. What is unpacked is as
-long as the header says. Only what numpy writes is read: members that are stored or deflated, and no Python objects.
+A caller can compare shape and type before anything is unpacked. An array never unpacks to more bytes than its header
+says. Only what numpy writes is read: members that are stored or deflated, without Python objects.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
-    """What an array is, and how many bytes of its member say so."""
+class ArrayHeader:
+    """The shape and type of an array, and the byte length of the header in its archive member."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -34,15 +34,15 @@ class Header:
 
 
 class ArrayFile:
-    """An `.npz` file whose headers have been read. `headers` has them by name; `read` unpacks one array."""
+    """An `.npz` file whose `headers` have been read, by array name; `read` unpacks one array."""
 
     def __init__(self, data: bytes, path: str) -> None:
         self.path = path
         if data.startswith(npy.MAGIC_PREFIX):
             help_text = "numpy.savez(file, A=…, B=…) gives arrays names"
-            raise_error("bad-inputs", f"{self._what}: it is a single .npy array", help=help_text)
+            raise_error("bad-inputs", f"{self._description}: it is a single .npy array", help=help_text)
         if not zipfile.is_zipfile(io.BytesIO(data)):
-            raise_error("bad-inputs", f"{self._what}: it is no zip archive, or not a whole one")
+            raise_error("bad-inputs", f"{self._description}: it is no zip archive, or not a whole one")
         try:
             self._archive = zipfile.ZipFile(io.BytesIO(data))
             self._members = {info.filename.removesuffix(".npy"): info for info in self._archive.infolist()}
@@ -50,8 +50,8 @@ class ArrayFile:
         except (
             Exception,
             MemoryError,
-        ) as error:  # damage surfaces in numpy, zipfile or zlib, each with errors of its own
-            self._refuse(error)
+        ) as error:  # numpy, zipfile and zlib each raise their own errors
+            self._fail_unreadable(error)
 
     def read(self, name: str) -> Array:
         """Unpack the data of one array."""
@@ -61,14 +61,14 @@ class ArrayFile:
         except MemoryError:
             raise
         except Exception as error:  # as above
-            self._refuse(error)
+            self._fail_unreadable(error)
         return array
 
     @property
-    def _what(self) -> str:
+    def _description(self) -> str:
         return f"{self.path} is not an .npz file of arrays"
 
-    def _read_header(self, name: str) -> Header:
+    def _read_header(self, name: str) -> ArrayHeader:
         info = self._members[name]
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(f"its member '{name}' is compressed by a method that numpy does not use")
@@ -77,20 +77,20 @@ class ArrayFile:
                 raise ValueError(f"its member '{name}' is no array")
             member.seek(0)
             shape, dtype = _parse_header(member)
-            header = Header(shape, dtype, member.tell())
+            header = ArrayHeader(shape, dtype, member.tell())
         if dtype.hasobject:
             raise ValueError(f"its member '{name}' holds Python objects")
         if header.length + header.size * dtype.itemsize > info.file_size:
             raise ValueError(f"its member '{name}' is shorter than its header says")
         return header
 
-    def _refuse(self, error: BaseException) -> NoReturn:
+    def _fail_unreadable(self, error: BaseException) -> NoReturn:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise_error("bad-inputs", f"{self._what}: {reason}")
+        raise_error("bad-inputs", f"{self._description}: {reason}")
 
 
 def _parse_header(member: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type; the member stands behind its header then."""
+    """Return shape and type, and leave the member positioned behind its header."""
     version = npy.read_magic(member)
     if version == (1, 0):
         shape, _, dtype = npy.read_array_header_1_0(member)

@@ -1,4 +1,4 @@
-"""Compiles several kernel files for several targets, in processes of their own where that is asked for."""
+"""Compile several kernel files for several targets, in worker processes if more than one is allowed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tilec import __version__
 from tilec.driver import build as driver
-from tilec.driver.observer import Observer, Stopped
+from tilec.driver.observer import Observer, PipelineStopped
 from tilec.ir.manifest import Manifest
 from tilec.ptx.assemble import EntryReport
 from tilec.support import files, progress, resources
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One kernel file for one target: the stages to `keep`, where to stop (None: nowhere), and whether the model is to
-    say how long the kernels take; its `place` among several, as people are told."""
+class CompileJob:
+    """One kernel file for one target. `keep` lists the stages whose texts are returned. `stop_after` is None to compile
+    to the end. `report` asks for the model's predictions. `place` is the job's number in progress messages."""
 
     source: SourceFile
     options: CompileOptions
@@ -46,10 +46,10 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """What came of a job: the texts of the stages that were kept, how to launch what is in the cubin, what there was to
-    say (the errors, if it `failed`), and the source with the files that it imports. Of a report, what the model says,
-    and what the machine code does."""
+class CompileResult:
+    """The result of a job: texts of kept stages, launch manifests, diagnostics and the source with its imports.
+    `diagnostics` are the errors if it `failed`. `reports` (predictions) and `loop_codes` (machine code) are empty
+    unless the job asked for a report."""
 
     source: SourceFile
     texts: dict[str, bytes]
@@ -62,30 +62,32 @@ class Made:
     loop_codes: tuple[LoopCode, ...] = ()
 
 
-def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
-    """What comes of each job, in the order of the jobs. Mistakes in a kernel do not end the others' compilation. A bug
-    does; a note of its exception names the folder with what is to be seen of it."""
+def compile_jobs(jobs: Sequence[CompileJob], processes: int = 1) -> Iterator[CompileResult]:
+    """Yield the result of each job, in the order of the jobs. Errors in one kernel do not stop the others. A bug in the
+    compiler does; a note of its exception names the folder with the evidence."""
     if len(jobs) > 1:
         jobs = [replace(job, place=f" ({number} of {len(jobs)})") for number, job in enumerate(jobs, 1)]
     if processes <= 1 or len(jobs) <= 1:
-        yield from map(_with_evidence, jobs)
+        yield from map(_compile_with_evidence, jobs)
         return
     from concurrent.futures import ProcessPoolExecutor  # slow to import, and a single kernel needs none
     from concurrent.futures.process import BrokenProcessPool
 
-    with ProcessPoolExecutor(min(processes, len(jobs)), initializer=_begin, initargs=(os.getpid(),)) as pool:
+    with ProcessPoolExecutor(
+        min(processes, len(jobs)), initializer=_initialise_worker, initargs=(os.getpid(),)
+    ) as pool:
         with block_terminal_signals():
-            results = pool.map(_with_evidence, jobs)  # starts the processes
+            results = pool.map(_compile_with_evidence, jobs)  # starts the processes
         started = list((pool._processes or {}).values())
         try:
             for job, made in zip(jobs, results, strict=True):
-                # What was read in the other process.
+                # Files that the worker has read.
                 files.record_read(str(resources.target_file(job.options.target)))
                 for imported in made.source.imported.values():
                     files.record_read(imported.path)
                 yield made
         except BrokenProcessPool:
-            if crash := _crash_signal(started):
+            if crash := _find_crash_signal(started):
                 raise InternalError(
                     f"a process that compiled crashed with {crash}: in the assembler (nvJitLink) or another library"
                 ) from None
@@ -96,90 +98,90 @@ def compile_all(jobs: Sequence[Job], processes: int = 1) -> Iterator[Made]:
                 help="compile fewer at a time: a smaller -j",
             )
         except BaseException:
-            # What is under way is of no interest any more.
+            # Running jobs are no longer wanted.
             for process in (pool._processes or {}).values():
                 process.terminate()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
+_CRASH_SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
 
 
-def _crash_signal(processes: Sequence[BaseProcess]) -> str | None:
-    """Return the name of the signal by which code in one of the processes ended it, if one did."""
+def _find_crash_signal(processes: Sequence[BaseProcess]) -> str | None:
+    """Return the name of the signal by which one of the processes crashed, or None."""
     for process in processes:
         process.join(1.0)  # the others are being ended
-        if (code := process.exitcode) is not None and -code in _CRASHES:
+        if (code := process.exitcode) is not None and -code in _CRASH_SIGNALS:
             return signal.Signals(-code).name
     return None
 
 
-def _begin(parent: int) -> None:
-    """The first process ends the others, which end with it in any case. They have no handlers of their own."""
+def _initialise_worker(parent: int) -> None:
+    """Set up the signals of a worker: the parent handles Ctrl-C and ends its workers, which also end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     end_with_parent(parent)
 
 
-def _with_evidence(job: Job) -> Made:
+def _compile_with_evidence(job: CompileJob) -> CompileResult:
     try:
-        return carry_out(job)
+        return compile_job(job)
     except Exception as bug:
         if find_exhausted_resource(bug) is None:
             with suppress(OSError, CompileError):
-                bug.add_note(_evidence(job, bug))
+                bug.add_note(_save_evidence(job, bug))
         raise
 
 
-def _evidence(job: Job, bug: Exception) -> str:
-    """The folder with the traceback, and every stage up to the one that fails: they are made once more where nobody
-    wanted them."""
+def _save_evidence(job: CompileJob, bug: Exception) -> str:
+    """Write the traceback and the dump of every pass, and return the folder. Compiles once more unless the job dumped
+    already."""
     import tempfile
     import traceback
 
     folder = job.dump_dir or tempfile.mkdtemp(prefix="tilec-bug-")
-    said = "".join(traceback.format_exception(bug))
-    text = f"tilec {__version__}\n{said}".encode(errors="replace")
+    trace = "".join(traceback.format_exception(bug))
+    text = f"tilec {__version__}\n{trace}".encode(errors="replace")
     files.write_all({str(Path(folder) / "traceback.txt"): text})
     if job.dump_dir is None:
         again = replace(job, dump_dir=folder)
         with suppress(Exception):
-            _carried_out(again, Observer(keep=job.keep, dump_dir=folder, stop_after=job.stop_after))
+            _compile_observed(again, Observer(keep=job.keep, dump_dir=folder, stop_after=job.stop_after))
     return folder
 
 
-def carry_out(job: Job) -> Made:
-    """What came of one job. Who listens hears what it is at."""
-    what = f"{Path(job.source.path).name} for {resources.target_stem(job.options.target)}{job.place}"
-    observer = Observer(keep=job.keep, dump_dir=job.dump_dir, stop_after=job.stop_after, of=what)
+def compile_job(job: CompileJob) -> CompileResult:
+    """Compile one job and return its result; progress messages name the pass that runs."""
+    name = f"{Path(job.source.path).name} for {resources.target_stem(job.options.target)}{job.place}"
+    observer = Observer(keep=job.keep, dump_dir=job.dump_dir, stop_after=job.stop_after, of=name)
     try:
-        return _carried_out(job, observer)
+        return _compile_observed(job, observer)
     finally:
         progress.report_activity("")
 
 
-def _carried_out(job: Job, observer: Observer) -> Made:
+def _compile_observed(job: CompileJob, observer: Observer) -> CompileResult:
     result: driver.Library | None = None
     errors: tuple[Diagnostic, ...] = ()
     try:
-        with suppress(Stopped):
+        with suppress(PipelineStopped):
             if job.only_check:
-                driver.legal(job.source, job.options, observer)
+                driver.check_file(job.source, job.options, observer)
             else:
-                result = driver.build_all(job.source, job.options, observer)
+                result = driver.build_library(job.source, job.options, observer)
     except CompileError as error:
         errors = error.diagnostics
-    return Made(
+    return CompileResult(
         source=job.source,
         texts=observer.texts,
         manifests=result.manifests if result is not None else (),
         entries=result.entries if result is not None else (),
-        # Warnings of a kernel that is wrong are of no interest yet.
+        # An erroneous kernel shows its errors only.
         diagnostics=errors or tuple(observer.warnings),
         seconds=tuple(observer.seconds),
         failed=bool(errors),
-        reports=driver.reports(result) if job.report and result is not None else (),
-        loop_codes=driver.loop_codes(result) if job.report and result is not None else (),
+        reports=driver.build_reports(result) if job.report and result is not None else (),
+        loop_codes=driver.find_library_loop_codes(result) if job.report and result is not None else (),
     )

@@ -1,20 +1,20 @@
-"""What is asked of the pipeline: a build, a plan, a check. Each runs a part of the table in `driver.pipeline`."""
+"""The entry points of the driver: build, plan or check a file. Each runs a part of the table in `driver.pipeline`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilec.driver import engine
-from tilec.driver.explaining import trace_of
-from tilec.driver.lints import judged
-from tilec.driver.observer import Observer as Observer, Stopped as Stopped
-from tilec.driver.work import File, Planned as Planned, Work
+from tilec.driver.explaining import format_trace
+from tilec.driver.lints import apply_lints_at_end
+from tilec.driver.observer import Observer as Observer, PipelineStopped as PipelineStopped
+from tilec.driver.work import File, PlannedLoop as PlannedLoop, Work
 from tilec.support import progress
-from tilec.support.diagnostics import CompileError, Diagnostic, Label
+from tilec.support.diagnostics import CompileError, Diagnostic, Label, raise_error
 from tilec.support.options import CompileOptions
 from tilec.support.records import dataclass
 from tilec.support.resources import target_stem
@@ -32,41 +32,41 @@ if TYPE_CHECKING:
     from tilec.sched.schedule import Schedule
     from tilec.target.table import Target
 
-READ, WITH_LAYOUTS, PLANNED = "fold-constants", "check-registers", "lint-schedule"
-"""The passes behind which a kernel is read, has layouts, is planned."""
+TILE_IR_PASS, LAYOUTS_PASS, PLAN_PASS = "fold-constants", "check-registers", "lint-schedule"
+"""The last passes to run for tile IR, for layouts, and for a plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A kernel with its layouts chosen and its loops scheduled, in program order. `decisions` are about its warps and
-    blocks."""
+    """A kernel with its layouts and scheduled loops, in program order. `decisions` are about its blocks and warps."""
 
     kernel: Kernel
     assignment: LayoutAssignment
     target: Target
-    loops: tuple[Planned, ...]
+    loops: tuple[PlannedLoop, ...]
     decisions: tuple[Decision, ...]
     work: Work
 
     @property
     def trace(self) -> str:
-        """The schedule trace, which explains decisions and schedules."""
-        return trace_of(self.work)
+        """Return the schedule trace, which explains decisions and schedules."""
+        return format_trace(self.work)
 
-    def explained(self) -> Plan:
-        """The same, with why no loop has a better schedule: that takes a while, and a trace looks for it otherwise."""
+    def explain_schedules(self) -> Plan:
+        """Return the plan with proofs that no loop has a better schedule. This is slow; `format_trace` does it
+        otherwise."""
         from tilec.sched.explain import explain_solution
 
-        told = []
+        loops = []
         for p in self.loops:
             with progress.report_during(f"why the loop at line {p.loop.loop.span.line} has no better schedule"):
-                told.append(replace(p, solution=explain_solution(p.loop.problem, p.solution)))
-        return _plan(replace(self.work, loops=tuple(told)))
+                loops.append(replace(p, solution=explain_solution(p.loop.problem, p.solution)))
+        return _make_plan(replace(self.work, loops=tuple(loops)))
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """`kernel` is what the source says, before layouts; `schedules` has one schedule per pipelined loop."""
+    """A compiled kernel. `kernel` is the source's, before layouts; `schedules` has one entry per pipelined loop."""
 
     kernel: Kernel
     schedules: tuple[Schedule, ...]
@@ -80,13 +80,13 @@ class Build:
 
     @property
     def trace(self) -> str:
-        """The schedule trace, as a plan's."""
-        return trace_of(self.work)
+        """Return the schedule trace, as `Plan.trace` does."""
+        return format_trace(self.work)
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A cubin with one entry or several, the launch manifest of each, and the plan that it carries out."""
+    """A cubin with one or several entries, the launch manifest of each, and their plans."""
 
     ptx: str
     cubin: bytes
@@ -95,96 +95,100 @@ class Library:
     plans: tuple[Plan, ...] = ()
 
 
-def build(source: SourceFile, options: CompileOptions, observer: Observer) -> Build:
-    """The whole way for one kernel."""
-    with _told(source, options, observer):
-        with _all_mistakes(source, options):
-            file = engine.each(engine.read(source, options, observer, is_single=True), observer)
-        made = _library(engine.linked(file, observer))
+def build_kernel(source: SourceFile, options: CompileOptions, observer: Observer) -> Build:
+    """Compile the file's only kernel to a cubin."""
+    with _observe_compilation(source, options, observer):
+        with _collect_all_mistakes(source, options):
+            file = engine.advance_kernels(engine.read_file(source, options, observer, is_single=True), observer)
+        library = _make_library(engine.link_kernels(file, observer))
     (work,) = file.kernels
     return Build(
         kernel=work.source_kernel,
         schedules=tuple(p.solution.schedule for p in work.loops),
         program=work.program,
-        ptx=made.ptx,
-        cubin=made.cubin,
-        manifest=made.manifests[0],
-        entries=made.entries,
+        ptx=library.ptx,
+        cubin=library.cubin,
+        manifest=library.manifests[0],
+        entries=library.entries,
         warnings=tuple(observer.warnings),
         work=work,
     )
 
 
-def build_all(source: SourceFile, options: CompileOptions, observer: Observer) -> Library:
-    """The whole way for every kernel of the file, or for the one that `options` names: one cubin has them all."""
-    with _told(source, options, observer):
-        with _all_mistakes(source, options):
-            file = engine.each(engine.read(source, options, observer), observer)
-        return _library(engine.linked(file, observer))
+def build_library(source: SourceFile, options: CompileOptions, observer: Observer) -> Library:
+    """Compile every kernel of the file, or the one that `options` names, into one cubin."""
+    with _observe_compilation(source, options, observer):
+        with _collect_all_mistakes(source, options):
+            file = engine.advance_kernels(engine.read_file(source, options, observer), observer)
+        return _make_library(engine.link_kernels(file, observer))
 
 
-def check(source: SourceFile, options: CompileOptions, observer: Observer) -> Kernel:
-    """The only kernel of a file, or the one that `options` names, as tile IR."""
-    file = engine.read(source, options, observer, is_single=True)
-    return engine.each(file, observer, last=READ).kernels[0].kernel
+def load_kernel(source: SourceFile, options: CompileOptions, observer: Observer) -> Kernel:
+    """Return the file's only kernel, or the one that `options` names, as tile IR."""
+    file = engine.read_file(source, options, observer, is_single=True)
+    return engine.advance_kernels(file, observer, last=TILE_IR_PASS).kernels[0].kernel
 
 
-def check_all(source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Kernel, ...]:
-    """The kernels of a file, or the one that `options` names, as tile IR."""
-    file = engine.each(engine.read(source, options, observer), observer, last=READ)
+def load_kernels(source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Kernel, ...]:
+    """Return the kernels of a file, or the one that `options` names, as tile IR."""
+    file = engine.advance_kernels(engine.read_file(source, options, observer), observer, last=TILE_IR_PASS)
     return tuple(work.kernel for work in file.kernels)
 
 
-def legal(source: SourceFile, options: CompileOptions, observer: Observer) -> None:
-    """All that can be wrong with a file before anything is solved. Levels without code end with tile IR."""
-    with _told(source, options, observer):
-        engine.checked(source, options, observer)
+def check_file(source: SourceFile, options: CompileOptions, observer: Observer) -> None:
+    """Raise all errors that the file has before anything is solved. Levels without code stop at tile IR."""
+    with _observe_compilation(source, options, observer):
+        engine.check_kernels(source, options, observer)
 
 
-def plan(source: SourceFile, options: CompileOptions, observer: Observer) -> Plan:
-    """What is to be done for a kernel, and when."""
-    with _told(source, options, observer):
-        file = engine.read(source, options, observer, is_single=True)
-        return _plan(engine.each(file, observer, last=PLANNED).kernels[0])
+def plan_kernel(source: SourceFile, options: CompileOptions, observer: Observer) -> Plan:
+    """Choose layouts and schedules for the file's only kernel."""
+    with _observe_compilation(source, options, observer):
+        file = engine.read_file(source, options, observer, is_single=True)
+        return _make_plan(engine.advance_kernels(file, observer, last=PLAN_PASS).kernels[0])
 
 
-def plan_all(source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Plan, ...]:
-    """The same for every kernel of the file."""
-    with _told(source, options, observer):
-        file = engine.read(source, options, observer)
-        return tuple(_plan(work) for work in engine.each(file, observer, last=PLANNED).kernels)
+def plan_kernels(source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Plan, ...]:
+    """Choose layouts and schedules for every kernel of the file."""
+    with _observe_compilation(source, options, observer):
+        file = engine.read_file(source, options, observer)
+        return tuple(_make_plan(work) for work in engine.advance_kernels(file, observer, last=PLAN_PASS).kernels)
 
 
-def assignment(source: SourceFile, options: CompileOptions) -> tuple[LayoutAssignment, Target]:
-    """A kernel with its layouts and the grid that is launched, for which nothing has been solved yet."""
-    file = engine.read(source, options, Observer(), is_single=True)
-    (work,) = engine.each(file, Observer(), last=WITH_LAYOUTS).kernels
+def assign_kernel_layouts(source: SourceFile, options: CompileOptions) -> tuple[LayoutAssignment, Target]:
+    """Return the file's only kernel with its layouts and launched grid, unscheduled, and its target."""
+    file = engine.read_file(source, options, Observer(), is_single=True)
+    (work,) = engine.advance_kernels(file, Observer(), last=LAYOUTS_PASS).kernels
     return work.assignment, work.target
 
 
-def _plan(work: Work) -> Plan:
+def _make_plan(work: Work) -> Plan:
     return Plan(work.source_kernel, work.assignment, work.target, work.loops, work.decisions, work)
 
 
-def _library(file: File) -> Library:
+def _make_library(file: File) -> Library:
     from tilec.ir.manifest import manifests_in_module
 
-    made = file.cubin
+    assembled = file.cubin
     return Library(
-        file.ptx, made.cubin, manifests_in_module(file.module), made.entries, tuple(map(_plan, file.kernels))
+        file.ptx,
+        assembled.cubin,
+        manifests_in_module(file.module),
+        assembled.entries,
+        tuple(map(_make_plan, file.kernels)),
     )
 
 
 @contextmanager
-def _told(source: SourceFile, options: CompileOptions, observer: Observer) -> Iterator[None]:
-    """Around the whole way: who waits is told what is done, unless the caller says that, and lints are judged."""
+def _observe_compilation(source: SourceFile, options: CompileOptions, observer: Observer) -> Iterator[None]:
+    """Show progress, unless the caller already does, and apply the lint option at the end."""
     if observer.of:
-        with judged(options, observer):
+        with apply_lints_at_end(options, observer):
             yield
         return
     observer.of = f"{Path(source.path).name} for {target_stem(options.target)}"
     try:
-        with judged(options, observer):
+        with apply_lints_at_end(options, observer):
             yield
     finally:
         observer.of = ""
@@ -192,48 +196,69 @@ def _told(source: SourceFile, options: CompileOptions, observer: Observer) -> It
 
 
 @contextmanager
-def _all_mistakes(source: SourceFile, options: CompileOptions) -> Iterator[None]:
-    """The way to code ends at the first mistake: then all are looked for."""
+def _collect_all_mistakes(source: SourceFile, options: CompileOptions) -> Iterator[None]:
+    """Replace the first error by all errors of the file: compilation to code stops at the first."""
     try:
         yield
     except CompileError as first:
         try:
-            legal(source, options, Observer())
+            check_file(source, options, Observer())
         except CompileError as found:
-            if set(_places(first)) <= set(_places(found)):
+            if set(_list_error_locations(first)) <= set(_list_error_locations(found)):
                 raise found from None
         raise
 
 
-def _places(error: CompileError) -> list[tuple[str, Label | None]]:
+def _list_error_locations(error: CompileError) -> list[tuple[str, Label | None]]:
     return [(d.code, d.primary) for d in error.diagnostics]
 
 
-def reports(library: Library) -> tuple[Report, ...]:
-    """What the model says of each kernel of a cubin."""
+def build_reports(library: Library, sizes: Mapping[str, int] | None = None) -> tuple[Report, ...]:
+    """Predict each kernel of a cubin. `sizes` are those that kernels learn at launch: without them the prediction says
+    what it assumes."""
     from math import prod
 
-    from tilec.passes.cost.report import report
-    from tilec.passes.loop.build_problem import Scheduled
+    from tilec.driver.launch_sizes import launch_sizes
+    from tilec.passes.cost.report import build_report
+    from tilec.passes.loop.build_problem import ScheduledLoop
 
     registers = {entry.name: entry.registers for entry in library.entries}
     found = []
     for planned, manifest in zip(library.plans, library.manifests, strict=True):
-        schedules = [Scheduled(p.loop, p.solution.schedule) for p in planned.loops]
-        grid = manifest.blocks({}) if all(isinstance(size, int) for size in manifest.grid) else None
-        threads, used = prod(manifest.block), registers[manifest.entry]
-        found.append(report(planned.assignment, schedules, planned.target, grid, threads, manifest.dynamic_smem, used))
+        schedules = [ScheduledLoop(p.loop, p.solution.schedule) for p in planned.loops]
+        names = {scalar.name for scalar in manifest.scalars}
+        own = {name: size for name, size in (sizes or {}).items() if name in names or len(library.manifests) == 1}
+        known = launch_sizes(manifest, {}, own) if own else {}
+        is_grid_known = bool(known) or all(isinstance(size, int) for size in manifest.grid)
+        grid = manifest.blocks(known) if is_grid_known else None
+        if grid is not None and 0 in grid:
+            raise_error("wrong-launch", f"{manifest.entry} has no blocks for these sizes")
+        found.append(
+            build_report(
+                planned.assignment,
+                schedules,
+                planned.target,
+                grid,
+                prod(manifest.block),
+                manifest.dynamic_smem,
+                registers[manifest.entry],
+                known,
+                assumes_sizes=not known and bool(manifest.size_scalars()),
+            )
+        )
     return tuple(found)
 
 
-def report_of(build: Build) -> Report:
-    """What the model says of the one kernel that was built."""
-    return reports(Library(build.ptx, build.cubin, (build.manifest,), build.entries, (_plan(build.work),)))[0]
+def build_report(build: Build, sizes: Mapping[str, int] | None = None) -> Report:
+    """Predict the one kernel that was built."""
+    return build_reports(
+        Library(build.ptx, build.cubin, (build.manifest,), build.entries, (_make_plan(build.work),)), sizes
+    )[0]
 
 
-def loop_codes(library: Library) -> tuple[LoopCode, ...]:
-    """What the assembler's own schedule makes of the scheduled loops of a cubin."""
-    from tilec.driver.machine_code import loop_codes as read
+def find_library_loop_codes(library: Library) -> tuple[LoopCode, ...]:
+    """Return the machine code of the scheduled loops of a cubin, with its measured intervals."""
+    from tilec.driver.machine_code import find_loop_codes as read
 
     works = [planned.work for planned in library.plans]
     return read(works, library.ptx, library.cubin, works[0].source) if works else ()

@@ -1,5 +1,4 @@
-"""When a pass of the pipeline runs, as far as options and target tell, and on which kernels: a condition gives the
-reason why it does not."""
+"""Conditions of pass table rows. A condition returns the reason why its pass does not run, or None."""
 
 from __future__ import annotations
 
@@ -14,42 +13,42 @@ if TYPE_CHECKING:
     from tilec.target.table import Target
 
 Condition = Callable[[CompileOptions, "Target"], str | None]
-"""Why a pass is off, or None where it runs."""
+"""Returns why options and target turn a pass off, or None where it runs."""
 KernelCondition = Callable[["Kernel"], str | None]
-"""Likewise for a kernel."""
+"""Returns why a pass does not apply to a kernel, or None where it does."""
 
 
-def always(options: CompileOptions, target: Target) -> str | None:
-    """It runs for every kernel."""
+def accept_always(options: CompileOptions, target: Target) -> str | None:
+    """Accept all options and targets."""
     return None
 
 
-def every_kernel(kernel: Kernel) -> str | None:
-    """It runs for every kernel."""
+def accept_every_kernel(kernel: Kernel) -> str | None:
+    """Accept every kernel."""
     return None
 
 
-def with_roles(kernel: Kernel) -> str | None:
-    """It runs where the kernel itself shares its work out among roles."""
+def require_explicit_roles(kernel: Kernel) -> str | None:
+    """Accept kernels that assign their work to roles explicitly."""
     from tilec.passes.explicit_roles.split_roles import has_explicit_roles
 
     return None if has_explicit_roles(kernel) else "no explicit roles"
 
 
-def only_with(switch: str, is_given: Callable[[CompileOptions], bool]) -> Condition:
-    """It runs where `switch` is given."""
+def require_option(switch: str, is_given: Callable[[CompileOptions], bool]) -> Condition:
+    """Return a condition that accepts options where `switch` is given."""
 
-    def condition(options: CompileOptions, target: Target) -> str | None:
+    def find_reason_off(options: CompileOptions, target: Target) -> str | None:
         return None if is_given(options) else f"only with {switch}"
 
-    return condition
+    return find_reason_off
 
 
-def at_level(level: int, switch: str, needs: Feature | None = None, **fields: Any) -> Condition:
-    """It runs from -O`level` on where these `fields` of the options have these values, which `switch` changes, and
-    where the target has what it `needs`."""
+def require_level(level: int, switch: str, needs: Feature | None = None, **fields: Any) -> Condition:
+    """Return a condition that accepts -O`level` and above, targets with feature `needs`, and options whose `fields`
+    have these values; `switch` is named where they differ."""
 
-    def condition(options: CompileOptions, target: Target) -> str | None:
+    def find_reason_off(options: CompileOptions, target: Target) -> str | None:
         if options.opt_level < level:
             return f"from -O{level} on"
         for name, value in fields.items():
@@ -59,4 +58,4 @@ def at_level(level: int, switch: str, needs: Feature | None = None, **fields: An
             return f"{target.name} has no {needs}"
         return None
 
-    return condition
+    return find_reason_off

@@ -1,6 +1,5 @@
-"""Operations for which something has been decided hold what the fields of their classes allow, of which passes set some
-(`BY_PASSES`); and but for those they are still what a kernel may say.
-"""
+"""Verify operations that passes have rewritten: attributes fit their fields, and without what passes set (`BY_PASSES`)
+each operation is still one that a kernel may contain."""
 
 from __future__ import annotations
 
@@ -18,50 +17,50 @@ from tilec.ops.sync import WaitCopies
 from tilec.support import schema
 
 
-def violations(kernel: tile.Kernel) -> Iterator[str]:
-    """What is wrong with the operations of a kernel for which something has been decided."""
+def find_operation_violations(kernel: tile.Kernel) -> Iterator[str]:
+    """Yield the faults of a rewritten kernel's operations."""
     for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, tile.TileOp) and stmt.in_text:
             try:
-                operations.check_attributes(replace(stmt, **_said(stmt)))
+                operations.check_attributes(replace(stmt, **_find_written_attributes(stmt)))
             except schema.SchemaError as error:
                 yield f"line {stmt.span.line}: {error}"
-    yield from show_violations(replace(kernel, body=rewrite_statements(kernel.body, _as_formed)))
+    yield from show_violations(replace(kernel, body=rewrite_statements(kernel.body, _restore_written_form)))
 
 
-_ELEMENTS = {"a_type": 0, "b_type": 1}
-"""The attributes that say of which type the elements of a region are, whatever holds them."""
+_ELEMENT_TYPE_OPERANDS = {"a_type": 0, "b_type": 1}
+"""Attributes that give the element type of a region, and the region's index."""
 
 
-def _said(op: tile.TileOp) -> dict[str, Any]:
-    """What a kernel would say in the place of what has been decided otherwise."""
-    said: dict[str, Any] = {}
+def _find_written_attributes(op: tile.TileOp) -> dict[str, Any]:
+    """Return the attribute values that a kernel would have written in place of decided ones."""
+    written: dict[str, Any] = {}
     if op.announces is False:
-        said["announces"] = True  # who says so is decided: the kernel announces the bytes itself
+        written["announces"] = True  # a pass sets False where the kernel itself announces the bytes
     if isinstance(op, Gemm) and op.via == "tcgen05" and op.clear_when is not None and op.leader is None:
-        said["leader"] = 0  # of a sum that passes put in tensor memory it is the producer's only thread
+        written["leader"] = 0  # passes that move a sum to tensor memory use the producer's only thread
     if isinstance(op, Gemm) and op.held is not None and not op.is_in_tensor_memory:
-        said["held"] = None  # its sum is to be in tensor memory again, which is checked where that is decided
+        written["held"] = None  # the pass that moves its sum to tensor memory has checked it
     if isinstance(op, WaitCopies) and op.pending is None:
-        said["pending"] = 0  # what a `sync` list asks for
-    return said
+        written["pending"] = 0  # as a `sync` list means it
+    return written
 
 
-def _as_formed(stmt: tile.Stmt) -> tile.Stmt:
-    """The statement as a kernel would say it."""
+def _restore_written_form(stmt: tile.Stmt) -> tile.Stmt:
+    """Return the statement as a kernel would have written it."""
     if not isinstance(stmt, tile.TileOp):
         return stmt
     decided = {f.name: f.default for f in fields(stmt) if f.metadata == BY_PASSES}
-    plain = replace(stmt, **{**decided, "versions": (), **_said(stmt)})
+    plain = replace(stmt, **{**decided, "versions": (), **_find_written_attributes(stmt)})
     regions = list(plain.regions)
-    for name, place in _ELEMENTS.items():
+    for name, operand in _ELEMENT_TYPE_OPERANDS.items():
         if getattr(plain, name, None) == "e2m1":
-            regions[place] = _of_halves(regions[place])
+            regions[operand] = _view_as_e2m1(regions[operand])
     return plain.with_regions(tuple(regions))
 
 
-def _of_halves(region: tile.Region) -> tile.Region:
-    """A region of bytes, each of them two elements of four bits."""
+def _view_as_e2m1(region: tile.Region) -> tile.Region:
+    """Return a region of bytes as one of twice as many e2m1 elements."""
     buffer = region.buffer
     if buffer.dtype != UINT8 or not isinstance(last := buffer.extents[-1], int):
         return region

@@ -1,6 +1,4 @@
-"""Compares what a run left in a kernel's tensors with what the tile-level reference computes, and says what may differ:
-roundings, and the order of sums.
-"""
+"""Compare a run's outputs with the tile-level reference's, within tolerances for rounding and for the order of sums."""
 
 from __future__ import annotations
 
@@ -24,8 +22,8 @@ from tilec.ops.reduce import Reduce
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.support.records import dataclass
 
-# Rounding of a result, relative to it: two of the format's steps, and for float32 what fast functions may lose.
-_RELATIVE = {
+# Relative rounding of a result: two steps of the format, and for float32 the error of fast functions.
+_RELATIVE_ROUNDING = {
     "float4_e2m1fn": 2.0**-1,
     "float8_e8m0fnu": 1.0,
     "float8_e4m3fn": 2.0**-2,
@@ -39,12 +37,12 @@ _RELATIVE = {
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One output against the reference. `compared` of the elements of its `shape` are. `worst` is where the error is
-    largest against what is allowed there.
+    """One output against the reference. `compared` of the elements of its `shape` are; where none is, it matches only
+    if it has none. `worst` is where the error is largest against what is allowed there.
 
-    Of `elements` that the run wrote, `not_finite` are NaN or infinite, the first of them at `first`: `is_meaningless`
-    where these are more than half, although no input holds any. Such an output does not match, whatever the reference
-    has.
+    `elements` counts the elements that the run wrote, `not_finite` those of them that are NaN or infinite; `first` is
+    the first such index. An output `is_meaningless`, and never matches, if more than half of them are not finite
+    although all inputs are.
     """
 
     name: str
@@ -61,18 +59,23 @@ class Comparison:
     shape: tuple[int, ...] = ()
     compared: int = 0
 
+    @property
+    def is_nothing_compared(self) -> bool:
+        """Whether the output has elements, and the blocks that ran wrote none of them."""
+        return not self.compared and math.prod(self.shape) > 0
 
-def written_tensors(manifest: Manifest, report: Report) -> dict[str, Array]:
-    """Which elements of each tensor the blocks of a sample wrote."""
+
+def merge_written_masks(manifest: Manifest, report: Report) -> dict[str, Array]:
+    """Return a mask for each tensor of the elements that the sampled blocks wrote."""
     masks: dict[str, Array] = {}
     for param, mask in zip(manifest.params, report.written, strict=True):
         if not isinstance(param, ScalarParam) and mask is not None:
-            # A tensor may be reached through a pointer and through maps.
+            # A tensor may be passed as a pointer and as tensor maps.
             masks[param.tensor] = masks[param.tensor] | mask if param.tensor in masks else mask
     return masks
 
 
-def compare(
+def compare_outputs(
     kernel: tile.Kernel,
     manifest: Manifest,
     found: Mapping[str, Array],
@@ -81,46 +84,50 @@ def compare(
     *,
     are_inputs_finite: bool = False,
 ) -> list[Comparison]:
-    """Every tensor that the kernel writes, as the run left it and as the reference has it; with `written`, only the
-    elements marked there. `are_inputs_finite`: see `inputs_are_finite`."""
+    """Compare every tensor that the kernel writes with the reference's; with `written`, only the elements marked there.
+    `are_inputs_finite` is the result of `has_finite_inputs`."""
     outputs = [p for p in kernel.params if isinstance(p, tile.Buffer) and manifest.tensor(p.name).role != "in"]
-    reordered = summing_error(kernel)
-    seen, summed = roundings(kernel)
+    reordered = bound_summing_error(kernel)
+    seen, summed = find_roundings(kernel)
     compared = []
     for p in outputs:
         mask = None if written is None else np.repeat(written[p.name], p.dtype.per_byte, axis=-1)
         known = seen.get(p, 0.0)
-        result = _compare(p, found[p.name], expected[p.name], reordered, known, summed, mask)
+        result = _compare_tensor(p, found[p.name], expected[p.name], reordered, known, summed, mask)
         if p.dtype.is_float and are_inputs_finite:
-            result = _judged(result, p, found[p.name], mask)
+            result = _add_finiteness(result, p, found[p.name], mask)
         compared.append(result)
     return compared
 
 
-def inputs_are_finite(
+def has_finite_inputs(
     kernel: tile.Kernel, manifest: Manifest, tensors: Mapping[str, Array], scalars: Mapping[str, int | float]
 ) -> bool:
-    """Whether nothing that a kernel is given is NaN or infinite, so that results that are so are its own doing."""
+    """Return whether no input is NaN or infinite, so that such results are the kernel's own doing."""
     inputs = [p for p in kernel.params if isinstance(p, tile.Buffer) and manifest.tensor(p.name).role != "out"]
     floats = (decode_values(tensors[p.name], p.dtype) for p in inputs if p.dtype.is_float)
     return all(map(math.isfinite, scalars.values())) and all(bool(np.isfinite(array).all()) for array in floats)
 
 
-def unwritten_elements(
+def shows_poison(dtype: DType) -> bool:
+    """Return whether a result of this type is hardly ever the pattern of bits that marks unwritten elements."""
+    return dtype.bits >= (16 if dtype.is_float else 32)
+
+
+def count_unwritten_elements(
     kernel: tile.Kernel, manifest: Manifest, found: Mapping[str, Array]
 ) -> list[tuple[str, int, int]]:
-    """Of each tensor that a kernel only writes, how many of its elements a whole run left unwritten, and how many there
-    are; those that are whole are left out, and so are types of which every pattern of bits is likely."""
+    """Return (name, unwritten, total) for each output that a whole run left partly unwritten. Types in which the poison
+    is a likely value are skipped."""
     counted = []
     for p in kernel.params:
-        is_told = isinstance(p, tile.Buffer) and p.dtype.bits >= (16 if p.dtype.is_float else 32)
-        if isinstance(p, tile.Buffer) and is_told and manifest.tensor(p.name).role == "out":
+        if isinstance(p, tile.Buffer) and shows_poison(p.dtype) and manifest.tensor(p.name).role == "out":
             counted.append((p.name, int(np.count_nonzero(is_poison(found[p.name], p.dtype))), found[p.name].size))
     return [(name, count, total) for name, count, total in counted if count]
 
 
-def _judged(result: Comparison, param: tile.Buffer, found: Array, mask: Array | None) -> Comparison:
-    """With the count of what is not finite: where that is most of an output, equal results say nothing."""
+def _add_finiteness(result: Comparison, param: tile.Buffer, found: Array, mask: Array | None) -> Comparison:
+    """Add the count of elements that are not finite; equal results say nothing if most are not."""
     written = ~is_poison(found, param.dtype)
     if mask is not None:
         written &= mask
@@ -140,18 +147,18 @@ def _judged(result: Comparison, param: tile.Buffer, found: Array, mask: Array | 
     )
 
 
-def roundings(kernel: tile.Kernel) -> tuple[dict[tile.Buffer, float], float]:
-    """The coarsest rounding, relative to a value, that what the kernel computes has seen on its way into each buffer,
-    and the coarsest that a gemm or a sum has seen in its terms: where those cancel, it is as large as a term's, not as
-    the sum's. What is only copied from inputs is the same on both sides, and not listed."""
-    flow = _Flow({}, 0.0)
+def find_roundings(kernel: tile.Kernel) -> tuple[dict[tile.Buffer, float], float]:
+    """Return the coarsest relative rounding on the way into each buffer, and that of any gemm's or sum's terms. Where
+    terms cancel, the error is relative to a term, not to the sum. Buffers that only hold copies of inputs are left out,
+    as both sides agree on them."""
+    flow = _RoundingFlow({}, 0.0)
     flow.body(kernel.body)
     return flow.seen, flow.summed
 
 
 @dataclass(slots=True)
-class _Flow:
-    """Statements in order, so that a tensor that is read before it is written still counts as an input."""
+class _RoundingFlow:
+    """Follows statements in order, so that a tensor read before it is written still counts as an input."""
 
     seen: dict[tile.Buffer, float]
     summed: float
@@ -161,37 +168,37 @@ class _Flow:
             match stmt:
                 case tile.For(body=inner) | tile.While(body=inner):
                     before = None
-                    while before != self.seen:  # what one iteration leaves, the next one reads
+                    while before != self.seen:  # one iteration reads what the one before it wrote
                         before = dict(self.seen)
                         self.body(inner)
                 case tile.If(then=then, orelse=orelse):
                     self.body(then)
                     self.body(orelse)
                 case tile.TileOp() | tile.Parallel() | tile.Store() | tile.Bind():
-                    self._leaf(stmt)
+                    self._follow_leaf(stmt)
                 case tile.Break() | tile.Print():
                     pass
                 case _:
                     assert_never(stmt)
 
-    def _leaf(self, stmt: tile.Stmt) -> None:
-        read = self._coarsest(find_reads(stmt))
+    def _follow_leaf(self, stmt: tile.Stmt) -> None:
+        read = self._find_coarsest(find_reads(stmt))
         if isinstance(stmt, tile.TileOp):
             if isinstance(stmt, Gemm) or (isinstance(stmt, Reduce) and stmt.kind == "sum"):
-                self.summed = max(self.summed, self._coarsest(r.buffer for r in stmt.regions[:-1]))
+                self.summed = max(self.summed, self._find_coarsest(r.buffer for r in stmt.regions[:-1]))
             if isinstance(stmt, Copy | Fill) and not read:
                 return
-        computed = max(read, *(_RELATIVE.get(dtype.name, 0.0) for dtype in _computed_types(stmt)), 0.0)
+        computed = max(read, *(_RELATIVE_ROUNDING.get(dtype.name, 0.0) for dtype in _list_computed_types(stmt)), 0.0)
         for buffer in find_writes(stmt):
-            own = _RELATIVE.get(buffer.dtype.name, 0.0)
+            own = _RELATIVE_ROUNDING.get(buffer.dtype.name, 0.0)
             self.seen[buffer] = max(self.seen.get(buffer, 0.0), own, computed)
 
-    def _coarsest(self, buffers: Iterable[tile.Buffer]) -> float:
+    def _find_coarsest(self, buffers: Iterable[tile.Buffer]) -> float:
         return max((self.seen.get(buffer, 0.0) for buffer in buffers), default=0.0)
 
 
-def _computed_types(stmt: tile.Stmt) -> Iterator[DType]:
-    """The types that the statement's expressions compute in."""
+def _list_computed_types(stmt: tile.Stmt) -> Iterator[DType]:
+    """Yield the types that the statement's expressions compute in."""
     for inner in tile.walk_statements((stmt,)):
         for expr in list_expressions(inner):
             yield from (
@@ -199,10 +206,10 @@ def _computed_types(stmt: tile.Stmt) -> Iterator[DType]:
             )
 
 
-def _compare(
+def _compare_tensor(
     param: tile.Buffer, found: Array, expected: Array, reordered: float, seen: float, summed: float, mask: Array | None
 ) -> Comparison:
-    # Compared in double precision, except integers, which need every bit.
+    # Double precision, except for integers, which need every bit.
     kind = np.float64 if param.dtype.is_float else np.object_ if param.dtype.bits == 64 else np.int64
     left: Any = decode_values(found, param.dtype).astype(kind)
     right: Any = decode_values(expected, param.dtype).astype(kind)
@@ -215,9 +222,9 @@ def _compare(
             error = np.where(same, 0.0, np.abs(left - right))
         error[np.isnan(error)] = np.inf
         finite = np.abs(right[np.isfinite(right)])
-        # A sum in another order differs by its rounding steps, in units of the largest result.
+        # Reordering a sum changes it by rounding steps relative to the largest result.
         scale = float(finite.max()) if finite.size else 0.0
-        relative = max(_RELATIVE[param.dtype.name], seen)
+        relative = max(_RELATIVE_ROUNDING[param.dtype.name], seen)
         allowed = relative * np.abs(np.where(np.isfinite(right), right, 0.0)) + (reordered + summed) * scale
     excess = error - allowed
     if mask is not None:
@@ -225,8 +232,8 @@ def _compare(
     worst = np.unravel_index(int(np.argmax(excess)), excess.shape) if excess.size else ()
     index = tuple(int(i) for i in worst)
     compared = excess.size if mask is None else int(np.count_nonzero(mask))
-    if not excess.size:
-        return Comparison(param.name, True, shape=excess.shape)
+    if not compared:
+        return Comparison(param.name, not excess.size, shape=excess.shape)
     return Comparison(
         param.name,
         bool(excess[index] <= 0),
@@ -240,16 +247,16 @@ def _compare(
     )
 
 
-def summing_error(kernel: tile.Kernel) -> float:
-    """An upper bound on what the order of a sum changes, relative to the largest result: how many roundings a result
-    has seen, trip counts times the longest side of what is reduced, in steps of the type that is summed in."""
-    return max(_summing(kernel.body, (), kernel), default=2.0**-24)
+def bound_summing_error(kernel: tile.Kernel) -> float:
+    """Return an upper bound on the change by summation order, relative to the largest result. It counts the roundings
+    of a result: trip counts times the longest reduced side, in rounding steps of the accumulator's type."""
+    return max(_list_summing_errors(kernel.body, (), kernel), default=2.0**-24)
 
 
-def _summing(
+def _list_summing_errors(
     body: tuple[tile.Stmt, ...], loops: tuple[tile.For | tile.While, ...], kernel: tile.Kernel
 ) -> Iterator[float]:
-    trip_count = math.prod(_trip_count(loop) for loop in loops)
+    trip_count = math.prod(_count_iterations(loop) for loop in loops)
     for stmt in body:
         inside = (*loops, stmt) if isinstance(stmt, tile.For | tile.While) else loops
         yield trip_count * 2.0**-24
@@ -257,47 +264,55 @@ def _summing(
             case Gemm(regions=regions) | Reduce(regions=regions):
                 longest = max(extent for region in regions for extent in region.extent)
                 if isinstance(stmt, Gemm) and regions[0].buffer.dtype.bits == 8 and regions[0].buffer.dtype.is_float:
-                    # Of 32 products, each is cut off behind 13 bits of the largest: `tilec/emu/tensor_sums.py`.
+                    # Each of 32 products is truncated 13 bits below the largest: `tilec/emu/tensor_sums.py`.
                     yield trip_count * -(-longest // 32) * 2 * 2.0**-13
-                unit = _step(regions[2].buffer.dtype) if isinstance(stmt, Gemm) else 2.0**-24
+                unit = _get_rounding_step(regions[2].buffer.dtype) if isinstance(stmt, Gemm) else 2.0**-24
                 # The tensor core rounds once for every 16 products.
                 yield trip_count * (longest if unit == 2.0**-24 else -(-longest // 16)) * unit
             case AtomicTile(regions=(_, destination)):
-                yield _additions(destination.start, loops, kernel) * _step(destination.buffer.dtype)
+                yield _count_additions(destination.start, loops, kernel) * _get_rounding_step(destination.buffer.dtype)
             case tile.Parallel(vars=variables, extents=extents):
                 for store in tile.walk_statements(stmt.body):
                     if isinstance(store, tile.Store) and store.atomic == "add":
-                        still = [e for v, e in zip(variables, extents, strict=True) if not _moves(v, store.indices)]
-                        additions = _additions(store.indices, loops, kernel) * math.prod(still)
-                        yield additions * _step(store.buffer.dtype)
+                        still = [
+                            e for v, e in zip(variables, extents, strict=True) if not _is_indexed_by(v, store.indices)
+                        ]
+                        additions = _count_additions(store.indices, loops, kernel) * math.prod(still)
+                        yield additions * _get_rounding_step(store.buffer.dtype)
             case _:
                 pass
         for nested in tile.nested_bodies(stmt) if not isinstance(stmt, tile.Parallel) else ():
-            yield from _summing(nested, inside, kernel)
+            yield from _list_summing_errors(nested, inside, kernel)
 
 
-def _additions(indices: tuple[tile.Expr, ...], loops: tuple[tile.For | tile.While, ...], kernel: tile.Kernel) -> int:
-    """How often blocks and iterations add to the same place."""
+def _count_additions(
+    indices: tuple[tile.Expr, ...], loops: tuple[tile.For | tile.While, ...], kernel: tile.Kernel
+) -> int:
+    """Return how often blocks and iterations add to the same element."""
     grid = zip(kernel.block_vars, kernel.grid, strict=True)
-    blocks = [e if isinstance(e, int) else UNKNOWN_TRIP_COUNT for v, e in grid if not _moves(v, indices)]
-    still = (_trip_count(loop) for loop in loops if isinstance(loop, tile.While) or not _moves(loop.var, indices))
+    blocks = [e if isinstance(e, int) else UNKNOWN_TRIP_COUNT for v, e in grid if not _is_indexed_by(v, indices)]
+    still = (
+        _count_iterations(loop)
+        for loop in loops
+        if isinstance(loop, tile.While) or not _is_indexed_by(loop.var, indices)
+    )
     return math.prod(blocks) * math.prod(still)
 
 
-def _moves(var: tile.Var, indices: tuple[tile.Expr, ...]) -> bool:
+def _is_indexed_by(var: tile.Var, indices: tuple[tile.Expr, ...]) -> bool:
     return any(var in tile.walk_expr(index) for index in indices)
 
 
-def _step(dtype: DType) -> float:
-    """The rounding of one addition, relative to its result."""
+def _get_rounding_step(dtype: DType) -> float:
+    """Return the rounding of one addition, relative to its result."""
     return {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(dtype.name, 2.0**-24)
 
 
 UNKNOWN_TRIP_COUNT = 64
-"""Where a number is known only at run time: a bound for the tolerance, no more."""
+"""Used where a trip count is known only at run time; it only affects the tolerance."""
 
 
-def _trip_count(loop: tile.For | tile.While) -> int:
+def _count_iterations(loop: tile.For | tile.While) -> int:
     if isinstance(loop, tile.For) and isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const):
         return max(math.ceil((int(loop.stop.value) - int(loop.start.value)) / loop.step), 1)
     return UNKNOWN_TRIP_COUNT

@@ -1,4 +1,4 @@
-"""Runs PTX of any origin in the emulator, with arguments that are spelled on a command line.
+"""Run PTX of any origin in the emulator, with arguments from the command line.
 
 An argument is one of
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from tilec.driver.array_files import ArrayFile
 from tilec.driver.emulate import RunOptions
-from tilec.driver.fault_elements import global_name
+from tilec.driver.fault_elements import name_global_element
 from tilec.emu import Fault, Report, launch
 from tilec.emu.places import replace_addresses
 from tilec.ptx.parse import PtxSyntaxError, parse_module
@@ -33,8 +33,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
-    """How a kernel is launched."""
+class LaunchGeometry:
+    """The launch configuration of a kernel."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -43,15 +43,15 @@ class Geometry:
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
-    """The kernel's parameters in order, and the arrays among them by the name that they are saved under."""
+class PtxArguments:
+    """The kernel's parameters in order, and its arrays by the name that they are saved under."""
 
     values: tuple[object, ...]
     arrays: dict[str, Array]
 
 
-def extents(text: str) -> tuple[int, int, int]:
-    """`4`, `4,2` or `4,2,1`."""
+def parse_extents(text: str) -> tuple[int, int, int]:
+    """Parse `4`, `4,2` or `4,2,1` as three extents."""
     parts = text.split(",")
     if not 1 <= len(parts) <= 3 or not all(part.strip().isdigit() and int(part) > 0 for part in parts):
         raise_error("bad-argument", f"'{text}' is not one to three positive numbers", help="write them as 8,4,1")
@@ -59,8 +59,8 @@ def extents(text: str) -> tuple[int, int, int]:
     return x, y, z
 
 
-def arguments(texts: Sequence[str]) -> Arguments:
-    """Read every argument; arrays of one file and name are one array."""
+def parse_arguments(texts: Sequence[str]) -> PtxArguments:
+    """Parse every argument; equal file and array names give one shared array."""
     opened: dict[str, ArrayFile] = {}
     read: dict[tuple[str, str], Array] = {}
     values: list[object] = []
@@ -70,38 +70,38 @@ def arguments(texts: Sequence[str]) -> Arguments:
         if text == "null":
             values.append(None)
         elif kind == "bytes":
-            values.append(_hexadecimal(text, rest))
+            values.append(_parse_hexadecimal(text, rest))
         elif kind == "zeros":
-            scratch = arrays[f"arg{position}"] = _zeros(text, rest)
+            scratch = arrays[f"arg{position}"] = _make_zeros(text, rest)
             values.append(scratch)
-        elif _number_type(kind) is not None:
-            values.append(_number(text, kind, rest))
+        elif _parse_number_type(kind) is not None:
+            values.append(_parse_number(text, kind, rest))
         else:
             path, _, name = text.rpartition(":")
             if (path, name) not in read:
-                read[path, name] = _array(text, path, name, opened)
+                read[path, name] = _read_array(text, path, name, opened)
             values.append(read[path, name])
             arrays[name] = read[path, name]
-    return Arguments(tuple(values), arrays)
+    return PtxArguments(tuple(values), arrays)
 
 
-def _number_type(kind: str) -> Any:
+def _parse_number_type(kind: str) -> Any:
     match = re.fullmatch(r"([fsu])(8|16|32|64)", kind)
     if match is None or kind == "f8":
         return None
     return np.dtype(f"{'i' if match[1] == 's' else match[1]}{int(match[2]) // 8}").type
 
 
-def _number(text: str, kind: str, value: str) -> object:
-    made = _number_type(kind)
+def _parse_number(text: str, kind: str, value: str) -> object:
+    convert = _parse_number_type(kind)
     try:
         number = float(value) if kind[0] == "f" else int(value, 0)
-        return made(number)
+        return convert(number)
     except (ValueError, OverflowError) as error:
         raise_error("bad-argument", f"'{text}' is not a number of type {kind}: {error}")
 
 
-def _hexadecimal(text: str, digits: str) -> bytes:
+def _parse_hexadecimal(text: str, digits: str) -> bytes:
     try:
         return bytes.fromhex(digits)
     except ValueError:
@@ -110,18 +110,18 @@ def _hexadecimal(text: str, digits: str) -> bytes:
         )
 
 
-def _zeros(text: str, rest: str) -> Array:
+def _make_zeros(text: str, rest: str) -> Array:
     name, _, shape = rest.partition(":")
     try:
-        made = np.zeros([int(extent) for extent in shape.split("x")], np.dtype(name))
+        array = np.zeros([int(extent) for extent in shape.split("x")], np.dtype(name))
     except (TypeError, ValueError):
         raise_error("bad-argument", f"'{text}' is not an array of zeros", help="write zeros:float32:1024x1024")
-    if made.dtype.hasobject or not made.dtype.itemsize:
+    if array.dtype.hasobject or not array.dtype.itemsize:
         raise_error("bad-argument", f"'{text}': arrays of {name} have no bytes of their own")
-    return made
+    return array
 
 
-def _array(text: str, path: str, name: str, opened: dict[str, ArrayFile]) -> Array:
+def _read_array(text: str, path: str, name: str, opened: dict[str, ArrayFile]) -> Array:
     if not path.endswith(".npz"):
         raise_error(
             "bad-argument",
@@ -137,17 +137,17 @@ def _array(text: str, path: str, name: str, opened: dict[str, ArrayFile]) -> Arr
     return np.array(opened[path].read(name), order="C")
 
 
-def run(
+def emulate_ptx_file(
     source: SourceFile,
     entry: str | None,
-    geometry: Geometry,
-    given: Arguments,
+    geometry: LaunchGeometry,
+    given: PtxArguments,
     progress: Callable[[int, int], None] | None = None,
     options: RunOptions | None = None,
 ) -> Report:
-    """Run one kernel of a PTX file. Wrong text, a wrong launch and what is not emulated are
-    diagnostics; faults of the run are in the report."""
-    name = entry_of(source, entry)
+    """Emulate one kernel of a PTX file. Raises `CompileError` for bad text, a bad launch or unsupported features;
+    faults of the run are in the report."""
+    name = find_entry(source, entry)
     try:
         return launch(
             source.text,
@@ -159,20 +159,20 @@ def run(
             dynamic_smem=geometry.dynamic_smem,
             whole_program=True,
             progress=progress,
-            **(options or RunOptions()).of_launch(),
+            **(options or RunOptions()).to_launch_keywords(),
         )
-    except Fault as fault:  # it cannot begin
-        raise CompileError(fault_diagnostic(fault, source, given)) from None
+    except Fault as fault:  # before the first instruction
+        raise CompileError(build_ptx_fault_diagnostic(fault, source, given)) from None
     except ValueError as error:
         raise_error("wrong-launch", str(error))
 
 
-def entry_of(source: SourceFile, entry: str | None) -> str:
-    """The kernel that is named, or the only one of the file."""
+def find_entry(source: SourceFile, entry: str | None) -> str:
+    """Return the named kernel, or the file's only one."""
     try:
         module = parse_module(source.text)
     except PtxSyntaxError as error:
-        raise_error("ptx-syntax", error.message, _span(source, error.line), "here")
+        raise_error("ptx-syntax", error.message, _find_line_span(source, error.line), "here")
     names = [kernel.name for kernel in module.entries]
     if entry is None and len(names) != 1:
         raise_error(
@@ -183,28 +183,28 @@ def entry_of(source: SourceFile, entry: str | None) -> str:
     return entry or names[0]
 
 
-def fault_diagnostic(fault: Fault, source: SourceFile, given: Arguments | None = None) -> Diagnostic:
-    """Return the fault at its line of the PTX file, with elements of the arrays for addresses."""
+def build_ptx_fault_diagnostic(fault: Fault, source: SourceFile, given: PtxArguments | None = None) -> Diagnostic:
+    """Return the fault at its line of the PTX file, with array elements for addresses."""
     arrays = given.arrays if given is not None else {}
 
-    def name(address: str) -> str | None:
+    def name_address(address: str) -> str | None:
         place = fault.places.get(address)
         if place is None or place.argument is None or given is None:
             return None
         array = given.values[place.argument]
-        return next((global_name(n, place) for n, known in arrays.items() if known is array), None)
+        return next((name_global_element(n, place) for n, known in arrays.items() if known is array), None)
 
-    message, notes = replace_addresses(fault.message, name)
+    message, notes = replace_addresses(fault.message, name_address)
     if fault.source is not None:
         notes.append(f"compiled from {fault.source.file}:{fault.source.line}")
     if fault.where:
         notes.append(f"in {fault.where}")
-    span = _span(source, fault.line)
+    span = _find_line_span(source, fault.line)
     label = None if span is None else Label(span, fault.kind)
     return Diagnostic("emulation-fault", f"the kernel faults: {message}", label, (), tuple(notes))
 
 
-def _span(source: SourceFile, line: int) -> Span | None:
+def _find_line_span(source: SourceFile, line: int) -> Span | None:
     if not 0 < line <= len(source.lines):
         return None
     content = source.lines[line - 1].rstrip()
@@ -212,16 +212,16 @@ def _span(source: SourceFile, line: int) -> Span | None:
     return Span(line, start, line, len(content) + 1)
 
 
-def summary(report: Report) -> str:
-    """One line: how much ran."""
+def summarise_report(report: Report) -> str:
+    """Return one line with the number of blocks and instructions that ran."""
     total = sum(report.counts.values())
     busiest = sorted(report.counts.items(), key=lambda item: -item[1])[:5]
     parts = ", ".join(f"{stem} {count}" for stem, count in busiest)
     return f"{report.blocks} blocks, {total} warp instructions ({parts})"
 
 
-def saved(given: Arguments) -> bytes:
-    """Every array by name, as an `.npz` file; arrays of zeros are named after their position: arg0, arg1, …"""
+def pack_arrays(given: PtxArguments) -> bytes:
+    """Return every array by name, as the bytes of an `.npz` file; zeros are named by position: arg0, arg1, …"""
     out = io.BytesIO()
     np.savez(out, allow_pickle=False, **given.arrays)
     return out.getvalue()

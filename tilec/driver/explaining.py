@@ -1,11 +1,11 @@
-"""What is said of a kernel once its loops are scheduled: decisions, and the schedule trace."""
+"""Explanations of a kernel after its loops are scheduled: decisions, and the schedule trace."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from tilec.driver.scheduling import about_budget
+from tilec.driver.scheduling import explain_budget
 from tilec.driver.work import Work
 from tilec.support.options import CompileOptions, describe_changes
 
@@ -15,32 +15,31 @@ if TYPE_CHECKING:
 
 
 def explain_loops(work: Work, observer: Observer) -> Work:
-    """What was decided about the loops of the kernel while they were scheduled."""
-    from tilec.passes.loop.decisions import about_operand_transposes
+    """Record the decisions that were made while the kernel's loops were scheduled."""
+    from tilec.passes.loop.decisions import explain_operand_transposes
 
     decided = (
-        *about_operand_transposes([p.loop for p in work.loops], work.options, work.decisions),
-        *about_budget(work.budget, work.options),
+        *explain_operand_transposes([p.loop for p in work.loops], work.options, work.decisions),
+        *explain_budget(work.budget, work.options),
     )
     return replace(work, decisions=(*work.decisions, *decided))
 
 
-def trace_of(work: Work) -> str:
-    """The schedule trace: why each loop is scheduled as it is, and what was decided beside. Why there is no better
-    schedule is looked for here: nobody else waits for that."""
-    from tilec.passes.explicit_roles.role_listing import listing
-    from tilec.passes.memory.staged_stores import stagings
+def format_trace(work: Work) -> str:
+    """Return the schedule trace: why each loop is scheduled as it is, and all decisions."""
+    from tilec.passes.explicit_roles.role_listing import list_roles_and_pipelines
+    from tilec.passes.memory.staged_stores import find_staged_stores
     from tilec.sched.trace import build_trace, dump_trace
 
     assignment, target, kernel = work.assignment, work.target, work.source_kernel
-    stores = [asdict(store) for one in assignment.kernels for store in stagings(one)]
+    stores = [asdict(store) for one in assignment.kernels for store in find_staged_stores(one)]
     solved = [(p.loop.problem, p.solution) for p in work.loops]
-    also = {**_asked(kernel, work.options), **listing(kernel, assignment)}
+    also = {**_record_inputs(kernel, work.options), **list_roles_and_pipelines(kernel, assignment)}
     return dump_trace(build_trace(solved, kernel.name, target.name, target.calibration, work.decisions, stores, also))
 
 
-def _asked(kernel: Kernel, options: CompileOptions) -> dict[str, Any]:
-    """What the kernel and the options say, as far as schedules depend on it."""
+def _record_inputs(kernel: Kernel, options: CompileOptions) -> dict[str, Any]:
+    """Return the inputs of the kernel and the options on which schedules depend."""
     return {
         "constants": {name: str(value) for name, value in options.defines},
         "options": describe_changes(options),

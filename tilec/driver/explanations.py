@@ -1,12 +1,12 @@
-"""What stands behind each diagnostic code: `tilec explain CODE`. The text is in `explanations.txt`."""
+"""The explanation of each diagnostic code, for `tilec explain CODE`. The texts are in `explanations.txt`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 
-def _parse(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The texts by their codes, and the codes by what they were once called."""
+def _parse_explanations(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the texts by code, and the present codes by former code."""
     found: dict[str, list[str]] = {}
     former: dict[str, str] = {}
     code = ""
@@ -22,9 +22,9 @@ def _parse(text: str) -> tuple[dict[str, str], dict[str, str]]:
     return {code: "\n".join(lines) for code, lines in found.items()}, former
 
 
-def explanation_url(code: str, site: str) -> str:
-    """Return where a site of the documents explains a code: docs/diagnostics.md has a heading for each."""
+def build_explanation_url(code: str, site: str) -> str:
+    """Return the address of a code's explanation: docs/diagnostics.md has a heading for each."""
     return f"{site.rstrip('/')}/diagnostics/#{code}"
 
 
-EXPLANATIONS, FORMER_CODES = _parse(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8"))
+EXPLANATIONS, FORMER_CODES = _parse_explanations(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8"))

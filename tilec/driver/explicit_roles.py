@@ -1,4 +1,4 @@
-"""The passes over kernels that share their work out themselves, among roles with barriers: what is checked of these."""
+"""Passes over kernels that assign their work to roles explicitly: mechanisms, and checks of barriers and races."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ if TYPE_CHECKING:
     from tilec.ir.tile import Kernel
     from tilec.passes.explicit_roles.protocol import Role
 
-_OF_BARRIERS = ("bad-cta-pair", "unbalanced-acquires", "missing-arrival", "barrier-deadlock", "transaction-bytes")
-"""Mistakes of which one may follow from another: the first is said."""
+_BARRIER_MISTAKES = ("bad-cta-pair", "unbalanced-acquires", "missing-arrival", "barrier-deadlock", "transaction-bytes")
+"""Errors that may follow from one another: only the first is reported."""
 
 
 def split_roles(work: Work, observer: Observer) -> Work:
-    """What each role runs is a block of its own."""
-    from tilec.passes.explicit_roles.split_roles import split
+    """Split the kernel into one block of statements for each role."""
+    from tilec.passes.explicit_roles.split_roles import split_roles
 
-    return replace(work, kernel=split(work.kernel))
+    return replace(work, kernel=split_roles(work.kernel))
 
 
 def check_role_pairs(work: Work, observer: Observer) -> Work:
-    """Products that two blocks do together are ones that they can do, on tiles that TMA fills."""
-    from tilec.passes.explicit_roles.role_pairs import check_pairs
+    """Check that products of CTA pairs are possible, and that TMA fills their tiles."""
+    from tilec.passes.explicit_roles.role_pairs import check_cta_pairs
 
-    if not work.mistakes.met:  # where something is wrong already, a product may be missing for that
+    if not work.mistakes.met:  # after an error a product may be missing
         with work.mistakes.caught():
-            check_pairs(work.kernel)
+            check_cta_pairs(work.kernel)
     return work
 
 
 def check_tensor_memory(work: Work, observer: Observer) -> Work:
-    """The machine has the tensor memory that the roles ask for."""
+    """Check that the roles' tensor memory fits the machine."""
     from tilec.passes.layout.tensor_memory import check_columns
 
     if work.target.has("tcgen05"):
@@ -45,57 +45,57 @@ def check_tensor_memory(work: Work, observer: Observer) -> Work:
 
 
 def role_mechanisms(work: Work, observer: Observer) -> Work:
-    """What only roles do has its mechanism, on the versions of tiles that it names."""
-    from tilec.passes.explicit_roles.role_mechanisms import with_means
+    """Choose mechanisms for operations that only roles have, on the tile versions that they name."""
+    from tilec.passes.explicit_roles.role_mechanisms import assign_role_mechanisms
 
-    kernel, versions = with_means(work.kernel, work.target)
+    kernel, versions = assign_role_mechanisms(work.kernel, work.target)
     return replace(work, kernel=kernel, versions=versions)
 
 
 def expected_bytes(work: Work, observer: Observer) -> Work:
-    """The bytes that are announced to stages of pipelines are those that TMA brings."""
-    from tilec.passes.explicit_roles.expected_bytes import announced
+    """Set the expected bytes of pipeline stages to the bytes that TMA brings."""
+    from tilec.passes.explicit_roles.expected_bytes import compute_expected_bytes
 
-    return replace(work, kernel=announced(work.kernel, work.target))
+    return replace(work, kernel=compute_expected_bytes(work.kernel, work.target))
 
 
 def check_role_registers(work: Work, observer: Observer) -> Work:
-    """The machine has the registers that the roles ask for."""
-    from tilec.passes.explicit_roles.role_registers import check_registers
+    """Check that the roles' registers fit the machine."""
+    from tilec.passes.explicit_roles.role_registers import check_role_registers
 
     with work.mistakes.caught():
-        check_registers(work.kernel, work.assignment.roles, work.target)
+        check_role_registers(work.kernel, work.assignment.roles, work.target)
     return work
 
 
 def check_stage_counts(work: Work, observer: Observer) -> Work:
-    """The roles acquire equally many stages of each pipeline."""
-    from tilec.passes.explicit_roles.pipeline_counts import check_counts
+    """Check that all roles acquire equally many stages of each pipeline."""
+    from tilec.passes.explicit_roles.pipeline_counts import check_stage_counts
 
-    return _checked(work, check_counts)
+    return _check_role_kernels(work, check_stage_counts)
 
 
 def check_barriers(work: Work, observer: Observer) -> Work:
-    """No role waits for ever at a barrier, and the bytes that are announced are those that come."""
-    from tilec.passes.explicit_roles.protocol import check_protocol
+    """Check that no role waits for ever at a barrier, and that expected bytes are the bytes that come."""
+    from tilec.passes.explicit_roles.protocol import check_barriers
 
-    return _checked(work, check_protocol)
+    return _check_role_kernels(work, check_barriers)
 
 
 def check_role_races(work: Work, observer: Observer) -> Work:
-    """No two roles reach the same elements without a barrier that orders them."""
-    from tilec.passes.explicit_roles.role_races import check_races
+    """Check that barriers order all accesses of two roles to the same elements."""
+    from tilec.passes.explicit_roles.role_races import check_role_races
 
-    return _checked(work, check_races)
+    return _check_role_kernels(work, check_role_races)
 
 
-def _checked(work: Work, check: Callable[[Kernel, Sequence[Role]], None]) -> Work:
+def _check_role_kernels(work: Work, check: Callable[[Kernel, Sequence[Role]], None]) -> Work:
     from tilec.ir.tile import walk_statements
     from tilec.ops.refused import is_refused
     from tilec.passes.explicit_roles.protocol import Role
 
-    # Of what is missing something may have been an arrival.
-    if work.mistakes.has(*_OF_BARRIERS) or any(map(is_refused, walk_statements(work.kernel.body))):
+    # A refused statement may have been an arrival.
+    if work.mistakes.has(*_BARRIER_MISTAKES) or any(map(is_refused, walk_statements(work.kernel.body))):
         return work
     with work.mistakes.caught():
         check(work.kernel, [Role(part.name, part.assignment.kernel, part.is_common) for part in work.assignment.roles])

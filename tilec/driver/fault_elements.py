@@ -1,4 +1,4 @@
-"""Names the elements of tensors and shared tiles that a fault of the emulator gives as addresses."""
+"""Replace addresses in faults of the emulator by the elements of tensors and shared tiles there."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 
 def name_elements(fault: Fault, manifest: Manifest, program: Program) -> tuple[str, list[str]]:
-    """Return the fault's message with elements for addresses, and notes that say which address each is."""
+    """Return the fault's message with elements for addresses, and notes with the address of each."""
 
-    def name(address: str) -> str | None:
+    def name_address(address: str) -> str | None:
         place = fault.places.get(address)
         if place is None:
             return None
         if place.argument is None:
-            return _shared_name(place.offset, program.shared)
+            return _name_shared_element(place.offset, program.shared)
         param = manifest.params[place.argument]
         if isinstance(param, ScalarParam):
             return None
         dtype = TYPES_BY_NAME[manifest.tensor(param.tensor).dtype]
-        return global_name(param.tensor, place, dtype.per_byte)
+        return name_global_element(param.tensor, place, dtype.per_byte)
 
-    return replace_addresses(fault.message, name)
+    return replace_addresses(fault.message, name_address)
 
 
-def global_name(tensor: str, place: MemoryLocation, per_byte: int = 1) -> str | None:
-    """Return the element's name, or how far outside of the tensor the address lies."""
+def name_global_element(tensor: str, place: MemoryLocation, per_byte: int = 1) -> str | None:
+    """Return the element's name, or the address's distance from the tensor."""
     shape = list(place.shape)
     if shape:
         shape[-1] *= per_byte
@@ -51,46 +51,46 @@ def global_name(tensor: str, place: MemoryLocation, per_byte: int = 1) -> str | 
     return f"{side} {tensor}, whose shape is ({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
 
 
-def _shared_name(offset: int, tiles: Sequence[SharedTile]) -> str | None:
-    """Return the element at this offset of shared memory; of tiles that share the bytes all are named."""
-    names = [name for tile in tiles if (name := _tile_element(offset - tile.offset, tile)) is not None]
+def _name_shared_element(offset: int, tiles: Sequence[SharedTile]) -> str | None:
+    """Return the element at this offset of shared memory; with reused memory, one for each tile there."""
+    names = [name for tile in tiles if (name := _name_tile_element(offset - tile.offset, tile)) is not None]
     if not names:
         return None
     return names[0] if len(names) == 1 else f"{names[0]} (or {', '.join(names[1:])}, in the same memory)"
 
 
-def _tile_element(offset: int, tile: SharedTile) -> str | None:
+def _name_tile_element(offset: int, tile: SharedTile) -> str | None:
     if not 0 <= offset < tile.bytes:
         return None
     version, offset = divmod(offset, tile.stride)
-    index = element_at(offset % tile.layout.copy_bytes, tile.layout)
+    index = find_element(offset % tile.layout.copy_bytes, tile.layout)
     if offset >= tile.layout.bytes or index is None:
         return None
     *rows, column = index
-    column *= tile.buffer.shape[-1] // tile.layout.shape[-1]  # of two elements of 4 bits in a byte, the first
+    column *= tile.buffer.shape[-1] // tile.layout.shape[-1]  # the first of two 4-bit elements in a byte
     name = f"{tile.buffer.name}[{', '.join(map(str, (*rows, column)))}]"
     return name if tile.depth == 1 else f"{name} of version {version}"
 
 
-def element_at(offset: int, layout: SharedLayout) -> tuple[int, ...] | None:
+def find_element(offset: int, layout: SharedLayout) -> tuple[int, ...] | None:
     """Return the element at a byte offset of one copy of a tile; None between elements."""
     if layout.placement is not None:
         try:
             number = element_slots(layout.placement).index(offset // layout.element_bytes)
         except ValueError:
             return None
-        return tuple(_digits(number, layout.shape))
-    # The bank swizzle changes address bits that it does not read: done twice, it is undone.
+        return tuple(_unravel_index(number, layout.shape))
+    # The bank swizzle changes only address bits that it does not read, so it is its own inverse.
     offset ^= (offset >> 7 & layout.swizzle_mask) << 4
     panel, inside = divmod(offset, layout.panel_bytes)
     row, byte = divmod(inside, layout.row_bytes)
     if panel >= layout.panels:
         return None
     *rows, _ = layout.shape
-    return (*_digits(row, tuple(rows)), panel * layout.panel + byte // layout.element_bytes)
+    return (*_unravel_index(row, tuple(rows)), panel * layout.panel + byte // layout.element_bytes)
 
 
-def _digits(number: int, shape: tuple[int, ...]) -> Iterator[int]:
+def _unravel_index(number: int, shape: tuple[int, ...]) -> Iterator[int]:
     """Return the index of the element with this number in row-major order."""
     for axis, extent in enumerate(shape):
         yield number // math.prod(shape[axis + 1 :]) % extent

@@ -1,4 +1,4 @@
-"""The passes that read: kernel text to tile IR with its constants folded."""
+"""The front end passes: from kernel text to tile IR with folded constants."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tilec.ir.tile import Kernel
 
 
-def parse(file: File, observer: Observer) -> File:
-    """The syntax of the file, and of those that it imports. Tile IR that an earlier run has written has none."""
+def parse_file(file: File, observer: Observer) -> File:
+    """Parse the file and the files that it imports. A file of tile IR is not parsed here."""
     if file.is_tile_ir:
         return file
     from tilec.frontend.imports import read_imports
@@ -41,27 +41,31 @@ def parse(file: File, observer: Observer) -> File:
     return replace(file, tree=tree, imported=imported)
 
 
-def elaborate(file: File, observer: Observer) -> File:
-    """The kernels of the file as tile IR."""
+def elaborate_file(file: File, observer: Observer) -> File:
+    """Elaborate the file's kernels into tile IR."""
     options = file.options
     if file.is_tile_ir:
-        return replace(file, kernels=(begun(_stored(file.source, options), file),))
+        return replace(file, kernels=(begin_work(_read_stored_kernel(file.source, options), file),))
     from tilec.frontend.sema import elaborate as reading
 
     assert file.tree is not None and file.imported is not None
     given = (file.tree, file.source, dict(options.defines), options.entry, partial(observer.warn, options=options))
-    machine = partial(_multiprocessors, options), options.cluster or (1, 1, 1), partial(_capability, options)
+    machine = (
+        partial(_count_multiprocessors, options),
+        options.cluster or (1, 1, 1),
+        partial(_get_compute_capability, options),
+    )
     if file.is_single:
-        return replace(file, kernels=(begun(reading.elaborate_entry(*given, file.imported, *machine), file),))
+        return replace(file, kernels=(begin_work(reading.elaborate_entry(*given, file.imported, *machine), file),))
     mistakes = file.mistakes if file.is_checked_only else ErrorCollector()
     kernels = reading.elaborate_all(*given, file.imported, *machine, mistakes, observer.bound)
     if not file.is_checked_only:
         mistakes.end()
-    return replace(file, kernels=tuple(begun(kernel, file) for kernel in kernels))
+    return replace(file, kernels=tuple(begin_work(kernel, file) for kernel in kernels))
 
 
-def begun(kernel: Kernel, file: File) -> Work:
-    """A kernel of a file, of which nothing has been decided yet."""
+def begin_work(kernel: Kernel, file: File) -> Work:
+    """Return the initial state of a kernel, with nothing decided yet."""
     from tilec.sched.budget import WORK_PER_EFFORT, Budget
     from tilec.target.table import load_target
 
@@ -70,7 +74,7 @@ def begun(kernel: Kernel, file: File) -> Work:
         _refuse_ptx(kernel)
     target = load_target(options.target, options.calibration, options.gpu)
     target = target if options.stmatrix else target.without("stmatrix")
-    budget = Budget(options.search_budget * WORK_PER_EFFORT // 1000, tried=_tried)
+    budget = Budget(options.search_budget * WORK_PER_EFFORT // 1000, tried=_show_interval)
     return Work(file.source, options, target, budget, kernel, kernel, file.mistakes, file.is_checked_only)
 
 
@@ -84,26 +88,26 @@ def _refuse_ptx(kernel: Kernel) -> None:
 
 
 def without_cluster(work: Work, observer: Observer) -> Work:
-    """Each block on its own, where nothing in the kernel is about clusters."""
+    """Remove the cluster of a kernel that does not refer to it."""
     from tilec.passes.analysis.clusters import remove_cluster
 
     return replace(work, kernel=remove_cluster(work.kernel))
 
 
-def _tried(interval: int) -> None:
+def _show_interval(interval: int) -> None:
     progress.report_detail(f"interval {interval}")
 
 
 def consumer_warpgroups(work: Work, observer: Observer) -> Work:
-    """As many warpgroups as the command line says."""
-    from tilec.passes.grid.consumer_warpgroups import with_consumers
+    """Set the number of consumer warpgroups that the command line gives."""
+    from tilec.passes.grid.consumer_warpgroups import set_consumer_warpgroups
 
     assert work.options.consumer_warpgroups is not None
-    return replace(work, kernel=with_consumers(work.kernel, work.options.consumer_warpgroups))
+    return replace(work, kernel=set_consumer_warpgroups(work.kernel, work.options.consumer_warpgroups))
 
 
 def fold_constants(work: Work, observer: Observer) -> Work:
-    """Constants computed, integer arithmetic simplified; the kernel asks for what the options ask for it."""
+    """Fold constants and simplify integer arithmetic."""
     from tilec.passes.analysis.fold_constants import fold_constants
 
     kernel = fold_constants(work.kernel)
@@ -111,26 +115,26 @@ def fold_constants(work: Work, observer: Observer) -> Work:
 
 
 def fast_math(work: Work, observer: Observer) -> Work:
-    """The kernel asks for approximate functions itself."""
+    """Mark the kernel as using approximate functions."""
     kernel = replace(work.kernel, asks=tuple(sorted({*work.kernel.asks, "fast-math"})))
     return replace(work, kernel=kernel, source_kernel=kernel)
 
 
 def contract_products(work: Work, observer: Observer) -> Work:
-    """Products fused with sums."""
-    from tilec.passes.loop.contract_products import with_fused_products
+    """Fuse products with sums."""
+    from tilec.passes.loop.contract_products import contract_products
 
-    kernel = with_fused_products(work.kernel)
+    kernel = contract_products(work.kernel)
     return replace(work, kernel=kernel, source_kernel=kernel)
 
 
 def analyse_aliases(work: Work, observer: Observer) -> Work:
-    """What shares storage: for people alone, as -O1 writes it."""
+    """Show which buffers share storage. Nothing uses it but the dump of -O1."""
     return work
 
 
-def observer_of_each(observer: Observer, kernels: Sequence[Kernel]) -> list[Observer]:
-    """An observer for each kernel. Several together have no text of what only one has."""
+def make_kernel_observers(observer: Observer, kernels: Sequence[Kernel]) -> list[Observer]:
+    """Return an observer for each kernel. Several kernels together have no text of a stage that each has by itself."""
     if len(kernels) == 1:
         return [observer]
     if single := [s for s in STAGES[1:-2] if s in observer.keep or s == observer.stop_after]:
@@ -145,14 +149,14 @@ def observer_of_each(observer: Observer, kernels: Sequence[Kernel]) -> list[Obse
     return [observer.of_kernel(kernel.name) for kernel in kernels]
 
 
-def _multiprocessors(options: CompileOptions) -> int:
+def _count_multiprocessors(options: CompileOptions) -> int:
     from tilec.target import table as targets
 
     return targets.load_target(options.target, options.calibration, options.gpu).limit("sms")
 
 
-def _capability(options: CompileOptions) -> tuple[int, int]:
-    """What CUDA calls the machine: 9 and 0 for sm_90a."""
+def _get_compute_capability(options: CompileOptions) -> tuple[int, int]:
+    """Return the compute capability: 9 and 0 for sm_90a."""
     from tilec.target import table as targets
 
     number = int(
@@ -161,8 +165,8 @@ def _capability(options: CompileOptions) -> tuple[int, int]:
     return number // 10, number % 10
 
 
-def _stored(source: SourceFile, options: CompileOptions) -> Kernel:
-    """A kernel that an earlier run has written as tile IR."""
+def _read_stored_kernel(source: SourceFile, options: CompileOptions) -> Kernel:
+    """Read a kernel from a file of tile IR."""
     from tilec.ir.read import read_kernel
     from tilec.ir.verify import tile_violations
     from tilec.ops.form import find_violations
@@ -173,17 +177,17 @@ def _stored(source: SourceFile, options: CompileOptions) -> Kernel:
             "unknown-define", f"{options.defines[0][0]} cannot be defined: tile IR has no constants left to override"
         )
     kernel = read_kernel(source.text)
-    # What an operation needs may only be asked of one whose regions and expressions are whole.
+    # Operations can only be checked once their regions and expressions are valid.
     mistakes = ErrorCollector()
     for find in (tile_violations, find_violations):
-        for span, said in find(kernel):
-            mistakes.add(CompileError(Diagnostic("bad-tile-ir", f"this tile IR does not verify: {said}", Label(span))))
+        for span, fault in find(kernel):
+            mistakes.add(CompileError(Diagnostic("bad-tile-ir", f"this tile IR does not verify: {fault}", Label(span))))
         mistakes.end()
     return kernel
 
 
-def strategy_of(kernel: Kernel, options: CompileOptions) -> Strategy:
-    """The command line's word counts before the file's."""
+def get_strategy(kernel: Kernel, options: CompileOptions) -> Strategy:
+    """Return the command line's pipeline strategy, or else the kernel's."""
     if options.pipeline_strategy == "auto" and "unspecialised" in kernel.asks:
         return "unspecialize"
     return options.pipeline_strategy

@@ -1,4 +1,4 @@
-"""The passes from verified schedules to a cubin: the warp program, its PTX, and what the assembler makes of it."""
+"""The passes from verified schedules to a cubin: warp program, PTX, assembly."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ if TYPE_CHECKING:
     from tilec.driver.observer import Observer
 
 
-def expand(work: Work, observer: Observer) -> Work:
-    """Roles, rings, and for each role its part of the loops: prologue, steady state, epilogue."""
-    from tilec.passes.loop.build_problem import Scheduled
+def expand_loops(work: Work, observer: Observer) -> Work:
+    """Expand schedules into roles, rings, and each role's prologue, steady state and epilogue."""
+    from tilec.passes.loop.build_problem import ScheduledLoop
     from tilec.passes.lower.expand import expand_schedules
 
-    scheduled = [Scheduled(p.loop, p.solution.schedule) for p in work.loops]
+    scheduled = [ScheduledLoop(p.loop, p.solution.schedule) for p in work.loops]
     return replace(work, warp_program=expand_schedules(work.assignment, scheduled, work.target, work.options.arrivals))
 
 
 def allocate_shared(work: Work, observer: Observer) -> Work:
-    """A place in shared memory for each tile."""
+    """Assign each tile an offset in shared memory."""
     from tilec.passes.lower.allocate_shared import allocate_shared
 
-    placed = allocate_shared(work.program, work.target, unlimited=work.options.switches.unlimited_smem)
-    return replace(work, warp_program=placed)
+    program = allocate_shared(work.program, work.target, unlimited=work.options.switches.unlimited_smem)
+    return replace(work, warp_program=program)
 
 
 def insert_sync(work: Work, observer: Observer) -> Work:
-    """Waits, fences and barriers."""
+    """Insert waits, fences and barriers."""
     from tilec.passes.lower.insert_sync import insert_sync
 
     return replace(work, warp_program=insert_sync(work.program))
 
 
 def split_loops(work: Work, observer: Observer) -> Work:
-    """Steady states in pieces, where a condition on the loop's variable is known in each."""
+    """Split steady states where a condition on the loop's variable is known in each part."""
     from tilec.passes.lower.split_loops import split_loops
 
     return replace(work, warp_program=split_loops(work.program))
 
 
 def programmatic_launch(work: Work, observer: Observer) -> Work:
-    """The kernel begins while the one before it ends, where it does not say itself what it waits for."""
+    """Start the kernel while the kernel before it ends, unless the kernel itself says what it waits for."""
     from tilec.passes.lower.programmatic_launch import insert_programmatic_launch
 
     return replace(work, warp_program=insert_programmatic_launch(work.program))
 
 
-def emit(work: Work, observer: Observer) -> Work:
-    """PTX, if the assembler can be asked for so much."""
+def emit_ptx(work: Work, observer: Observer) -> Work:
+    """Emit PTX, unless it is too large for the assembler."""
     from tilec.codegen.emit import emit_module
     from tilec.passes.analysis.usage import find_tensor_directions
     from tilec.passes.layout.register_limits import check_assembler_work
@@ -61,7 +61,7 @@ def emit(work: Work, observer: Observer) -> Work:
     module = emit_module(
         work.program,
         work.target,
-        Path(work.source.path).name,  # alone: where the file lies must not change the output
+        Path(work.source.path).name,  # without its folder, which must not change the output
         find_tensor_directions(kernel),
         imported=tuple(work.source.imported),
         outputs=kernel.outputs,
@@ -73,7 +73,7 @@ def emit(work: Work, observer: Observer) -> Work:
 
 
 def join_modules(file: File, observer: Observer) -> File:
-    """One module with the entries of all kernels; what they have in common, it has once."""
+    """Join all kernels' entries into one module, with shared declarations once."""
     from tilec.ptx.names import separate_parameters
     from tilec.ptx.verify_names import find_name_clashes
 
@@ -89,14 +89,14 @@ def join_modules(file: File, observer: Observer) -> File:
 
 
 def print_ptx(file: File, observer: Observer) -> File:
-    """The text of the module."""
+    """Print the module as text."""
     from tilec.ptx.text import print_module
 
     return replace(file, ptx=print_module(file.module))
 
 
-def assemble(file: File, observer: Observer) -> File:
-    """The cubin; the assembler's remarks are warnings."""
+def assemble_cubin(file: File, observer: Observer) -> File:
+    """Assemble the cubin; the assembler's remarks become warnings."""
     from tilec.driver.lints import lint_assembler
     from tilec.ptx.assembled_cache import assemble_cached
     from tilec.ptx.assembler_level import choose_assembler_level

@@ -1,4 +1,5 @@
-"""What the assembler's own schedule makes of scheduled loops: an iteration of one warp, beside the solved interval."""
+"""Scheduled loops in machine code: the time of one warp's iteration by the assembler's schedule, beside the solved
+II."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoopCode:
-    """A loop of a kernel as one role's warps run it, or as they do in some of its iterations. `place` is where it
-    stands; `role` says whose it is, by what is in it; `code`: its machine code; `interval`: what an iteration takes a
-    warp; `ii`: the interval of the schedule; all in cycles."""
+    """The machine code of a loop for one role, or for some of its iterations. `place` is the loop in the source; `role`
+    names the role by its instructions; `interval` is the time of one warp's iteration; `ii` is the schedule's interval.
+    Times are in cycles."""
 
     kernel: str
     place: Span
@@ -33,14 +34,14 @@ class LoopCode:
 
     @property
     def excess(self) -> float:
-        """What an iteration takes of the scheduled interval: 1.1 is a tenth more."""
+        """Return the iteration's time relative to the scheduled interval: 1.1 is a tenth more."""
         return self.interval.cycles / self.ii
 
 
-def loop_codes(works: Sequence[Work], ptx: str, cubin: bytes, source: SourceFile) -> tuple[LoopCode, ...]:
-    """Of all scheduled loops of the kernels of a cubin, in the order of the kernels and of the PTX. Left out are those
-    of which too few iterations are left to tell, and those that have loops inside; all, where an assembler of another
-    release writes files in a form that is not known here."""
+def find_loop_codes(works: Sequence[Work], ptx: str, cubin: bytes, source: SourceFile) -> tuple[LoopCode, ...]:
+    """Return the machine code of all scheduled loops, in the order of kernels and of the PTX. Loops with inner loops,
+    or with too few iterations left, are skipped. Returns nothing where an assembler of another release writes an
+    unknown format."""
     if not any(work.loops for work in works):
         return ()
     try:
@@ -53,13 +54,13 @@ def loop_codes(works: Sequence[Work], ptx: str, cubin: bytes, source: SourceFile
         one
         for work in works
         if work.loops and work.source_kernel.name in code
-        for one in _of_kernel(work, code[work.source_kernel.name], found, files)
+        for one in _find_kernel_loop_codes(work, code[work.source_kernel.name], found, files)
     )
 
 
-def judged(codes: Sequence[LoopCode]) -> Iterator[LoopCode]:
-    """For each scheduled loop the role that takes longest, by the quickest of the ways in which its iterations run:
-    most do nothing that the others do not."""
+def select_slowest_roles(codes: Sequence[LoopCode]) -> Iterator[LoopCode]:
+    """Yield the slowest role of each scheduled loop, each role by its fastest variant. Most iterations run that
+    variant."""
     by_loop: dict[tuple[str, Span], dict[str, LoopCode]] = {}
     for one in codes:
         roles = by_loop.setdefault((one.kernel, one.place), {})
@@ -70,35 +71,37 @@ def judged(codes: Sequence[LoopCode]) -> Iterator[LoopCode]:
         yield max(roles.values(), key=lambda one: one.interval.cycles)
 
 
-def waits_by_line(found: WarpInterval) -> list[WarpWait]:
-    """Those of an iteration, longest first; several of one line for the same of one line are one."""
-    of: dict[tuple[object, ...], WarpWait] = {}
+def merge_waits_by_line(found: WarpInterval) -> list[WarpWait]:
+    """Return the waits of an iteration, longest first, merged by waiting line and producer line."""
+    merged: dict[tuple[object, ...], WarpWait] = {}
     for wait in found.waits:
         producer = wait.producer
         key = (wait.at.line, wait.at.name, wait.earlier, producer and (producer.line, producer.name))
-        known = of.get(key)
-        of[key] = wait if known is None else replace(known, cycles=known.cycles + wait.cycles)
-    return sorted((wait for wait in of.values() if wait.cycles >= 1), key=lambda wait: -wait.cycles)
+        known = merged.get(key)
+        merged[key] = wait if known is None else replace(known, cycles=known.cycles + wait.cycles)
+    return sorted((wait for wait in merged.values() if wait.cycles >= 1), key=lambda wait: -wait.cycles)
 
 
-def said(wait: WarpWait) -> str:
-    """`F2FP waits 605 cycles for LDG of line 30`."""
+def describe_wait(wait: WarpWait) -> str:
+    """Describe a wait, as `F2FP waits 605 cycles for LDG of line 30`."""
     if wait.producer is None and wait.at.kind == "barrier":
         return f"{wait.at.name} takes {wait.cycles:,.0f} cycles to pass"
-    return f"{wait.at.name} waits {wait.cycles:,.0f} cycles for {_awaited(wait)}"
+    return f"{wait.at.name} waits {wait.cycles:,.0f} cycles for {_describe_producer(wait)}"
 
 
-def _awaited(wait: WarpWait) -> str:
-    """What is waited for: `LDG of line 30`."""
+def _describe_producer(wait: WarpWait) -> str:
+    """Describe the producer of a wait, as `LDG of line 30`."""
     if wait.producer is None:
         return "the tensor cores"
     line = wait.producer.line
-    of = f" of line {line[1]}" if line is not None else ""
+    place = f" of line {line[1]}" if line is not None else ""
     when = {0: "", 1: ", an iteration earlier"}.get(wait.earlier, f", {wait.earlier} iterations earlier")
-    return f"{wait.producer.name}{of}{when}"
+    return f"{wait.producer.name}{place}{when}"
 
 
-def _of_kernel(work: Work, function: Function, found: Sequence[PtxLoop], files: Sequence[str]) -> Iterator[LoopCode]:
+def _find_kernel_loop_codes(
+    work: Work, function: Function, found: Sequence[PtxLoop], files: Sequence[str]
+) -> Iterator[LoopCode]:
     known = find_loops(function)
     latencies = Latencies(work.target)
     for planned in work.loops:
@@ -110,10 +113,10 @@ def _of_kernel(work: Work, function: Function, found: Sequence[PtxLoop], files: 
             code = find_loop_of_ptx(function, known, each)
             if code is not None:
                 ii = planned.solution.schedule.ii
-                yield LoopCode(function.name, place, _role(code), ii, code, measure_loop_interval(code, latencies))
+                yield LoopCode(function.name, place, _name_role(code), ii, code, measure_loop_interval(code, latencies))
 
 
-def _role(code: Loop) -> str:
+def _name_role(code: Loop) -> str:
     kinds = {one.kind for one in code.body}
     if kinds & {"mma", "wgmma"}:
         return "products"

@@ -1,4 +1,4 @@
-"""Sees what every pass of a compilation makes: dumps, verifies, keeps and times it, and collects warnings."""
+"""The observer of a compilation: dumps, verifies, keeps and times every pass's result, and collects warnings."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from tilec.ops.values import Value
 
 
-class Stopped(Exception):
-    """The pass or stage that was asked for has been reached. Not an error."""
+class PipelineStopped(Exception):
+    """Raised when the pass or stage to stop after is done. Not an error."""
 
 
 @dataclass(slots=True)
 class Observer:
-    """Is shown what each pass makes before anything trusts it.
+    """Sees the result of each pass before the next pass uses it.
 
-    Writes the dump first, so that a value that does not verify leaves its evidence; then verifies, keeps the text of
-    the stages that are wanted, and stops the pipeline where it is told to. `bound` is told what the names of the text
-    are given. Who listens hears which pass `of` what is done.
+    It writes the dump first, so that a value with violations leaves its evidence; then it raises for violations, keeps
+    the text of wanted stages, and stops the pipeline where it is told to. `bound` is called with the values of the
+    source's names. `of` names the file and target in progress messages.
     """
 
     keep: Collection[str] = ()
@@ -44,7 +44,7 @@ class Observer:
     _since: float = dataclasses.field(default_factory=time.perf_counter)
 
     def warn(self, warning: Diagnostic, options: CompileOptions) -> None:
-        """Keep a warning for whoever shows it; -W options silence it, or make it an error."""
+        """Keep a warning; -W options silence it, or raise it as an error."""
         if warning.code in options.silenced or "all" in options.silenced:
             return
         if options.warnings_are_errors or warning.code in options.errors:
@@ -52,7 +52,7 @@ class Observer:
         self.warnings.append(warning)
 
     def of_kernel(self, name: str) -> Observer:
-        """For one kernel of several: its dumps have a folder of their own; its texts are nobody's."""
+        """Return an observer for one kernel of several: it dumps to its own folder and keeps no texts."""
         folder = None if self.dump_dir is None else Path(self.dump_dir) / name
         if folder is not None:
             files.make_folder(str(folder))
@@ -60,21 +60,21 @@ class Observer:
             dump_dir=None if folder is None else str(folder), seconds=self.seconds, warnings=self.warnings, of=self.of
         )
 
-    def wants(self, stage: Stage | None, name: str) -> bool:
-        """Whether a pass is to run that nothing else needs."""
-        asked = (*self.keep, self.stop_after)
-        return self.dump_dir is not None or name in asked or (stage is not None and stage in asked)
+    def is_wanted(self, stage: Stage | None, name: str) -> bool:
+        """Return whether to run a pass that nothing else needs."""
+        wanted = (*self.keep, self.stop_after)
+        return self.dump_dir is not None or name in wanted or (stage is not None and stage in wanted)
 
     def begins(self, name: str) -> None:
-        """The pass of this name is next: who listens hears it."""
+        """Announce the pass of this name."""
         if self.of:
             progress.report_activity(f"pass {name} of {self.of}")
 
     def explored(self, seconds: float) -> None:
-        """The choice under way has spent so long on passes over what it considers: that is no time of its own."""
+        """Exclude seconds that the running choice spent on passes over its candidates from its own time."""
         self._exploring += seconds
 
-    def saw(
+    def observe_pass(
         self,
         number: int,
         name: str,
@@ -83,8 +83,8 @@ class Observer:
         write: Callable[[], str | bytes],
         violations: Iterable[str] = (),
     ) -> None:
-        """The pass of this number and name is done, and the stage complete that it gives. `write` makes the text that
-        is dumped under `suffix`, if it has one; where a pass has changed nothing of it, the dump says so."""
+        """Record that a pass is done, and the stage that it `gives`. `write` makes the text that is dumped under
+        `suffix`, if there is one; where the text is unchanged, the dump says so."""
         is_dumped = self.dump_dir is not None and suffix is not None
         kept = [word for word in (gives, name) if word is not None and word in self.keep]
         if is_dumped or kept:
@@ -104,4 +104,4 @@ class Observer:
         self.seconds.append((name, now - self._since - self._exploring))
         self._since, self._exploring = now, 0.0
         if self.stop_after is not None and self.stop_after in (name, gives):
-            raise Stopped
+            raise PipelineStopped

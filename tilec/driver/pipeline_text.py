@@ -1,4 +1,4 @@
-"""The pipeline as text: `tilec --print-pipeline`, and the page of the documentation."""
+"""The pipeline as text, for `tilec --print-pipeline` and for the documentation."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
     from tilec.target.table import Target
 
 
-def describe(row: FilePass | Pass | Choice) -> str:
-    """What a row does: the documentation of its function."""
-    made = row.asks if isinstance(row, Choice) else row.run
-    return " ".join((made.__doc__ or "").split())
+def describe_row(row: FilePass | Pass | Choice) -> str:
+    """Return the docstring of a row's function, on one line."""
+    function = row.asks if isinstance(row, Choice) else row.run
+    return " ".join((function.__doc__ or "").split())
 
 
 def show_pipeline(options: CompileOptions, target: Target, kernels: Sequence[Kernel]) -> str:
-    """A line for each pass: whether it runs with these options for this target on one of these kernels, or why not;
-    what it gives; what it decides."""
+    """Return a line for each pass: whether it runs with these options on any of these kernels, or why not; what it
+    gives; what it decides."""
     lines = [f"the pipeline at -O{options.opt_level} for {target.name}:"]
     end: str | None = None
     for number, row in enumerate(PIPELINE, 1):
-        why = end or _why_off(row, options, target, kernels)
+        why = end or _find_reason_off(row, options, target, kernels)
         state = "on" if why is None else f"off: {why}"
-        lines.append(f"{number:2}  {row.name:20} {state:32} {_about(row)}".rstrip())
+        lines.append(f"{number:2}  {row.name:20} {state:32} {_describe_results(row)}".rstrip())
         if row.gives is not None and row.gives == LAST_STAGE.get(options.opt_level):
             end = f"-O{options.opt_level} ends before"
     return "\n".join(lines) + "\n"
 
 
-def _why_off(
+def _find_reason_off(
     row: FilePass | Pass | Choice, options: CompileOptions, target: Target, kernels: Sequence[Kernel]
 ) -> str | None:
     if isinstance(row, FilePass):
@@ -45,7 +45,7 @@ def _why_off(
     return reasons[0] if reasons and None not in reasons else None
 
 
-def _about(row: FilePass | Pass | Choice) -> str:
+def _describe_results(row: FilePass | Pass | Choice) -> str:
     parts = [f"gives {row.gives}"] if row.gives else []
     if isinstance(row, Choice | Pass) and row.decides:
         parts.append(f"decides {', '.join(row.decides)}")
@@ -54,11 +54,11 @@ def _about(row: FilePass | Pass | Choice) -> str:
     return "; ".join(parts)
 
 
-def page() -> Iterator[str]:
-    """The table in Markdown."""
+def format_page() -> Iterator[str]:
+    """Yield the lines of the table in Markdown."""
     yield "| # | pass | what it does | gives | decides, unless fixed by |"
     yield "|---|---|---|---|---|"
     for number, row in enumerate(PIPELINE, 1):
         decides = ", ".join(row.decides) if isinstance(row, Choice | Pass) else ""
         fixed = f" ({', '.join(f'`{switch}`' for switch in row.switches)})" if isinstance(row, Choice) else ""
-        yield f"| {number} | `{row.name}` | {describe(row)} | {row.gives or ''} | {decides}{fixed} |"
+        yield f"| {number} | `{row.name}` | {describe_row(row)} | {row.gives or ''} | {decides}{fixed} |"

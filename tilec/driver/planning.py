@@ -1,13 +1,12 @@
-"""The passes over tile IR: what is rewritten, where tiles lie, and what is decided about the blocks and warps of a
-kernel before its loops are scheduled."""
+"""Passes over tile IR before loops are scheduled: rewrites, layouts, and decisions about blocks and warps."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.driver.front import strategy_of
-from tilec.driver.work import Withdrawn, Work
+from tilec.driver.front import get_strategy
+from tilec.driver.work import ChoiceWithdrawn, Work
 
 if TYPE_CHECKING:
     from tilec.driver.observer import Observer
@@ -17,37 +16,37 @@ if TYPE_CHECKING:
 
 
 def sums_in_fragments(work: Work, observer: Observer) -> Work:
-    """Sums that a kernel puts in tensor memory, and leaves to the compiler to order, are fragments."""
-    from tilec.passes.explicit_roles.tensor_sums import with_sums_as_fragments
+    """Turn sums in tensor memory into fragments where the kernel leaves their order to the compiler."""
+    from tilec.passes.explicit_roles.tensor_sums import convert_sums_to_fragments
 
     kernel = work.kernel
     with work.mistakes.caught():
-        kernel = with_sums_as_fragments(kernel)
+        kernel = convert_sums_to_fragments(kernel)
     return replace(work, kernel=kernel)
 
 
 def subtile_as_asked(work: Work, observer: Observer) -> Work:
-    """Tiles in the parts that the kernel asks for."""
-    from tilec.passes.choices.subtile import as_asked
+    """Split tiles into the parts that the kernel asks for."""
+    from tilec.passes.choices.subtile import apply_requested_subtiles
 
     kernel = work.kernel
     decisions: tuple[Decision, ...] = ()
     with work.mistakes.caught():
-        kernel, decisions = as_asked(kernel, work.options)
-    return with_decisions(replace(work, kernel=kernel), *decisions)
+        kernel, decisions = apply_requested_subtiles(kernel, work.options)
+    return add_decisions(replace(work, kernel=kernel), *decisions)
 
 
-def layouts_of(kernel: Kernel, work: Work) -> LayoutAssignment:
-    """A kernel with a mechanism for each copy and product, and a layout for each tile."""
-    from tilec.passes.explicit_roles.role_layouts import with_layouts
+def compute_layouts(kernel: Kernel, work: Work) -> LayoutAssignment:
+    """Choose a mechanism for each copy and product of a kernel, and a layout for each tile."""
+    from tilec.passes.explicit_roles.role_layouts import assign_all_layouts
 
-    strategy, switches = strategy_of(kernel, work.options), work.options.switches
+    strategy, switches = get_strategy(kernel, work.options), work.options.switches
     given = (work.target, strategy, switches, work.mistakes)
-    return with_layouts(kernel, *given, tma_loads=work.options.tma_loads, versions=work.versions)
+    return assign_all_layouts(kernel, *given, tma_loads=work.options.tma_loads, versions=work.versions)
 
 
 def legalise_types(work: Work, observer: Observer) -> Work:
-    """Types that the machine does not know are computed with as others, and kept as bytes."""
+    """Compute with other types in place of those that the machine lacks, which are stored as bytes."""
     from tilec.passes.analysis.unique_names import make_names_unique
     from tilec.passes.layout.legalise_types import legalise_types
 
@@ -55,16 +54,16 @@ def legalise_types(work: Work, observer: Observer) -> Work:
 
 
 def assign_layouts(work: Work, observer: Observer) -> Work:
-    """A mechanism for each copy and product, and a layout for each tile."""
+    """Choose a mechanism for each copy and product, and a layout for each tile."""
     from tilec.passes.layout.generator_copies import check_generator_copies
 
-    layouts = layouts_of(work.kernel, work)
+    layouts = compute_layouts(work.kernel, work)
     check_generator_copies(layouts, work.mistakes)
     return replace(work, layouts=layouts, unassigned=work)
 
 
 def check_registers(work: Work, observer: Observer) -> Work:
-    """Whether the assembler can be asked to keep the fragments of a kernel at all."""
+    """Check that the kernel's fragments fit in the registers that the assembler may use."""
     from tilec.passes.layout.register_limits import check_registers
 
     check_registers(work.assignment, work.mistakes)
@@ -72,32 +71,32 @@ def check_registers(work: Work, observer: Observer) -> Work:
 
 
 def launch_grid(work: Work, observer: Observer) -> Work:
-    """The kernel with the grid, the clusters and the order that were decided, and layouts again where it changed."""
+    """Build the grid, cluster and block order that were decided, and assign layouts again if the kernel changed."""
     from tilec.passes.choices.launch_grid import LOSES_ROLES
-    from tilec.passes.explicit_roles.split_roles import split
-    from tilec.passes.grid.rasterise import ordered
+    from tilec.passes.explicit_roles.split_roles import split_roles
+    from tilec.passes.grid.rasterise import rasterise_blocks
 
-    launched, assignment = work.kernel if work.walks else ordered(work.kernel), work.assignment
-    if launched is not work.ungrouped:
-        launched = split(launched)  # each role works out for itself where its block is
-        assignment = layouts_of(launched, work)
+    launched, assignment = work.kernel if work.walks else rasterise_blocks(work.kernel), work.assignment
+    if launched is not work.kernel_before_grid:
+        launched = split_roles(launched)  # each role computes its own block index
+        assignment = compute_layouts(launched, work)
     if work.walks and assignment.form != work.assignment.form:
-        raise Withdrawn("persistent-grid", LOSES_ROLES)
+        raise ChoiceWithdrawn("persistent-grid", LOSES_ROLES)
     return replace(work, kernel=launched, layouts=assignment)
 
 
 def explain_warps(work: Work, observer: Observer) -> Work:
-    """What was decided about the warps of the kernel, while mechanisms and layouts were chosen."""
-    from tilec.passes.loop.decisions import about_consumers, about_loads, about_products
+    """Record the decisions about warps that were made with mechanisms and layouts."""
+    from tilec.passes.loop.decisions import explain_consumer_warpgroups, explain_loads, explain_products
 
     assignment, options = work.assignment, work.options
-    return with_decisions(
+    return add_decisions(
         work,
-        *about_consumers(assignment, options),
-        *about_loads(assignment, options),
-        *about_products(assignment, work.target),
+        *explain_consumer_warpgroups(assignment, options),
+        *explain_loads(assignment, options),
+        *explain_products(assignment, work.target),
     )
 
 
-def with_decisions(work: Work, *decisions: Decision) -> Work:
+def add_decisions(work: Work, *decisions: Decision) -> Work:
     return replace(work, decisions=(*work.decisions, *decisions)) if decisions else work

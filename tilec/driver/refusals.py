@@ -1,7 +1,7 @@
-"""Why a placement is refused, for the person who made it: the slot, pool, ring or ceiling that binds, at which II, the
-footprint of the op, the window that its dependences leave it, and its line.
+"""Explanations of refused placements: the binding slot, pool, ring or ceiling, the II, the op's footprint, the window
+that its dependences leave it, and its source line.
 
-What is said here is worked out from the problem and the start times alone; `sched.verify` decides, this explains.
+All of it follows from the problem and the start times alone. `sched.verify` decides; this explains.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ Constraint = Literal["dependence", "slot", "ring", "pool", "ceiling"]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`name` of the constraint that binds; `ops` it involves, the refused one first; `text` says the rest."""
+    """A violated constraint. `name` names it, `ops` are the ops involved with the refused one first, and `text`
+    explains."""
 
     constraint: Constraint
     name: str
@@ -28,30 +29,30 @@ class Refusal:
     text: str
 
 
-def refusals(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
-    """Every placement of a schedule that does not hold, with what binds it. The schedule has a start for each op."""
+def find_refusals(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
+    """Yield every violation of a schedule with its binding constraint. The schedule has a start for each op."""
     if len(schedule.start) != len(problem.ops) or len(schedule.depth) != len(problem.rings) or schedule.ii < 1:
         return
-    yield from _dependences(problem, schedule)
-    yield from _slots(problem, schedule)
-    yield from _rings(problem, schedule)
-    yield from _pools(problem, schedule)
-    yield from _values(problem, schedule)
+    yield from _check_dependences(problem, schedule)
+    yield from _check_slots(problem, schedule)
+    yield from _check_rings(problem, schedule)
+    yield from _check_pools(problem, schedule)
+    yield from _check_values(problem, schedule)
 
 
-def describe(problem: Problem, schedule: Schedule, op: int) -> str:
-    """Where an op stands, what it holds and between which cycles it could stand, in one line."""
-    low, high = window(problem, schedule, op)
+def describe_placement(problem: Problem, schedule: Schedule, op: int) -> str:
+    """Describe an op's start, its resources and the cycles in which it could start, in one line."""
+    low, high = find_window(problem, schedule, op)
     spec = problem.ops[op]
     bounds = f"[{'0' if low is None else max(low, 0)}, {'∞' if high is None else high}]"
     return (
         f"{spec.place}: {spec.name} starts in cycle {schedule.start[op]} at II {schedule.ii}; "
-        f"it holds {footprint(problem, spec)}; its dependences leave it cycles {bounds}"
+        f"it holds {describe_footprint(problem, spec)}; its dependences leave it cycles {bounds}"
     )
 
 
-def footprint(problem: Problem, op: Op) -> str:
-    """What an op holds of the reservation table: `tma for 128, tp_smem_wr for 128 from 4 on`."""
+def describe_footprint(problem: Problem, op: Op) -> str:
+    """Describe an op's use of the reservation table: `tma for 128, tp_smem_wr for 128 from 4 on`."""
     parts = [
         f"{problem.slots[use.slot].name} for {use.cycles}" + (f" from {use.offset} on" if use.offset else "")
         for use in op.uses
@@ -60,15 +61,15 @@ def footprint(problem: Problem, op: Op) -> str:
     return ", ".join(parts) or "no slot"
 
 
-def window(problem: Problem, schedule: Schedule, op: int) -> tuple[int | None, int | None]:
-    """The first and last cycle in which the op may start, with every other op where it is; None: no such bound."""
+def find_window(problem: Problem, schedule: Schedule, op: int) -> tuple[int | None, int | None]:
+    """Return the first and last cycle in which the op may start with all others fixed; None if unbounded."""
     ii, start = schedule.ii, schedule.start
     after = [start[e.src] + e.latency - e.distance * ii for e in problem.edges if e.dst == op != e.src]
     before = [start[e.dst] + e.distance * ii - e.latency for e in problem.edges if e.src == op != e.dst]
     return max(after, default=None), min(before, default=None)
 
 
-def _dependences(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
+def _check_dependences(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
     for edge in problem.edges:
         ready = schedule.start[edge.src] + edge.latency
         issues = schedule.start[edge.dst] + edge.distance * schedule.ii
@@ -80,11 +81,11 @@ def _dependences(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
             yield Refusal("dependence", name, (edge.dst, edge.src), text)
 
 
-def _slots(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
+def _check_slots(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
     ii = schedule.ii
     for index, slot in enumerate(problem.slots):
         uses = [(op, u) for op, spec in enumerate(problem.ops) for u in spec.uses if u.slot == index and u.cycles]
-        # Only where a use begins can a row become too full.
+        # A row can only overflow where a use begins.
         for op, use in uses:
             row = (schedule.start[op] + use.offset) % ii
             held = [(o, u, (row - schedule.start[o] - u.offset) % ii) for o, u in uses]
@@ -97,7 +98,7 @@ def _slots(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
                 break
 
 
-def _rings(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
+def _check_rings(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
     for ring, depth in zip(problem.rings, schedule.depth, strict=True):
         last = max(ring.consumers, key=lambda op: schedule.start[op] + problem.ops[op].latency, default=None)
         first = min(ring.producers, key=lambda op: schedule.start[op], default=None)
@@ -109,7 +110,7 @@ def _rings(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
             yield Refusal("ring", ring.name, (last, first), text)
 
 
-def _pools(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
+def _check_pools(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
     for index, pool in enumerate(problem.pools):
         inside = [(r, d) for r, d in zip(problem.rings, schedule.depth, strict=True) if r.pool == index]
         held = pool.reserved + sum(ring.bytes * depth for ring, depth in inside)
@@ -119,54 +120,57 @@ def _pools(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
             yield Refusal("pool", pool.name, (*ring.producers, *ring.consumers), text)
 
 
-def _values(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
-    """Pools that values ask too much of: at once, as one of them begins, or from one interval to the next."""
+def _check_values(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
+    """Yield the pools that values overflow, at the start of one of them or from one interval to the next."""
     ii = schedule.ii
     for index, pool in enumerate(problem.pools):
         depths = zip(problem.rings, schedule.depth, strict=True)
         versions = sum(ring.bytes * depth for ring, depth in depths if ring.pool == index)
-        lives = [(*_life(problem, schedule, value), value) for value in problem.values if value.pool == index]
+        lives = [(*_find_lifetime(problem, schedule, value), value) for value in problem.values if value.pool == index]
         worst: tuple[int, list[tuple[Value, int]]] = (pool.capacity, [])
         for now, _, _ in lives:
             alive = [(value, (now - begin) // ii - (now - end) // ii) for begin, end, value in lives]
             held = pool.reserved + versions + sum(value.amount * copies for value, copies in alive)
             worst = max(worst, (held, [part for part in alive if part[1]]), key=lambda found: found[0])
         if worst[1]:
-            parts = ", ".join(_copies(value, copies) for value, copies in worst[1])
+            parts = ", ".join(_describe_copies(value, copies) for value, copies in worst[1])
             besides = f" beside {pool.reserved + versions} others" if pool.reserved + versions else ""
             text = f"pool {pool.name} would hold {worst[0]} of {pool.capacity} at once: {parts}{besides}"
-            yield Refusal("pool", pool.name, _users(value for value, _ in worst[1]), text)
+            yield Refusal("pool", pool.name, _list_users(value for value, _ in worst[1]), text)
         crossing = [(value, max(0, (end - 1) // ii - begin // ii)) for begin, end, value in lives]
         carried = sum(value.amount * copies for value, copies in crossing)
         if pool.carried is not None and carried > pool.carried:
-            parts = ", ".join(_copies(value, copies) for value, copies in crossing if copies)
+            parts = ", ".join(_describe_copies(value, copies) for value, copies in crossing if copies)
             text = f"pool {pool.name} would carry {carried} of {pool.carried} from one interval to the next: {parts}"
-            yield Refusal("pool", pool.name, _users(value for value, copies in crossing if copies), text)
+            yield Refusal("pool", pool.name, _list_users(value for value, copies in crossing if copies), text)
 
 
-def _life(problem: Problem, schedule: Schedule, value: Value) -> tuple[int, int]:
+def _find_lifetime(problem: Problem, schedule: Schedule, value: Value) -> tuple[int, int]:
     begin = min(schedule.start[op] for op in value.producers)
     return begin, max([begin, *(schedule.start[op] + problem.ops[op].latency for op in value.consumers)])
 
 
-def _copies(value: Value, copies: int) -> str:
+def _describe_copies(value: Value, copies: int) -> str:
     return f"{value.amount} {value.name}" if copies == 1 else f"{copies} × {value.amount} {value.name}"
 
 
-def _users(values: Iterable[Value]) -> tuple[int, ...]:
+def _list_users(values: Iterable[Value]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(op for value in values for op in (*value.producers, *value.consumers)))
 
 
 # ---- no schedule at all ----------------------------------------------------------------------------------------------
 
 
-def binding(problem: Problem, refusal: Unschedulable) -> tuple[str, ...]:
-    """What an unschedulable loop runs into, as notes: the constraint, and each op with its footprint."""
-    ops = (f"{problem.ops[op].place}: {problem.ops[op].name} holds {_held(problem, op)}" for op in refusal.ops)
+def describe_binding(problem: Problem, refusal: Unschedulable) -> tuple[str, ...]:
+    """Return notes on an unschedulable loop: the binding constraint, and each op with its footprint."""
+    ops = (
+        f"{problem.ops[op].place}: {problem.ops[op].name} holds {_describe_resources(problem, op)}"
+        for op in refusal.ops
+    )
     return (f"binding: {refusal.kind} {refusal.name}, at every II", *ops)
 
 
-def _held(problem: Problem, op: int) -> str:
+def _describe_resources(problem: Problem, op: int) -> str:
     spec = problem.ops[op]
     rings = [f"{ring.bytes} bytes a version of {ring.name}" for ring in problem.rings if op in ring.producers]
     values = [
@@ -174,15 +178,17 @@ def _held(problem: Problem, op: int) -> str:
         for value in problem.values
         if op in value.producers
     ]
-    return ", ".join([footprint(problem, spec), f"its result is there after {spec.latency} cycles", *rings, *values])
+    return ", ".join(
+        [describe_footprint(problem, spec), f"its result is there after {spec.latency} cycles", *rings, *values]
+    )
 
 
-def over_ceiling(problem: Problem, ceilings: Sequence[Limit]) -> Refusal | None:
-    """The longest chain of dependences within an iteration, if it takes longer than a ceiling allows."""
+def find_exceeded_ceiling(problem: Problem, ceilings: Sequence[Limit]) -> Refusal | None:
+    """Return a refusal if the longest chain of dependences within an iteration exceeds a ceiling."""
     if not ceilings:
         return None
     lowest = min(ceilings, key=lambda ceiling: ceiling.value)
-    chain = _longest_chain(problem)
+    chain = _find_longest_chain(problem)
     cycles = sum(latency for _, latency in chain)
     if cycles <= lowest.value:
         return None
@@ -191,18 +197,19 @@ def over_ceiling(problem: Problem, ceilings: Sequence[Limit]) -> Refusal | None:
     return Refusal("ceiling", lowest.name, tuple(op for op, _ in chain), text)
 
 
-def _longest_chain(problem: Problem) -> list[tuple[int, int]]:
-    """Ops with the cycles that each adds, of the longest path within one iteration. Its edges have no cycle."""
+def _find_longest_chain(problem: Problem) -> list[tuple[int, int]]:
+    """Return the longest path within one iteration: its ops, each with the cycles that it adds. Edges of distance 0
+    form no cycle."""
     inside = [edge for edge in problem.edges if edge.distance == 0]
     longest: dict[int, list[tuple[int, int]]] = {}
 
-    def length(chain: list[tuple[int, int]]) -> int:
+    def sum_latencies(chain: list[tuple[int, int]]) -> int:
         return sum(latency for _, latency in chain)
 
-    def after(op: int) -> list[tuple[int, int]]:
+    def find_chain_from(op: int) -> list[tuple[int, int]]:
         if op not in longest:
-            chains = [[(op, edge.latency), *after(edge.dst)] for edge in inside if edge.src == op]
-            longest[op] = max([[(op, problem.ops[op].latency)], *chains], key=length)
+            chains = [[(op, edge.latency), *find_chain_from(edge.dst)] for edge in inside if edge.src == op]
+            longest[op] = max([[(op, problem.ops[op].latency)], *chains], key=sum_latencies)
         return longest[op]
 
-    return max((after(op) for op in range(len(problem.ops))), key=length, default=[])
+    return max((find_chain_from(op) for op in range(len(problem.ops))), key=sum_latencies, default=[])

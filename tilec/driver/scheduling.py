@@ -1,4 +1,4 @@
-"""A schedule for each pipelined loop of a kernel: given by a person, read from a trace, or solved."""
+"""The passes that schedule each pipelined loop: by hints in the kernel, from a trace, or by the solver."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilec.driver.front import strategy_of
-from tilec.driver.work import Exploration, Planned, Work
+from tilec.driver.front import get_strategy
+from tilec.driver.work import Exploration, PlannedLoop, Work
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.options import CompileOptions
 
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
     from tilec.target.table import Target
 
 
-def problems_of(
+def build_all_problems(
     assignment: LayoutAssignment,
     target: Target,
     options: CompileOptions,
     budget: Budget,
     divided: tuple[LoopProblem, ...] = (),
-    known: tuple[Planned, ...] = (),
-) -> tuple[tuple[LoopProblem, ...], tuple[Planned, ...]]:
-    """The scheduling problem of each loop, in program order. A loop's problem is known when those in it are scheduled:
-    these are the second result, and `known` some of them."""
+    known: tuple[PlannedLoop, ...] = (),
+) -> tuple[tuple[LoopProblem, ...], tuple[PlannedLoop, ...]]:
+    """Return the scheduling problem of each loop, in program order, and the inner loops scheduled on the way. A loop's
+    problem is known only after its inner loops are scheduled; `known` are some of them."""
     from tilec.driver.legality import check_ceilings
-    from tilec.passes.loop.build_problem import Scheduled, loops_to_schedule, problems
+    from tilec.passes.loop.build_problem import ScheduledLoop, build_problems, loops_to_schedule
 
     if assignment.roles:
-        return _of_roles(assignment, target, options), ()
+        return _build_role_problems(assignment, target, options), ()
     loops = loops_to_schedule(assignment)
     place = {loop.var: k for k, loop in enumerate(loops)}
     read = None if options.schedule is None else _read_schedules(options.schedule, len(loops))
     decided = list(known)
     found = [p.loop for p in decided]
     while True:
-        ready = problems(
+        ready = build_problems(
             assignment,
             target,
-            [Scheduled(p.loop, p.solution.schedule) for p in decided],
+            [ScheduledLoop(p.loop, p.solution.schedule) for p in decided],
             unlimited_smem=options.switches.unlimited_smem,
             overlap=options.overlap,
             store_role=options.epilogue_warp,
@@ -63,40 +63,42 @@ def problems_of(
         if len(found) == len(loops):
             return tuple(sorted(found, key=lambda loop: place[loop.loop.var])), tuple(decided)
         for loop in ready:
-            decided.append(_decided(loop, None if read is None else read[place[loop.loop.var]], options, budget))
+            decided.append(_schedule_loop(loop, None if read is None else read[place[loop.loop.var]], options, budget))
 
 
-def _of_roles(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> tuple[LoopProblem, ...]:
-    """The problem of each loop in which a role of the kernel's own acquires stages of pipelines."""
-    if strategy_of(assignment.kernel, options) == "none":
+def _build_role_problems(
+    assignment: LayoutAssignment, target: Target, options: CompileOptions
+) -> tuple[LoopProblem, ...]:
+    """Return the problem of each loop in which an explicit role acquires pipeline stages."""
+    if get_strategy(assignment.kernel, options) == "none":
         return ()
-    from tilec.passes.loop.role_loops import problems
+    from tilec.passes.loop.role_loops import build_role_problems
 
-    return problems(assignment, target)
+    return build_role_problems(assignment, target)
 
 
 def has_open_roles(loop: LoopProblem) -> bool:
-    """Whether the schedule of the loop says who runs some of its statements."""
+    """Return whether the loop's schedule chooses the role of some statements."""
     return any(len(op.roles) > 1 for op in loop.problem.ops)
 
 
-def solved(work: Work, where: Callable[[LoopProblem], bool]) -> tuple[Planned, ...]:
-    """A schedule for each of the problems that has one already, and for those of which this holds."""
+def solve_problems(work: Work, where: Callable[[LoopProblem], bool]) -> tuple[PlannedLoop, ...]:
+    """Schedule the loops for which `where` holds; loops that have a schedule keep it."""
     problems, options = work.problems, work.options
     if not problems:
         return ()
     known = {p.loop.loop.var: p for p in work.loops}
     read = (None,) * len(problems) if options.schedule is None else _read_schedules(options.schedule, len(problems))
     return tuple(
-        known.get(loop.loop.var) or _decided(loop, given, options, work.budget, work.exploration)
+        known.get(loop.loop.var) or _schedule_loop(loop, given, options, work.budget, work.exploration)
         for loop, given in zip(problems, read, strict=True)
         if loop.loop.var in known or where(loop)
     )
 
 
-def _deepened(planned: Planned) -> Planned:
-    """The only loop of a kernel has as many versions of what TMA loads as it asks for, if there is room: a block that
-    gives registers to some of its warps has the multiprocessor to itself."""
+def _deepen_rings(planned: PlannedLoop) -> PlannedLoop:
+    """Return the kernel's only loop with as many tile versions as it asks for, if they fit. A block that moves
+    registers between its warps has the multiprocessor to itself."""
     from tilec.sched.slack import deepen_rings
 
     loop, solution = planned.loop, planned.solution
@@ -107,31 +109,33 @@ def _deepened(planned: Planned) -> Planned:
     return replace(planned, solution=replace(solution, schedule=schedule))
 
 
-def _decided(
+def _schedule_loop(
     loop: LoopProblem,
     read: Schedule | None,
     options: CompileOptions,
     budget: Budget,
     exploration: Exploration | None = None,
-) -> Planned:
-    """The loop with the schedule that was read for it, that its lists give, or that is found."""
+) -> PlannedLoop:
+    """Return the loop with its schedule from the trace, from the kernel's hints, or from the solver."""
     if read is not None:
-        return _carried_out(loop, read)
-    from tilec.passes.loop.annotate import given_schedule
+        return _use_given_schedule(loop, read)
+    from tilec.passes.loop.annotate import build_manual_schedule
     from tilec.sched.solve import record_given_schedule
 
-    manual = given_schedule(loop)
+    manual = build_manual_schedule(loop)
     solution = (
         record_given_schedule(loop.problem, manual)
         if manual is not None
-        else _solve(loop, options, budget, exploration)
+        else _solve_loop(loop, options, budget, exploration)
     )
-    return Planned(loop, solution)
+    return PlannedLoop(loop, solution)
 
 
-def _solve(loop: LoopProblem, options: CompileOptions, budget: Budget, exploration: Exploration | None) -> Solution:
-    """The solution of a loop's problem, or as much of it as a choice wants to know."""
-    from tilec.driver.refusals import binding
+def _solve_loop(
+    loop: LoopProblem, options: CompileOptions, budget: Budget, exploration: Exploration | None
+) -> Solution:
+    """Solve a loop's problem, or find only what `exploration` asks for."""
+    from tilec.driver.refusals import describe_binding
     from tilec.sched.bounds import Unschedulable, compute_bounds
     from tilec.sched.roles import solve_with_best_roles
     from tilec.sched.solve import find_smallest_interval, solve_problem
@@ -149,7 +153,7 @@ def _solve(loop: LoopProblem, options: CompileOptions, budget: Budget, explorati
             solver, name = find_smallest_interval, "interval"
         else:
             solver, name = partial(solve_problem, scheduler=options.scheduler), options.scheduler
-        return solve_with_best_roles(problem, _cached(options, budget, solver, name), only_by_rule=is_light)
+        return solve_with_best_roles(problem, _make_cached_solver(options, budget, solver, name), only_by_rule=is_light)
     except Unschedulable as refusal:
         involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)
         raise_error(
@@ -157,12 +161,14 @@ def _solve(loop: LoopProblem, options: CompileOptions, budget: Budget, explorati
             f"no schedule exists: {refusal.reason}",
             loop.loop.span,
             secondary=involved,
-            notes=binding(loop.problem, refusal),
+            notes=describe_binding(loop.problem, refusal),
         )
 
 
-def _cached(options: CompileOptions, budget: Budget, solver: Solver, name: str) -> Callable[[Problem], Solution]:
-    """The solver, asked only for what is not in the folder of the cache yet."""
+def _make_cached_solver(
+    options: CompileOptions, budget: Budget, solver: Solver, name: str
+) -> Callable[[Problem], Solution]:
+    """Return the solver with its cache on disk."""
     from tilec.sched.cache import solve_cached
 
     folder = Path(options.cache_dir) if options.cache_dir is not None else None
@@ -171,8 +177,8 @@ def _cached(options: CompileOptions, budget: Budget, solver: Solver, name: str) 
     )
 
 
-def _settled(planned: Planned, options: CompileOptions, budget: Budget) -> Planned:
-    """The loop with the best schedule at the interval that was found for it."""
+def _settle_loop(planned: PlannedLoop, options: CompileOptions, budget: Budget) -> PlannedLoop:
+    """Return the loop with the best schedule at its known interval."""
     found = planned.solution
     if found.is_settled:
         return planned
@@ -180,27 +186,29 @@ def _settled(planned: Planned, options: CompileOptions, budget: Budget) -> Plann
     from tilec.sched.roles import resolve_roles
     from tilec.sched.solve import settle_objectives
 
-    # As a problem without open roles, whose answer the cache can verify by itself.
+    # Without open roles the cache can verify the solution by itself.
     role = found.schedule.role
     problem = resolve_roles(planned.loop.problem, role)
     plain = replace(
         found, schedule=replace(found.schedule, role=()), bounds=compute_bounds(problem), attempts=(), work=0
     )
     name = f"settled {plain.schedule.ii} {plain.schedule.start}"
-    made = _cached(options, budget, lambda asked, *rest: settle_objectives(asked, plain, *rest), name)(problem)
+    settled_solution = _make_cached_solver(
+        options, budget, lambda resolved, *rest: settle_objectives(resolved, plain, *rest), name
+    )(problem)
     solution = replace(
         found,
-        schedule=replace(made.schedule, role=role),
-        objectives=made.objectives,
-        work=found.work + made.work,
-        is_cut=made.is_cut,
+        schedule=replace(settled_solution.schedule, role=role),
+        objectives=settled_solution.objectives,
+        work=found.work + settled_solution.work,
+        is_cut=settled_solution.is_cut,
         is_settled=True,
     )
     return replace(planned, solution=solution)
 
 
 def _read_schedules(trace: str, loops: int) -> tuple[Schedule, ...]:
-    """The schedules of a trace, one for each of so many loops."""
+    """Read the schedules of a trace, one for each of `loops` loops."""
     from tilec.sched.trace import TraceError, read_schedules
 
     try:
@@ -212,33 +220,33 @@ def _read_schedules(trace: str, loops: int) -> tuple[Schedule, ...]:
     return tuple(schedules)
 
 
-def _check_tiles(trace: str, kernel: Kernel, options: CompileOptions) -> None:
-    """Refuse a trace of a kernel with other tiles or threads: its schedule places other copies and products."""
+def _check_trace_tiles(trace: str, kernel: Kernel, options: CompileOptions) -> None:
+    """Raise for the trace of a kernel with other tiles or threads: it schedules other copies and products."""
     from tilec.sched.trace import TraceError, read_kernel_request
 
     try:
-        there = read_kernel_request(trace)
+        traced = read_kernel_request(trace)
     except TraceError as error:
         raise_error("bad-schedule", f"the schedule file cannot be used: {error}")
     found = []
-    if there.tiles is not None:
-        shapes = {tile.name: tile.shape for tile in there.tiles}
+    if traced.tiles is not None:
+        shapes = {tile.name: tile.shape for tile in traced.tiles}
         for buffer in kernel.buffers:
-            here = tuple(map(str, buffer.extents))
-            if (before := shapes.get(buffer.name, here)) != here:
+            shape = tuple(map(str, buffer.extents))
+            if (before := shapes.get(buffer.name, shape)) != shape:
                 found.append(
-                    f"`{buffer.name}` is {' × '.join(before)} in the schedule file and {' × '.join(here)} here"
+                    f"`{buffer.name}` is {' × '.join(before)} in the schedule file and {' × '.join(shape)} here"
                 )
-    if there.threads not in (None, kernel.threads):
-        found.append(f"a block has {there.threads} threads in the schedule file and {kernel.threads} here")
+    if traced.threads not in (None, kernel.threads):
+        found.append(f"a block has {traced.threads} threads in the schedule file and {kernel.threads} here")
     if not found:
         return
     defined = {name: str(value) for name, value in options.defines}
-    for name in dict.fromkeys([*there.constants, *defined]):
-        then, now = (values.get(name, "the kernel's own") for values in (there.constants, defined))
+    for name in dict.fromkeys([*traced.constants, *defined]):
+        then, now = (values.get(name, "the kernel's own") for values in (traced.constants, defined))
         if then != now:
             found.append(f"constant {name} is {then} in the schedule file and {now} here")
-    again = " ".join(f"-D {name}={value}" for name, value in there.constants.items())
+    again = " ".join(f"-D {name}={value}" for name, value in traced.constants.items())
     raise_error(
         "bad-schedule",
         "the schedule file was written for other constants of this kernel",
@@ -247,9 +255,9 @@ def _check_tiles(trace: str, kernel: Kernel, options: CompileOptions) -> None:
     )
 
 
-def _carried_out(loop: LoopProblem, schedule: Schedule) -> Planned:
-    """The loop with the schedule of a trace, if it holds: a person may have edited it."""
-    from tilec.driver.refusals import describe, refusals
+def _use_given_schedule(loop: LoopProblem, schedule: Schedule) -> PlannedLoop:
+    """Return the loop with the schedule of a trace. Raises if it is illegal: a person may have edited it."""
+    from tilec.driver.refusals import describe_placement, find_refusals
     from tilec.sched.roles import choose_roles_by_rule, is_valid_assignment, resolve_roles
     from tilec.sched.solve import record_given_schedule
     from tilec.sched.verify import find_violations
@@ -257,22 +265,22 @@ def _carried_out(loop: LoopProblem, schedule: Schedule) -> Planned:
     if broken := tuple(find_violations(loop.problem, schedule)):
         is_divided = len(schedule.role) == len(loop.problem.ops) and is_valid_assignment(loop.problem, schedule.role)
         plain = resolve_roles(loop.problem, schedule.role if is_divided else choose_roles_by_rule(loop.problem))
-        refused = list(refusals(plain, schedule))
+        refused = list(find_refusals(plain, schedule))
         ops = dict.fromkeys(op for refusal in refused for op in refusal.ops)
-        placed = tuple(describe(plain, schedule, op) for op in ops)
-        # One label a statement: what first refuses it.
+        placed = tuple(describe_placement(plain, schedule, op) for op in ops)
+        # One label a statement: its first refusal.
         blamed = {refusal.ops[0]: refusal.text for refusal in reversed(refused)}
         labels = tuple(Label(loop.statements[op].span, text) for op, text in sorted(blamed.items()))
         title = "the given schedule does not hold for this loop"
         raise_error("bad-schedule", title, loop.loop.span, secondary=labels, notes=(*broken, *placed))
-    return Planned(loop, record_given_schedule(loop.problem, schedule))
+    return PlannedLoop(loop, record_given_schedule(loop.problem, schedule))
 
 
 # ---- passes ----------------------------------------------------------------------------------------------------------
 
 
 def build_problems(work: Work, observer: Observer) -> Work:
-    """The scheduling problem of each pipelined loop."""
+    """Build the scheduling problem of each pipelined loop."""
     if work.is_checked_only:
         from tilec.driver.legality import check_loops
 
@@ -281,39 +289,43 @@ def build_problems(work: Work, observer: Observer) -> Work:
     if work.explored is not None:
         return replace(work, problems=tuple(p.loop for p in work.explored), loops=work.explored)
     if work.options.schedule is not None:
-        _check_tiles(work.options.schedule, work.source_kernel, work.options)
-    problems, decided = problems_of(work.assignment, work.target, work.options, work.budget, work.divided, work.loops)
+        _check_trace_tiles(work.options.schedule, work.source_kernel, work.options)
+    problems, decided = build_all_problems(
+        work.assignment, work.target, work.options, work.budget, work.divided, work.loops
+    )
     return replace(work, problems=problems, loops=decided)
 
 
-def solve(work: Work, observer: Observer) -> Work:
-    """The schedule of each pipelined loop."""
+def solve_loops(work: Work, observer: Observer) -> Work:
+    """Solve the scheduling problem of each pipelined loop."""
     if work.explored is not None:
-        planned = tuple(_settled(each, work.options, work.budget) for each in work.explored)
+        planned = tuple(_settle_loop(each, work.options, work.budget) for each in work.explored)
     else:
-        planned = solved(work, where=lambda loop: True)
+        planned = solve_problems(work, where=lambda loop: True)
     if work.exploration is not None:
         return replace(work, loops=planned)
     if work.options.schedule is None and len(planned) == 1 and work.assignment.form == "warp_specialised":
-        planned = (_deepened(planned[0]),)
+        planned = (_deepen_rings(planned[0]),)
     return replace(work, loops=planned)
 
 
 def order_roles(work: Work, observer: Observer) -> Work:
-    """The roles that a kernel makes itself, with their statements in the order of the schedules."""
+    """Put the statements of explicit roles in the order of their schedules."""
     if not work.assignment.roles or not work.loops:
         return work
-    from tilec.passes.loop.role_loops import in_order
+    from tilec.passes.loop.role_loops import order_roles
 
-    ordered = in_order(work.assignment, {(p.loop.roles[0], p.loop.loop.var): p.solution.schedule for p in work.loops})
+    ordered = order_roles(
+        work.assignment, {(p.loop.roles[0], p.loop.loop.var): p.solution.schedule for p in work.loops}
+    )
     return replace(work, layouts=ordered)
 
 
 # ---- what is written and checked of them -----------------------------------------------------------------------------
 
 
-def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...]:
-    """That schedules were searched for no further, where the budget is spent."""
+def explain_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...]:
+    """Return a decision that says so if the search budget is spent."""
     if not budget.is_spent:
         return ()
     from tilec.sched.decision import Decision
@@ -323,8 +335,8 @@ def about_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, ...
     return (Decision("search", "budget spent", "the compiler" if is_default else "the command line", why),)
 
 
-def problem_text(loops: tuple[LoopProblem, ...]) -> str:
-    """The problems as the JSON that `tilec schedule --problem` reads."""
+def format_problems(loops: tuple[LoopProblem, ...]) -> str:
+    """Return the problems as the JSON that `tilec schedule --problem` reads."""
     import json
 
     from tilec.sched.text import problem_to_json

@@ -1,4 +1,4 @@
-"""Simulates a built kernel, or PTX of any origin, in cycles: what `tilec.simulate` needs to know, from a build."""
+"""Simulate a built kernel, or PTX of any origin, in cycles: prepares launches for `tilec.simulate`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from tilec.driver import emulate, emulate_ptx
 from tilec.emu import Fault
-from tilec.passes.cost.kernel import Walk, occupancy_limits, places
-from tilec.passes.cost.model import ctas_per_sm
+from tilec.passes.cost.kernel import BlockWalk, read_occupancy_limits, sample_blocks
+from tilec.passes.cost.model import count_ctas_per_sm
 from tilec.ptx.assemble import assemble_module
 from tilec.simulate.grid import Launch, Simulation, simulate_launch
 from tilec.support import progress
@@ -25,27 +25,31 @@ if TYPE_CHECKING:
     from tilec.ir.manifest import Manifest
     from tilec.ptx.assemble import EntryReport
 
-_MOST_BLOCKS = 1 << 14
-"""Of a grid, of which it is looked up how much each does."""
+_MAX_BLOCKS = 1 << 14
+"""The largest grid for which the work of each block is computed."""
 
 
-def of_build(
+def simulate_build(
     build: Build, target: Target, *, sizes: Mapping[str, int] | None = None, blocks: int = 0, draws: bool = False
 ) -> Simulation:
-    """Of a kernel as it was built, for tensors of zeros."""
-    return _of_kernel(build.work, build.manifest, build.ptx, build.entries, target, sizes or {}, blocks, draws=draws)
+    """Simulate a built kernel, on tensors of zeros."""
+    return _simulate_kernel(
+        build.work, build.manifest, build.ptx, build.entries, target, sizes or {}, blocks, draws=draws
+    )
 
 
-def of_library(library: Library, target: Target) -> Iterator[tuple[str, Simulation | str]]:
+def simulate_library(
+    library: Library, target: Target, sizes: Mapping[str, int]
+) -> Iterator[tuple[str, Simulation | str]]:
     """Of each kernel by its name, or why it cannot be: nothing says how large it is."""
     for plan, manifest in zip(library.plans, library.manifests, strict=True):
         try:
-            yield manifest.entry, _of_kernel(plan.work, manifest, library.ptx, library.entries, target, {}, 0)
+            yield manifest.entry, _simulate_kernel(plan.work, manifest, library.ptx, library.entries, target, sizes, 0)
         except CompileError as error:
             yield manifest.entry, error.diagnostics[0].title
 
 
-def _of_kernel(
+def _simulate_kernel(
     work: Work,
     manifest: Manifest,
     ptx: str,
@@ -56,29 +60,31 @@ def _of_kernel(
     *,
     draws: bool = False,
 ) -> Simulation:
-    arguments = emulate.blank_arguments(work.source_kernel, manifest, sizes)
-    grid, arguments, _ = emulate.launched(manifest, arguments)
+    arguments = emulate.make_blank_arguments(work.source_kernel, manifest, sizes)
+    grid, arguments, _ = emulate.prepare_launch(manifest, arguments)
     if 0 in grid:
         raise_error("wrong-launch", f"{manifest.entry} has no blocks for these sizes", help="give --size NAME=N")
     report = next(entry for entry in entries if entry.name == manifest.entry)
-    resident = _resident(target, report.smem_bytes + manifest.dynamic_smem, report.registers, math.prod(manifest.block))
-    what = Launch(
+    resident = _count_resident_blocks(
+        target, report.smem_bytes + manifest.dynamic_smem, report.registers, math.prod(manifest.block)
+    )
+    launch = Launch(
         ptx, manifest.entry, grid, manifest.block, manifest.cluster, manifest.dynamic_smem,
-        tuple(emulate.launch_arguments(manifest, arguments)), resident,
-        _work_of_clusters(work, target, grid, manifest.cluster),
+        tuple(emulate.build_launch_arguments(manifest, arguments)), resident,
+        _estimate_cluster_cycles(work, target, grid, manifest.cluster),
     )  # fmt: skip
     with progress.report_during(f"simulating {manifest.entry}"):
-        return simulate_launch(what, target, blocks=blocks, draws=draws)
+        return simulate_launch(launch, target, blocks=blocks, draws=draws)
 
 
-def _work_of_clusters(
+def _estimate_cluster_cycles(
     work: Work, target: Target, grid: tuple[int, int, int], cluster: tuple[int, int, int]
 ) -> tuple[float, ...]:
-    """Cycles of all that each cluster does, one thing after the other, where iterations differ from block to block."""
-    if math.prod(grid) > _MOST_BLOCKS:
+    """Return the serial cycles of each cluster's work, or () where all clusters do the same."""
+    if math.prod(grid) > _MAX_BLOCKS:
         return ()
-    walk = Walk(work.assignment, target, ())
-    of_block = [float(walk.block(place).around) for place in places(grid, _MOST_BLOCKS)]
+    walk = BlockWalk(work.assignment, target, ())
+    of_block = [float(walk.walk_block(place).around) for place in sample_blocks(grid, _MAX_BLOCKS)]
     blocks = np.reshape(of_block, grid[::-1])
     per_axis = [(extent // size, size) for extent, size in zip(grid[::-1], cluster[::-1], strict=True)]
     shape = [extent for pair in per_axis for extent in pair]
@@ -86,35 +92,35 @@ def _work_of_clusters(
     return tuple(of_cluster.tolist()) if of_cluster.min() < of_cluster.max() else ()
 
 
-def of_ptx(
+def simulate_ptx(
     source: SourceFile,
     entry: str | None,
-    geometry: emulate_ptx.Geometry,
-    given: emulate_ptx.Arguments,
+    geometry: emulate_ptx.LaunchGeometry,
+    given: emulate_ptx.PtxArguments,
     target: str,
     *,
     blocks: int = 0,
     draws: bool = False,
 ) -> Simulation:
-    """Of a kernel in a PTX file, on the machine that `target` names."""
-    name = emulate_ptx.entry_of(source, entry)
+    """Simulate a kernel of a PTX file, on the machine that `target` names."""
+    name = emulate_ptx.find_entry(source, entry)
     machine = load_target(target)
     reports = assemble_module(source.text, machine.ptx_target).entries
     report = next(each for each in reports if each.name == name)
     smem = report.smem_bytes + geometry.dynamic_smem
-    what = Launch(
+    launch = Launch(
         source.text, name, geometry.grid, geometry.block, geometry.cluster, geometry.dynamic_smem, given.values,
-        _resident(machine, smem, report.registers, math.prod(geometry.block)),
+        _count_resident_blocks(machine, smem, report.registers, math.prod(geometry.block)),
     )  # fmt: skip
     try:
         with progress.report_during(f"simulating {name}"):
-            return simulate_launch(what, machine, blocks=blocks, draws=draws)
+            return simulate_launch(launch, machine, blocks=blocks, draws=draws)
     except Fault:
         raise
     except ValueError as error:
         raise_error("wrong-launch", str(error))
 
 
-def _resident(target: Target, smem: int, registers: int, threads: int) -> int:
-    """Blocks that fit on a multiprocessor: those of a cluster each have one of their own."""
-    return max(1, ctas_per_sm(smem, registers, threads, occupancy_limits(target)))
+def _count_resident_blocks(target: Target, smem: int, registers: int, threads: int) -> int:
+    """Return the blocks that fit on a multiprocessor. Blocks of a cluster run on distinct multiprocessors."""
+    return max(1, count_ctas_per_sm(smem, registers, threads, read_occupancy_limits(target)))

@@ -1,4 +1,4 @@
-"""What each stage of the pipeline is as text, and what its verifier says."""
+"""The text of each stage of the pipeline, and its verification."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ SUFFIX: dict[Stage, str] = {
     "ptx": ".ptx",
     "cubin": ".cubin",
 }
-"""How each stage's text is named."""
+"""The file suffix of each stage's text."""
 
 
-def text_of(stage: Stage, value: File | Work) -> str | bytes:
-    """What a file, or one of its kernels, is at this stage."""
+def format_stage(stage: Stage, value: File | Work) -> str | bytes:
+    """Return the text of a file, or of one of its kernels, at this stage."""
     if isinstance(value, File):
-        return _of_file(stage, value)
+        return _format_file(stage, value)
     match stage:
         case "alias":
             from tilec.passes.analysis.alias import analyse_aliases, print_alias_analysis
 
             return print_alias_analysis(analyse_aliases(value.kernel))
         case "layout":
-            return _assignment(value.assignment, value.target)
+            return _format_assignment(value.assignment, value.target)
         case "problem":
-            from tilec.driver.scheduling import problem_text
+            from tilec.driver.scheduling import format_problems
 
-            return problem_text(value.problems)
+            return format_problems(value.problems)
         case "schedule":
-            from tilec.driver.explaining import trace_of
+            from tilec.driver.explaining import format_trace
 
-            return trace_of(value)
+            return format_trace(value)
         case "expand" | "warp":
             from tilec.ir.warp_text import show_program
 
@@ -56,7 +56,7 @@ def text_of(stage: Stage, value: File | Work) -> str | bytes:
             return print_kernel(value.kernel)
 
 
-def _of_file(stage: Stage, file: File) -> str | bytes:
+def _format_file(stage: Stage, file: File) -> str | bytes:
     if stage == "cubin":
         return file.cubin.cubin
     if stage == "ptx":
@@ -68,8 +68,8 @@ def _of_file(stage: Stage, file: File) -> str | bytes:
     return unparse_module(file.tree)
 
 
-def value_of(stage: Stage, work: Work) -> object:
-    """What a pass rewrites of a kernel in this form."""
+def get_stage_value(stage: Stage, work: Work) -> object:
+    """Return the value that passes rewrite while a kernel has this form."""
     match stage:
         case "layout":
             return work.assignment
@@ -83,19 +83,19 @@ def value_of(stage: Stage, work: Work) -> object:
             return work.kernel
 
 
-def violations(stage: Stage, work: Work, *, is_complete: bool, everything: bool) -> Iterable[str]:
-    """The promises that a kernel breaks in this form: where the stage is complete, or somewhere on the way to it."""
-    from tilec.driver.verifiers import rewritten_violations, verified
+def find_violations(stage: Stage, work: Work, *, is_complete: bool, everything: bool) -> Iterable[str]:
+    """Return a kernel's violations in this form, at the completed stage or on the way to it."""
+    from tilec.driver.verifiers import find_rewritten_violations, find_stage_violations
 
     if work.mistakes.met:
         return ()
-    if stage == "tile" and not is_complete:  # it is no longer as it was written
-        return rewritten_violations(work.kernel)
-    return verified(stage, value_of(stage, work), everything=everything)
+    if stage == "tile" and not is_complete:  # passes have rewritten it
+        return find_rewritten_violations(work.kernel)
+    return find_stage_violations(stage, get_stage_value(stage, work), everything=everything)
 
 
-def _assignment(assignment: LayoutAssignment, target: Target) -> str:
-    """The kernel, and under it where the elements of each tile live; what layouts of shared tiles were chosen from."""
+def _format_assignment(assignment: LayoutAssignment, target: Target) -> str:
+    """Return the kernel's text with the layout of each tile, and with the scores of each swizzle of shared tiles."""
     from tilec.ir.text import print_kernel
     from tilec.ir.warp_text import show_fragment, show_shared
     from tilec.passes.layout.atoms import find_shared_accesses, score_layouts
@@ -112,6 +112,6 @@ def _assignment(assignment: LayoutAssignment, target: Target) -> str:
             continue
         patterns = [access.pattern for access in reached if access.tile == name]
         for swizzle, (cost, score) in score_layouts(buffers[name], patterns, target.weights).items():
-            taken = f"{cost.smem_transactions} transactions, {cost.live_registers} registers"
-            lines.append(f"  swizzle {swizzle}: score {score:g} ({taken})")
+            cost_text = f"{cost.smem_transactions} transactions, {cost.live_registers} registers"
+            lines.append(f"  swizzle {swizzle}: score {score:g} ({cost_text})")
     return "\n".join(lines) + "\n"

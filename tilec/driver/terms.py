@@ -1,9 +1,9 @@
-"""Explains words that are no codes of diagnostics: units and pools of the machine, terms of schedules, and names of the
-kernel language. `tilec explain NAME` prints them, docs/glossary.md has those of the machine.
-"""
+"""Explanations of words that are no diagnostic codes: units and pools of the machine, terms of schedules and of the
+glossary, and names of the kernel language. `tilec explain NAME` prints them."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from functools import lru_cache
 
@@ -21,7 +21,7 @@ POOLS = {
     "tmem_banks": "iterations that may hold banks of tensor memory at a time",
     "mbarriers": "barriers in shared memory, which count arrivals and bytes; 8 bytes each",
 }
-"""What a schedule holds over a lifetime; the target files say how much of each there is."""
+"""Resources that a schedule holds over a lifetime; target files give their sizes."""
 
 SCHEDULES = {
     "II": "Initiation interval: the cycles from the begin of one iteration of a pipelined loop to the next one's.\n"
@@ -39,26 +39,39 @@ SCHEDULES = {
 
 
 @lru_cache(maxsize=1)
-def slots() -> dict[str, str]:
-    """Return what each unit of a target file is; where machines differ, what it is on each."""
-    said: dict[str, dict[str, list[str]]] = {}
+def describe_slots() -> dict[str, str]:
+    """Return the description of each unit in the target files; where machines differ, one for each machine."""
+    machines: dict[str, dict[str, list[str]]] = {}
     for name in resources.target_names():
         for slot, entry in tomllib.loads(resources.target_text(name))["slots"].items():
-            said.setdefault(slot, {}).setdefault(entry["what"], []).append(name)
+            machines.setdefault(slot, {}).setdefault(entry["what"], []).append(name)
     return {
         slot: next(iter(texts))
         if len(texts) == 1
         else "; ".join(f"on {', '.join(targets)}: {what}" for what, targets in texts.items())
-        for slot, texts in said.items()
+        for slot, texts in machines.items()
     }
 
 
-def explain(name: str) -> str | None:
+@lru_cache(maxsize=1)
+def glossary() -> dict[str, str]:
+    """Return the sentence of each term of docs/glossary.md."""
+    entries = re.finditer(r"^\* \*\*([^*]+)\*\* – (.+?[.:)]) \*[^\n]+\.\*$", resources.glossary_text(), re.MULTILINE)
+    return {found[1]: found[2].replace("*", "") for found in entries}
+
+
+def _term(name: str) -> str | None:
+    """Return the glossary's term for a word, which may be its plural or be written with hyphens or capitals."""
+    word = " ".join(re.split(r"[\s_-]+", name.lower()))
+    terms = {term.lower().replace("-", " "): term for term in glossary()}
+    return terms.get(word) or terms.get(word.removesuffix("s"))
+
+
+def explain_term(name: str) -> str | None:
     """Return the text of a term, or None where there is none of this name."""
-    if name in slots():
-        return (
-            f"{name}: a unit of a multiprocessor, which a schedule gives to one statement at a time.\n\n{slots()[name]}"
-        )
+    if name in describe_slots():
+        what = "a unit of a multiprocessor, which a schedule gives to one statement at a time"
+        return f"{name}: {what}.\n\n{describe_slots()[name]}"
     if name in POOLS:
         return f"{name}: a pool, which a schedule must not exceed.\n\n{POOLS[name]}"
     if name in SCHEDULES:
@@ -68,9 +81,11 @@ def explain(name: str) -> str | None:
         shown = entry.signature if isinstance(entry.signature, str) else format_signature(entry.signature)
         found = find_example(*entry.names)
         return f"{shown}\n\n{format_meaning(entry)}" + (f"\n\nExample:\n\n{found.rstrip()}" if found else "")
+    if (term := _term(name)) is not None:
+        return f"{term}\n\n{glossary()[term]}"
     return None
 
 
-def names() -> tuple[str, ...]:
+def list_terms() -> tuple[str, ...]:
     """Return every name that `explain` knows."""
-    return (*slots(), *POOLS, *SCHEDULES, *list_documented_names())
+    return tuple(dict.fromkeys((*describe_slots(), *POOLS, *SCHEDULES, *list_documented_names(), *glossary())))

@@ -1,7 +1,7 @@
-"""What is verified of each kind of value that passes hand on, whichever of them made it.
+"""The verifiers of all values that passes exchange.
 
-A verifier shares no code with what it verifies. All of them run where tests or `--verify` ask for it; in a user's build
-those do that cost little beside what they look at.
+A verifier shares no code with the passes that it verifies. Tests and `--verify` run all of them; user builds run those
+whose cost is small.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any
 from tilec.support.options import Stage
 
 if TYPE_CHECKING:
-    from tilec.driver.work import Planned
+    from tilec.driver.work import PlannedLoop
     from tilec.ir.tile import Kernel
     from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.passes.loop.build_problem import LoopProblem
 
 
-def verified(stage: Stage, value: Any, *, everything: bool = True) -> Iterator[str]:
-    """The promises that a stage's value breaks, in words. Without `everything` those alone that are quick to see."""
+def find_stage_violations(stage: Stage, value: Any, *, everything: bool = True) -> Iterator[str]:
+    """Yield the violations of a stage's value. Without `everything`, run only quick verifiers."""
     match stage:
         case "tile":
-            yield from _kernel(value, everything)
+            yield from _check_kernel(value, everything)
         case "layout":
-            yield from _assignment(value)
+            yield from _check_assignment(value)
         case "problem":
-            yield from _problems(value)
+            yield from _check_problems(value)
         case "schedule":
-            yield from _schedules(value)
+            yield from _check_schedules(value)
         case "expand":
             from tilec.ir.warp_declarations import declaration_violations
 
@@ -37,7 +37,7 @@ def verified(stage: Stage, value: Any, *, everything: bool = True) -> Iterator[s
             from tilec.ir.warp_declarations import declaration_violations
 
             yield from declaration_violations(value)
-            if everything:  # runs the barriers: a third of the time that attention takes to compile
+            if everything:  # interprets the barriers: a third of the compile time of attention
                 from tilec.ir.warp_verify import program_violations
 
                 yield from program_violations(value)
@@ -45,8 +45,8 @@ def verified(stage: Stage, value: Any, *, everything: bool = True) -> Iterator[s
             return
 
 
-def kernel_violations(kernel: Kernel) -> Iterator[str]:
-    """Of a kernel as it was written."""
+def find_kernel_violations(kernel: Kernel) -> Iterator[str]:
+    """Yield the violations of a kernel as written."""
     from tilec.ir.verify import verify_tile
     from tilec.ops.form import show_violations
 
@@ -54,18 +54,17 @@ def kernel_violations(kernel: Kernel) -> Iterator[str]:
     yield from broken or show_violations(kernel)
 
 
-def rewritten_violations(kernel: Kernel) -> Iterator[str]:
-    """Of a kernel about which passes have decided: with the grid that is launched, and operations that say how they are
-    done."""
-    from tilec.driver.decided_attributes import violations
+def find_rewritten_violations(kernel: Kernel) -> Iterator[str]:
+    """Yield the violations of a rewritten kernel: launched grid, operations with mechanisms."""
+    from tilec.driver.decided_attributes import find_operation_violations
     from tilec.ir.verify import verify_tile
 
     broken = list(verify_tile(kernel, as_launched=True))
-    yield from broken or violations(kernel)
+    yield from broken or find_operation_violations(kernel)
 
 
-def _kernel(kernel: Kernel, everything: bool) -> Iterator[str]:
-    yield from kernel_violations(kernel)
+def _check_kernel(kernel: Kernel, everything: bool) -> Iterator[str]:
+    yield from find_kernel_violations(kernel)
     if everything:
         from tilec.ir.read import read_kernel
         from tilec.ir.text import print_kernel
@@ -75,27 +74,29 @@ def _kernel(kernel: Kernel, everything: bool) -> Iterator[str]:
             yield "its text does not read back identically"
 
 
-def _assignment(assignment: LayoutAssignment) -> Iterator[str]:
-    """The layouts of the roles, where a kernel makes these, else of all of it."""
+def _check_assignment(assignment: LayoutAssignment) -> Iterator[str]:
+    """Yield the violations of the layouts: each role's in a kernel with explicit roles, else the kernel's."""
     from tilec.ir.verify_layout import layout_violations
 
-    yield from rewritten_violations(assignment.kernel)
+    yield from find_rewritten_violations(assignment.kernel)
     for part in assignment.roles:
-        yield from (f"role {part.name}: {said}" for said in rewritten_violations(part.assignment.kernel))
-    for one in assignment.kernels:
-        yield from layout_violations(one.kernel, one.fragments, one.shared, one.nest_layout)
+        yield from (f"role {part.name}: {fault}" for fault in find_rewritten_violations(part.assignment.kernel))
+    for assignment_part in assignment.kernels:
+        yield from layout_violations(
+            assignment_part.kernel, assignment_part.fragments, assignment_part.shared, assignment_part.nest_layout
+        )
 
 
-def _problems(loops: tuple[LoopProblem, ...]) -> Iterator[str]:
+def _check_problems(loops: tuple[LoopProblem, ...]) -> Iterator[str]:
     from tilec.sched.check import find_problem_faults
 
     for loop in loops:
         yield from find_problem_faults(loop.problem)
 
 
-def _schedules(planned: tuple[Planned, ...]) -> Iterator[str]:
-    """Every schedule, wherever it came from."""
+def _check_schedules(planned: tuple[PlannedLoop, ...]) -> Iterator[str]:
+    """Yield the violations of every schedule, whatever its origin."""
     from tilec.sched.verify import find_violations
 
-    for one in planned:
-        yield from find_violations(one.loop.problem, one.solution.schedule)
+    for loop in planned:
+        yield from find_violations(loop.loop.problem, loop.solution.schedule)

@@ -1,4 +1,4 @@
-"""A kernel on its way through the pipeline: all that is known of it so far, as one value that each pass replaces."""
+"""The state of a kernel and of a file in the pipeline: immutable values that each pass replaces."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A pipelined loop with the answer to its scheduling problem."""
+class PlannedLoop:
+    """A pipelined loop with the solution of its scheduling problem."""
 
     loop: LoopProblem
     solution: Solution
 
 
-class Withdrawn(Exception):
-    """Raised by a pass that finds that what was chosen in the row `row` further up cannot be had, and `why`. The kernel
-    goes on from that row, which takes another candidate."""
+class ChoiceWithdrawn(Exception):
+    """Raised by a pass if the answer of the earlier choice `row` turns out impossible, for the reason `why`. The kernel
+    continues from that row, which takes another candidate."""
 
     def __init__(self, row: str, why: str) -> None:
         super().__init__(f"{row}: {why}")
@@ -46,8 +46,8 @@ class Withdrawn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What a choice wants to know of the loops of a candidate: their smallest intervals, by the solver, or by
-    heuristics an upper bound for them, where it is `most` cycles."""
+    """The question of a choice about a candidate's loops: their smallest intervals from the solver, or an upper bound
+    from heuristics, up to `most` cycles."""
 
     is_by_heuristic: bool = False
     most: int | None = None
@@ -55,15 +55,14 @@ class Exploration:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One kernel. `source_kernel` is what its text says, with constants folded, and `kernel` the same as passes have
-    rewritten it. `assignment` is `kernel` with layouts; `problems` and `loops` are its pipelined loops, before and
-    after they are scheduled. `versions` says how many there are of the tiles of which the kernel itself names versions;
-    `kernel` is then on one. `walks` says that its grid is persistent; `ungrouped` is the kernel before anything was
-    decided about its grid. `withdrawn` are the choices whose answer could not be had after all, and why. `explored` are
-    the loops of `assignment` that a choice has scheduled already, as far as their intervals where `exploration` asked
-    for no more, and `divided` the problems of those of which it is decided how many warpgroups run apart. `mistakes`
-    collects what is wrong, where all of it is wanted; `is_checked_only` says that nothing else is. `verified` is what
-    has been verified last: the form, whether it was complete, and the value."""
+    """The state of one kernel. `source_kernel` is the source's with folded constants, and `kernel` the rewritten one;
+    `assignment` is `kernel` with layouts. `problems` and `loops` are its pipelined loops before and after scheduling.
+    `versions` counts the versions of tiles whose versions the kernel itself indexes; `kernel` then has one. `walks`
+    says that the grid is persistent; `ungrouped` is the kernel before decisions about its grid. `withdrawn` lists
+    choices whose answer was impossible, and why. `explored` are loops that a choice has scheduled already, only up to
+    their intervals if `exploration` asked for no more; `divided` are problems with a decided ping-pong. `mistakes`
+    collects errors; with `is_checked_only` nothing else is wanted. `verified` is the last verified form, its
+    completeness and its value."""
 
     source: SourceFile
     options: CompileOptions
@@ -78,34 +77,34 @@ class Work:
     layouts: LayoutAssignment | None = None
     unassigned: Work | None = None
     walks: bool = False
-    ungrouped: Kernel | None = None
-    withdrawn: tuple[tuple[str, str], ...] = ()
-    explored: tuple[Planned, ...] | None = None
+    kernel_before_grid: Kernel | None = None
+    withdrawn_choices: tuple[tuple[str, str], ...] = ()
+    explored: tuple[PlannedLoop, ...] | None = None
     exploration: Exploration | None = None
     divided: tuple[LoopProblem, ...] = ()
     problems: tuple[LoopProblem, ...] = ()
-    loops: tuple[Planned, ...] = ()
+    loops: tuple[PlannedLoop, ...] = ()
     warp_program: Program | None = None
     ptx_module: Module | None = None
     verified: tuple[Stage, bool, object] | None = None
 
     @property
     def assignment(self) -> LayoutAssignment:
-        return _made(self.layouts, "layouts")
+        return _require_value(self.layouts, "layouts")
 
     @property
     def program(self) -> Program:
-        return _made(self.warp_program, "warp program")
+        return _require_value(self.warp_program, "warp program")
 
     @property
     def module(self) -> Module:
-        return _made(self.ptx_module, "PTX")
+        return _require_value(self.ptx_module, "PTX")
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A kernel file: its syntax tree and those that it imports, its kernels (or the only one that is asked for), and
-    what one module of all of them becomes. `mistakes` and `is_checked_only` are as for its kernels."""
+    """The state of a kernel file: its syntax tree and imports, its kernels (or the only one wanted), and their joint
+    module. `mistakes` and `is_checked_only` are as in `Work`."""
 
     source: SourceFile
     options: CompileOptions
@@ -125,14 +124,14 @@ class File:
 
     @property
     def module(self) -> Module:
-        return _made(self.ptx_module, "PTX")
+        return _require_value(self.ptx_module, "PTX")
 
     @property
     def cubin(self) -> AssemblerResult:
-        return _made(self.assembled, "cubin")
+        return _require_value(self.assembled, "cubin")
 
 
-def _made(value: T | None, what: str) -> T:
+def _require_value(value: T | None, what: str) -> T:
     if value is None:
         raise InternalError(f"no pass has made the {what} yet")
     return value

@@ -49,12 +49,6 @@ def _reaches_other_clusters(step: Step) -> bool:
     return words[0] in ("ld", "st") and not is_local and not _FLAG_WORDS.isdisjoint(words)
 
 
-def sample_clusters(clusters: Sequence[BlockPositions], blocks: int, seed: int) -> list[BlockPositions]:
-    """Return as many clusters as hold this many blocks, chosen by the seed, in their order."""
-    count = max(1, min(len(clusters), -(-blocks // len(clusters[0]))))
-    return [clusters[place] for place in sorted(random.Random(seed).sample(range(len(clusters)), count))]
-
-
 def make_shared_buffer(size: int) -> mmap.mmap:
     """Return zeroed memory that forked processes share."""
     return mmap.mmap(-1, max(size, 1))
@@ -73,6 +67,46 @@ class Outcome:
     events: list[Event] = field(default_factory=list)
     printed: list[tuple[int, str]] = field(default_factory=list)
     allowed: dict[str, int] = field(default_factory=dict)
+    writers: frozenset[int] = frozenset()
+    """The tags of those that wrote global memory."""
+
+
+_IDLE_INSTRUCTIONS = 1_000_000
+"""Warp instructions that a sample may run before it stops looking for clusters that write."""
+
+
+def run_sample(
+    state: LaunchState,
+    clusters: Sequence[BlockPositions],
+    sample: tuple[int, int],
+    seed: int | None,
+    jobs: int,
+    progress: Progress | None,
+) -> Outcome:
+    """Run clusters drawn by chance until those that wrote global memory hold the wanted number of blocks.
+
+    `sample` is that number and the seed of the draw. A persistent grid has many blocks without work, which end at once:
+    more are drawn in their place, unless those that have run were long.
+    """
+    blocks, draw_seed = sample
+    wanted = min(len(clusters), -(-blocks // len(clusters[0])))
+    draws = random.Random(draw_seed)
+    numbers = sorted(draws.sample(range(len(clusters)), wanted))
+    drawn = [clusters[number] for number in numbers]
+    first = latest = run_clusters(state, drawn, seed, jobs, progress)
+    is_spread = state.blocks_done == 0
+    seen = set(numbers)
+    while True:
+        outcome = _merged([first, latest]) if is_spread and latest is not first else latest
+        missing = min(wanted - len(outcome.writers), len(clusters) - len(seen))
+        if missing <= 0 or sum(outcome.counts) > _IDLE_INSTRUCTIONS:
+            return outcome
+        begin = len(drawn)
+        while len(drawn) < begin + missing:
+            if (number := draws.randrange(len(clusters))) not in seen:
+                seen.add(number)
+                drawn.append(clusters[number])
+        latest = _run_in_process(state, ClusterQueue(drawn, range(begin, len(drawn))), seed, lambda done: None)
 
 
 def run_clusters(
@@ -90,7 +124,8 @@ def run_clusters(
 def collect_outcome(state: LaunchState) -> Outcome:
     """Return the results in this process until now."""
     events = state.timeline.events if state.timeline is not None else []
-    return Outcome(state.blocks_done, state.counts, events, state.printed, state.allowed)
+    writers = frozenset(state.memory.writers)
+    return Outcome(state.blocks_done, state.counts, events, state.printed, state.allowed, writers)
 
 
 def _ignore_progress(done: int, total: int) -> None:
@@ -163,6 +198,11 @@ def _run_in_parallel(
     if faults:
         # Processes fail in any order; reporting the first cluster's fault is deterministic.
         raise min(faults, key=lambda found: found[0])[1]
+    return _merged(outcomes)
+
+
+def _merged(outcomes: Sequence[Outcome]) -> Outcome:
+    """Add up what several processes did."""
     counts = [sum(column) for column in zip(*(outcome.counts for outcome in outcomes), strict=True)]
     return Outcome(
         sum(outcome.done for outcome in outcomes),
@@ -170,6 +210,7 @@ def _run_in_parallel(
         [event for outcome in outcomes for event in outcome.events],
         [line for outcome in outcomes for line in outcome.printed],
         dict(sum((Counter(outcome.allowed) for outcome in outcomes), Counter())),
+        frozenset().union(*(outcome.writers for outcome in outcomes)),
     )
 
 

@@ -16,12 +16,12 @@ class Clusters(Sequence[BlockPositions]):
 
     def __init__(self, grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> None:
         self.size = cluster
-        self.along = [extent // size for extent, size in zip(grid, cluster, strict=True)]
+        self.find_common_axes = [extent // size for extent, size in zip(grid, cluster, strict=True)]
         z, y, x = (range(size) for size in reversed(cluster))
         self.inside = [(i, j, k) for k, j, i in itertools.product(z, y, x)]
 
     def __len__(self) -> int:
-        return math.prod(self.along)
+        return math.prod(self.find_common_axes)
 
     @overload
     def __getitem__(self, number: int) -> BlockPositions: ...
@@ -32,8 +32,8 @@ class Clusters(Sequence[BlockPositions]):
             return [self[each] for each in range(*number.indices(len(self)))]
         if not 0 <= number < len(self):
             raise IndexError(number)
-        rest, x = divmod(number, self.along[0])
-        z, y = divmod(rest, self.along[1])
+        rest, x = divmod(number, self.find_common_axes[0])
+        z, y = divmod(rest, self.find_common_axes[1])
         first = (x * self.size[0], y * self.size[1], z * self.size[2])
         return [(first[0] + i, first[1] + j, first[2] + k) for i, j, k in self.inside]
 

@@ -138,7 +138,8 @@ def launch(
 
     An `adversary` is the seed of an unfriendly but legal machine: garbage in fresh registers, an arbitrary order of
     warps, and asynchronous operations that act at any moment. `jobs` processes share the blocks where no block can see
-    another one's work. A `sample` (blocks, seed) runs only some of them; `only` says which clusters do, by number.
+    another one's work. A `sample` (blocks, seed) runs only some of them, drawn until that many
+    have written global memory; `only` says which clusters do, by number.
     `all_begin`: no cluster is taken over by another one.
     `observe` makes a recorder, which is told of every step that runs (with one process).
     """
@@ -187,14 +188,16 @@ def launch(
     if races or sample is not None:
         memory.track_owners(is_divided and races, blocks.make_shared_buffer(2 * memory.size) if jobs > 1 else None)
     clusters: Sequence[BlockPositions] = Clusters(sizes[0], sizes[2])
-    if sample is not None:
-        clusters = blocks.sample_clusters(clusters, *sample)
     if only is not None:
         clusters = [clusters[number] for number in sorted(only)]
     faults: tuple[Fault, ...] = ()
     try:
         with np.errstate(all="ignore"):
-            outcome = blocks.run_clusters(state, clusters, adversary, jobs if is_divided else 1, progress)
+            jobs = jobs if is_divided else 1
+            if sample is not None:
+                outcome = blocks.run_sample(state, clusters, sample, adversary, jobs, progress)
+            else:
+                outcome = blocks.run_clusters(state, clusters, adversary, jobs, progress)
     except Fault as fault:
         fault.places = find_memory_locations(fault.message, args, allocator, program.shared)
         if on_fault == "raise":

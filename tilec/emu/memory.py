@@ -119,7 +119,9 @@ class Memory:
         self.reader: Array | None = None
         """The cluster that read each byte, as in `owner`; `_SEVERAL_READERS` for more than one."""
         self.tag = 1
-        """The running cluster as a byte (`make_cluster_tag`)."""
+        """The running cluster, folded into one byte by `tag_of`."""
+        self.writers: set[int] = set()
+        """The tags of the clusters that wrote global memory, in this process."""
         self.is_divided = False
         """Clusters may not write bytes that other clusters access: nothing could order the accesses."""
         self.readers: Array = np.zeros(padded // 16 if is_shared else 0, np.int16)
@@ -173,8 +175,8 @@ class Memory:
     def take_ownership(
         self, owners: Array, readers: Array, old: Array, new: Array, tag: int, offset: OffsetFunction
     ) -> Array:
-        """Return the owners of some elements after cluster `tag` has written `new` over `old`; fault where clusters
-        conflict."""
+        """The owners of some elements after the cluster `tag` has written `new` over `old`."""
+        self.writers.add(tag)
         if self.is_divided:
             for marks, is_read in ((owners, False), (readers, True)):
                 foreign = _find_foreign_bytes(marks, tag)

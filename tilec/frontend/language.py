@@ -141,7 +141,9 @@ STRUCTURE = (
         ("T.Tensor", "T.Buffer"),
         launch.TENSOR_SIGNATURE,
         """The type of a parameter that lies in global memory, row by row; also written `T.Tensor[shape, dtype]`. Reads
-        outside it give 0, writes outside it are dropped. A parameter that is a dtype, as in `n: T.int32`, is a scalar
+        outside it give 0, writes outside it are dropped. An extent that is known at launch is a T.dynamic. TMA loads
+        only rows of a multiple of 16 bytes: where they always are, declare the last extent so, as
+        `8 * T.dynamic("n")` of float16. A parameter that is a dtype, as in `n: T.int32`, is a scalar
         that is passed at launch.""",
         (launch._bind_typed_parameter, launch.read_tensor_type, signature.as_shape),
     ),
@@ -325,7 +327,7 @@ WARPGROUPS = LanguageEntry(
     that come there, and a fragment belongs to them. In a kernel with barriers `if tx < 128:`, with
     `tx = T.get_thread_binding()`, is the same. Loops run as they are written, T.Pipelined too. Before the first of
     these blocks all threads of the block do everything together, and wait for each other.""",
-    (roles.elaborate_role_section, divide._own, divide._check_fragments, role_races.check_races),
+    (roles.elaborate_role_section, divide._take_share, divide._check_fragments, role_races.check_role_races),
 )
 
 PIPELINES = (
@@ -356,7 +358,7 @@ PIPELINES = (
             stages.drain_pipeline,
             stages.announce_bytes,
             pipeline_rules.finish_pipelines,
-            pipeline_counts.check_counts,
+            pipeline_counts.check_stage_counts,
         ),
     ),
     LanguageEntry(

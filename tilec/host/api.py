@@ -9,27 +9,33 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilec.driver import build as driver
 from tilec.host import notebook
 from tilec.host.arrays import CPU, GPU, View, dense_strides, view_array
-from tilec.ir.elements import numpy_storage_type, storage_shape
+from tilec.ir.elements import fill_with_poison, is_poison, numpy_storage_type, storage_shape
 from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, extract_from_cubin, extract_from_ptx
 from tilec.ir.tile import Buffer
-from tilec.ir.types import FLOAT8_E8M0, TYPES_BY_NAME, UINT8
+from tilec.ir.types import FLOAT8_E8M0, TYPES_BY_NAME, UINT8, DType
 from tilec.support import files, options
 from tilec.support.diagnostics import CompileError as CompileError, Diagnostic
 from tilec.support.printable import make_printable
 from tilec.support.resources import target_names
 from tilec.support.sizes import evaluate_shape, scalar_names
 from tilec.support.source import SourceFile
+from tilec.support.spelling import nearest_word
 
 Device = Literal["cuda", "emulator"]
 Number = int | float
@@ -75,9 +81,9 @@ def compile(
         **{"cache_dir": options.cache_folder(), **_check_switches(switches or {})},
     )
     try:
-        build = driver.build(file, chosen, driver.Observer())
+        build = driver.build_kernel(file, chosen, driver.Observer())
     except CompileError as error:
-        raise _draw_error(error, file).with_traceback(None) from None
+        raise _draw_error(_in_words_of_python(error, file), file).with_traceback(None) from None
     for found in build.warnings:
         warnings.warn(_render_text(found, file), stacklevel=2)
     return Kernel(build.manifest, build.cubin, build, is_emulated=device == "emulator")
@@ -159,10 +165,31 @@ def _current_codes(given: Iterable[str]) -> tuple[str, ...]:
     return tuple(FORMER_CODES.get(code, code) for code in given)
 
 
-def _read_source(source: str | os.PathLike[str]) -> SourceFile:
+def _read_source(source: object) -> SourceFile:
     if isinstance(source, str) and "\n" in source:
         return SourceFile("kernel.tl", source)
-    return files.read_source(os.fspath(source))
+    if not isinstance(source, str | os.PathLike):
+        kind = type(source).__name__
+        raise TypeError(
+            f"a kernel is the name of a file, or the text of one, not {kind}; Python functions are not read"
+        )
+    try:
+        return files.read_source(os.fspath(source))
+    except CompileError as error:
+        (first,) = error.diagnostics
+        if first.code != "no-such-file" or (near := _similar_file(Path(source))) is None:
+            raise
+        raise CompileError(replace(first, help=f"did you mean {near}?")) from None
+
+
+def _similar_file(path: Path) -> Path | None:
+    """Return the file beside a missing one whose name is nearest to its name, if one is near."""
+    try:
+        beside = [other.name for other in path.parent.iterdir() if other.suffix == path.suffix]
+    except OSError:
+        return None
+    near = nearest_word(path.name, beside)
+    return None if near is None else path.with_name(near)
 
 
 def _default_target(device: Device) -> str:
@@ -185,6 +212,26 @@ def _draw_error(error: CompileError, source: SourceFile) -> CompileError:
     located = error.with_main_path(source.path)
     located.shown = text
     return located
+
+
+def _in_words_of_python(error: CompileError, source: SourceFile) -> CompileError:
+    """Return the error with constants named as arguments of `compile`, not as `-D` on a command line."""
+    if not any(d.code.endswith("-define") for d in error.diagnostics):
+        return error
+
+    def reworded(text: str) -> str:
+        return re.sub(r"-D (\w+=…)", r"\1 among the arguments of tilec.compile", text).replace("-D ", "")
+
+    def one(found: Diagnostic) -> Diagnostic:
+        if not found.code.endswith("-define"):
+            return found
+        help_text = None if found.help is None else reworded(found.help)
+        name = found.title.split()[1]
+        if found.code == "unknown-define" and re.search(rf"\b{re.escape(name)}\s*:\s*T\.", source.text):
+            help_text = f"{name} is a parameter of the kernel: pass it when you call what tilec.compile returns"
+        return replace(found, title=reworded(found.title), help=help_text)
+
+    return CompileError(*map(one, error.diagnostics))
 
 
 def _render_text(diagnostic: Diagnostic, source: SourceFile) -> str:
@@ -222,13 +269,23 @@ class Kernel:
         self.__signature__ = self._python_signature()
 
     def __repr__(self) -> str:
-        return f"<tilec kernel {self.signature()} for {self.manifest.target}>"
+        known = self._shape_scalars()
+        written = (f"{n}: {t}" + " from the arrays" * (n in known) for n, t in self._types().items())
+        return f"<tilec kernel {self.manifest.entry}({', '.join(written)}) for {self.manifest.target}>"
+
+    def _types(self) -> dict[str, str]:
+        """Return the dtype and the shape of each parameter of a call, as in `float16[128, n]`."""
+        tensors = {t.name: f"{t.dtype}[{', '.join(map(str, t.shape))}]" for t in self.manifest.tensors}
+        types = {scalar.name: scalar.dtype for scalar in self.manifest.scalars} | tensors
+        return {name: types[name] for name in self.parameters()}
 
     def _repr_html_(self) -> str:
         """Return HTML for notebooks: the signature, and the schedules where it was compiled here."""
         trace = self.trace
         loops = [] if trace is None else json.loads(trace)["tilec"]["loops"]
-        return notebook.kernel_html(self.signature(), self.manifest.target, loops)
+        roles = {tensor.name: tensor.role for tensor in self.manifest.tensors}
+        parameters = [(name, kind, roles.get(name, "in")) for name, kind in self._types().items()]
+        return notebook.kernel_html(self.signature(), self.manifest, parameters, loops)
 
     @property
     def trace(self) -> str | None:
@@ -323,7 +380,7 @@ class Kernel:
         except (BufferError, ValueError) as error:
             raise ValueError(f"{name} of {self.manifest.entry} cannot be used: {error}") from error
         if found is None:
-            raise TypeError(f"{name} of {self.manifest.entry} is an array, not {type(value).__name__}")
+            raise TypeError(f"{name} of {self.manifest.entry} must be an array, not {type(value).__name__}")
         kind = CPU if self._is_emulated else GPU
         if found.device[0] != kind:
             wanted = "the CPU, where the emulator runs"
@@ -356,15 +413,52 @@ class Kernel:
         arrays = {
             name: one.as_numpy(numpy_storage_type(TYPES_BY_NAME[tensors[name].dtype])) for name, one in views.items()
         }
+        shared = self._warn_of_shared_memory(arrays)
         # The emulator's launcher copies strided tensors to their layout.
-        arguments = emulate.Arguments(arrays, scalars)
-        if self._build is not None:
-            report = emulate.run(self._build, arguments)
-        else:
-            assert self.ptx is not None
-            begins_early = "dependent" in self.manifest.attributes
-            report = emulate.run_ptx(self.ptx, self.manifest, arguments, begins_early=begins_early)
+        arguments = emulate.KernelArguments(arrays, scalars)
+        with self._unwritten_reported({n: a for n, a in arrays.items() if n not in shared}):
+            if self._build is not None:
+                report = emulate.emulate_build(self._build, arguments)
+            else:
+                assert self.ptx is not None
+                begins_early = "dependent" in self.manifest.attributes
+                report = emulate.emulate_ptx_text(self.ptx, self.manifest, arguments, begins_early=begins_early)
         print(make_printable(report.printed), end="")
+
+    def _warn_of_shared_memory(self, arrays: Mapping[str, NDArray[Any]]) -> set[str]:
+        """Warn of outputs that share memory with other arguments, and return the names of both."""
+        written = {tensor.name for tensor in self.manifest.tensors if tensor.role != "in"}
+        shared: set[str] = set()
+        for (a, first), (b, second) in combinations(arrays.items(), 2):
+            if {a, b} & written and np.may_share_memory(first, second):
+                output, other = (a, b) if a in written else (b, a)
+                text = f"{output} of {self.manifest.entry}, which is written, shares memory with {other}"
+                warnings.warn(f"{text}: blocks run in any order, so pass an array of its own", stacklevel=4)
+                shared |= {a, b}
+        return shared
+
+    @contextmanager
+    def _unwritten_reported(self, arrays: Mapping[str, NDArray[Any]]) -> Iterator[None]:
+        """Warn of elements of outputs that no block wrote during a run; they keep what the arrays held."""
+        from tilec.driver.emulate_compare import shows_poison
+
+        before: dict[str, tuple[NDArray[Any], DType]] = {}
+        for tensor in self.manifest.tensors:
+            dtype, array = TYPES_BY_NAME[tensor.dtype], arrays.get(tensor.name)
+            if array is not None and tensor.role == "out" and shows_poison(dtype) and array.flags.c_contiguous:
+                before[tensor.name] = array.copy(), dtype
+                fill_with_poison(array, dtype)
+        left: dict[str, NDArray[Any]] = {}
+        try:
+            yield
+        finally:
+            for name, (held, dtype) in before.items():
+                left[name] = is_poison(arrays[name], dtype)
+                np.copyto(arrays[name], held, where=left[name])
+        for name, mask in left.items():
+            if count := int(np.count_nonzero(mask)):
+                text = f"no block wrote {count:,} of the {mask.size:,} elements of {name}"
+                warnings.warn(f"{text}: look at the grid, and at the indices of what is stored", stacklevel=5)
 
     def _launch(self, views: Mapping[str, View], scalars: Mapping[str, Number], stream: int) -> None:
         from tilec.host import runtime

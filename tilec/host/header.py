@@ -21,6 +21,7 @@ from tilec.host.header_calls import (
     scratch_tensors,
 )
 from tilec.host.header_driver import DRIVER
+from tilec.host.header_sizes import describe_sizes
 from tilec.host.machines import is_portable, newest_portable, parse_capability, preference_key
 from tilec.ir.manifest import Manifest, PointerParam, ScalarInfo, ScalarParam, TensorInfo, TensorMapParam
 from tilec.support.records import dataclass
@@ -296,7 +297,9 @@ typedef struct {{
 """
     first = f"const {entry}_kernel *kernel"
     functions.append(Function(f"const char *{entry}_check({first}{comma}{declared})", checked))
-    functions.append(Function(f"CUresult {entry}_launch({first}, CUstream stream{comma}{declared})", launched))
+    sizes = describe_sizes(variants[0][1], {name: a.name for name, a in arguments.items()})
+    signature = f"CUresult {entry}_launch({first}, CUstream stream{comma}{declared})"
+    functions.append(Function(signature, launched, comment=sizes))
     return _KernelDeclarations(kernel_type, tuple(functions), _owner_class(entry, declared, passed))
 
 

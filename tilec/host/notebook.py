@@ -1,4 +1,4 @@
-"""A kernel in notebooks: its signature, and the schedule of each loop as a table."""
+"""A kernel in notebooks: its signature, parameters and launch, and the schedule of each loop as a table."""
 
 from __future__ import annotations
 
@@ -6,13 +6,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from tilec.ir.manifest import Manifest
+
+_PARAMETERS = ("parameter", "type", "role")
+_LAUNCH = ("grid", "threads", "bytes of shared memory")
 _STATEMENTS = ("statement", "role", "line", "stage", "start", "issue", "latency")
 _RINGS = ("ring", "in", "versions", "bytes of one", "lifetime")
 
 
-def kernel_html(signature: str, target: str, loops: Sequence[Mapping[str, Any]]) -> str:
-    """Return a kernel as HTML. `loops` are the pipelined loops of its schedule trace (docs/trace.md)."""
-    parts = [f"<b>{escape(signature)}</b> for {escape(target)}", *map(_loop_html, loops)]
+def kernel_html(
+    signature: str, manifest: Manifest, parameters: Sequence[tuple[str, str, str]], loops: Sequence[Mapping[str, Any]]
+) -> str:
+    """Return a kernel as HTML. `parameters` have name, type and role; `loops` are the pipelined loops of the kernel's
+    schedule trace (docs/trace.md)."""
+    launch = (
+        " × ".join(map(str, manifest.grid)),
+        " × ".join(map(str, manifest.block)),
+        manifest.dynamic_smem,
+    )
+    parts = [
+        f"<b>{escape(signature)}</b> for {escape(manifest.target)}",
+        _table_html(_PARAMETERS, parameters),
+        _table_html(_LAUNCH, [launch]),
+        *map(_loop_html, loops),
+    ]
     return f"<div>{''.join(parts)}</div>"
 
 

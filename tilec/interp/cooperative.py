@@ -32,11 +32,11 @@ class CooperativeScheduler:
         self.pieces: list[_Task] = []
         self.order: list[_Task] = []  # of preference
         self.back = threading.Semaphore(0)
-        self.running: _Task | None = None
+        self.running_steps: _Task | None = None
 
     def until(self, may_go_on: Callable[[], bool], span: Span = NOWHERE) -> None:
         """Make the running task wait for a condition."""
-        piece = self.running
+        piece = self.running_steps
         assert piece is not None
         if may_go_on():
             return
@@ -45,7 +45,7 @@ class CooperativeScheduler:
 
     def yield_to_others(self) -> None:
         """Let all other tasks run first, as far as they can."""
-        piece = self.running
+        piece = self.running_steps
         assert piece is not None
         self.order.remove(piece)
         self.order.append(piece)
@@ -81,7 +81,7 @@ class CooperativeScheduler:
                     failure = error
                 continue
             ready.error = failure  # makes the task end
-            self.running = ready
+            self.running_steps = ready
             ready.may_run.release()
             self.back.acquire()
             if ready.is_done and failure is None:

@@ -40,7 +40,7 @@ from tilec.ops.rendezvous import Rendezvous
 from tilec.ops.sync import BlockBarrier
 from tilec.ops.warp_functions import REFERENCES
 from tilec.ops.warpgroups import NamedArrive
-from tilec.passes.explicit_roles.split_roles import ExplicitRole, roles_of
+from tilec.passes.explicit_roles.split_roles import ExplicitRole, find_roles
 from tilec.support.diagnostics import InternalError, raise_error
 from tilec.support.records import dataclass
 from tilec.support.sizes import SizeError, solve_scalars
@@ -67,7 +67,7 @@ def run_kernel(
         machine.storage[buffer.name] = np.full(
             buffer.shape, _get_poison(buffer.dtype), numpy_compute_type(buffer.dtype)
         )
-    roles = roles_of(kernel)
+    roles = find_roles(kernel)
     made = (s for s in kernel.body if isinstance(s, AllocBarrier))
     counts = {get_barrier(s).name: s.counts for s in made}
     blocks = [tuple(reversed(place)) for place in np.ndindex(*reversed(machine.shape(kernel.grid)))]

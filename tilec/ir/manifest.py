@@ -152,9 +152,9 @@ class Manifest:
         for name in self.size_scalars():
             if name in given and values.setdefault(name, int(given[name])) != given[name]:
                 raise SizeError(f"{name} is given as {given[name]}, but the arrays make it {values[name]}")
-            if name not in values:
-                self._require_ranks(arrays)
-                raise sizes.UnknownSize(name)
+        if missing := [name for name in self.size_scalars() if name not in values]:
+            self._require_ranks(arrays)
+            raise sizes.UnknownSize(*missing)
         for tensor in self.tensors:
             for axis, size in enumerate(tensor.shape):
                 _check_range(f"extent {axis} of {tensor.name}", size, values)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lsprotocol import types
 
-from tilec.driver.explanations import explanation_url
+from tilec.driver.explanations import build_explanation_url
 from tilec.lsp.positions import CodeUnits
 from tilec.support.diagnostics import Diagnostic, Label
 from tilec.support.source import SourceFile, Span
@@ -48,7 +48,7 @@ def _convert_diagnostic(
         message=_message_text(found, shown),
         severity=severity,
         code=found.code,
-        code_description=None if site is None else types.CodeDescription(explanation_url(found.code, site)),
+        code_description=None if site is None else types.CodeDescription(build_explanation_url(found.code, site)),
         source="tilec",
         related_information=related,
     )

@@ -67,7 +67,7 @@ _MAX_VALUES = 4
 
 
 def _check_file(question: Question) -> Answer:
-    from tilec.driver.build import legal
+    from tilec.driver.build import check_file
     from tilec.driver.observer import Observer
     from tilec.ops.values import PoisonedValue, Value
 
@@ -81,7 +81,7 @@ def _check_file(question: Question) -> Answer:
     observer = Observer(bound=record_value)
     found: tuple[Diagnostic, ...] = ()
     try:
-        legal(question.source, question.options, observer)
+        check_file(question.source, question.options, observer)
     except CompileError as error:
         found = error.diagnostics
     notes = tuple((span, text) for span, values in given.items() if (text := _describe_values(values)))
@@ -108,7 +108,7 @@ def _constant_text(value: Any) -> str | None:
 
 
 def _schedule_file(question: Question) -> Answer:
-    from tilec.driver.build import plan_all
+    from tilec.driver.build import plan_kernels
     from tilec.driver.observer import Observer
     from tilec.ir.tile import Buffer
     from tilec.ops.values import Value
@@ -120,7 +120,7 @@ def _schedule_file(question: Question) -> Answer:
             tiles[value.span] = span
 
     observer = Observer(bound=record_tile)
-    plans = plan_all(question.source, question.options, observer)
+    plans = plan_kernels(question.source, question.options, observer)
     schedules = tuple(told for plan in plans for told in _schedule_notes(plan))
     layouts = tuple((tiles.get(span, span), told) for plan in plans for span, told in _layout_notes(plan))
     return Answer(question.source, tuple(observer.warnings), schedules=schedules, layouts=layouts)

@@ -109,18 +109,18 @@ def select_mma_kind(dtype: DType, step: int) -> MmaKind:
 
 
 def _read_operand(call: Call, name: str, scope: str) -> Region:
-    region = call.read_region(name)
+    buffer = call.buffer(name)
     made_by = {"shared": "T.alloc_shared", "tmem": "T.alloc_tmem"}[scope]
-    if region.buffer.scope != scope:
+    if buffer is not None and buffer.scope != scope:
         raise_error(
             "wrong-scope",
             f"{call.name}: {name} must be a tile made by {made_by}",
             call[name].span,
-            f"{region.buffer.name} is not",
-            secondary=(Label(region.buffer.span, "from here"),),
+            f"{buffer.name} is not",
+            secondary=(Label(buffer.span, "from here"),),
             help="T.copy it to a shared tile first" if scope == "shared" else "sums and scales lie in tensor memory",
         )
-    return region
+    return call.read_region(name)
 
 
 def _check_scaled_gemm(call: Call) -> TileOp:

@@ -49,16 +49,16 @@ class Fill(TileOp):
 
 
 def _read_tile(call: Call) -> Region:
-    dst = call.read_region("buffer")
-    if dst.buffer.scope == "global":
+    buffer = call.buffer("buffer")
+    if buffer is not None and buffer.scope == "global":
         raise_error(
             "wrong-scope",
             f"{call.name} needs a tile, not a tensor",
             call["buffer"].span,
-            f"{dst.buffer.name} lies in global memory",
+            f"{buffer.name} lies in global memory",
             help="fill a tile and T.copy it",
         )
-    return dst
+    return call.read_region("buffer")
 
 
 def _check_fill(call: Call) -> TileOp:

@@ -129,16 +129,16 @@ def get_kept_extents(region: Region) -> tuple[int, ...]:
 
 
 def _read_tile(call: Call, name: str) -> Region:
-    region = call.read_region(name)
-    if region.buffer.scope == "global":
+    buffer = call.buffer(name)
+    if buffer is not None and buffer.scope == "global":
         raise_error(
             "wrong-scope",
             f"{call.name} works on tiles, not on tensors",
             call[name].span,
-            f"{region.buffer.name} lies in global memory",
+            f"{buffer.name} lies in global memory",
             help="T.copy it to a fragment first",
         )
-    return region
+    return call.read_region(name)
 
 
 def _list_reduce_effects(op: Reduce) -> Effects:

@@ -123,8 +123,8 @@ def build_contribution(reducer: Reducer, access: Access, value: tile.Expr, call:
 
 
 def _read_whole_reducer(call: Call, name: str) -> tile.Region:
-    region = call.read_region(name)
-    if not region.is_whole or region.buffer.scope != "fragment":
+    buffer = call.buffer(name)
+    if buffer is None or buffer.scope != "fragment" or not (region := call.read_region(name)).is_whole:
         call.refuse(name, "what T.alloc_reducer made")
     return region
 

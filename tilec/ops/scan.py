@@ -75,16 +75,16 @@ def _check_scan(kind: Kind, call: Call) -> tile.TileOp:
 
 
 def _read_tile(call: Call, name: str) -> tile.Region:
-    region = call.read_region(name)
-    if region.buffer.scope == "global":
+    buffer = call.buffer(name)
+    if buffer is not None and buffer.scope == "global":
         raise_error(
             "wrong-scope",
             f"{call.name} works on tiles, not on tensors",
             call[name].span,
-            f"{region.buffer.name} lies in global memory",
+            f"{buffer.name} lies in global memory",
             help="T.copy it to a tile first",
         )
-    return region
+    return call.read_region(name)
 
 
 def _list_scan_effects(op: Scan) -> Effects:

@@ -72,8 +72,12 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
+    """The value of an argument, and where the call has it. `written` is where the file defines the string that a name
+    stands for."""
+
     value: Value
     span: Span
+    written: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,13 @@ class Call:
             self.refuse(name, "T.GemmWarpPolicy.Square, FullRow or FullCol")
         assert isinstance(value, WarpPolicy)
         return value.name
+
+    def buffer(self, name: str) -> tile.Buffer | None:
+        """Return the tensor or the tile that an argument is, or is a part of: operations that work on tiles refuse a
+        tensor before its box is asked for."""
+        value = self[name].value
+        buffer = value.buffer if isinstance(value, Access) else value
+        return buffer if isinstance(buffer, tile.Buffer) else None
 
     def read_region(self, name: str, like: tuple[int, ...] | None = None) -> tile.Region:
         """Return a tile or a box of one. An index without extents takes those of `like`, aligned at the last one."""
@@ -245,7 +256,13 @@ def as_dtype(argument: Argument) -> DType:
         if element in TYPES_BY_NAME and lanes.isdecimal():
             help_text = f"one number is needed here: use {element!r}"
         title = f"{value!r} is not a supported dtype"
-        raise_error("unknown-dtype", title, argument.span, help=help_text, fix=suggest_replacement(value, near))
+        raise_error(
+            "unknown-dtype",
+            title,
+            argument.written or argument.span,
+            help=help_text,
+            fix=suggest_replacement(value, near),
+        )
     return TYPES_BY_NAME[value]
 
 

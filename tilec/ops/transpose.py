@@ -40,18 +40,25 @@ class Transpose(tile.TileOp):
     order: AccumulatedOrder | None = field(default=None, metadata=BY_PASSES)
 
 
+def _tile(call: Call, name: str) -> tile.Region:
+    buffer = call.buffer(name)
+    is_shared = buffer is None or buffer.scope == "shared"
+    region = call.read_region(name) if is_shared else None
+    if buffer is not None and (region is None or not region.is_whole or len(region.extent) != 2):
+        extents = buffer.extents if region is None else region.extent
+        raise_error(
+            "wrong-scope",
+            f"T.transpose: `{name}` must be a whole shared tile of two dimensions",
+            call[name].span,
+            f"{buffer.name} is in {buffer.scope} memory, of shape {show_shape(extents)}",
+            secondary=(Label(buffer.span, "from here"),),
+            help="T.copy it to a tile made by T.alloc_shared first",
+        )
+    return call.read_region(name)
+
+
 def _check_transpose(call: Call) -> tile.TileOp:
-    src, dst = call.read_region("src"), call.read_region("dst")
-    for name, region in (("src", src), ("dst", dst)):
-        if region.buffer.scope != "shared" or not region.is_whole or len(region.extent) != 2:
-            raise_error(
-                "wrong-scope",
-                f"T.transpose: `{name}` must be a whole shared tile of two dimensions",
-                call[name].span,
-                f"{region.buffer.name} is in {region.buffer.scope} memory, of shape {show_shape(region.extent)}",
-                secondary=(Label(region.buffer.span, "from here"),),
-                help="T.copy it to a tile made by T.alloc_shared first",
-            )
+    src, dst = _tile(call, "src"), _tile(call, "dst")
     if src.extent[::-1] != dst.extent:
         raise_error(
             "shape-mismatch",

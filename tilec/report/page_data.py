@@ -78,13 +78,14 @@ def _build_prediction(report: Report, entry: EntryReport, sms: int) -> dict[str,
         "verdict": list(summarise_report(report, entry.spill_store_bytes, sms)),
         "clock_mhz": report.clock_mhz,
         "blocks": report.ctas,
+        "counted_blocks": report.counted_blocks + report.assumption,
         "is_one_wave": report.is_one_wave,
-        "predicted": report.cycles_at(report.predicted),
+        "predicted": report.scale_to_clock(report.predicted),
         "gap": report.gap,
         "is_a_bound": report.is_a_bound,
-        "compute": report.cycles_at(replace(report.limits, memory=0)),
+        "compute": report.scale_to_clock(replace(report.limits, memory=0)),
         "dram": report.dram,
-        "roofline": report.cycles_at(report.limits),
+        "roofline": report.scale_to_clock(report.limits),
         "limit": report.limit,
         "bound": report.bound,
         "waves": report.predicted.waves,
@@ -114,7 +115,7 @@ def _build_prediction(report: Report, entry: EntryReport, sms: int) -> dict[str,
 def _build_loop_code(one: LoopCode) -> dict[str, Any]:
     """Return a loop's machine-code record: cycles of one warp's iteration, addresses in bytes from the start of the
     kernel."""
-    from tilec.driver.machine_code import said, waits_by_line
+    from tilec.driver.machine_code import describe_wait, merge_waits_by_line
 
     return {
         "kernel": one.kernel,
@@ -126,7 +127,7 @@ def _build_loop_code(one: LoopCode) -> dict[str, Any]:
         "stall_counts": round(one.interval.issue),
         "with_waits": round(one.interval.cycles),
         "solved": one.ii,
-        "waits": [said(wait) for wait in waits_by_line(one.interval)[:_MAX_WAITS]],
+        "waits": [describe_wait(wait) for wait in merge_waits_by_line(one.interval)[:_MAX_WAITS]],
     }
 
 

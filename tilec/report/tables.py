@@ -22,7 +22,7 @@ from tilec.target import table as target
 if TYPE_CHECKING:
     from rich.console import JustifyMethod, RenderableType
 
-    from tilec.passes.memory.staged_stores import Staging
+    from tilec.passes.memory.staged_stores import StagedStore
     from tilec.sched.decision import Decision
     from tilec.sched.problem import Pool, Problem
     from tilec.sched.schedule import Schedule
@@ -99,7 +99,7 @@ def build_schedule_tables(
     yield draw_gantt(problem, schedule, width)
 
 
-def build_stores_table(stores: Sequence[Staging]) -> Table:
+def build_stores_table(stores: Sequence[StagedStore]) -> Table:
     """Return the stores of accumulators through shared memory, and the memory they take."""
     table = create_table("stores through shared memory", "<store", "chunks", "buffers", "bytes each", "bytes", "<by")
     for store in stores:

@@ -8,8 +8,8 @@ from tilec.support.shares import show_share
 
 def summarise_report(report: Report, spilled_bytes: int, sms: int) -> tuple[str, str, str]:
     """Return the prediction, what binds it, and one piece of advice."""
-    blocks = "a full wave of blocks" if report.is_one_wave else f"{report.ctas:,} block{'s' * (report.ctas != 1)}"
-    first = f"{report.at(report.predicted):,.1f} µs predicted for {blocks} of {report.kernel} on {report.machine}."
+    kernel = f"{report.kernel} on {report.machine}{report.assumption}"
+    first = f"{report.at(report.predicted):,.1f} µs predicted for {report.counted_blocks} of {kernel}."
     near = (
         "the prediction is the roofline itself"
         if report.is_a_bound

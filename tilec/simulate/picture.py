@@ -34,11 +34,13 @@ _KINDS = {
 _STYLE = """
 svg { font: 11px system-ui, sans-serif; }
 text { fill: #1b1f24; } .dim { fill: #59616a; } .mark { stroke: #d7dce2; }
-.unit, .tensor { fill: #2f6fde; } .mbarrier { fill: #c98a12; } .barrier { fill: #9a4fc4; } .memory { fill: #1f9aa8; }
+.unit { fill: #87919c; } .tensor { fill: #2f6fde; } .mbarrier { fill: #c98a12; } .barrier { fill: #9a4fc4; }
+.memory { fill: #1f9aa8; }
 .other { fill: #c84848; } .issue { fill: #2a9d62; }
 @media (prefers-color-scheme: dark) {
 text { fill: #e4e8ed; } .dim { fill: #a0a9b3; } .mark { stroke: #343a42; }
-.unit, .tensor { fill: #6ea1ff; } .mbarrier { fill: #e5b44f; } .barrier { fill: #c58be6; } .memory { fill: #5cc8d4; }
+.unit { fill: #8b96a3; } .tensor { fill: #6ea1ff; } .mbarrier { fill: #e5b44f; } .barrier { fill: #c58be6; }
+.memory { fill: #5cc8d4; }
 .other { fill: #f08080; } .issue { fill: #5ccb92; } }
 """
 

@@ -14,7 +14,10 @@ _BINARY = (
 """The first bytes of such files."""
 
 _PTX = re.compile(r"\s*(?:(?://[^\n]*|/\*.*?\*/)\s*)*\.version\s", re.DOTALL)
-_C = re.compile(r"\s*(?://|/\*|#\s*(?:include\s*[<\"]|pragma\s+once\b|ifndef\s+\w+\s*\n))")
+_C = re.compile(
+    r"\s*(?://|/\*|#\s*(?:include\s*[<\"]|pragma\s+once\b|ifndef\s+\w+\s*\n)"
+    r"|(?:extern\s+\"C\"\s*\{?\s*)?(?:__global__|__device__|template\s*<))"
+)
 
 
 def refuse_binary(path: str, data: bytes) -> None:
@@ -30,8 +33,9 @@ def refuse_other_languages(path: str, text: str) -> None:
     if _PTX.match(text):
         raise_error("not-a-kernel", f"{path} is PTX, not a kernel file", help="tilec emulate FILE.ptx runs it")
     if _C.match(text):
+        language = "CUDA C++" if "__global__" in text else "C, C++ or CUDA"
         raise_error(
-            "not-a-kernel", f"{path} is C, C++ or CUDA, not a kernel file", help="tilec new NAME makes a kernel file"
+            "not-a-kernel", f"{path} is {language}, not a kernel file", help="tilec new NAME makes a kernel file"
         )
     if text.lstrip().startswith("{"):
         raise_error(

@@ -1,4 +1,4 @@
-"""Locates text that ships beside the code: grammars and target files, in a wheel or in a checkout."""
+"""Locates text that ships beside the code: grammars, target files and the glossary, in a wheel or in a checkout."""
 
 from __future__ import annotations
 
@@ -48,6 +48,11 @@ def target_text(name: str) -> str:
 def target_names() -> tuple[str, ...]:
     """Return the names of the targets that ship."""
     return tuple(sorted(path.stem for path in _data_folder("targets").glob("*.toml")))
+
+
+def glossary_text() -> str:
+    """Return the glossary of the documents."""
+    return (_data_folder("docs") / "glossary.md").read_text(encoding="utf-8")
 
 
 def cmake_folder() -> Path:

@@ -30,11 +30,13 @@ class SizeError(ValueError):
 
 
 class UnknownSize(SizeError):
-    """A scalar that nothing determines."""
+    """Scalars that nothing determines."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"nothing says what the size {name} is")
-        self.name = name
+    def __init__(self, *names: str) -> None:
+        several = len(names) > 1
+        listed = f"sizes {', '.join(names[:-1])} and {names[-1]} are" if several else f"size {names[0]} is"
+        super().__init__(f"nothing says what the {listed}")
+        self.names = names
 
 
 def evaluate_size(size: Size, scalars: Mapping[str, int]) -> int:

@@ -35,11 +35,11 @@ class Variant:
 
 def predict_variant(variant: Variant) -> int | str:
     """Return the cycles by the analytical model, before anything is solved, or the compiler's first error."""
-    from tilec.passes.cost.estimate import estimate
+    from tilec.passes.cost.estimate import estimate_cycles
 
     try:
         with _limit_seconds(variant.seconds):
-            return estimate(*driver.assignment(variant.source(), variant.options))
+            return estimate_cycles(*driver.assign_kernel_layouts(variant.source(), variant.options))
     except CompileError as error:
         return format_first_error(error)
     except Exception as bug:  # in one variant of many: the search goes on without it
@@ -71,7 +71,7 @@ def _limit_seconds(seconds: float | None) -> Iterator[None]:
 
 
 def _compile_and_measure(variant: Variant) -> Outcome:
-    made = batch.carry_out(batch.Job(variant.source(), variant.options, keep=("cubin",), report=True))
+    made = batch.compile_job(batch.CompileJob(variant.source(), variant.options, keep=("cubin",), report=True))
     if made.failed:
         return Outcome(refusal=format_first_error(CompileError(*made.diagnostics)))
     (report,), (entry,) = made.reports, made.entries
@@ -84,8 +84,8 @@ def _compile_and_measure(variant: Variant) -> Outcome:
         except RuntimeError as fault:
             return Outcome(refusal=f"on the GPU: {fault}")
     return Outcome(
-        by_levels=report.cycles_at(report.by_levels),
-        by_schedule=report.cycles_at(report.by_schedule),
+        by_levels=report.scale_to_clock(report.by_levels),
+        by_schedule=report.scale_to_clock(report.by_schedule),
         intervals=tuple(loop.ii for loop in report.loops if loop.ii is not None),
         registers=entry.registers,
         spilled_bytes=entry.spill_store_bytes + entry.spill_load_bytes,

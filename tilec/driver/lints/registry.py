@@ -1,6 +1,6 @@
-"""What lints are made of: the stages whose values they look at, and the decorators that add one.
+"""The registry of lints: the stages that they inspect, and the decorators that register one.
 
-The lints of a stage are the files of the folder of its name. They are loaded when the compilation gets there.
+The lints of a stage are the files in the folder of its name. They are loaded when the compilation reaches the stage.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from tilec.driver.work import File, Work
 from tilec.support.diagnostics import Diagnostic, InternalError
 
 Seen = TypeVar("Seen")
-Look: TypeAlias = Callable[[Seen], Iterator[Diagnostic]]
-"""What looks at the value of a stage, and yields a warning for each flaw."""
+LintFunction: TypeAlias = Callable[[Seen], Iterator[Diagnostic]]
+"""Inspects the value of a stage, and yields a warning for each flaw."""
 
 
-class Stage(Generic[Seen]):
-    """A place of the pipeline where lints look at what is known by then, a `Seen`."""
+class LintStage(Generic[Seen]):
+    """A point of the pipeline where lints inspect a value."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._folder = f"{__package__}.{name}"
-        self._looks: list[Look[Seen]] = []
+        self._looks: list[LintFunction[Seen]] = []
         self._is_loaded = False
 
-    def add(self, look: Look[Seen]) -> None:
+    def add(self, look: LintFunction[Seen]) -> None:
         if look.__module__.rpartition(".")[0] != self._folder:
             raise InternalError(f"{look.__module__} looks at stage {self.name}, and is no file of its folder")
         self._looks.append(look)
 
-    def looks(self) -> tuple[Look[Seen], ...]:
-        """All lints of the stage, in the order of their files' names and of their lines."""
+    def looks(self) -> tuple[LintFunction[Seen], ...]:
+        """Return all lints of the stage, in the order of file names and of lines."""
         if not self._is_loaded:
             self._is_loaded = True
             folder = importlib.import_module(self._folder)
@@ -42,43 +42,42 @@ class Stage(Generic[Seen]):
         return tuple(self._looks)
 
 
-TILE: Stage[Work] = Stage("tile")
-"""The kernel as its text says, `source_kernel`."""
+TILE: LintStage[Work] = LintStage("tile")
+"""The state of the kernel as written, `source_kernel`."""
 
-LAYOUT: Stage[Work] = Stage("layout")
-"""And with the layouts and the grid that it keeps, `assignment`, for `target`."""
+LAYOUT: LintStage[Work] = LintStage("layout")
+"""The same with final layouts and grid, `assignment`, for `target`."""
 
-SCHEDULE: Stage[Work] = Stage("schedule")
-"""And its `loops` with their schedules."""
+SCHEDULE: LintStage[Work] = LintStage("schedule")
+"""The same with its scheduled `loops`."""
 
-WARP: Stage[Work] = Stage("warp")
-"""And its warp program with waits and barriers, `program`."""
+WARP: LintStage[Work] = LintStage("warp")
+"""The same with its warp program with waits and barriers, `program`."""
 
-ASSEMBLER: Stage[File] = Stage("assembler")
-"""The file with all its kernels, its `ptx`, and what the assembler said, `cubin.remarks`."""
+ASSEMBLER: LintStage[File] = LintStage("assembler")
+"""The file with all its kernels, its `ptx`, and the assembler's remarks, `cubin.remarks`."""
 
 # ---- to add one ------------------------------------------------------------------------------------------------------
 
-_codes: set[str] = set()
+_lint_codes: set[str] = set()
 
 
-def lint(stage: Stage[Seen], *codes: str) -> Callable[[Look[Seen]], Look[Seen]]:
-    """A function that looks at the value of a stage for what makes a correct kernel slower than it looks. --lint is
-    about the warnings of these codes."""
-    _codes.update(codes)
-    return warns(stage)
+def register_lint(stage: LintStage[Seen], *codes: str) -> Callable[[LintFunction[Seen]], LintFunction[Seen]]:
+    """Register a function as a lint of a stage; --lint applies to its warnings of these codes."""
+    _lint_codes.update(codes)
+    return register_warning(stage)
 
 
-def warns(stage: Stage[Seen]) -> Callable[[Look[Seen]], Look[Seen]]:
-    """A function that looks for what --lint is not about."""
+def register_warning(stage: LintStage[Seen]) -> Callable[[LintFunction[Seen]], LintFunction[Seen]]:
+    """Register a function whose warnings --lint does not affect."""
 
-    def added(look: Look[Seen]) -> Look[Seen]:
+    def add_to_stage(look: LintFunction[Seen]) -> LintFunction[Seen]:
         stage.add(look)
         return look
 
-    return added
+    return add_to_stage
 
 
 def is_lint(code: str) -> bool:
-    """Whether --lint is about it; of what has been found, so that its lint is loaded."""
-    return code in _codes
+    """Return whether --lint applies to a code. Its lint must be loaded, as it is once it has warned."""
+    return code in _lint_codes

@@ -27,7 +27,7 @@ from tilec.ops import python
 from tilec.ops.other_languages import suggest_method_replacement
 from tilec.ops.python import CONVERSION_METHOD
 from tilec.ops.scalar import FUNCTIONS, convert_to_dtype
-from tilec.ops.signature import Argument, Call, Parameter, Signature, bind_arguments
+from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, bind_arguments
 from tilec.ops.values import (
     EXPR_TYPES,
     SWIZZLES,
@@ -171,10 +171,14 @@ def _evaluate_scalar_function(context: Context, path: str, node: ast.Call) -> Va
 
 
 def _refuse_tile_operand(path: str, positional: list[Argument], node: ast.Call) -> None:
-    """Refuse the maximum or minimum of a whole tile, or of a part of one."""
-    value = positional[0].value if positional else None
-    buffer = value.buffer if isinstance(value, Access) and value.has_extent else value
-    if isinstance(buffer, Buffer):
+    """Refuse the maximum or minimum of a whole tile, or of a part of one. With two values it is one of elements."""
+    for argument in positional:
+        value = argument.value
+        buffer = value.buffer if isinstance(value, Access) and value.has_extent else value
+        if not isinstance(buffer, Buffer):
+            continue
+        if len(positional) > 1:
+            as_expr(argument)
         help_text = suggest_method_replacement(path.removeprefix("T."), buffer.name, len(buffer.extents))
         raise_error("not-a-scalar", f"{path} takes two numbers, no tile", node.span, help=help_text)
 

@@ -51,12 +51,14 @@ class Defines:
             return as_dtype(Argument(value, span))
         number_for_text = isinstance(file_value, str) and not isinstance(value, str)
         text_for_number = isinstance(file_value, int | float) and isinstance(value, str)
-        if number_for_text or text_for_number:
+        fraction = isinstance(file_value, int) and isinstance(value, float)
+        if number_for_text or text_for_number or fraction:
             raise_error(
                 "bad-define",
                 f"-D {name}={value} has the wrong type",
                 span,
                 f"the file has {describe_value(file_value)} here",
+                help=f"write {name} = {file_value}.0 in the file to allow fractions" if fraction else None,
             )
         return value
 
@@ -206,7 +208,9 @@ class FileEvaluator:
         match target:
             case ast.Name(id=name):
                 self._claim_name(name, target.span)
-                self.scope.bind(name, self._replace_constant(name, argument.value, target.span), target.span)
+                self.scope.bind(
+                    name, self._replace_constant(name, argument.value, target.span), target.span, argument.span
+                )
             case ast.Tuple(items=items) | ast.List(items=items):
                 for item, value in zip(items, unpack_values(items, argument, target.span), strict=True):
                     if isinstance(item, ast.Starred):

@@ -127,7 +127,8 @@ class EagerKernel:
                 node.span,
                 help=f"write `{name}: T.Tensor((M, N), dtype)` in the body, or compile with -D {name}=…",
             )
-        self.context.scope.bind(name, self.defines.argument(self.context, function.name, node), node.span)
+        value = self.defines.argument(self.context, function.name, node)
+        self.context.scope.bind(name, value, node.span, node.span)
 
     def _is_type(self, annotation: ast.Expr) -> bool:
         """Return whether an annotation of the header is the type of a tensor or a scalar, without evaluating others."""

@@ -384,7 +384,7 @@ def _call_factory(factory: ast.Function, constants: FileEvaluator, enclosing: Sc
     with context.enter_scope(scope):
         for p in list_parameters(factory):
             try:
-                scope.bind(p.name, defines.argument(context, factory.name, p), p.span)
+                scope.bind(p.name, defines.argument(context, factory.name, p), p.span, p.span)
             except CompileError as error:
                 context.mistakes.add(error)
                 scope.poison(p.name, p.span)

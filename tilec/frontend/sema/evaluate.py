@@ -14,6 +14,7 @@ from tilec.ops import arithmetic, python
 from tilec.ops.signature import Argument, as_expr
 from tilec.ops.values import Access, Dictionary, IndexRange, Member, describe_value, show_shape
 from tilec.support.diagnostics import Label, raise_error
+from tilec.support.source import Span
 
 _MAX_INLINED_OPERATIONS = 200
 """The most operations of an index whose variables are replaced by their definitions."""
@@ -21,7 +22,14 @@ _MAX_INLINED_OPERATIONS = 200
 
 def evaluate_argument(context: Context, node: ast.Expr) -> Argument:
     """Evaluate a value as it is: an indexed buffer may still become a box of a copy."""
-    return Argument(context.value(node), node.span)
+    return Argument(context.value(node), node.span, _place_of_string(context, node))
+
+
+def _place_of_string(context: Context, node: ast.Expr) -> Span | None:
+    """Return where the file defines the string that a name stands for: a mistake in it is one, however often the name
+    is used."""
+    binding = context.scope.find(node.id) if isinstance(node, ast.Name) else None
+    return binding.written if binding is not None and isinstance(binding.value, str) else None
 
 
 def evaluate_operand(context: Context, node: ast.Expr) -> Argument:
@@ -73,7 +81,7 @@ def evaluate_arguments(context: Context, node: ast.Call) -> tuple[list[Argument]
         value = context.value(keyword.value)
         if keyword.name != "**":
             names.append(keyword.name)
-            values.add(Argument(value, keyword.span))
+            values.add(Argument(value, keyword.span, _place_of_string(context, keyword.value)))
             continue
         if not isinstance(value, Dictionary):
             raise_error("wrong-argument", "`**` needs a dictionary", keyword.span, f"this is {describe_value(value)}")
@@ -118,6 +126,7 @@ def evaluate_access(context: Context, buffer: tile.Buffer, node: ast.Subscript) 
     rank = len(buffer.extents) - (buffer.lanes > 1)
     if len(indices) != rank:
         shape_text = f"{buffer.name} has shape {show_shape(buffer.extents)}"
+        has_none = any(isinstance(i, ast.Constant) and i.name == "None" for i in indices)
         count = f"{len(indices)} {'index' if len(indices) == 1 else 'indices'}"
         raise_error(
             "wrong-rank",
@@ -125,6 +134,9 @@ def evaluate_access(context: Context, buffer: tile.Buffer, node: ast.Subscript) 
             node.span,
             shape_text,
             secondary=(Label(buffer.span, "from here"),),
+            help="leave None out: tiles are not broadcast; each element is indexed inside T.Parallel"
+            if has_none
+            else None,
         )
     lanes = (IndexRange(tile.int32_const(0), buffer.lanes),) if buffer.lanes > 1 else ()
     places: list[tuple[tile.Expr | IndexRange, reading.Moment]] = []

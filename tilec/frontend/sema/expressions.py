@@ -11,12 +11,12 @@ from tilec.frontend.sema.calls import evaluate_call
 from tilec.frontend.sema.context import Context, ExpressionEvaluator
 from tilec.frontend.sema.functions import bind_target, make_function
 from tilec.frontend.sema.scope import Scope
-from tilec.frontend.sema.vocabulary import DIALECT_NAME, suggest_for_foreign
+from tilec.frontend.sema.vocabulary import DIALECT_NAME, is_supported, refuse_name, suggest_for_foreign
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.types import TYPES_BY_NAME, DType
 from tilec.ops import arithmetic, python
-from tilec.ops.other_languages import MODULES, suggest_method_replacement
+from tilec.ops.other_languages import MODULES, suggest_dtype, suggest_method_replacement
 from tilec.ops.signature import Argument, as_expr, parse_vector_type
 from tilec.ops.values import (
     EXPR_TYPES,
@@ -252,6 +252,12 @@ def _refuse_foreign(context: Context, node: ast.Attribute) -> None:
     """Refuse `np.sum` and `tl.dot` in a file that imports no such module."""
     owner = node.value
     if isinstance(owner, ast.Name) and owner.id in MODULES and context.scope.find(owner.id) is None:
+        if (dtype := TYPES_BY_NAME.get(node.name)) is not None:
+            by_import = "import torch, or " if owner.id == "torch" else ""
+            raise_error("unknown-name", f"`{owner.id}` is not defined", node.span, help=f'{by_import}write "{dtype}"')
+        if node.name in ("inf", "infty"):
+            help_text = 'write T.infinity("float32"), with the dtype of what it is stored in'
+            raise_error("foreign-call", f"{owner.id}.{node.name} is not known in a kernel", node.span, help=help_text)
         help_text = suggest_for_foreign(node.name) or "kernels are written with T.*: `tilec explain foreign-call`"
         raise_error(
             "foreign-call", f"{owner.id}.{node.name} is nothing that a kernel can call", node.span, help=help_text
@@ -279,7 +285,11 @@ def _evaluate_member(context: Context, owner: str, node: ast.Attribute) -> Value
                 f"known: {', '.join(WARP_POLICIES)}",
             )
         return WarpPolicy(WARP_POLICIES[node.name])
-    return host_names.resolve_attribute(context, path)
+    value = host_names.resolve_attribute(context, path)
+    is_dtype = suggest_dtype(node.name) is not None  # whoever needs a dtype names the right one
+    if owner == "T" and isinstance(value, Member) and not is_dtype and not is_supported(path):
+        refuse_name(path, node.span)
+    return value
 
 
 # ---- operators -------------------------------------------------------------------------------------------------------

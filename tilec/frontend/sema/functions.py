@@ -212,7 +212,7 @@ def bind_target(scope: Scope, target: ast.Expr, argument: Argument) -> None:
     """Bind the names of `target = value`. Errors: `bad-target`."""
     match target:
         case ast.Name(id=name):
-            scope.bind(name, argument.value, target.span)
+            scope.bind(name, argument.value, target.span, argument.span)
         case ast.Tuple(items=items) | ast.List(items=items):
             for item, value in zip(items, unpack_values(items, argument, target.span), strict=True):
                 if isinstance(item, ast.Starred):

@@ -18,7 +18,7 @@ from tilec.ops.values import Dictionary, DictionaryEntry, IndexMap, Swizzle, Val
 from tilec.passes.layout.atoms import list_swizzle_widths
 from tilec.passes.layout.loop_layout import why_irregular
 from tilec.passes.layout.placements import build_placement, check_tensor_map
-from tilec.passes.loop.requested_stages import Asked
+from tilec.passes.loop.requested_stages import StageRequest
 from tilec.support.diagnostics import Label, Warn, make_warning, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
@@ -37,7 +37,7 @@ class Hints:
     out_of_bounds_fill: dict[tile.Buffer, tile.Expr] = field(default_factory=dict)
     subtiles: dict[tile.Buffer, tile.Subtile] = field(default_factory=dict)
     asks: list[tile.KernelOption] = field(default_factory=list)
-    stages: list[Asked] = field(default_factory=list)
+    stages: list[StageRequest] = field(default_factory=list)
     views: Mapping[str, tile.Buffer] = field(default_factory=dict)
     threads: int = 1024
 
@@ -136,10 +136,11 @@ def _check_fragment_size(buffer: tile.Buffer, layout: tile.LoopLayout, threads: 
     if registers > MAX_REGISTERS:
         raise_error(
             "fragment-overflow",
-            f"{buffer.name} takes {registers} registers of a thread, {MAX_REGISTERS} are the most",
+            f"{buffer.name} takes {registers} registers of a thread, "
+            f"which has 255: up to {MAX_REGISTERS} are spilled, more are refused",
             buffer.span,
             secondary=(Label(layout.span, "with this layout"),),
-            help="use smaller tiles, or more threads to share them: a thread has 255 registers",
+            help="use smaller tiles, or more threads to share them",
         )
 
 
@@ -262,7 +263,7 @@ def _add_stage_request(hints: Hints, buffer: tile.Buffer, stages: Value, span: S
         if before.tile == buffer:
             first = Label(before.span, "first here")
             raise_error("duplicate-argument", f"{buffer.name} is given stages twice", span, secondary=(first,))
-    hints.stages.append(Asked(buffer, stages, span))
+    hints.stages.append(StageRequest(buffer, stages, span))
 
 
 def _ignore_hint(instead: str) -> Callable[[Hints, Call, Warn], None]:

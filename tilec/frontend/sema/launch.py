@@ -43,8 +43,8 @@ from tilec.passes.analysis.clusters import (
     uses_rank,
 )
 from tilec.passes.analysis.fold_constants import fold_expr
-from tilec.passes.loop.register_stages import with_register_stages
-from tilec.passes.loop.requested_stages import with_stages
+from tilec.passes.loop.register_stages import apply_register_stages
+from tilec.passes.loop.requested_stages import apply_requested_stages
 from tilec.support.diagnostics import CompileError, make_warning, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
@@ -148,8 +148,8 @@ def _build_kernel(
     if not context.mistakes.met:  # a mistake may be where they were to be used
         warn_of_unused_parameters(context, function, built.params)
     if not context.mistakes.met:  # a missing statement may have been a load
-        built = with_stages(built, context.hints.stages, context.schedule_mistakes)
-        built = with_register_stages(built, context.hints.stages, context.schedule_mistakes)
+        built = apply_requested_stages(built, context.hints.stages, context.schedule_mistakes)
+        built = apply_register_stages(built, context.hints.stages, context.schedule_mistakes)
     return dynamic.add_size_parameters(resolve_awaited_tiles(built, context.warn, context.schedule_mistakes))
 
 

@@ -31,7 +31,9 @@ def list_reduction_steps(context: Context, path: str, call: Call) -> Iterator[Re
     """Yield the steps of a reduction between two types, and none for any other operation."""
     if path not in _REDUCTION_NAMES:
         return
-    source, result = (call.read_region(name).buffer for name in ("buffer", "out"))
+    source, result = call.buffer("buffer"), call.buffer("out")
+    if source is None or result is None:
+        return
     is_of_numbers = "bool" not in (source.dtype.kind, result.dtype.kind)
     if source.dtype == result.dtype or "global" in (source.scope, result.scope) or not is_of_numbers:
         return

@@ -20,11 +20,13 @@ from tilec.support.source import NOWHERE, Span
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The value of a name. `ended` is the region, as "the loop", with which the name went out of scope."""
+    """The value of a name. `ended` is the region, as "the loop", with which the name went out of scope; `written` is
+    where the file has the value."""
 
     value: Value
     span: Span
     ended: str | None = None
+    written: Span | None = None
 
 
 BindingListener = Callable[[Span, Value], None]
@@ -155,7 +157,7 @@ class Scope:
             )
         return self.read(name, span)
 
-    def bind(self, name: str, value: Value, span: Span) -> None:
+    def bind(self, name: str, value: Value, span: Span, written: Span | None = None) -> None:
         """Bind a name to a value, in place of any earlier one. A name that is poisoned further out stays poisoned,
         since it may have been a variable."""
         outer = None if name in self.names else self.find(name)
@@ -176,7 +178,7 @@ class Scope:
                     help=f"make it a variable before the loop: {name} = T.alloc_var(dtype, init=0)",
                 )
             scope = None if scope.is_function else scope.parent
-        self.names[name] = Binding(value, span)
+        self.names[name] = Binding(value, span, written=written)
         if self.bound is not None:
             self.bound(span, value)
 

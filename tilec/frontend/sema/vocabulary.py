@@ -120,6 +120,11 @@ def suggest_for_foreign(path: str) -> str | None:
     return find_equivalent(path) or (f"write {name}" if name in list_supported_names() else None)
 
 
+def is_supported(path: str) -> bool:
+    """Return whether `T.something` is a supported name, or the beginning of one."""
+    return any(name == path or name.startswith(f"{path}.") for name in list_supported_names())
+
+
 def refuse_name(path: str, span: Span) -> NoReturn:
     """Refuse a name `T.something` that tilec does not support."""
     if (help_text := find_equivalent(path)) is not None:

@@ -297,9 +297,8 @@ def _check_tcgen05_gemm(call: Call) -> Gemm:
 
 
 def _read_matrix(call: Call, name: str, scopes: str = "") -> Region:
-    region = call.read_region(name)
-    buffer = region.buffer
-    if buffer.scope not in _SCOPES[scopes or name]:
+    buffer = call.buffer(name)
+    if buffer is not None and buffer.scope not in _SCOPES[scopes or name]:
         called = {"shared": "shared tile", "tmem": "tile made by T.alloc_tmem"}
         wanted = " or ".join(f"a {called.get(s, s)}" for s in _SCOPES[scopes or name])
         where = {
@@ -314,8 +313,9 @@ def _read_matrix(call: Call, name: str, scopes: str = "") -> Region:
             secondary=(Label(buffer.span, "from here"),),
             help=f"T.copy it to {wanted} first" if name != "C" else f"accumulate in {wanted}, then T.copy it out",
         )
+    region = call.read_region(name)
     no_matrix = len(region.extent) < 2 or any(e != 1 for e in region.extent[:-2])
-    if no_matrix or (region.is_whole and len(buffer.extents) != 2):
+    if no_matrix or (region.is_whole and len(region.buffer.extents) != 2):
         raise_error(
             "shape-mismatch",
             f"{call.name}: {name} must be a matrix",

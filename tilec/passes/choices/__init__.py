@@ -1,2 +1,2 @@
-"""What the compiler decides by the predicted time of the whole kernel: candidates, which are legal, why one was taken.
-How a kernel is rewritten for one lives with the other passes."""
+"""Decisions of the compiler by the predicted time of the whole kernel: legal candidates, and why one was taken. The
+rewriting of a kernel for a candidate lives with the other passes."""

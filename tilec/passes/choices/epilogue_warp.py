@@ -1,26 +1,28 @@
-"""Whether a warp of its own begins copies to global memory, and waits for them, or those that compute do.
+"""Decision: the warps that issue copies to global memory, a warp of its own or those that compute.
 
-Which copies may is known with the problem of a loop, and who begins them is decided with its schedule: `sched.roles`
-weighs the roles by rule against all others.
+A loop's problem says which copies are open, and its schedule decides: `sched.roles` compares the roles by rule with all
+others.
 """
 
 from __future__ import annotations
 
 from tilec.passes.choices.question import Candidate, Outcome, Question
-from tilec.passes.loop.build_problem import Scheduled
+from tilec.passes.loop.build_problem import ScheduledLoop
 from tilec.sched.solution import Solution
 
 
-def question(one: Scheduled, solution: Solution) -> Question[int] | None:
-    """Who begins the copies of a loop, as its solution says: what there is with an answer is the interval. None where
-    that was not left open."""
+def choose_epilogue_warp(scheduled_loop: ScheduledLoop, solution: Solution) -> Question[int] | None:
+    """Ask which role issues the copies of a loop, answered by its solution; None where that was not left open. The
+    value of an answer is the interval."""
     by_rule, ii = solution.ii_by_rule, solution.schedule.ii
     if by_rule is None:
         return None
-    others = sorted({role for role, rule in zip(one.roles, one.loop.roles, strict=True) if role != rule})
+    others = sorted(
+        {role for role, rule in zip(scheduled_loop.roles, scheduled_loop.loop.roles, strict=True) if role != rule}
+    )
     names = ", ".join(others)
 
-    def explain(outcome: Outcome) -> str:
+    def explain_outcome(outcome: Outcome) -> str:
         if others:
             return f"an interval of {ii} cycles, and {by_rule} with the roles by rule"
         return f"no other roles have an interval below {by_rule} cycles"
@@ -31,5 +33,5 @@ def question(one: Scheduled, solution: Solution) -> Question[int] | None:
         (Candidate("no", lambda: by_rule, "--no-epilogue-warp"), *chosen),
         price=lambda interval: interval,
         unit="cycles an iteration",
-        explain=explain,
+        explain=explain_outcome,
     )

@@ -1,8 +1,8 @@
-"""Fewer versions of tiles than their loops may have, where that lets more blocks share a multiprocessor.
+"""Decision: fewer versions of tiles than loops may have, where that lets more blocks share a multiprocessor.
 
-Within a block, loads run ahead as far as there are versions; blocks of one multiprocessor hide each other's latencies,
-and the starts and ends of each other's loops too. Where nobody gives the registers to roles, which takes a
-multiprocessor whole, the model of `cost.estimate` weighs the one against the other.
+Within a block, versions let loads run early. Blocks of one multiprocessor hide each other's latencies, also at the
+beginning and end of loops. Where no registers are moved between roles, which takes a multiprocessor whole, the model of
+`cost.estimate` weighs one against the other.
 """
 
 from __future__ import annotations
@@ -16,43 +16,44 @@ from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.tile import For, Stmt
 from tilec.passes.analysis.rings import is_pipelined
 from tilec.passes.choices.question import Candidate, Outcome, Question
-from tilec.passes.cost.estimate import Refused, Room, by_stages
-from tilec.passes.cost.report import versions
+from tilec.passes.cost.estimate import DoesNotFit, StageOption, predict_by_stages
+from tilec.passes.cost.report import count_versions_under_way
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.loop.build_problem import Scheduled
+from tilec.passes.loop.build_problem import ScheduledLoop
 from tilec.support.identity import IdentityKey
 from tilec.support.shares import show_share
 from tilec.target.table import Target
 
 LEAST_GAIN = Fraction(1, 10)
-"""Of the predicted cycles: the model's numbers are not measured, and a smaller difference says little."""
-LEAST_STAGES = 2
+"""The fraction of the predicted cycles to save: the model's numbers are not measured, and a smaller difference says
+little."""
+MIN_STAGES = 2
 
 
-def question(
-    assignment: LayoutAssignment, planned: Sequence[Scheduled], target: Target
+def choose_stages_by_occupancy(
+    assignment: LayoutAssignment, planned: Sequence[ScheduledLoop], target: Target
 ) -> Question[LayoutAssignment] | None:
-    """Whether the kernel has fewer versions than these schedules take; None where somebody said which iteration's tiles
-    are loaded when, or where the model has no price for it."""
+    """Ask whether the kernel has fewer versions than these schedules take; None where a schedule is manual, or where
+    the model has no price."""
     if assignment.form != "unspecialised" or not planned or any(one.loop.loop.stage is not None for one in planned):
         return None
     try:
-        rooms = {room.stages: room for room in by_stages(assignment, target)}
-    except Refused:
+        rooms = {room.stages: room for room in predict_by_stages(assignment, target)}
+    except DoesNotFit:
         return None
-    taken = max(map(versions, planned))
-    fewer = [stages for stages in sorted(rooms) if LEAST_STAGES <= stages < taken]
+    taken = max(map(count_versions_under_way, planned))
+    fewer = [stages for stages in sorted(rooms) if MIN_STAGES <= stages < taken]
     if taken not in rooms or not fewer:
         return None
     cycles = {IdentityKey(assignment): rooms[taken].predicted.cycles}
 
-    def at_most(stages: int) -> LayoutAssignment:
-        body = rewrite_statements(assignment.kernel.body, lambda stmt: _at_most(stmt, stages))
+    def limit_stages(stages: int) -> LayoutAssignment:
+        body = rewrite_statements(assignment.kernel.body, lambda stmt: _limit_loop_stages(stmt, stages))
         made = replace(assignment, kernel=replace(assignment.kernel, body=body))
         cycles[IdentityKey(made)] = rooms[stages].predicted.cycles
         return made
 
-    def explain(outcome: Outcome) -> str:
+    def explain_outcome(outcome: Outcome) -> str:
         best, now = rooms[int(outcome.chosen)], rooms[taken]
         if best is now:
             return "by the model no fewer would save a tenth of the time"
@@ -64,28 +65,28 @@ def question(
         "stages",
         (
             Candidate(str(taken), lambda: assignment, "--no-stages-by-occupancy"),
-            *(Candidate(str(stages), partial(at_most, stages)) for stages in fewer),
+            *(Candidate(str(stages), partial(limit_stages, stages)) for stages in fewer),
         ),
         price=lambda made: cycles[IdentityKey(made)],
-        explain=explain,
+        explain=explain_outcome,
         least_gain=LEAST_GAIN,
     )
 
 
-def expected(rooms: Sequence[Room]) -> Room:
-    """Of what a loop may have, what it is expected to be built with, before it is solved: the most stages, or fewer
-    where that pays."""
-    return _preferred(rooms, max(rooms, key=lambda room: room.stages))
+def choose_expected_stages(rooms: Sequence[StageOption]) -> StageOption:
+    """Return the option that a loop is expected to be built with, before it is solved: the most stages, or fewer where
+    that pays."""
+    return _choose_fewer_stages(rooms, max(rooms, key=lambda room: room.stages))
 
 
-def _preferred(rooms: Iterable[Room], now: Room) -> Room:
-    """The room with fewer stages than `now` that pays, or `now`."""
-    fewer = (room for room in rooms if LEAST_STAGES <= room.stages < now.stages)
+def _choose_fewer_stages(rooms: Iterable[StageOption], now: StageOption) -> StageOption:
+    """Return the cheapest option with fewer stages than `now` if it pays, else `now`."""
+    fewer = (room for room in rooms if MIN_STAGES <= room.stages < now.stages)
     best = min(fewer, key=lambda room: room.predicted.cycles, default=now)
     return best if best.predicted.cycles <= (1 - LEAST_GAIN) * now.predicted.cycles else now
 
 
-def _at_most(stmt: Stmt, stages: int) -> Stmt:
+def _limit_loop_stages(stmt: Stmt, stages: int) -> Stmt:
     if not isinstance(stmt, For) or not is_pipelined(stmt):
         return stmt
     return replace(stmt, num_stages=min(stmt.num_stages or stages, stages))

@@ -1,40 +1,41 @@
-"""Whether the consumers' warpgroups of a loop run apart and take turns at the tensor cores (`loop.assign_roles`).
+"""Decision: ping-pong, that is whether the consumer warpgroups of a loop run independently, and alternate at the tensor
+cores (`loop.assign_roles`).
 
 Then one computes while another one multiplies; but each has issue slots and tiles of its own, and more instructions are
-issued. The bound on the interval says which pays, without a schedule. Where both have the same one, as where products
-fill it, it is the longest cycle of dependences beside products that says how much room there is to reach it.
+issued. The lower bound of the interval decides without a schedule. If both bounds are equal, as where products fill the
+interval, the longest dependence cycle beside products decides: it says how easily the bound is reached.
 """
 
 from __future__ import annotations
 
 from tilec.ops.transpose import Transpose
-from tilec.passes.choices.question import Candidate, Outcome, Question, ruled
-from tilec.passes.loop.build_problem import Division, LoopProblem
+from tilec.passes.choices.question import Candidate, Outcome, Question, make_ruled_question
+from tilec.passes.loop.build_problem import LoopProblem, PingPongVariants
 from tilec.sched.bounds import Bound, Bounds, Unschedulable, compute_bounds
 from tilec.sched.problem import Problem
 
 
-def question(what: str, division: Division, most: int | None) -> Question[LoopProblem] | None:
-    """None where the loop has no schedule, which whoever solves it explains. One whose interval must be larger than
-    `most` is not scheduled, and its warpgroups stay together."""
+def choose_ping_pong(what: str, division: PingPongVariants, max_interval: int | None) -> Question[LoopProblem] | None:
+    """Ask whether warpgroups run independently; None where the loop has no schedule, which the solver reports. A loop
+    whose interval must exceed `most` is not scheduled, and its warpgroups stay together."""
     together, per_group = division.together, division.ping_ponging
     stay = Candidate("no", lambda: together, "--no-ping-pong")
     if per_group is None:
-        return ruled(what, "the compiler", "there is no room for more of them in shared memory", stay)
+        return make_ruled_question(what, "the compiler", "there is no room for more of them in shared memory", stay)
     try:
         of_one, of_more = compute_bounds(together.problem), compute_bounds(per_group.problem)
     except Unschedulable:
         return None
     ping_ponging = Candidate(f"{division.groups} warpgroups", lambda: per_group, "--ping-pong")
     least, possible = of_one.mii, of_more.mii
-    cycles = _longest_cycle(together.problem, of_one), _longest_cycle(per_group.problem, of_more)
-    # Operands that are turned first all threads of the block turn together.
+    cycles = _find_longest_recurrence(together.problem, of_one), _find_longest_recurrence(per_group.problem, of_more)
+    # All threads of the block transpose operands together.
     is_transposed = any(isinstance(stmt, Transpose) for stmt in together.statements)
     are_alike = least == possible and cycles[0] > cycles[1] and not is_transposed
     if are_alike:
         least, possible = cycles
 
-    def explain(outcome: Outcome) -> str:
+    def explain_outcome(outcome: Outcome) -> str:
         if outcome.chosen != "no" and are_alike:
             room = f"dependences of one iteration on the next take {possible} cycles in place of {least}"
             return f"one computes while another one multiplies: no interval is below {of_one.mii}, and {room}"
@@ -42,25 +43,25 @@ def question(what: str, division: Division, most: int | None) -> Question[LoopPr
             return f"no interval below {of_more.mii} cycles with more, nor below {of_one.mii} with one"
         return "one computes while another one multiplies"
 
-    if most is not None and of_one.mii > most:
-        return ruled(what, "the command line", f"--max-scheduled-ii {most}", stay)
+    if max_interval is not None and of_one.mii > max_interval:
+        return make_ruled_question(what, "the command line", f"--max-scheduled-ii {max_interval}", stay)
     return Question(
         what,
         (stay, ping_ponging),
         price=lambda loop: possible if loop is per_group else least,
         unit="cycles an iteration",
-        explain=explain,
+        explain=explain_outcome,
     )
 
 
-def _longest_cycle(problem: Problem, found: Bounds) -> int:
-    """What dependences alone say of the interval, where an eighth of it or more is spent beside the slots that fill the
+def _find_longest_recurrence(problem: Problem, found: Bounds) -> int:
+    """Return the longest recurrence that spends at least an eighth of its cycles outside the slots that fill the
     interval."""
     full = {bound.name for bound in found.binding if bound.kind == "slot"}
 
-    def beside(bound: Bound) -> int:
+    def count_other_cycles(bound: Bound) -> int:
         uses = (use for op in {*bound.ops} for use in problem.ops[op].uses)
         return bound.ii - sum(use.cycles for use in uses if problem.slots[use.slot].name in full)
 
-    cycles = (bound for bound in found.each if bound.kind == "recurrence" and 8 * beside(bound) >= bound.ii)
+    cycles = (bound for bound in found.each if bound.kind == "recurrence" and 8 * count_other_cycles(bound) >= bound.ii)
     return max((bound.ii for bound in cycles), default=0)

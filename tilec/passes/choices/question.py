@@ -1,9 +1,9 @@
-"""What a choice of the compiler is, whatever it is about: a question with the candidates for an answer, of which the
-cheapest by the cost model is taken; and the record of that, which is alike for all of them.
+"""Questions that the compiler decides: candidates for an answer, of which the cost model's cheapest is taken, and the
+record of the decision.
 
-A question whose answer needs no price, since somebody has given it, only one is possible, or a rule of `RULES` says
-which is best, is `ruled`. The candidates are recorded all the same, each with the option that asks for it: these are
-what a search for better ones tries (`tilec tune`).
+A question is ruled if its answer needs no price: it was given, only one is possible, or a rule of `RULES` says which is
+best. Its candidates are recorded all the same, each with its option: a search for better ones tries these (`tilec
+tune`).
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ RULES: Mapping[str, str] = {
     "roles": "the estimate of a loop takes its loads to cost the other warps nothing in either form",
     "tile scheduler": "priced but where the blocks, or what they do, are known only at launch",
 }
-"""What is decided by a rule though other answers are possible, and why no price tells them apart."""
+"""Decisions by a rule though other answers are possible, and why no price distinguishes these."""
 
 Bound = Callable[[], int | None]
-"""No more than a price is, or None where it turns out that there is none."""
+"""Returns a lower bound of a price, or None if there is no price after all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Generic[T]):
-    """An answer, as decisions spell it, and the `option` by which a person gets it. `make` gives what there is with it,
-    or None where that cannot be had after all. `bounds` are asked in their order before it is made; what they leave no
-    hope for is never made."""
+    """An answer, as decisions spell it, and the `option` that requests it. `make` builds its value, or None if that is
+    impossible after all. `bounds` are evaluated first, in order: a candidate that they rule out is never made."""
 
     answer: str
     make: Callable[[], T | None]
@@ -51,7 +50,7 @@ class Candidate(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was `chosen`, and the prices of the candidates that were priced, by their answers."""
+    """The `chosen` answer, and the prices of the priced candidates, by answer."""
 
     chosen: str
     prices: Mapping[str, int]
@@ -59,7 +58,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """Who gives the first candidate for an answer without a price, and why."""
+    """The decider that takes the first candidate without a price, and the reason."""
 
     by: Decider
     why: str
@@ -67,9 +66,9 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[T]):
-    """What is decided, and the candidates: the first is what is done unless another one costs less, by `least_gain` of
-    its price at least. Where the first is only the `last_resort`, the cheapest of the others is taken that can be had,
-    which `by` asks for. `explain` says why the outcome is as it is. With a `ruling` nothing is priced."""
+    """A question and its candidates. The first is taken unless another one costs less, by the fraction `least_gain` of
+    its price at least. If the first is only the `last_resort`, the cheapest possible one of the others is taken, which
+    `by` requested. `explain` gives the reason for an outcome. With a `ruling` nothing is priced."""
 
     what: str
     candidates: tuple[Candidate[T], ...]
@@ -82,31 +81,31 @@ class Question(Generic[T]):
     by: Decider = "the compiler"
 
 
-def ruled(what: str, by: Decider, why: str, first: Candidate[T], *others: Candidate[T]) -> Question[T]:
-    """A question whose answer is the first candidate."""
+def make_ruled_question(what: str, by: Decider, why: str, first: Candidate[T], *others: Candidate[T]) -> Question[T]:
+    """Return a question whose answer is the first candidate."""
     return Question(what, (first, *others), Ruling(by, why))
 
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """What there is with the answer to a question, and the record of it."""
+    """The value of the answer to a question, and the decision record."""
 
     value: T
     decision: Decision
 
 
-Asking = Generator[Question[Any], Any, T]
-"""Asks questions one after the other, each knowing the answers before, and gives what all of them make."""
+QuestionGenerator = Generator[Question[Any], Any, T]
+"""A generator that yields questions one after the other, receives the answers, and returns the result of all."""
 
 
-def ask(question: Question[T]) -> Asking[Answer[T]]:
-    """As in `answer = yield from ask(question)`."""
+def ask_question(question: Question[T]) -> QuestionGenerator[Answer[T]]:
+    """Ask a question inside a generator: `answer = yield from ask_question(question)`."""
     answer: Answer[T] = yield question
     return answer
 
 
-def answered(asking: Asking[T]) -> tuple[T, tuple[Decision, ...]]:
-    """What comes of the questions, and the records of their answers."""
+def answer_questions(asking: QuestionGenerator[T]) -> tuple[T, tuple[Decision, ...]]:
+    """Return the result of a generator of questions, and the decision records."""
     decisions: list[Decision] = []
     answer: Answer[Any] | None = None
     while True:
@@ -115,39 +114,39 @@ def answered(asking: Asking[T]) -> tuple[T, tuple[Decision, ...]]:
         except StopIteration as end:
             made: T = end.value
             return made, tuple(decisions)
-        answer = decided(question)
+        answer = answer_question(question)
         decisions.append(answer.decision)
 
 
-def decided(question: Question[T]) -> Answer[T]:
-    """The answer: what the ruling says, or the candidate that costs least."""
+def answer_question(question: Question[T]) -> Answer[T]:
+    """Answer a question: by its ruling, or by the cheapest candidate."""
     first, *others = question.candidates
-    kept = first.make()
-    if kept is None:
+    first_value = first.make()
+    if first_value is None:
         raise InternalError(f"{question.what}: {first.answer} is what there is anyhow, and cannot be had")
     if question.ruling is not None:
-        said = question.ruling
-        is_open = others and said.by == "the compiler"  # nobody looks for better than what a person asks for
+        ruling = question.ruling
+        is_open = others and ruling.by == "the compiler"  # no search tries alternatives to a requested answer
         if is_open and question.what.partition(" at line ")[0] not in RULES:
             raise InternalError(f"{question.what}: no rule is known that decides it without a price")
-        weighed = [_alternative(each, None, question.unit) for each in question.candidates] if is_open else []
-        record = Decision(question.what, first.answer, said.by, said.why, tuple(weighed))
-        return Answer(kept, record)
+        weighed = [_record_alternative(each, None, question.unit) for each in question.candidates] if is_open else []
+        record = Decision(question.what, first.answer, ruling.by, ruling.why, tuple(weighed))
+        return Answer(first_value, record)
     if question.price is None or question.explain is None:
         raise InternalError(f"{question.what}: candidates have neither prices nor a rule")
-    price = question.price(kept)
-    best, chosen = kept, first
-    weighed = [_alternative(first, price, question.unit)]
-    # What a candidate may cost at most: enough less than the first, and less than any other.
-    limit = None if question.last_resort or price is None else price - _gain(price, question.least_gain)
+    price = question.price(first_value)
+    best, chosen = first_value, first
+    weighed = [_record_alternative(first, price, question.unit)]
+    # The most that a candidate may cost: enough less than the first, and less than the best so far.
+    limit = None if question.last_resort or price is None else price - _required_saving(price, question.least_gain)
     for number, candidate in enumerate(others, 2):
         progress.report_detail(f"{question.what}: candidate {number} of {len(question.candidates)}")
-        if limit is not None and not _may_cost(candidate, limit):
-            weighed.append(_alternative(candidate, None, question.unit))
+        if limit is not None and not _can_cost(candidate, limit):
+            weighed.append(_record_alternative(candidate, None, question.unit))
             continue
         made = candidate.make()
         cost = None if made is None else question.price(made)
-        weighed.append(_alternative(candidate, cost, question.unit))
+        weighed.append(_record_alternative(candidate, cost, question.unit))
         if made is not None and cost is not None and (limit is None or cost <= limit):
             best, chosen, limit = made, candidate, cost - 1
     prices = {each.answer: each.price for each in weighed if each.price is not None}
@@ -156,15 +155,15 @@ def decided(question: Question[T]) -> Answer[T]:
     return Answer(best, Decision(question.what, chosen.answer, by, why, tuple(weighed)))
 
 
-def _gain(price: int, least: Fraction) -> int:
-    """So many cycles less a candidate has to cost: one at least."""
+def _required_saving(price: int, least: Fraction) -> int:
+    """Return the cycles by which a candidate has to be cheaper: at least one."""
     return max(-(-price * least.numerator // least.denominator), 1)
 
 
-def _may_cost(candidate: Candidate[T], limit: int) -> bool:
-    """Whether no bound rules out that it costs no more than the limit."""
+def _can_cost(candidate: Candidate[T], limit: int) -> bool:
+    """Return whether the bounds of a candidate allow a price up to the limit."""
     return all((least := bound()) is not None and least <= limit for bound in candidate.bounds)
 
 
-def _alternative(candidate: Candidate[T], price: int | None, unit: Unit) -> Alternative:
+def _record_alternative(candidate: Candidate[T], price: int | None, unit: Unit) -> Alternative:
     return Alternative(candidate.answer, price, None if price is None else unit, candidate.option)

@@ -1,9 +1,8 @@
-"""Whether products of shared tiles load their fragments ahead, across the iterations of their loops.
+"""Decision: whether products of shared tiles prefetch their fragments across the iterations of their loops.
 
-Without that the warps of a block wait, behind the barrier of each iteration, for what the first step of the product
-reads. Blocks that share a multiprocessor hide that for one another; and fragments that live from iteration to iteration
-take registers, of which fewer blocks may then have enough. The model of `cost.estimate` weighs that, before anything is
-solved.
+Without it, the warps of a block wait behind each iteration's barrier for the operands of the product's first step.
+Blocks that share a multiprocessor hide that for one another. But fragments that live across iterations take registers,
+of which fewer blocks may then have enough. The model of `cost.estimate` weighs that before anything is solved.
 """
 
 from __future__ import annotations
@@ -15,55 +14,73 @@ from functools import partial
 
 from tilec.ir.tile import Kernel, walk_statements
 from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
-from tilec.passes.choices.occupancy import expected
-from tilec.passes.choices.question import Answer, Asking, Candidate, Outcome, Question, ask, ruled
-from tilec.passes.cost.estimate import Refused, Room, by_stages, registers_of
+from tilec.passes.choices.occupancy import choose_expected_stages
+from tilec.passes.choices.question import (
+    Answer,
+    Candidate,
+    Outcome,
+    Question,
+    QuestionGenerator,
+    ask_question,
+    make_ruled_question,
+)
+from tilec.passes.cost.estimate import DoesNotFit, StageOption, estimate_registers, predict_by_stages
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.loop.product_loops import STAGES, Candidate as ProductLoop, candidates, with_register_level
-from tilec.passes.loop.product_steps import product_steps
-from tilec.passes.loop.statement_price import demands
+from tilec.passes.loop.product_loops import (
+    REGISTER_STAGES,
+    ProductLoop as ProductLoop,
+    find_product_loops,
+    prefetch_product_fragments,
+)
+from tilec.passes.loop.product_steps import price_product_steps
+from tilec.passes.loop.statement_price import count_demands
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import DECIDING_LEVEL, CompileOptions
 from tilec.support.shares import show_share
 from tilec.target.table import Target
 
 LEAST_GAIN = Fraction(1, 20)
-"""Of the predicted cycles. Nothing but registers that nobody else needs is given for it."""
+"""The fraction of the predicted cycles to save. The price is only registers that nothing else needs."""
 
 
-def asking(
+def choose_register_stages(
     kernel: Kernel,
     assignment: LayoutAssignment,
     layouts: Callable[[Kernel], LayoutAssignment],
     target: Target,
     options: CompileOptions,
-) -> Asking[LayoutAssignment]:
-    """Gives `assignment`, the kernel with its layouts, or the same with fragments prefetched. Of each product that
-    could be meant it is asked, since of each there may be another reason; those that could load ahead all do, or none
-    does."""
-    asked = options.register_stages
-    found = candidates(kernel, assignment, is_asked=asked is not None)
+) -> QuestionGenerator[LayoutAssignment]:
+    """Ask about each product that could be meant, since each may have another reason; all eligible ones prefetch, or
+    none. Returns `assignment`, the kernel with its layouts, or the same with fragments prefetched."""
+    requested = options.register_stages
+    found = find_product_loops(kernel, assignment, is_asked=requested is not None)
     eligible = tuple(one for one in found if one.steps)
     answer: Answer[LayoutAssignment] | None = None
     for one in found:
         what = "register stages" if len(found) == 1 else f"register stages at line {one.product.span.line}"
-        if not one.steps and asked != 1:
-            yield from ask(ruled(what, "the compiler", one.why, Candidate("1", lambda: assignment)))
+        if not one.steps and requested != 1:
+            yield from ask_question(
+                make_ruled_question(what, "the compiler", one.why, Candidate("1", lambda: assignment))
+            )
         elif answer is None:
-            answer = yield from ask(
-                replace(_question(kernel, assignment, eligible, layouts, target, options), what=what)
+            answer = yield from ask_question(
+                replace(_build_question(kernel, assignment, eligible, layouts, target, options), what=what)
             )
         else:
             decision, value = answer.decision, answer.value
-            yield from ask(ruled(what, decision.by, decision.why, Candidate(decision.chosen, partial(_same, value))))
+            yield from ask_question(
+                make_ruled_question(
+                    what, decision.by, decision.why, Candidate(decision.chosen, partial(_return_same, value))
+                )
+            )
     return assignment if answer is None else answer.value
 
 
-def _same(assignment: LayoutAssignment) -> LayoutAssignment:
+def _return_same(assignment: LayoutAssignment) -> LayoutAssignment:
     return assignment
 
 
-def _question(
+def _build_question(
     kernel: Kernel,
     assignment: LayoutAssignment,
     eligible: tuple[ProductLoop, ...],
@@ -71,38 +88,40 @@ def _question(
     target: Target,
     options: CompileOptions,
 ) -> Question[LayoutAssignment]:
-    asked = options.register_stages
+    requested = options.register_stages
     plain = Candidate("1", lambda: assignment, "--register-stages 1")
-    if asked == 1:
-        return ruled("", "the command line", "--register-stages 1", plain)
-    if asked is None and options.opt_level < DECIDING_LEVEL:
-        return ruled("", "the compiler", f"not at -O{options.opt_level}", plain)
-    prefetching = _by_ldmatrix(kernel, eligible, layouts, target)
+    if requested == 1:
+        return make_ruled_question("", "the command line", "--register-stages 1", plain)
+    if requested is None and options.opt_level < DECIDING_LEVEL:
+        return make_ruled_question("", "the compiler", f"not at -O{options.opt_level}", plain)
+    prefetching = _assign_prefetching_layouts(kernel, eligible, layouts, target)
     if isinstance(prefetching, str):
-        return ruled("", "the compiler", prefetching, plain)
-    loaded = Candidate(str(STAGES), lambda: prefetching, f"--register-stages {STAGES}")
-    if asked is not None:
-        return ruled("", "the command line", f"--register-stages {asked}", loaded, plain)
+        return make_ruled_question("", "the compiler", prefetching, plain)
+    loaded = Candidate(str(REGISTER_STAGES), lambda: prefetching, f"--register-stages {REGISTER_STAGES}")
+    if requested is not None:
+        return make_ruled_question("", "the command line", f"--register-stages {requested}", loaded, plain)
     try:
-        rooms, others = by_stages(assignment, target), by_stages(prefetching, target)
-    except Refused as refused:
-        return ruled("", "the compiler", f"with fragments prefetched it {refused}", plain)
-    before, now = _built(rooms, assignment), _built(others, prefetching)
-    more = f"for about {registers_of(prefetching, target) - registers_of(assignment, target)} registers more"
+        rooms, others = predict_by_stages(assignment, target), predict_by_stages(prefetching, target)
+    except DoesNotFit as refused:
+        return make_ruled_question("", "the compiler", f"with fragments prefetched it {refused}", plain)
+    before, now = _choose_built_stages(rooms, assignment), _choose_built_stages(others, prefetching)
+    more = (
+        f"for about {estimate_registers(prefetching, target) - estimate_registers(assignment, target)} registers more"
+    )
     share = next((room.together for room in others if room.stages == before.stages), 0)
     gain = 1 - now.predicted.cycles / before.predicted.cycles
 
-    def explain(outcome: Outcome) -> str:
+    def explain_outcome(outcome: Outcome) -> str:
         if outcome.chosen == "1" and share < before.together:
             return f"{more} only {share} of the {before.together} blocks of a multiprocessor would fit"
         if outcome.chosen == "1":
-            return _too_little(gain, before, more)
+            return _explain_small_gain(gain, before, more)
         steps = [
-            product_steps(one.product, demands(one.product, assignment), target)
+            price_product_steps(one.product, count_demands(one.product, assignment), target)
             for one in eligible
             if one.inner is None
         ]
-        exposed = [s.exposed for s in steps if s is not None]
+        exposed = [s.exposed_cycles for s in steps if s is not None]
         waits = f"{max(exposed)} cycles in which each iteration" if exposed else "each step of the loop in it"
         first = "its first fragments" if exposed else "its fragments"
         return f"{waits} would wait for {first} by ldmatrix: {show_share(gain)} less time by the model, {more}"
@@ -111,35 +130,39 @@ def _question(
         "",
         (plain, loaded),
         price=lambda made: (now if made is prefetching else before).predicted.cycles,
-        explain=explain,
+        explain=explain_outcome,
         least_gain=LEAST_GAIN,
     )
 
 
-def _too_little(gain: float, before: Room, more: str) -> str:
-    # What the model assumes before anything is solved: what is built may have other stages, and take more registers.
+def _explain_small_gain(gain: float, before: StageOption, more: str) -> str:
+    # Assumptions before anything is solved: the built kernel may have other stages, and take more registers.
     stages = f"{before.stages} stages" if before.stages > 1 else "1 stage"
     shared = f", with {stages} and {before.together} blocks a multiprocessor, which compute while one waits"
     return f"{show_share(max(gain, 0))} less time by the model{shared if before.together > 1 else ''}, {more}"
 
 
-def _by_ldmatrix(
+def _assign_prefetching_layouts(
     kernel: Kernel, eligible: tuple[ProductLoop, ...], layouts: Callable[[Kernel], LayoutAssignment], target: Target
 ) -> LayoutAssignment | str:
-    """The kernel with fragments prefetched and its layouts, or why ldmatrix does not load them."""
+    """Return the kernel with fragments prefetched and its layouts, or why ldmatrix does not load them."""
     try:
-        prefetching = layouts(with_register_level(kernel, eligible))
+        prefetching = layouts(prefetch_product_fragments(kernel, eligible))
     except CompileError as error:
         title = error.diagnostics[0].title if error.diagnostics else "there is no such kernel"
         are_there = all(one.inner is not None for one in eligible)
-        return f"with {STAGES} stages, {title}" if are_there else f"with its operands in registers, {title}"
+        return f"with {REGISTER_STAGES} stages, {title}" if are_there else f"with its operands in registers, {title}"
     loads = [s for s in walk_statements(prefetching.kernel.body) if is_fragment_prefetch(s)]
     if not loads:
         return "it is not a product that the kernel's text has"
-    plain = [s for s in loads if any(d.kind != "ldmatrix" for d in demands(s, prefetching))]
+    plain = [s for s in loads if any(d.kind != "ldmatrix" for d in count_demands(s, prefetching))]
     return f"ldmatrix cannot load its fragments as {plain[0].span.place} needs them" if plain else prefetching
 
 
-def _built(rooms: Sequence[Room], assignment: LayoutAssignment) -> Room:
-    """What the kernel is expected to be built with: fewer stages are taken only where all warps are alike."""
-    return expected(rooms) if assignment.form == "unspecialised" else max(rooms, key=lambda room: room.stages)
+def _choose_built_stages(rooms: Sequence[StageOption], assignment: LayoutAssignment) -> StageOption:
+    """Return the option that the kernel is expected to be built with: fewer stages only where all warps are alike."""
+    return (
+        choose_expected_stages(rooms)
+        if assignment.form == "unspecialised"
+        else max(rooms, key=lambda room: room.stages)
+    )

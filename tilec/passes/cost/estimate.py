@@ -1,5 +1,4 @@
-"""Predicts the cycles of a kernel before anything of it is solved: its layouts are enough, if each loop has as many
-stages as pay."""
+"""Prediction of a kernel's cycles from its layouts alone, before anything is solved, with as many stages as pay."""
 
 from __future__ import annotations
 
@@ -14,221 +13,230 @@ from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
 from tilec.passes.cost.kernel import (
-    Block,
-    Nest,
-    Walk,
-    innermost,
-    machine,
-    nest,
-    nest_cycles,
-    occupancy_limits,
-    places,
-    tensor_bytes,
+    BlockCost,
+    BlockWalk,
+    LoopNest,
+    build_loop_nest,
+    build_machine,
+    count_nest_cycles,
+    count_tensor_bytes,
+    find_innermost_loops,
+    read_occupancy_limits,
+    sample_blocks,
 )
-from tilec.passes.cost.model import Launch, Prediction, ctas_per_sm, predict_blocks
-from tilec.passes.grid.persistent import evenly
+from tilec.passes.cost.model import Launch, Prediction, count_ctas_per_sm, predict_blocks
+from tilec.passes.grid.persistent import replace_dynamic_by_static_stride
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.loop.product_steps import product_steps, steps_along_k
-from tilec.passes.loop.statement_price import demands
+from tilec.passes.loop.product_steps import count_steps_along_k, price_product_steps
+from tilec.passes.loop.statement_price import count_demands
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
-STAGES = 4
-"""Of loops that do not say how many they may have."""
+DEFAULT_STAGES = 4
+"""The stages assumed for loops that do not say how many they may have."""
 OTHER_REGISTERS = 40
-"""Of a thread, beside sums and fragments: addresses, counters."""
-BLOCKS = 64
-"""So many of a grid are looked at: enough to rank by."""
+"""Registers of a thread beside sums and fragments: addresses, counters."""
+SAMPLED_BLOCKS = 64
+"""The most blocks of a grid that are walked: enough to rank by."""
 
 
-class Refused(Exception):
-    """Raised for a kernel that, by the model, does not fit the machine; says why."""
+class DoesNotFit(Exception):
+    """Raised for a kernel that, by the model, does not fit the machine; its text says why."""
 
 
 REGISTERS_FOR_PREFETCH = 16
-"""Of a thread, where fragments are prefetched: addresses of other loads are computed while they are there."""
-DOUBTFUL = 1000
-"""By how much a variant that does not seem to fit comes behind one that does."""
+"""Additional registers of a thread with prefetched fragments: addresses of other loads are computed while these
+live."""
+MISFIT_FACTOR = 1000
+"""The factor by which a variant that does not seem to fit ranks behind one that does."""
 
 
-def estimate(assignment: LayoutAssignment, target: Target) -> int:
-    """Cycles with as many stages as pay, of those that loops may have and that fit. A grid that is known at launch only
+def estimate_cycles(assignment: LayoutAssignment, target: Target) -> int:
+    """Return the predicted cycles of a kernel with the best number of stages that fits. A grid known at launch only
     counts as one full wave.
 
-    Where a block does not seem to fit a multiprocessor, it counts as one that is alone and `DOUBTFUL` times slower:
-    registers are estimated, tiles may share memory, and whether the kernel can be built only building it shows."""
+    A block that does not seem to fit a multiprocessor counts as alone and `MISFIT_FACTOR` times slower: registers are
+    estimated, tiles may share memory, and only building a kernel shows whether it can be built.
+    """
     try:
-        return min(room.predicted.cycles for room in by_stages(assignment, target))
-    except Refused:
-        return DOUBTFUL * min(room.predicted.cycles for room in by_stages(assignment, target, must_fit=False))
+        return min(room.predicted.cycles for room in predict_by_stages(assignment, target))
+    except DoesNotFit:
+        return MISFIT_FACTOR * min(
+            room.predicted.cycles for room in predict_by_stages(assignment, target, must_fit=False)
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """With so many stages in each loop, or as many as it may have, so many blocks fit a multiprocessor `together`."""
+class StageOption:
+    """A number of stages for each loop (fewer where a loop may not have as many), the number of blocks that then fit a
+    multiprocessor `together`, and the prediction."""
 
     stages: int
     together: int
     predicted: Prediction
 
 
-def by_stages(assignment: LayoutAssignment, target: Target, *, must_fit: bool = True) -> tuple[Room, ...]:
-    """Of those numbers of stages that fit, from one on. Raises `Refused` where none does, or (not `must_fit`) takes one
-    stage and a block that is alone."""
-    assignment = replace(assignment, kernel=evenly(assignment.kernel, target))
-    kernel, loops, sms = assignment.kernel, innermost(assignment), target.limit("sms")
-    registers = registers_of(assignment, target)
+def predict_by_stages(
+    assignment: LayoutAssignment, target: Target, *, must_fit: bool = True
+) -> tuple[StageOption, ...]:
+    """Return the options that fit, from one stage on. Raises `DoesNotFit` where none does, or, without `must_fit`,
+    takes one stage and one block a multiprocessor."""
+    assignment = replace(assignment, kernel=replace_dynamic_by_static_stride(assignment.kernel, target))
+    kernel, loops, sms = assignment.kernel, find_innermost_loops(assignment), target.limit("sms")
+    registers = estimate_registers(assignment, target)
     threads = assignment.block_threads
-    rooms = _rooms(assignment, loops, registers, threads, target) if must_fit else [(1, 1)]
+    rooms = _find_stage_options(assignment, loops, registers, threads, target) if must_fit else [(1, 1)]
     extents = [extent for extent in kernel.grid if isinstance(extent, int)]
     is_known = len(extents) == len(kernel.grid)
     x, y, z = (*extents, 1, 1, 1)[:3] if is_known else (1, 1, 1)
-    walk = Walk(assignment, target, loops)
-    blocks = [walk.block(place) for place in places((x, y, z), BLOCKS)]
+    walk = BlockWalk(assignment, target, loops)
+    blocks = [walk.walk_block(place) for place in sample_blocks((x, y, z), SAMPLED_BLOCKS)]
     visits = dict.fromkeys((IdentityKey(loop), trip_count) for block in blocks for loop, trip_count, _ in block.loops)
     loading = min(sms, max(x * y * z, 1)) if is_known else sms
-    of_loops = {loop: nest(walk, loop.of, 1, 1, loading) for loop, _ in visits}
+    of_loops = {loop: build_loop_nest(walk, loop.of, 1, 1, loading) for loop, _ in visits}
     nests = {(loop, trip_count): of_loops[loop].of(trip_count) for loop, trip_count in visits}
     tensors = [p for p in kernel.params if isinstance(p, tile.Buffer) and not p.is_dynamic]
-    moved = sum(tensor_bytes(tensor) for tensor in tensors) if is_known else 0
+    tensor_total = sum(count_tensor_bytes(tensor) for tensor in tensors) if is_known else 0
 
-    def cycles(stages: int, block: Block, neighbours: int) -> int:
+    def count_cycles(stages: int, block: BlockCost, neighbours: int) -> int:
         return block.around + sum(
-            times * _staged(nests[IdentityKey(loop), n], loop, stages, neighbours) for loop, n, times in block.loops
+            times * _count_staged_cycles(nests[IdentityKey(loop), n], loop, stages, neighbours)
+            for loop, n, times in block.loops
         )
 
-    def predicted(stages: int, together: int) -> Prediction:
+    def predict_option(stages: int, together: int) -> Prediction:
         ctas = x * y * z if is_known else sms * together
-        launch = Launch(ctas, together, sum(block.loaded for block in blocks) * ctas // len(blocks), moved)
-        return predict_blocks([partial(cycles, stages, block) for block in blocks], launch, machine(target))
+        launch = Launch(ctas, together, sum(block.loaded for block in blocks) * ctas // len(blocks), tensor_total)
+        return predict_blocks([partial(count_cycles, stages, block) for block in blocks], launch, build_machine(target))
 
-    return tuple(Room(stages, together, predicted(stages, together)) for stages, together in rooms)
+    return tuple(StageOption(stages, together, predict_option(stages, together)) for stages, together in rooms)
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
-    """What one block of the grid takes by itself: `cycles` in all, of which so many pass until its first tiles are
-    loaded (`filling`), and so many outside of its pipelined loops (`around`)."""
+class BlockEstimate:
+    """The time of one block of the grid: `cycles` in all, those until its first tiles are loaded (`filling`), and those
+    outside of its pipelined loops (`around`)."""
 
     cycles: int
     filling: int
     around: int
 
 
-def tiles_in_order(assignment: LayoutAssignment, target: Target, most: int) -> list[Tile] | None:
-    """Every block of the grid as it is numbered, with as many stages as fit. None where the grid, or how many blocks it
-    has, is more than can be looked at, or is known at launch only."""
-    assignment = replace(assignment, kernel=evenly(assignment.kernel, target))
-    kernel, loops = assignment.kernel, innermost(assignment)
+def estimate_blocks(assignment: LayoutAssignment, target: Target, most: int) -> list[BlockEstimate] | None:
+    """Return the time of every block of the grid, in numbering order, with as many stages as fit. None where the grid
+    is larger than `most`, does not fit, or is known at launch only."""
+    assignment = replace(assignment, kernel=replace_dynamic_by_static_stride(assignment.kernel, target))
+    kernel, loops = assignment.kernel, find_innermost_loops(assignment)
     extents = [extent for extent in kernel.grid if isinstance(extent, int)]
     if len(extents) < len(kernel.grid) or not 0 < math.prod(extents) <= most:
         return None
     try:
-        stages = max(stages for stages, _ in _rooms(assignment, loops, 0, assignment.block_threads, target))
-    except Refused:
+        stages = max(
+            stages for stages, _ in _find_stage_options(assignment, loops, 0, assignment.block_threads, target)
+        )
+    except DoesNotFit:
         return None
-    walk = Walk(assignment, target, loops)
-    nests = {IdentityKey(loop): nest(walk, loop, 1, stages, target.limit("sms")) for loop in loops}
-    deciding = deciding_axes(kernel)
-    known: dict[tuple[int, ...], Tile] = {}
+    walk = BlockWalk(assignment, target, loops)
+    nests = {IdentityKey(loop): build_loop_nest(walk, loop, 1, stages, target.limit("sms")) for loop in loops}
+    deciding = find_deciding_axes(kernel)
+    known: dict[tuple[int, ...], BlockEstimate] = {}
     found = []
     x, y, z = (*extents, 1, 1)[:3]
-    for place in places((x, y, z), most):
+    for place in sample_blocks((x, y, z), most):
         at = tuple(place[axis] for axis in deciding)
         if at not in known:
-            known[at] = _tile(walk.block(place), nests, stages)
+            known[at] = _estimate_block(walk.walk_block(place), nests, stages)
         found.append(known[at])
     return found
 
 
-def _tile(block: Block, nests: Mapping[IdentityKey[tile.For], Nest], stages: int) -> Tile:
+def _estimate_block(block: BlockCost, nests: Mapping[IdentityKey[tile.For], LoopNest], stages: int) -> BlockEstimate:
     runs = [(loop, times, nests[IdentityKey(loop)].of(trip_count)) for loop, trip_count, times in block.loops]
-    cycles = sum(times * _staged(one, loop, stages, 1) for loop, times, one in runs)
+    cycles = sum(times * _count_staged_cycles(one, loop, stages, 1) for loop, times, one in runs)
     filling = max((one.levels[0].latency + one.levels[0].transfer for *_, one in runs), default=0)
-    return Tile(block.around + cycles, filling, block.around)
+    return BlockEstimate(block.around + cycles, filling, block.around)
 
 
-def deciding_axes(kernel: tile.Kernel) -> list[int]:
-    """The axes of the grid on which it depends which statements of a block run, and how often."""
+def find_deciding_axes(kernel: tile.Kernel) -> list[int]:
+    """Return the axes of the grid on which a block's control flow depends."""
     deciding: set[tile.Var] = set()
     binds: dict[tile.Var, tile.Expr] = {}
-    asked: list[tile.Expr] = []
+    pending: list[tile.Expr] = []
     for stmt in tile.walk_statements(kernel.body):
         match stmt:
             case tile.For(start=start, stop=stop):
-                asked += (start, stop)
+                pending += (start, stop)
             case tile.If(condition=condition) | tile.While(condition=condition):
-                asked.append(condition)
+                pending.append(condition)
             case tile.Bind(var=var, value=value):
                 binds[var] = value
             case _:
                 pass
-    while asked:
-        new = {e for e in tile.walk_expr(asked.pop()) if isinstance(e, tile.Var)} - deciding
+    while pending:
+        new = {e for e in tile.walk_expr(pending.pop()) if isinstance(e, tile.Var)} - deciding
         deciding |= new
-        asked += (binds[var] for var in new if var in binds)
+        pending += (binds[var] for var in new if var in binds)
     return [axis for axis, var in enumerate(kernel.block_vars) if var in deciding]
 
 
-def registers_of(assignment: LayoutAssignment, target: Target) -> int:
-    """About how many a thread takes: those of its fragments, of two steps of the product that needs the most, and what
-    is beside them."""
+def estimate_registers(assignment: LayoutAssignment, target: Target) -> int:
+    """Estimate the registers of a thread: its fragments, two steps of the product that needs the most, and others."""
     fragments = [b for b in assignment.kernel.buffers if b.scope == "fragment"]
-    if assignment.roles:  # each has the fragments of its role
+    if assignment.roles:  # a thread has the fragments of its role
         return sum(b.bytes for b in fragments) // 4 // assignment.kernel.threads + OTHER_REGISTERS
     statements = [s for s in tile.walk_statements(assignment.kernel.body) if isinstance(s, tile.TileOp)]
     held = sum(-(-assignment.fragments[b.name].register_count * b.dtype.bits // 32) for b in fragments)
     for_prefetch = REGISTERS_FOR_PREFETCH if any(map(is_fragment_prefetch, statements)) else 0
-    read = max((step_registers(s, assignment, target) for s in statements), default=0)
+    read = max((count_step_registers(s, assignment, target) for s in statements), default=0)
     return held + 2 * read + OTHER_REGISTERS + for_prefetch
 
 
-def step_registers(product: tile.TileOp, assignment: LayoutAssignment, target: Target) -> int:
-    """Registers of a thread for what one step of a product by mma.sync reads from shared memory."""
-    found = demands(product, assignment)
-    if not isinstance(product, Gemm) or product_steps(product, found, target) is None:
+def count_step_registers(product: tile.TileOp, assignment: LayoutAssignment, target: Target) -> int:
+    """Return the registers of a thread that one step of an mma.sync product reads from shared memory."""
+    found = count_demands(product, assignment)
+    if not isinstance(product, Gemm) or price_product_steps(product, found, target) is None:
         return 0
     read = sum(dict(d.parameters).get("bytes", 0) for d in found)
-    return -(-read // steps_along_k(product) // (4 * assignment.kernel.threads))
+    return -(-read // count_steps_along_k(product) // (4 * assignment.kernel.threads))
 
 
-def _rooms(
+def _find_stage_options(
     assignment: LayoutAssignment, loops: tuple[tile.For, ...], registers: int, threads: int, target: Target
 ) -> Iterator[tuple[int, int]]:
-    """The numbers of stages with which a block fits a multiprocessor, and how many blocks do."""
+    """Yield the numbers of stages with which a block fits a multiprocessor, and how many blocks then do."""
     most_registers, most_bytes = target.limit("registers_per_thread"), target.limit("smem_bytes_per_cta")
     if registers > most_registers:
-        raise Refused(f"needs about {registers} registers a thread, of {most_registers}")
+        raise DoesNotFit(f"needs about {registers} registers a thread, of {most_registers}")
     sizes = {name: layout.bytes for name, layout in assignment.shared.items()}
     if (least := sum(sizes.values())) > most_bytes:
-        raise Refused(f"needs {least} bytes of shared memory, of {most_bytes}")
-    ringed = [sum(sizes[name] for name in _loaded(loop) & set(sizes)) for loop in loops]
-    if not ctas_per_sm(least, registers, threads, occupancy_limits(target)):
-        raise Refused(f"{threads} threads of about {registers} registers do not fit a multiprocessor")
+        raise DoesNotFit(f"needs {least} bytes of shared memory, of {most_bytes}")
+    ringed = [sum(sizes[name] for name in _find_loaded_tiles(loop) & set(sizes)) for loop in loops]
+    if not count_ctas_per_sm(least, registers, threads, read_occupancy_limits(target)):
+        raise DoesNotFit(f"{threads} threads of about {registers} registers do not fit a multiprocessor")
 
-    def rooms() -> Iterator[tuple[int, int]]:
-        for stages in range(1, max((_most(loop) for loop in loops), default=1) + 1):
-            versions = (min(stages, _most(loop)) for loop in loops)
+    def list_options() -> Iterator[tuple[int, int]]:
+        for stages in range(1, max((_max_stages(loop) for loop in loops), default=1) + 1):
+            versions = (min(stages, _max_stages(loop)) for loop in loops)
             smem = least + sum(size * (n - 1) for size, n in zip(ringed, versions, strict=True))
-            if smem <= most_bytes and (together := ctas_per_sm(smem, registers, threads, occupancy_limits(target))):
+            if smem <= most_bytes and (
+                together := count_ctas_per_sm(smem, registers, threads, read_occupancy_limits(target))
+            ):
                 yield stages, together
 
-    return rooms()
+    return list_options()
 
 
-def _most(loop: tile.For) -> int:
-    """The stages that a loop may have."""
-    return STAGES if loop.num_stages is None else max(loop.num_stages, 1)
+def _max_stages(loop: tile.For) -> int:
+    return DEFAULT_STAGES if loop.num_stages is None else max(loop.num_stages, 1)
 
 
-def _staged(one: Nest, loop: tile.For, stages: int, neighbours: int) -> int:
-    outer, *inner = one.levels
-    levels = (replace(outer, stages=min(stages, _most(loop))), *inner)
-    return nest_cycles(replace(one, levels=levels), neighbours)
+def _count_staged_cycles(loop_nest: LoopNest, loop: tile.For, stages: int, neighbours: int) -> int:
+    outer, *inner = loop_nest.levels
+    levels = (replace(outer, stages=min(stages, _max_stages(loop))), *inner)
+    return count_nest_cycles(replace(loop_nest, levels=levels), neighbours)
 
 
-def _loaded(loop: tile.For) -> set[str]:
-    """The tiles that an iteration loads."""
+def _find_loaded_tiles(loop: tile.For) -> set[str]:
     loads = (s for s in find_scheduled_statements(loop) if isinstance(s, tile.TileOp) and is_load(s))
     return {region.buffer.name for load in loads for region in load.regions[1:2]}

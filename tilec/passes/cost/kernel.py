@@ -1,5 +1,5 @@
-"""What the blocks of a kernel do, read off its tile IR, in the terms of the model: iterations of pipelined loops,
-cycles around them, bytes that they load, levels at which a loop loads and uses."""
+"""The work of a kernel's blocks, read from its tile IR in the terms of the model: iterations of pipelined loops, cycles
+around them, bytes loaded, memory levels at which a loop loads and uses."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from tilec.ir import tile
+from tilec.ir.expr import extent_to_size
 from tilec.ir.multicast import count_multicast_blocks
 from tilec.ops.copy import Copy
 from tilec.passes.analysis.fold_constants import fold_expr
@@ -16,29 +17,30 @@ from tilec.passes.analysis.likely_branch import select_likely_branch
 from tilec.passes.analysis.rings import find_pipelined_loops, is_load
 from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
 from tilec.passes.analysis.trip_count import estimate_trip_count
-from tilec.passes.cost.model import Level, LoopCost, Machine, OccupancyLimits, pipeline_times
+from tilec.passes.cost.model import Level, LoopCost, Machine, OccupancyLimits, predict_level_times
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.loop.build_problem import Scheduled, loops_to_schedule
-from tilec.passes.loop.product_steps import product_steps
-from tilec.passes.loop.statement_price import demands, is_asynchronous
+from tilec.passes.loop.build_problem import ScheduledLoop, loops_to_schedule
+from tilec.passes.loop.product_steps import price_product_steps
+from tilec.passes.loop.statement_price import count_demands, is_asynchronous
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
+from tilec.support.sizes import evaluate_size
 from tilec.target.table import Target
 
-MOST_BLOCKS = 1024
-"""Of a grid, that are looked at: its blocks at equal distances, so that those of a causal kernel count alike."""
+MAX_SAMPLED_BLOCKS = 1024
+"""The most blocks of a grid that are walked, at equal distances, so that those of a causal kernel count alike."""
 TENSOR_SLOT = "tc_and_mma"
 COMPUTE_SLOTS = (TENSOR_SLOT, "alu_or_fmaheavy", "dual_alu", "xu")
-"""What computes; the other slots bring it what it needs."""
-_LOADS = ("tma.load", "cp.async", "ld.global")
-_PATH = ("tp_gnic_rd",)
+"""The slots that compute; all others bring operands."""
+_LOAD_KINDS = ("tma.load", "cp.async", "ld.global")
+_TRANSFER_SLOTS = ("tp_gnic_rd",)
 
 
 @dataclass(slots=True)
-class Block:
-    """What one block does, or a loop in it: its pipelined loops with their iterations, each with how often it runs; the
-    cycles of all else, the bytes that it asks L2 for, and for how many cycles it holds each slot, divided by the slot's
-    width."""
+class BlockCost:
+    """The work of one block, or of a loop in it: its pipelined loops with their iterations, and how often each runs;
+    the cycles of all else; the bytes that it reads from L2; and the cycles for which it holds each slot, divided by the
+    slot's width."""
 
     visits: dict[tuple[IdentityKey[tile.For], int], tuple[tile.For, int, int]] = field(default_factory=dict)
     around: int = 0
@@ -47,15 +49,15 @@ class Block:
 
     @property
     def loops(self) -> list[tuple[tile.For, int, int]]:
-        """The pipelined loops, their iterations, and how often each runs that often."""
+        """The pipelined loops, their iterations, and how often each runs with that many."""
         return list(self.visits.values())
 
     def visit(self, loop: tile.For, trip_count: int, times: int = 1) -> None:
         _, _, before = self.visits.get((IdentityKey(loop), trip_count), (loop, trip_count, 0))
         self.visits[IdentityKey(loop), trip_count] = loop, trip_count, before + times
 
-    def add(self, other: Block, times: int) -> None:
-        """What the other one does, so often."""
+    def add(self, other: BlockCost, times: int) -> None:
+        """Add the work of the other block, `times` over."""
         for loop, trip_count, each in other.visits.values():
             self.visit(loop, trip_count, each * times)
         self.around += other.around * times
@@ -65,9 +67,9 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
-    """Of a statement on its own: cycles until its result is there, and those before the warps that run it go on; bytes
-    that it loads, and cycles of each slot."""
+class StatementPrice:
+    """The price of a statement: cycles until its result is there, cycles until its warps go on, bytes that it loads,
+    and cycles of each slot."""
 
     cycles: int
     issue: int
@@ -75,68 +77,79 @@ class Price:
     held: Mapping[str, int]
 
 
-class Walk:
-    """A block's way through a kernel. Of the loops in `whole` it counts the iterations, and looks at one. What any
-    other one does is found once for the values that decide it, so that loops in loops take no longer than they are
-    long."""
+class BlockWalk:
+    """A walk of a block through a kernel. Of the loops in `whole` it counts the iterations, and walks one. Any other
+    loop is walked once for each set of values that decides its control flow, so that nested loops do not multiply the
+    time."""
 
-    def __init__(self, assignment: LayoutAssignment, target: Target, whole: Iterable[tile.For]) -> None:
-        self.assignment, self.target = assignment, target
+    def __init__(
+        self,
+        assignment: LayoutAssignment,
+        target: Target,
+        whole: Iterable[tile.For],
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        """`sizes` are those that the kernel learns at launch, where they are known."""
+        self.assignment, self.target, self.sizes = assignment, target, sizes or {}
         self.whole = {IdentityKey(loop) for loop in whole}
-        self.prices: dict[IdentityKey[tile.Stmt], Price] = {}
+        self.prices: dict[IdentityKey[tile.Stmt], StatementPrice] = {}
         self.deciding: dict[IdentityKey[tile.For], frozenset[tile.Var]] = {}
-        self.outcomes: dict[object, Block] = {}
+        self.outcomes: dict[object, BlockCost] = {}
 
-    def block(self, place: Sequence[int]) -> Block:
-        """Roles that the kernel itself makes run beside each other: it takes as long as the longest."""
+    def walk_block(self, place: Sequence[int]) -> BlockCost:
+        """Return the work of a block. Explicit roles run side by side: the block takes as long as the longest."""
         if self.assignment.roles:
-            roles = [Walk(part.assignment, self.target, ()).block(place) for part in self.assignment.roles]
+            roles = [
+                BlockWalk(part.assignment, self.target, (), self.sizes).walk_block(place)
+                for part in self.assignment.roles
+            ]
             slots = dict.fromkeys(slot for role in roles for slot in role.held)
             held = {slot: sum(role.held.get(slot, 0) for role in roles) for slot in slots}
-            return Block({}, max(role.around for role in roles), sum(role.loaded for role in roles), held)
+            return BlockCost({}, max(role.around for role in roles), sum(role.loaded for role in roles), held)
         kernel = self.assignment.kernel
-        found = Block()
-        self.body(kernel.body, dict(zip(kernel.block_vars, place, strict=False)), found)
+        found = BlockCost()
+        sizes = {p: self.sizes[p.name] for p in kernel.params if isinstance(p, tile.Var) and p.name in self.sizes}
+        self.walk_body(kernel.body, {**sizes, **dict(zip(kernel.block_vars, place, strict=False))}, found)
         return found
 
-    def body(self, body: Sequence[tile.Stmt], values: dict[tile.Var, int], found: Block) -> None:
+    def walk_body(self, body: Sequence[tile.Stmt], values: dict[tile.Var, int], found: BlockCost) -> None:
         for stmt in body:
             match stmt:
                 case tile.Bind(var=var, value=value):
-                    if (known := _value(value, values)) is not None:
+                    if (known := _evaluate_expr(value, values)) is not None:
                         values[var] = known
                 case tile.For() if IdentityKey(stmt) in self.whole:
-                    trip_count = len(_range(stmt, values))
+                    trip_count = len(_find_iterations(stmt, values))
                     found.visit(stmt, trip_count)
                     for inner in stmt.body:
-                        self.count(self.price(inner, stmt), trip_count, found)
+                        self.add_price(self.price_statement(inner, stmt), trip_count, found)
                 case tile.For():
-                    found.add(self.loop(stmt, values), 1)
+                    found.add(self.walk_loop(stmt, values), 1)
                 case tile.If(condition=condition, then=then, orelse=orelse):
-                    is_true = _value(condition, values)
-                    self.body(then if is_true is None or is_true else orelse, dict(values), found)
+                    is_true = _evaluate_expr(condition, values)
+                    self.walk_body(then if is_true is None or is_true else orelse, dict(values), found)
                 case tile.While(body=inside):
-                    self.body(inside, dict(values), found)
+                    self.walk_body(inside, dict(values), found)
                 case _:
-                    price = self.price(stmt)
+                    price = self.price_statement(stmt)
                     found.around += price.cycles
-                    self.count(price, 1, found)
+                    self.add_price(price, 1, found)
 
-    def loop(self, loop: tile.For, values: Mapping[tile.Var, int]) -> Block:
-        """What a loop does that is not in `whole`."""
-        deciding = self.decided_by(loop)
+    def walk_loop(self, loop: tile.For, values: Mapping[tile.Var, int]) -> BlockCost:
+        """Return the work of a loop that is not in `whole`."""
+        deciding = self.find_deciding_variables(loop)
         known = IdentityKey(loop), frozenset((var, at) for var, at in values.items() if var in deciding)
         if known not in self.outcomes:
-            found, trip_count = Block(), _range(loop, values)
-            # Where no iteration differs from another one, the first stands for all.
+            found, trip_count = BlockCost(), _find_iterations(loop, values)
+            # If all iterations are alike, the first stands for all.
             for at in trip_count if loop.var in deciding else trip_count[:1]:
-                self.body(loop.body, {**values, loop.var: at}, found)
-            self.outcomes[known] = Block()
+                self.walk_body(loop.body, {**values, loop.var: at}, found)
+            self.outcomes[known] = BlockCost()
             self.outcomes[known].add(found, 1 if loop.var in deciding else len(trip_count))
         return self.outcomes[known]
 
-    def decided_by(self, loop: tile.For) -> frozenset[tile.Var]:
-        """The variables on which it depends how often what is in it runs."""
+    def find_deciding_variables(self, loop: tile.For) -> frozenset[tile.Var]:
+        """Return the variables on which the control flow inside a loop depends."""
         if IdentityKey(loop) not in self.deciding:
             deciding: list[tile.Expr] = []
             for stmt in tile.walk_statements((loop,)):
@@ -153,58 +166,58 @@ class Walk:
             self.deciding[IdentityKey(loop)] = found
         return self.deciding[IdentityKey(loop)]
 
-    def count(self, price: Price, times: int, found: Block) -> None:
+    def add_price(self, price: StatementPrice, times: int, found: BlockCost) -> None:
         found.loaded += times * price.loaded
         for slot, cycles in price.held.items():
             found.held[slot] = found.held.get(slot, 0) + times * cycles
 
-    def price(self, stmt: tile.Stmt, loop: tile.For | None = None) -> Price:
-        """In a pipelined loop what it is in most iterations."""
+    def price_statement(self, stmt: tile.Stmt, loop: tile.For | None = None) -> StatementPrice:
+        """Return the price of a statement, in a pipelined loop of the form that it has in most iterations."""
         if IdentityKey(stmt) not in self.prices:
             likely = stmt if loop is None else select_likely_branch(stmt, loop, self.assignment.kernel)
-            self.prices[IdentityKey(stmt)] = self._priced(likely)
+            self.prices[IdentityKey(stmt)] = self._price_statement(likely)
         return self.prices[IdentityKey(stmt)]
 
-    def _priced(self, stmt: tile.Stmt) -> Price:
+    def _price_statement(self, stmt: tile.Stmt) -> StatementPrice:
         cycles = issue = loaded = after = 0
         begun = is_asynchronous(stmt)
         total: dict[str, int] = {}
-        for demand in demands(stmt, self.assignment):
+        for demand in count_demands(stmt, self.assignment):
             parameters = dict(demand.parameters)
             timing = self.target.price(demand.kind, **parameters)
             held = max((cycles for _, cycles, _ in timing.uses), default=0)
             cycles += max(held, timing.issue) * demand.times
             issue += timing.issue * demand.times
             after = max(after, timing.latency - held)
-            loaded += parameters.get("bytes", 0) * demand.times if demand.kind in _LOADS else 0
+            loaded += parameters.get("bytes", 0) * demand.times if demand.kind in _LOAD_KINDS else 0
             for slot, busy, _ in timing.uses:
                 total[slot] = total.get(slot, 0) + -(-busy // self.target.slot(slot).width) * demand.times
-        # Warps go on when they have begun an asynchronous statement; else with the unit that takes longest.
+        # Warps go on after issuing an asynchronous statement; otherwise when the slowest unit is done.
         issue = issue if begun or not total else max(total.values())
-        return Price(cycles + after, issue, loaded // self.mates(stmt), total)
+        return StatementPrice(cycles + after, issue, loaded // self.count_loading_blocks(stmt), total)
 
-    def mates(self, stmt: tile.Stmt) -> int:
-        """How many blocks load it together: each asks L2 for its share."""
+    def count_loading_blocks(self, stmt: tile.Stmt) -> int:
+        """Return how many blocks load the tile together: each reads its share from L2."""
         axes = stmt.multicast if isinstance(stmt, Copy) else ""
         return count_multicast_blocks(self.assignment.kernel.cluster.extents, axes)
 
 
-def _value(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | None:
-    """Where it follows from the block and the loops around; None where only the data say it."""
+def _evaluate_expr(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | None:
+    """Evaluate an expression for known block indices and loop variables; None where it depends on data."""
     found = fold_expr(tile.substitute_variables(expr, {var: tile.int32_const(at) for var, at in values.items()}))
     return int(found.value) if isinstance(found, tile.Const) else None
 
 
-def _range(loop: tile.For, values: Mapping[tile.Var, int]) -> range:
-    """Its iterations; as many as are likely where only the data say."""
-    start, stop = _value(loop.start, values), _value(loop.stop, values)
+def _find_iterations(loop: tile.For, values: Mapping[tile.Var, int]) -> range:
+    """Return the iterations of a loop; a likely number where only data say it."""
+    start, stop = _evaluate_expr(loop.start, values), _evaluate_expr(loop.stop, values)
     if start is None or stop is None:
         return range(0, estimate_trip_count(loop) * loop.step, loop.step)
     return range(start, stop, loop.step)
 
 
-def places(grid: tuple[int, int, int], most: int = MOST_BLOCKS) -> Iterator[tuple[int, int, int]]:
-    """Of at most so many blocks, x fastest."""
+def sample_blocks(grid: tuple[int, int, int], most: int = MAX_SAMPLED_BLOCKS) -> Iterator[tuple[int, int, int]]:
+    """Yield the indices of at most `most` blocks, x fastest, at equal distances."""
     count = math.prod(grid)
     for index in range(min(count, most)):
         at = index * count // min(count, most)
@@ -214,10 +227,10 @@ def places(grid: tuple[int, int, int], most: int = MOST_BLOCKS) -> Iterator[tupl
 # ---- loops -----------------------------------------------------------------------------------------------------------
 
 
-def schedule_cost(one: Scheduled, trip_count: int, target: Target) -> LoopCost:
-    """A loop as its schedule runs it. Blocks of a multiprocessor share its slots, and each has its own warps, whose
-    slots come behind them."""
-    problem, schedule = one.loop.problem, one.schedule
+def build_loop_cost(scheduled_loop: ScheduledLoop, trip_count: int, target: Target) -> LoopCost:
+    """Return the cost of a loop by its schedule. Blocks of a multiprocessor share its slots, and each has its own
+    warps, whose slots come behind these."""
+    problem, schedule = scheduled_loop.loop.problem, scheduled_loop.schedule
     length = max((s + op.latency for op, s in zip(problem.ops, schedule.start, strict=True)), default=0)
     held: dict[int, int] = {}
     for op in problem.ops:
@@ -229,95 +242,97 @@ def schedule_cost(one: Scheduled, trip_count: int, target: Target) -> LoopCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
-    """The levels at which a pipelined loop loads and uses, the outermost first. An iteration of the innermost one holds
-    the busiest slot for `use` cycles, and takes a block `own`: as long as its warps are busy, if later iterations hide
-    what they wait for."""
+class LoopNest:
+    """The memory levels at which a pipelined loop loads and uses, the outermost first. An iteration of the innermost
+    level holds the busiest slot for `use` cycles, and takes a block `own` cycles: as long as its warps are busy, if
+    later iterations hide their waits."""
 
     levels: tuple[Level, ...]
     use: int
     own: int
 
-    def of(self, trip_count: int) -> Nest:
-        """The same loop with so many iterations."""
+    def of(self, trip_count: int) -> LoopNest:
+        """Return the same loop with this many iterations."""
         outer, *inner = self.levels
         return replace(self, levels=(replace(outer, trip_count=trip_count), *inner))
 
 
-def innermost(assignment: LayoutAssignment) -> tuple[tile.For, ...]:
-    """The pipelined loops with no other one in them."""
+def find_innermost_loops(assignment: LayoutAssignment) -> tuple[tile.For, ...]:
+    """Return the pipelined loops with no pipelined loop in them."""
     return tuple(loop for loop in loops_to_schedule(assignment) if not find_pipelined_loops(loop.body))
 
 
-def nest(walk: Walk, loop: tile.For, trip_count: int, stages: int, sms: int) -> Nest:
-    """A pipelined loop whose tiles have so many versions, on a machine where so many SMs load at once: from global to
-    shared memory and, where products read their operands from there by ldmatrix, from shared memory to registers."""
+def build_loop_nest(walk: BlockWalk, loop: tile.For, trip_count: int, stages: int, sms: int) -> LoopNest:
+    """Build the levels of a pipelined loop whose tiles have `stages` versions, while `sms` multiprocessors load: from
+    global to shared memory and, where products read operands by ldmatrix, from shared memory to registers."""
     target = walk.target
     statements = find_scheduled_statements(loop)
     loads = [s for s in statements if isinstance(s, tile.TileOp) and is_load(s)]
     uses = [s for s in statements if s not in loads]
     latency = transfer = issue = 0
     for load in loads:
-        price = walk.price(load)
-        held = sum(price.held.get(slot, 0) for slot in _PATH)
+        price = walk.price_statement(load)
+        held = sum(price.held.get(slot, 0) for slot in _TRANSFER_SLOTS)
         share = price.loaded * sms // target.limit("l2_bytes_per_cycle")
         transfer += max(held, share)
-        for demand in demands(load, walk.assignment):
+        for demand in count_demands(load, walk.assignment):
             timing = target.price(demand.kind, **dict(demand.parameters))
-            widths = ((target.slot(slot).width, cycles) for slot, cycles, _ in timing.uses if slot in _PATH)
+            widths = ((target.slot(slot).width, cycles) for slot, cycles, _ in timing.uses if slot in _TRANSFER_SLOTS)
             busy = max((-(-cycles // width) for width, cycles in widths), default=0)
             latency = max(latency, timing.latency - busy)
             issue += timing.issue if demand.kind != "tma.load" else 0
-    if (inner := _registers(walk, uses)) is not None:
+    if (inner := _build_register_level(walk, uses)) is not None:
         level, use = inner
         outer = Level("global → shared", latency, transfer, trip_count, stages, issue=issue)
-        return Nest((outer, level), use, use)
+        return LoopNest((outer, level), use, use)
     slots: dict[str, int] = {}
     own = 0
     for stmt in uses:
-        price = walk.price(stmt, loop)
+        price = walk.price_statement(stmt, loop)
         own += price.issue
         for slot, cycles in price.held.items():
             slots[slot] = slots.get(slot, 0) + cycles
     outer = Level("global → shared", latency, transfer, trip_count, stages, issue=issue)
     use = max(slots.values(), default=0)
-    return Nest((outer,), use, max(use, own))
+    return LoopNest((outer,), use, max(use, own))
 
 
-def nest_cycles(one: Nest, neighbours: int) -> int:
-    return pipeline_times(one.levels, one.use, neighbours, one.own)[0].cycles
+def count_nest_cycles(loop_nest: LoopNest, neighbours: int) -> int:
+    return predict_level_times(loop_nest.levels, loop_nest.use, neighbours, loop_nest.own)[0].cycles
 
 
-def _registers(walk: Walk, uses: Sequence[tile.Stmt]) -> tuple[Level, int] | None:
-    """The level of fragments, and the cycles that a step of the product takes: where a loop is one product that reads
-    its operands from shared memory by ldmatrix, 32 bytes of each row at a time, a step ahead; or the steps of one, with
-    loads of fragments some steps ahead, or, where they are a loop as the kernel has it, in the step itself."""
+def _build_register_level(walk: BlockWalk, uses: Sequence[tile.Stmt]) -> tuple[Level, int] | None:
+    """Return the level of fragments, and the cycles of a product's step; None if there is none. It exists where a loop
+    is one product that ldmatrix feeds, 32 bytes of each row at a time, one step early; where it is the unrolled steps
+    of one, with prefetches; or where it is an inner loop of the text that loads in the step itself."""
     parts = max(walk.assignment.kernel.threads // 128, 1)
     if len(uses) == 1 and isinstance(loop := uses[0], tile.For):
-        return _written_steps(walk, loop, parts)
+        return _build_written_level(walk, loop, parts)
     loads = [(at, s) for at, s in enumerate(uses) if isinstance(s, tile.TileOp) and is_fragment_prefetch(s)]
     if not loads and len(uses) == 1:
-        steps = product_steps(uses[0], demands(uses[0], walk.assignment), walk.target)
+        steps = price_product_steps(uses[0], count_demands(uses[0], walk.assignment), walk.target)
         if steps is None:
             return None
         return Level("shared → registers", steps.latency, steps.transfer, steps.count, 2, parts), steps.use
     products = [s for s in uses if not is_fragment_prefetch(s)]
-    kinds = {d.kind for s in products for d in demands(s, walk.assignment)}
+    kinds = {d.kind for s in products for d in count_demands(s, walk.assignment)}
     if not loads or kinds != {"mma.sync"} or not all(is_interleaved_load(uses, at) for at, _ in loads):
         return None
-    reads = [walk.target.price(d.kind, **dict(d.parameters)) for _, s in loads for d in demands(s, walk.assignment)]
+    reads = [
+        walk.target.price(d.kind, **dict(d.parameters)) for _, s in loads for d in count_demands(s, walk.assignment)
+    ]
     held = [max((cycles for _, cycles, _ in read.uses), default=0) for read in reads]
     latency = max(read.latency - cycles for read, cycles in zip(reads, held, strict=True))
-    computing = sum(walk.price(s).issue for s in products)
+    computing = sum(walk.price_statement(s).issue for s in products)
     stages = 1 + min(load.prefetch_distance or 0 for _, load in loads)
     count = len(products)
     level = Level("shared → registers", latency, -(-sum(held) // count), count, stages, parts, carried=stages > 1)
     return level, -(-computing // count)
 
 
-def _written_steps(walk: Walk, loop: tile.For, parts: int) -> tuple[Level, int] | None:
-    """The same, of a loop in which ldmatrix loads fragments that mma.sync multiplies."""
-    prices = [(d, walk.target.price(d.kind, **dict(d.parameters))) for d in demands(loop, walk.assignment)]
+def _build_written_level(walk: BlockWalk, loop: tile.For, parts: int) -> tuple[Level, int] | None:
+    """Return the same of a loop of the text in which ldmatrix loads fragments that mma.sync multiplies."""
+    prices = [(d, walk.target.price(d.kind, **dict(d.parameters))) for d in count_demands(loop, walk.assignment)]
     if {d.kind for d, _ in prices} != {"ldmatrix", "mma.sync"} or len({d.times for d, _ in prices}) != 1:
         return None
     held = {IdentityKey(price): max((cycles for _, cycles, _ in price.uses), default=0) for _, price in prices}
@@ -333,12 +348,12 @@ def _written_steps(walk: Walk, loop: tile.For, parts: int) -> tuple[Level, int] 
 # ---- machines --------------------------------------------------------------------------------------------------------
 
 
-def machine(target: Target) -> Machine:
+def build_machine(target: Target) -> Machine:
     limits = {limit.name: limit.value for limit in target.limits}
     return Machine(limits["sms"], limits.get("l2_bytes_per_cycle", 0), limits.get("dram_bytes_per_cycle", 0))
 
 
-def occupancy_limits(target: Target) -> OccupancyLimits:
+def read_occupancy_limits(target: Target) -> OccupancyLimits:
     return OccupancyLimits(
         smem_bytes=target.limit("smem_bytes_per_sm"),
         smem_reserved_bytes_per_cta=target.limit("smem_reserved_bytes_per_cta"),
@@ -350,5 +365,8 @@ def occupancy_limits(target: Target) -> OccupancyLimits:
     )
 
 
-def tensor_bytes(buffer: tile.Buffer) -> int:
-    return math.prod(int(extent) for extent in buffer.shape) * buffer.dtype.bits // 8
+def count_tensor_bytes(buffer: tile.Buffer, sizes: Mapping[str, int] | None = None) -> int:
+    """Return the bytes of a tensor; `sizes` are those that the kernel learns at launch."""
+    extents = (extent_to_size(extent) for extent in buffer.extents)
+    shape = (max(evaluate_size(extent, sizes or {}), 0) for extent in extents if extent is not None)
+    return math.prod(shape) * buffer.dtype.bits // 8

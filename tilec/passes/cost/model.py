@@ -1,11 +1,11 @@
-"""Predicts the cycles of a kernel: from the schedules of its loops, or, before anything is solved, from what they load
-and use at each level of memory.
+"""The cost model: cycles of a kernel from the schedules of its loops, or, before anything is solved, from the loads and
+uses of each memory level.
 
-A CTA takes the fill of each pipeline and one interval per further iteration. CTAs run in waves over the SMs; those that
-share an SM share its slots, so they hide each other's latencies but not each other's work. Bytes to and from L2 and
-DRAM put a roof over the whole kernel.
+A CTA takes the fill of each pipeline and one interval per further iteration. CTAs run in waves over the SMs. Those that
+share an SM share its slots: they hide each other's latencies but not each other's work. Bytes to and from L2 and DRAM
+put a roof over the whole kernel.
 
-What it leaves out: L2 hits, and clocks, which the report brings in. It ranks variants; it does not time them.
+It leaves out L2 hits, and clocks, which the report adds. It ranks variants; it does not time them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LoopCost:
-    """A scheduled loop: its II, the cycles from its first issue to its last result, its iterations per CTA, and for how
-    many cycles of an interval the busiest slot is held."""
+    """A scheduled loop: its II, the cycles from its first issue to its last result, its iterations per CTA, and the
+    cycles of an interval for which its busiest slot is held."""
 
     ii: int
     length: int
@@ -29,7 +29,7 @@ class LoopCost:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the model needs to know of a target. A rate of 0 means that it is not known and never binds."""
+    """Limits of a target. A rate of 0 is unknown and never binds."""
 
     sms: int
     l2_bytes_per_cycle: int = 0
@@ -38,7 +38,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A kernel's grid, how many of its CTAs fit on an SM, and the bytes that the whole grid moves."""
+    """A kernel's grid, the number of its CTAs that fit on an SM, and the bytes that the whole grid moves."""
 
     ctas: int
     ctas_per_sm: int = 1
@@ -59,49 +59,49 @@ class Prediction:
         return max(self.compute, self.memory)
 
 
-def cta_cycles(loops: Sequence[LoopCost], neighbours: int = 1) -> int:
-    """The cycles of one CTA, with `neighbours` CTAs on its SM, itself among them."""
-    return sum(_loop_cycles(loop, neighbours) for loop in loops)
+def count_cta_cycles(loops: Sequence[LoopCost], neighbours: int = 1) -> int:
+    """Return the cycles of one CTA, with `neighbours` CTAs on its SM, itself included."""
+    return sum(_count_loop_cycles(loop, neighbours) for loop in loops)
 
 
-def _loop_cycles(loop: LoopCost, neighbours: int) -> int:
+def _count_loop_cycles(loop: LoopCost, neighbours: int) -> int:
     if loop.trip_count == 0:
         return 0
     interval = max(loop.ii, loop.busy * neighbours)
     return loop.length + interval * (loop.trip_count - 1)
 
 
-def predict(loops: Sequence[LoopCost], launch: Launch, machine: Machine) -> Prediction:
-    """The time of a launch whose CTAs are all alike."""
-    return predict_blocks([lambda neighbours: cta_cycles(loops, neighbours)], launch, machine)
+def predict_uniform(loops: Sequence[LoopCost], launch: Launch, machine: Machine) -> Prediction:
+    """Predict the time of a launch whose CTAs are all alike."""
+    return predict_blocks([lambda neighbours: count_cta_cycles(loops, neighbours)], launch, machine)
 
 
 def predict_blocks(blocks: Sequence[Callable[[int], int]], launch: Launch, machine: Machine) -> Prediction:
-    """The time of a launch. `blocks` are CTAs at equal distances in the grid: each gives the cycles in which as many of
-    it as share an SM are done."""
+    """Predict the time of a launch. `blocks` are CTAs at equal distances in the grid: each gives the cycles in which as
+    many of it as share an SM are done."""
     slots = machine.sms * launch.ctas_per_sm
-    compute = waves(blocks, launch.ctas, machine.sms, launch.ctas_per_sm) if launch.ctas else 0
+    compute = count_wave_cycles(blocks, launch.ctas, machine.sms, launch.ctas_per_sm) if launch.ctas else 0
     memory = max(
-        _over(launch.l2_bytes, machine.l2_bytes_per_cycle),
-        _over(launch.dram_bytes, machine.dram_bytes_per_cycle),
+        _divide_by_rate(launch.l2_bytes, machine.l2_bytes_per_cycle),
+        _divide_by_rate(launch.dram_bytes, machine.dram_bytes_per_cycle),
     )
     return Prediction(compute, memory, -(-launch.ctas // slots))
 
 
-def waves(blocks: Sequence[Callable[[int], int]], count: int, sms: int, together: int) -> int:
-    """The cycles of `count` CTAs, so many of them together on an SM. Every wave is as long as its longest CTA; the last
-    one shares each SM among as few as there are."""
+def count_wave_cycles(blocks: Sequence[Callable[[int], int]], count: int, sms: int, together: int) -> int:
+    """Return the cycles of `count` CTAs, `together` of them on an SM. Every wave is as long as its longest CTA; the
+    last one shares each SM among as few CTAs as there are."""
     full, rest = divmod(count, sms * together)
     if not full:
         return max(block(-(-rest // sms)) for block in blocks)
     cycles = [block(together) for block in blocks]
-    # A long grid of unequal CTAs evens out: each SM takes the next one as soon as it is free.
+    # In a long grid unequal CTAs balance: each SM takes the next one as soon as it is free.
     mean = sum(cycles) / len(cycles)
     last = max(block(-(-rest // sms)) for block in blocks) if rest else 0
     return max(round(full * mean) + last, max(cycles))
 
 
-def _over(amount: int, rate: int) -> int:
+def _divide_by_rate(amount: int, rate: int) -> int:
     return -(-amount // rate) if rate else 0
 
 
@@ -112,10 +112,10 @@ Bound = Literal["use", "bandwidth", "latency"]
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A loop that loads tiles and uses them, as one CTA runs it: cycles from asking for a tile until its first bytes
-    come, and for which a tile holds the way that it comes; iterations; how many tiles there are room for. `parts` of
-    the CTA's warps load and use their share each on its own. For `issue` cycles of an iteration they begin loads. Where
-    `carried`, the loads for the first iterations are begun while the loop around is in its iteration before."""
+    """A loop that loads tiles and uses them, as one CTA runs it. `latency` and `transfer`: cycles until the first bytes
+    of a tile arrive, and cycles for which a tile occupies the path. `stages`: the number of tiles that fit. `parts` of
+    the CTA's warps load and use their share independently. `issue`: cycles of an iteration that issue loads. `carried`:
+    the loads of the first iterations issue in the previous iteration of the loop around."""
 
     name: str
     latency: int
@@ -129,8 +129,8 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class LevelTime:
-    """Of all iterations of a level, by all CTAs of an SM: cycles, what they are made of, and what one iteration's use
-    takes."""
+    """The time of all iterations of a level, by all CTAs of an SM: cycles, what bounds them, and the cycles of one
+    use."""
 
     level: Level
     cycles: int
@@ -138,40 +138,38 @@ class LevelTime:
     use: int
 
 
-def pipeline_times(
+def predict_level_times(
     levels: Sequence[Level], use: int, neighbours: int = 1, own: int | None = None, is_inner: bool = False
 ) -> list[LevelTime]:
-    """The time of loops inside each other, the outermost first, with `neighbours` CTAs on the SM. `use` is for how many
-    cycles an iteration of the innermost one holds the busiest slot, `own` how long it takes in a CTA by itself (None:
-    as long).
+    """Return the time of nested loops, the outermost first, with `neighbours` CTAs on the SM. `use`: cycles for which
+    an iteration of the innermost loop holds the busiest slot; `own`: its cycles in a CTA alone (None: the same).
 
-    Each level is what ALCOP (Huang et al., MLSys 2023, arXiv 2210.16691) says of a load-use loop, with the transfer
-    apart from the latency: bound by its use if load ≤ (stages · neighbours − 1) · use, else by its loads, of which as
-    many are under way as there are stages. The use of a level is the loop in it; that loop begins anew in every
-    iteration (`is_inner`), when the other CTAs on the SM are elsewhere in theirs: what one of them waits for hides
-    behind the uses of the others.
+    Each level is a load-use loop as in ALCOP (Huang et al., MLSys 2023, arXiv 2210.16691), with the transfer separate
+    from the latency: bound by its use if load ≤ (stages · neighbours − 1) · use, else by its loads, of which as many
+    are in flight as there are stages. The use of a level is the loop in it. That loop begins anew in every iteration
+    (`is_inner`), while the other CTAs on the SM are elsewhere in theirs: the wait of one hides behind the uses of the
+    others.
     """
     if not levels:
         return []
     level, *inner = levels
     own = use if own is None else own
-    of_inner = pipeline_times(inner, use, neighbours, own, is_inner=True)
+    of_inner = predict_level_times(inner, use, neighbours, own, is_inner=True)
     if of_inner:
-        use_all, use_own = of_inner[0].cycles, pipeline_times(inner, use, 1, own)[0].cycles
+        use_all, use_own = of_inner[0].cycles, predict_level_times(inner, use, 1, own)[0].cycles
     else:
         use_all, use_own = max(use * neighbours, own), own
     use_own += level.issue
-    return [_level_time(level, max(use_all, use_own), use_own, neighbours, is_inner), *of_inner]
+    return [_predict_level_time(level, max(use_all, use_own), use_own, neighbours, is_inner), *of_inner]
 
 
-def _level_time(level: Level, use_all: int, use_own: int, neighbours: int, is_inner: bool) -> LevelTime:
+def _predict_level_time(level: Level, use_all: int, use_own: int, neighbours: int, is_inner: bool) -> LevelTime:
     if level.trip_count == 0:
         return LevelTime(level, 0, "use", use_all)
     transfer = level.transfer * neighbours
     load, part = level.latency + transfer, -(-use_own // level.parts)
     rounds, rest = divmod(level.trip_count - 1, level.stages)
-    # Whatever is busy all the time; or rounds of as many loads as there are stages, each of which waits for the uses of
-    # the round before.
+    # Bound by a unit that is always busy, or by rounds of `stages` loads, each waiting for the last one.
     times: dict[Bound, int]
     if level.carried and level.stages > 1:
         times = {
@@ -201,7 +199,7 @@ def _level_time(level: Level, use_all: int, use_own: int, neighbours: int, is_in
 
 @dataclass(frozen=True, slots=True)
 class OccupancyLimits:
-    """What an SM has for its CTAs, and in which steps it is handed out."""
+    """Resources of an SM for its CTAs, and the steps of their allocation."""
 
     smem_bytes: int
     smem_reserved_bytes_per_cta: int
@@ -213,23 +211,25 @@ class OccupancyLimits:
 
 
 SCHEDULERS = 4
-"""Of an SM."""
+"""Warp schedulers of an SM."""
 
 
-def ctas_per_sm(smem_bytes: int, registers_per_thread: int, threads: int, occupancy_limits: OccupancyLimits) -> int:
-    """How many CTAs fit on an SM at once; 0 if not even one does."""
-    return min(occupancy(smem_bytes, registers_per_thread, threads, occupancy_limits).values())
+def count_ctas_per_sm(
+    smem_bytes: int, registers_per_thread: int, threads: int, occupancy_limits: OccupancyLimits
+) -> int:
+    """Return how many CTAs fit on an SM at once; 0 if not even one does."""
+    return min(count_ctas_by_resource(smem_bytes, registers_per_thread, threads, occupancy_limits).values())
 
 
-def occupancy(
+def count_ctas_by_resource(
     smem_bytes: int, registers_per_thread: int, threads: int, occupancy_limits: OccupancyLimits
 ) -> dict[str, int]:
-    """How many CTAs each resource of an SM has room for."""
-    smem = _step(smem_bytes + occupancy_limits.smem_reserved_bytes_per_cta, occupancy_limits.smem_allocation_bytes)
+    """Return how many CTAs each resource of an SM has room for."""
+    smem = _round_up(smem_bytes + occupancy_limits.smem_reserved_bytes_per_cta, occupancy_limits.smem_allocation_bytes)
     warps = -(-threads // 32)
-    # Each scheduler has a quarter of the registers, and whole warps, whose registers come in steps. A CTA's warps need
-    # not be shared out evenly (as in NVIDIA's cuda_occupancy.h).
-    registers = _step(registers_per_thread * 32, occupancy_limits.registers_allocation_per_warp)
+    # Each scheduler has a quarter of the registers, and whole warps, whose registers are allocated in steps. A CTA's
+    # warps need not be distributed evenly (as in NVIDIA's cuda_occupancy.h).
+    registers = _round_up(registers_per_thread * 32, occupancy_limits.registers_allocation_per_warp)
     most_warps = occupancy_limits.registers // SCHEDULERS // registers * SCHEDULERS if registers else 0
     return {
         "blocks": occupancy_limits.ctas,
@@ -239,5 +239,5 @@ def occupancy(
     }
 
 
-def _step(amount: int, step: int) -> int:
+def _round_up(amount: int, step: int) -> int:
     return -(-amount // step) * step

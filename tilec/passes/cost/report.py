@@ -1,9 +1,9 @@
-"""What the model says of a kernel that has been built: its time, what bounds it, and how near the roofline it comes."""
+"""The model's report on a built kernel: its time, its bound, and how near it comes to the roofline."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -12,30 +12,30 @@ from tilec.ir.tile import Buffer, For, Stmt, TileOp, walk_statements
 from tilec.passes.cost.kernel import (
     COMPUTE_SLOTS,
     TENSOR_SLOT,
-    Block,
-    Nest,
-    Walk,
-    innermost,
-    machine,
-    nest,
-    nest_cycles,
-    occupancy_limits,
-    places,
-    schedule_cost,
-    tensor_bytes,
+    BlockCost,
+    BlockWalk,
+    LoopNest,
+    build_loop_cost,
+    build_loop_nest,
+    build_machine,
+    count_nest_cycles,
+    count_tensor_bytes,
+    find_innermost_loops,
+    read_occupancy_limits,
+    sample_blocks,
 )
 from tilec.passes.cost.model import (
     Launch,
     LevelTime,
     Prediction,
-    cta_cycles,
-    occupancy,
-    pipeline_times,
+    count_cta_cycles,
+    count_ctas_by_resource,
     predict_blocks,
+    predict_level_times,
 )
-from tilec.passes.grid.persistent import evenly
+from tilec.passes.grid.persistent import replace_dynamic_by_static_stride
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.loop.build_problem import Scheduled
+from tilec.passes.loop.build_problem import ScheduledLoop
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.target.table import Target
@@ -45,7 +45,7 @@ Limit = Literal["compute", "DRAM"]
 
 @dataclass(frozen=True, slots=True)
 class LoopReport:
-    """The levels of a pipelined loop in a full wave, and its interval where it was scheduled as it is."""
+    """The levels of a pipelined loop in a full wave, and its interval if it was scheduled."""
 
     line: int
     levels: tuple[LevelTime, ...]
@@ -58,8 +58,9 @@ class Report:
     allow, and `by_schedule`, what their schedules do.
     `fits` is how many CTAs each resource of an SM has room for. `compute` and `dram` are the least that the kernel's
     work and its tensors take of the whole machine. `bound` is what the time is made of. Where `is_one_wave`, the grid
-    is known at launch only, and all of this is about one full wave, with no tensors counted. `gpu` is the product whose
-    limits were taken ("": those of the target's file). For `tensor_share` of the time tensor cores are busy;
+    is known at launch only, and all of this is about one full wave, with no tensors counted. Where `assumes_sizes`, the
+    kernel has sizes that were not given: loops that depend on them run as often as is likely. `gpu` is the product
+    whose limits were taken ("": those of the target's file). For `tensor_share` of the time tensor cores are busy;
     `clock_mhz` is the clock that cycles of memory are of, `tensor_clock_mhz` the one left when they always are."""
 
     kernel: str
@@ -77,11 +78,22 @@ class Report:
     gpu: str = ""
     tensor_share: float = 0.0
     tensor_clock_mhz: int = 0
+    assumes_sizes: bool = False
+
+    @property
+    def counted_blocks(self) -> str:
+        """Return for which blocks the time is predicted, in words."""
+        return "a full wave of blocks" if self.is_one_wave else f"{self.ctas:,} block{'s' * (self.ctas != 1)}"
+
+    @property
+    def assumption(self) -> str:
+        """Return what the prediction assumes of sizes, as the end of a sentence; empty where they are known."""
+        return ", whatever the sizes" if self.assumes_sizes else ""
 
     @property
     def loaded_clock_mhz(self) -> int:
-        """The clock that the board can hold: what busy tensor cores draw brings it down, in proportion to how much of
-        the time they are busy. A file that was calibrated has the clock under load as its clock already."""
+        """The clock that the board can hold: busy tensor cores lower it in proportion to their share of the time. The
+        clock of a calibrated file is already the one under load."""
         fall = max(self.clock_mhz - self.tensor_clock_mhz, 0)
         return round(self.clock_mhz - fall * self.tensor_share)
 
@@ -92,43 +104,42 @@ class Report:
 
     @property
     def together(self) -> int:
-        """CTAs of an SM."""
+        """The CTAs of an SM."""
         return max(min(count for _, count in self.fits), 1)
 
     @property
     def roofline(self) -> int:
-        """No kernel does this work sooner: all SMs compute all the time, and each tensor passes to or from memory
-        once."""
+        """The least time of this work: all SMs compute all the time, and each tensor passes to or from memory once."""
         return max(self.compute, self.dram)
 
     @property
     def limits(self) -> Prediction:
-        """What sets the roofline, as if it were a prediction."""
+        """The roofline in the form of a prediction."""
         return Prediction(self.compute, self.dram, 1)
 
     @property
     def limit(self) -> Limit:
-        """What sets the roofline."""
+        """The resource that sets the roofline."""
         return "compute" if self.compute >= self.dram else "DRAM"
 
     @property
     def predicted(self) -> Prediction:
-        """How long the kernel takes: what is slower, the levels of memory or the schedules."""
+        """The predicted time: the longer of the memory levels and the schedules."""
         return max(self.by_levels, self.by_schedule, key=self.at)
 
     @property
     def achieved(self) -> float:
-        """The part of the roofline that the prediction reaches: 1 is all of it."""
+        """The fraction of the roofline that the prediction reaches."""
         return self.roofline / max(self.predicted.cycles, 1)
 
     @property
     def is_a_bound(self) -> bool:
-        """Whether the prediction is the roofline itself, so that it says nothing of how near a kernel comes."""
+        """True if the prediction is the roofline itself, and says nothing about how near a kernel comes."""
         return self.roofline > 0 and self.achieved >= 0.995
 
     @property
     def gap(self) -> str:
-        """Why the prediction is not what the schedules or the levels alone would give; empty where they agree, or where
+        """The difference between the predictions by schedules and by levels, in words; empty where they agree, or where
         no loop has a schedule."""
         levels, schedules = round(self.at(self.by_levels), 1), round(self.at(self.by_schedule), 1)
         if levels == schedules or all(loop.ii is None for loop in self.loops):
@@ -142,75 +153,81 @@ class Report:
         return cycles / self.clock_mhz
 
     def at(self, predicted: Prediction, clock_mhz: int | None = None) -> float:
-        """Microseconds of a prediction at this clock of the multiprocessors (None: at the one that this kernel leaves
-        them), which memory does not wait for."""
+        """Return the microseconds of a prediction at this clock of the multiprocessors (None: the one that this kernel
+        leaves them). Memory does not depend on it."""
         return max(predicted.compute / (clock_mhz or self.loaded_clock_mhz), self.microseconds(predicted.memory))
 
-    def cycles_at(self, predicted: Prediction) -> int:
-        """The same time in cycles of the target's clock, so that kernels that leave different clocks compare."""
+    def scale_to_clock(self, predicted: Prediction) -> int:
+        """Return the same time in cycles of the target's clock, so that kernels with different clocks compare."""
         return round(self.at(predicted) * self.clock_mhz)
 
 
-def report(
+def build_report(
     assignment: LayoutAssignment,
-    schedules: Sequence[Scheduled],
+    schedules: Sequence[ScheduledLoop],
     target: Target,
     grid: tuple[int, int, int] | None,
     threads: int,
     smem_bytes: int,
     registers: int,
+    sizes: Mapping[str, int] | None = None,
+    *,
+    assumes_sizes: bool = False,
 ) -> Report:
-    """Of a kernel as it was built: the blocks that are launched (None: known at launch only), the threads and bytes of
-    shared memory of one, and the registers of a thread."""
-    kernel, sms = evenly(assignment.kernel, target), target.limit("sms")
+    """Predict a kernel as it was built, from the blocks that are launched (None: known at launch only), the threads and
+    bytes of shared memory of one, and the registers of a thread. `sizes` are those that the kernel learns at launch;
+    `assumes_sizes`: it has some, and they are unknown."""
+    kernel, sms = replace_dynamic_by_static_stride(assignment.kernel, target), target.limit("sms")
     if kernel is not assignment.kernel:
         assignment = replace(assignment, kernel=kernel)
         x, y, z = (size for size in (*kernel.grid, 1, 1)[:3] if isinstance(size, int))
         grid = x, y, z
-    fits = occupancy(smem_bytes, registers, threads, occupancy_limits(target))
+    fits = count_ctas_by_resource(smem_bytes, registers, threads, read_occupancy_limits(target))
     together = max(min(fits.values()), 1)
     ctas = sms * together if grid is None else math.prod(grid)
-    spots = list(places((1, 1, 1) if grid is None else grid))
+    spots = list(sample_blocks((1, 1, 1) if grid is None else grid))
     by_loop = {IdentityKey(one.loop.loop): one for one in schedules}
 
-    of_schedules = Walk(assignment, target, (one.loop.loop for one in schedules))
-    scheduled_blocks = [of_schedules.block(place) for place in spots]
-    inner = innermost(assignment)
-    of_levels = Walk(assignment, target, inner)
-    blocks = [of_levels.block(place) for place in spots]
+    of_schedules = BlockWalk(assignment, target, (one.loop.loop for one in schedules), sizes)
+    scheduled_blocks = [of_schedules.walk_block(place) for place in spots]
+    inner = find_innermost_loops(assignment)
+    of_levels = BlockWalk(assignment, target, inner, sizes)
+    blocks = [of_levels.walk_block(place) for place in spots]
 
-    nests: dict[tuple[IdentityKey[For], int], Nest] = {}
+    nests: dict[tuple[IdentityKey[For], int], LoopNest] = {}
 
-    def nest_of(loop: For, trip_count: int) -> Nest:
+    def get_nest(loop: For, trip_count: int) -> LoopNest:
         if (IdentityKey(loop), trip_count) not in nests:
-            stages = versions(by_loop.get(IdentityKey(loop)))
-            nests[IdentityKey(loop), trip_count] = nest(of_levels, loop, trip_count, stages, min(sms, max(ctas, 1)))
+            stages = count_versions_under_way(by_loop.get(IdentityKey(loop)))
+            nests[IdentityKey(loop), trip_count] = build_loop_nest(
+                of_levels, loop, trip_count, stages, min(sms, max(ctas, 1))
+            )
         return nests[IdentityKey(loop), trip_count]
 
-    def by_levels(block: Block, neighbours: int) -> int:
+    def count_level_cycles(block: BlockCost, neighbours: int) -> int:
         alone = block.around + sum(
-            times * nest_cycles(nest_of(loop, trip_count), neighbours) for loop, trip_count, times in block.loops
+            times * count_nest_cycles(get_nest(loop, trip_count), neighbours) for loop, trip_count, times in block.loops
         )
-        return max(alone, _computing(block, neighbours))
+        return max(alone, _count_computing_cycles(block, neighbours))
 
-    def by_schedule(block: Block, neighbours: int) -> int:
+    def count_schedule_cycles(block: BlockCost, neighbours: int) -> int:
         alone = block.around + sum(
-            times * cta_cycles([schedule_cost(by_loop[IdentityKey(loop)], trip_count, target)], neighbours)
+            times * count_cta_cycles([build_loop_cost(by_loop[IdentityKey(loop)], trip_count, target)], neighbours)
             for loop, trip_count, times in block.loops
         )
-        return max(alone, _computing(block, neighbours))
+        return max(alone, _count_computing_cycles(block, neighbours))
 
     loaded = sum(block.loaded for block in blocks) * ctas // len(blocks)
-    tensors = [p for p in kernel.params if isinstance(p, Buffer) and not p.is_dynamic]
-    moved = 0 if grid is None else sum(tensor_bytes(tensor) for tensor in tensors)
-    launch, where = Launch(ctas, together, loaded, moved), machine(target)
-    levels = predict_blocks([partial(by_levels, block) for block in blocks], launch, where)
+    tensors = [p for p in kernel.params if isinstance(p, Buffer) and (sizes or not p.is_dynamic)]
+    moved = 0 if grid is None else sum(count_tensor_bytes(tensor, sizes) for tensor in tensors)
+    launch, where = Launch(ctas, together, loaded, moved), build_machine(target)
+    levels = predict_blocks([partial(count_level_cycles, block) for block in blocks], launch, where)
     full = -(-min(ctas, sms * together) // sms)
     loops = []
     for loop in inner:
         trip_count = max((n for block in blocks for other, n, _ in block.loops if other is loop), default=0)
-        one = nest_of(loop, trip_count)
-        times = pipeline_times(one.levels, one.use, full, one.own)
+        one = get_nest(loop, trip_count)
+        times = predict_level_times(one.levels, one.use, full, one.own)
         known = by_loop.get(IdentityKey(loop))
         loops.append(LoopReport(loop.span.line, tuple(times), known.schedule.ii if known else None))
     return Report(
@@ -221,60 +238,62 @@ def report(
         tuple(fits.items()),
         tuple(loops),
         levels,
-        predict_blocks([partial(by_schedule, block) for block in scheduled_blocks], launch, where),
-        _bound(loops, [(block.around, by_levels(block, full)) for block in blocks], levels, launch, target),
-        _compute(blocks, ctas, target),
+        predict_blocks([partial(count_schedule_cycles, block) for block in scheduled_blocks], launch, where),
+        _describe_bound(
+            loops, [(block.around, count_level_cycles(block, full)) for block in blocks], levels, launch, target
+        ),
+        _count_least_compute(blocks, ctas, target),
         moved // target.limit("dram_bytes_per_cycle"),
         grid is None,
         target.gpu,
-        min(_held(blocks, TENSOR_SLOT, ctas, target) / max(levels.cycles, 1), 1.0),
+        min(_count_held_cycles(blocks, TENSOR_SLOT, ctas, target) / max(levels.cycles, 1), 1.0),
         target.limit("tensor_clock_mhz"),
+        assumes_sizes,
     )
 
 
-def versions(one: Scheduled | None) -> int:
-    """For how many iterations ahead a loop loads: as many as the rings that it loads into have versions; or more, where
-    a version is free again before its iteration is over. Other rings hold what the loop computes."""
-    if one is None:
+def count_versions_under_way(scheduled_loop: ScheduledLoop | None) -> int:
+    """Return for how many iterations a loop loads early: the least versions of its loaded rings, or more where a
+    version is free again before its iteration ends. Other rings hold computed values."""
+    if scheduled_loop is None:
         return 1
-    stage = [start // one.schedule.ii for start in one.schedule.start]
+    stage = [start // scheduled_loop.schedule.ii for start in scheduled_loop.schedule.start]
     under_way = (
         max(depth, 1 + max((stage[j] for j in ring.consumers), default=0) - min(stage[i] for i in ring.producers))
-        for ring, depth in zip(one.loop.problem.rings, one.schedule.depth, strict=True)
-        if any(_loads(one.loop.statements[i]) for i in ring.producers)
+        for ring, depth in zip(scheduled_loop.loop.problem.rings, scheduled_loop.schedule.depth, strict=True)
+        if any(_has_loads(scheduled_loop.loop.statements[i]) for i in ring.producers)
     )
     return min(under_way, default=1)
 
 
-def _loads(stmt: Stmt) -> bool:
+def _has_loads(stmt: Stmt) -> bool:
     return any(isinstance(inner, TileOp) and inner.is_load for inner in walk_statements((stmt,)))
 
 
-def _computing(block: Block, neighbours: int) -> int:
-    """Cycles for which as many of a block as share an SM keep the slot for computing that they hold longest: what one
-    does around its pipelined loops hides behind the others' waiting, but not behind their computing."""
+def _count_computing_cycles(block: BlockCost, neighbours: int) -> int:
+    """Return the cycles for which the blocks of an SM keep the busiest computing slot: the work of a block around its
+    pipelined loops hides behind other blocks' waits, but not behind their computing."""
     return neighbours * max(block.held.get(slot, 0) for slot in COMPUTE_SLOTS)
 
 
-def _compute(blocks: Sequence[Block], ctas: int, target: Target) -> int:
-    """Cycles of the slot for computing that is held longest, of all CTAs shared among all SMs."""
-    return max(_held(blocks, slot, ctas, target) for slot in COMPUTE_SLOTS)
+def _count_least_compute(blocks: Sequence[BlockCost], ctas: int, target: Target) -> int:
+    """Return the cycles of the busiest computing slot, for all CTAs over all SMs."""
+    return max(_count_held_cycles(blocks, slot, ctas, target) for slot in COMPUTE_SLOTS)
 
 
-def _held(blocks: Sequence[Block], slot: str, ctas: int, target: Target) -> int:
-    """For how many cycles all CTAs together hold a slot, shared among all SMs."""
+def _count_held_cycles(blocks: Sequence[BlockCost], slot: str, ctas: int, target: Target) -> int:
     return sum(block.held.get(slot, 0) for block in blocks) * ctas // (len(blocks) * target.limit("sms"))
 
 
-def _bound(
+def _describe_bound(
     loops: Sequence[LoopReport],
     blocks: Sequence[tuple[int, int]],
     found: Prediction,
     launch: Launch,
     target: Target,
 ) -> str:
-    """What most of the time is made of, in words. Of each block, its cycles around pipelined loops and all of them: a
-    block that walks over tiles comes to a loop more than once."""
+    """Describe what most of the time is spent on. `blocks` are, for each block, its cycles around pipelined loops and
+    in all: a persistent block runs a loop more than once."""
     if found.memory > found.compute:
         of_l2 = launch.l2_bytes * target.limit("dram_bytes_per_cycle")
         return "L2 bandwidth" if of_l2 > launch.dram_bytes * target.limit("l2_bytes_per_cycle") else "DRAM bandwidth"

@@ -1,7 +1,7 @@
-"""Bytes that a kernel announces to the stages of its pipelines, once it is known which copies into them go by TMA.
+"""Bytes that a kernel announces to its pipeline stages, computed once it is known which copies go by TMA.
 
-`tiles.expect_bytes()` means those that TMA brings. Whether it brings a tile of a stage is tilec's choice where the
-kernel says T.copy: not where the machine has no TMA, nor where the tile does not suit it. Threads announce nothing,
+`tiles.expect_bytes()` stands for the bytes that TMA brings. Where the kernel says T.copy, the compiler chooses whether
+TMA copies a tile of a stage: not if the machine has no TMA, nor if the tile does not suit it. Threads announce nothing,
 they arrive.
 """
 
@@ -19,50 +19,53 @@ from tilec.support.diagnostics import raise_error
 from tilec.target.table import Target
 
 Filled = Mapping[tile.Expr, tuple[tile.Buffer, ...]]
-"""By the barrier that is signalled, the tiles that TMA fills."""
+"""The tiles that TMA fills, by the barrier that it signals."""
 
 
-def announced(kernel: tile.Kernel, target: Target) -> tile.Kernel:
-    """A kernel whose roles are apart, and whose copies have their mechanisms. Errors: `unsupported-operand`."""
+def compute_expected_bytes(kernel: tile.Kernel, target: Target) -> tile.Kernel:
+    """Return the kernel with the bytes of its announcements. Its roles are split, and its copies have mechanisms.
+    Errors: `unsupported-operand`."""
     blocks = [stmt for stmt in kernel.body if isinstance(stmt, tile.If) and guarded_warpgroups(stmt) is not None]
     common = tuple(stmt for stmt in kernel.body if guarded_warpgroups(stmt) is None)
     roles = [common, *(block.then for block in blocks)]
-    filled = [_filled(body) for body in roles]
+    filled = [_find_filled_tiles(body) for body in roles]
     made = [
-        tuple(_announced(body, filled[number], filled[:number] + filled[number + 1 :], target))
+        tuple(_rewrite_announcements(body, filled[number], filled[:number] + filled[number + 1 :], target))
         for number, body in enumerate(roles)
     ]
     split = (replace(block, then=body) for block, body in zip(blocks, made[1:], strict=True))
     return replace(kernel, body=(*made[0], *split))
 
 
-def _filled(body: tuple[tile.Stmt, ...]) -> Filled:
+def _find_filled_tiles(body: tuple[tile.Stmt, ...]) -> Filled:
     found: dict[tile.Expr, tuple[tile.Buffer, ...]] = {}
     for op in tile.walk_statements(body):
         if isinstance(op, tile.TileOp) and op.signals_barrier:
-            element = _element(op)
+            element = _find_signalled_barrier(op)
             found[element] = (*found.get(element, ()), op.regions[-1].buffer)
     return found
 
 
-def _element(op: tile.TileOp) -> tile.Load:
+def _find_signalled_barrier(op: tile.TileOp) -> tile.Load:
     element = op.barrier
     assert isinstance(element, tile.Load)
     return element
 
 
-def _announced(
-    body: tuple[tile.Stmt, ...], mine: Filled, others: Sequence[Filled], target: Target
+def _rewrite_announcements(
+    body: tuple[tile.Stmt, ...], own_tiles: Filled, other_tiles: Sequence[Filled], target: Target
 ) -> tuple[tile.Stmt, ...]:
-    def announced(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
-        return tuple(_announcement(stmt, mine, others, target)) if isinstance(stmt, ExpectTx) else stmt
+    def rewrite_announcement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
+        return tuple(_build_announcement(stmt, own_tiles, other_tiles, target)) if isinstance(stmt, ExpectTx) else stmt
 
-    return rewrite_statements(body, announced)
+    return rewrite_statements(body, rewrite_announcement)
 
 
-def _announcement(op: ExpectTx, mine: Filled, others: Sequence[Filled], target: Target) -> Iterator[tile.TileOp]:
-    """Of a stage what this role has TMA copy into it, and what the others do into theirs of that pipeline."""
-    element = _element(op)
+def _build_announcement(
+    op: ExpectTx, own_tiles: Filled, other_tiles: Sequence[Filled], target: Target
+) -> Iterator[tile.TileOp]:
+    """Yield the announcement, if TMA copies into this stage, or other roles copy into a stage of its pipeline."""
+    element = _find_signalled_barrier(op)
     match op.of_stage:
         case None:
             if not target.has("tma"):
@@ -76,14 +79,14 @@ def _announcement(op: ExpectTx, mine: Filled, others: Sequence[Filled], target: 
                 )
             yield op
         case "payload":
-            elsewhere = [tiles for f in others for e, tiles in f.items() if _is_of(e, element)]
-            tiles = dict.fromkeys(buffer for filled in (mine.get(element, ()), *elsewhere) for buffer in filled)
+            elsewhere = [tiles for f in other_tiles for e, tiles in f.items() if _is_same_barrier_array(e, element)]
+            tiles = dict.fromkeys(buffer for filled in (own_tiles.get(element, ()), *elsewhere) for buffer in filled)
             if tiles:
                 yield replace(op, bytes=sum(math.prod(t.shape) * t.dtype.bits // 8 for t in tiles))
         case _:
-            if mine.get(element) or any(_is_of(e, element) for f in others for e in f):
+            if own_tiles.get(element) or any(_is_same_barrier_array(e, element) for f in other_tiles for e in f):
                 yield op
 
 
-def _is_of(element: tile.Expr, other: tile.Load) -> bool:
+def _is_same_barrier_array(element: tile.Expr, other: tile.Load) -> bool:
     return isinstance(element, tile.Load) and element.buffer == other.buffer

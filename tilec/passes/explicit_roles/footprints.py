@@ -1,8 +1,7 @@
-"""The elements of shared tiles and tensors that a statement is sure to reach, as boxes, where the variables around it
-are known.
+"""Elements of shared tiles and tensors that a statement certainly accesses, as boxes, for known values of its
+variables.
 
-What may or may not be reached, as under a condition, is left out, and so is what no box says: a mistake that is found
-with these boxes is one.
+Accesses under a condition, or that no box describes, are left out: every error found with these boxes is one.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.explicit_roles.known_values import Values
 from tilec.support.records import dataclass
 
-_REACHED_BY_ALL = ("shared", "global")
+_COMMON_SCOPES = ("shared", "global")
 Box = tuple[tuple[int, int], ...]
-"""From and up to, along each dimension."""
+"""The first index and the one past the last, along each dimension."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """A part of a tile, by its name and, where it has versions, the number of this one."""
+    """A box of a tile, by the tile's name and, if it has versions, the number of this one."""
 
     tile: str
     version: int | None
@@ -46,44 +45,44 @@ class Footprint:
     is_write: bool
 
 
-def footprints(stmt: Stmt, values: Values) -> Iterator[Footprint]:
+def find_footprints(stmt: Stmt, values: Values) -> Iterator[Footprint]:
     versions = get_named_versions(stmt)
     named: dict[str, int] = {}
     for tile, index in versions.items():
         number = compute_expr(index, values)
         if number is not None:
             named[tile] = int(number)
-    found = _of_operation(stmt, values) if isinstance(stmt, TileOp) else _of_nest(stmt, values)
+    found = _find_operation_boxes(stmt, values) if isinstance(stmt, TileOp) else _find_nest_boxes(stmt, values)
     for tile, box, is_write in found:
         if tile in named or tile not in versions:
             yield Footprint(tile, named.get(tile), box, is_write)
 
 
-Found = Iterator[tuple[str, Box, bool]]
+TouchedBoxes = Iterator[tuple[str, Box, bool]]
 
 
-def _of_operation(op: TileOp, values: Values) -> Found:
+def _find_operation_boxes(op: TileOp, values: Values) -> TouchedBoxes:
     if not op.reaches_regions:
         return
     read, written = find_reads(op), find_writes(op)
     for region in op.regions:
-        box = _inside(region.buffer, _box(region, values), values)
+        box = _clip_box(region.buffer, _evaluate_box(region, values), values)
         if box is not None:
             for is_write, touched in ((False, read), (True, written)):
                 if region.buffer in touched:
                     yield region.buffer.name, box, is_write
 
 
-def _box(region: Region, values: Values) -> Box | None:
+def _evaluate_box(region: Region, values: Values) -> Box | None:
     starts = [compute_expr(start, values) for start in region.start]
     if any(start is None for start in starts):
         return None
     return tuple((int(s), int(s) + e) for s, e in zip(starts, region.extent, strict=True) if s is not None)
 
 
-def _inside(buffer: Buffer, box: Box | None, values: Values) -> Box | None:
-    """What of it lies in the buffer: a copy leaves out what a tensor has not, and so does a nest, or nothing does."""
-    if box is None or buffer.scope not in _REACHED_BY_ALL:
+def _clip_box(buffer: Buffer, box: Box | None, values: Values) -> Box | None:
+    """Clip a box to the buffer: neither copies nor nests access elements outside of a tensor."""
+    if box is None or buffer.scope not in _COMMON_SCOPES:
         return None
     extents = [e if isinstance(e, int) else compute_expr(e, values) for e in buffer.extents]
     if len(extents) != len(box) or any(e is None for e in extents):
@@ -92,55 +91,58 @@ def _inside(buffer: Buffer, box: Box | None, values: Values) -> Box | None:
     return clipped if all(a < b for a, b in clipped) else None
 
 
-def _of_nest(nest: Stmt, values: Values) -> Found:
+def _find_nest_boxes(nest: Stmt, values: Values) -> TouchedBoxes:
     if not isinstance(nest, Parallel) or nest.is_per_thread:
         return
-    around = {var: value for var, value in values.items() if var != THREAD and var not in nest.vars}
+    outer_values = {var: value for var, value in values.items() if var != THREAD and var not in nest.vars}
     extents = dict(zip(nest.vars, nest.extents, strict=True))
     for stmt in nest.body:
         if isinstance(stmt, Store):
             for expr in (*stmt.indices, stmt.value):
-                yield from _loads(expr, extents, around)
-            yield from _element(stmt.buffer, stmt.indices, True, extents, around)
+                yield from _find_load_boxes(expr, extents, outer_values)
+            yield from _find_element_box(stmt.buffer, stmt.indices, True, extents, outer_values)
         elif isinstance(stmt, Bind):
-            yield from _loads(stmt.value, extents, around)
+            yield from _find_load_boxes(stmt.value, extents, outer_values)
 
 
-def _loads(expr: Expr, extents: Mapping[Var, int], around: Values) -> Found:
-    if isinstance(expr, Select):  # one of two, which may be there to stay inside the tile
+def _find_load_boxes(expr: Expr, extents: Mapping[Var, int], outer_values: Values) -> TouchedBoxes:
+    if isinstance(expr, Select):  # only one branch is loaded: it may be a bounds check
         return
     if isinstance(expr, Load):
-        yield from _element(expr.buffer, expr.indices, False, extents, around)
+        yield from _find_element_box(expr.buffer, expr.indices, False, extents, outer_values)
     for part in direct_operands(expr):
-        yield from _loads(part, extents, around)
+        yield from _find_load_boxes(part, extents, outer_values)
 
 
-def _element(
-    buffer: Buffer, indices: Sequence[Expr], is_write: bool, extents: Mapping[Var, int], around: Values
-) -> Found:
-    """All those that the nest reaches by these indices, each in its own dimension."""
-    if buffer.scope not in _REACHED_BY_ALL:
+def _find_element_box(
+    buffer: Buffer, indices: Sequence[Expr], is_write: bool, extents: Mapping[Var, int], outer_values: Values
+) -> TouchedBoxes:
+    """Yield the box that a nest accesses by these indices, if each depends on a variable of its own."""
+    if buffer.scope not in _COMMON_SCOPES:
         return
     box, used = [], set[Var]()
     for index in indices:
         own = {e for e in walk_expr(index) if isinstance(e, Var) and e in extents}
-        span = _reached(index, own, extents, around) if len(own) < 2 and not own & used else None
+        span = _evaluate_index_range(index, own, extents, outer_values) if len(own) < 2 and not own & used else None
         if span is None:
             return
         used |= own
         box.append(span)
-    reached = _inside(buffer, tuple(box), around)
+    reached = _clip_box(buffer, tuple(box), outer_values)
     if reached is not None:
         yield buffer.name, reached, is_write
 
 
-def _reached(index: Expr, own: set[Var], extents: Mapping[Var, int], around: Values) -> tuple[int, int] | None:
-    """The neighbours that an index takes as values, for one variable of the nest or none."""
+def _evaluate_index_range(
+    index: Expr, own: set[Var], extents: Mapping[Var, int], outer_values: Values
+) -> tuple[int, int] | None:
+    """Return the contiguous range of an index that depends on at most one variable of the nest; None if there is
+    none."""
     if not own:
-        only = compute_expr(index, around)
+        only = compute_expr(index, outer_values)
         return None if only is None else (int(only), int(only) + 1)
     (var,) = own
-    taken = {compute_expr(index, {**around, var: value}) for value in range(extents[var])}
+    taken = {compute_expr(index, {**outer_values, var: value}) for value in range(extents[var])}
     found = sorted(int(value) for value in taken if value is not None)
     is_whole = None not in taken and bool(found) and found[-1] - found[0] == len(found) - 1
     return (found[0], found[-1] + 1) if is_whole else None

@@ -1,4 +1,4 @@
-"""What is known of a role's variables while its control flow is followed, and nothing else of it is run."""
+"""Known values of a role's variables, for following its control flow without running anything else of it."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.fold_constants import compute_expr
 
 Values = dict[tile.Var, int]
-"""What is known of variables: of loops, binds, and those that T.alloc_var makes, under the names of their buffers."""
+"""Known values of variables: of loops, binds, and T.alloc_var, the last under the names of their buffers."""
 
 
-class Unknown(Exception):
-    """Only a run knows."""
+class UnknownValue(Exception):
+    """Raised for a value that is known only when the kernel runs."""
 
 
-class Left(Exception):
-    """The innermost loop is left."""
+class LoopLeft(Exception):
+    """Raised to leave the innermost loop."""
 
 
 def set_value(var: tile.Var, value: tile.Expr, values: Values) -> None:
-    found = compute_expr(_of_variables(value), values)
+    found = compute_expr(_replace_variable_loads(value), values)
     values.pop(var, None)
     if found is not None:
         values[var] = int(found)
 
 
-def forget(stmt: tile.Stmt, values: Values) -> None:
-    """What happens inside is of no concern, but that it may set variables."""
+def forget_variables(stmt: tile.Stmt, values: Values) -> None:
+    """Forget the variables that a statement may set; it is not followed otherwise."""
     for inner in tile.walk_statements((stmt,)):
         if isinstance(inner, tile.Store) and is_variable(inner.buffer):
             values.pop(tile.Var(inner.buffer.name), None)
 
 
-def _of_variables(expr: tile.Expr) -> tile.Expr:
-    """The expression, on variables in place of what the buffers of T.alloc_var hold."""
+def _replace_variable_loads(expr: tile.Expr) -> tile.Expr:
+    """Replace loads from buffers of T.alloc_var by variables of the same name."""
     if isinstance(expr, tile.Load) and is_variable(expr.buffer):
         return tile.Var(expr.buffer.name)
-    return map_expressions(expr, _of_variables)
+    return map_expressions(expr, _replace_variable_loads)
 
 
-def known(expr: tile.Expr, values: Values) -> int:
-    found = compute_expr(_of_variables(expr), values)
+def evaluate_known(expr: tile.Expr, values: Values) -> int:
+    found = compute_expr(_replace_variable_loads(expr), values)
     if found is None:
-        raise Unknown
+        raise UnknownValue
     return int(found)
 
 
 def is_known(expr: tile.Expr, values: Values) -> bool:
-    return compute_expr(_of_variables(expr), values) is not None
+    return compute_expr(_replace_variable_loads(expr), values) is not None

@@ -1,9 +1,9 @@
-"""Runs the barriers of a kernel that orders its roles itself, and nothing else of it, to find waits that never end.
+"""Runs the barriers of a kernel with explicit roles, and nothing else of it, to find waits that never end.
 
-The first block is run, with the others of its cluster where they reach its barriers, each role until it has to wait,
-and every copy is complete as soon as it is begun. That is one
-of the orders that the hardware may choose, so that whoever is stuck here may be stuck there. Where control flow, a
-barrier's index or a parity depends on what only a run knows, nothing is said: the emulator finds the rest.
+It runs the first block, and the others of its cluster if they reach its barriers. Each role runs until it has to wait,
+and every copy is complete at once. The hardware may choose this order too, so a deadlock here is a deadlock there.
+Nothing is reported where control flow, a barrier's index or a parity depends on run-time values: the emulator finds the
+rest.
 """
 
 from __future__ import annotations
@@ -23,24 +23,31 @@ from tilec.ops.sync import BlockBarrier
 from tilec.ops.warpgroups import NamedArrive
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.usage import find_writes
-from tilec.passes.explicit_roles.known_values import Left, Unknown, Values, forget, is_known, known, set_value
+from tilec.passes.explicit_roles.known_values import (
+    LoopLeft,
+    UnknownValue,
+    Values,
+    evaluate_known,
+    forget_variables,
+    is_known,
+    set_value,
+)
 from tilec.support import records
 from tilec.support.diagnostics import CompileError, InternalError, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
-MOST_STEPS = 5_000  # of each role: far more iterations than phases need to come round
-SIZE = 7680
-"""What sizes that only a launch knows are taken for, and multiples of it: so that whatever a kernel may assume of them,
-as that tiles divide them, is so."""
-Name = tuple[str, int]
-Place = tuple[int, str, int]
+MAX_STEPS = 5_000  # of each role: far more than a round through all phases needs
+ASSUMED_SIZE = 7680
+"""The value assumed for sizes known only at launch, itself or a multiple: tiles of usual sizes divide it."""
+BarrierName = tuple[str, int]
+BarrierPlace = tuple[int, str, int]
 """A barrier of a block of the cluster."""
 
 
 @records.dataclass(frozen=True, slots=True)
 class Role:
-    """As much of a role as its barriers need. `is_common`: it comes before the others."""
+    """A role, as far as its barriers need it. `is_common`: it runs before the others."""
 
     name: str
     kernel: tile.Kernel
@@ -48,12 +55,12 @@ class Role:
 
 
 @records.dataclass(frozen=True, slots=True)
-class Step:
-    """What a role does at a barrier: arrivals, bytes that are announced or (below 0) have come, and the parity of the
-    phase that it waits for; at a named barrier (`meets`) it waits for the phase under way. `blocks` are those of the
-    cluster whose barriers it is about, by their numbers there; none: its own."""
+class BarrierStep:
+    """An operation of a role on a barrier: arrivals, bytes (announced above 0, arrived below), and the parity of the
+    phase that it waits for. At a named barrier (`meets` threads) it waits for the current phase. `blocks` are the ranks
+    in the cluster of the blocks whose barrier it is; none: its own."""
 
-    barrier: Name
+    barrier: BarrierName
     span: Span
     arrivals: int = 0
     bytes: int = 0
@@ -64,103 +71,102 @@ class Step:
 
 
 @dataclass(slots=True)
-class _Barrier(Barrier):
-    """With the places where its bytes are announced, and where they are copied."""
+class _TrackedBarrier(Barrier):
+    """A barrier with the places at which its bytes are announced and copied."""
 
     announced: list[Span] = field(default_factory=list)
-    copied: list[Span] = field(default_factory=list)
+    copied_at: list[Span] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class _State:
+class _RoleState:
     role: Role
-    steps: Iterator[Step]
+    steps: Iterator[BarrierStep]
     block: int = 0
-    waiting: Step | None = None
+    waiting: BarrierStep | None = None
     phase: int = 0  # of the named barrier that it waits at
     is_done: bool = False
-    is_cut: bool = False  # it would go on
+    is_cut: bool = False  # stopped after the most steps, though it could go on
 
     @property
     def name(self) -> str:
         return f"{self.role.name} of block {self.block}" if self.block else self.role.name
 
 
-class Watch(Protocol):
-    """Who looks on while the barriers are run: what a role does between them, and what passes at them."""
+class BarrierObserver(Protocol):
+    """Observes a run of the barriers: statements between them, arrivals and completed waits."""
 
-    def begins(self, barriers: Mapping[Place, Barrier]) -> None:
-        """These are run."""
+    def start_run(self, barriers: Mapping[BarrierPlace, Barrier]) -> None:
+        """Begin to observe a run of these barriers."""
 
-    def does(self, role: Role, stmt: tile.Stmt, values: Values) -> None:
-        """The role is about to do this, which has no other statements in it but those of a nest."""
+    def visit_statement(self, role: Role, stmt: tile.Stmt, values: Values) -> None:
+        """Observe that a role is about to run this operation or nest."""
 
-    def arrives(self, role: Role, place: Place, phase: int) -> None:
-        """In a phase that is under way."""
+    def record_arrival(self, role: Role, place: BarrierPlace, phase: int) -> None:
+        """Observe an arrival of the role in the current phase."""
 
-    def passes(self, role: Role, place: Place, phases: int) -> None:
-        """The role has waited for so many to complete."""
+    def record_wait(self, role: Role, place: BarrierPlace, phases: int) -> None:
+        """Observe that the role has waited until this many phases are complete."""
 
 
-def check_protocol(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
-    """Errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`."""
+def check_barriers(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
+    """Run the barriers to find errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in tile.walk_statements(role.kernel.body) if isinstance(s, tile.TileOp)]
-    _check_arrivals(_allocations(kernel), statements)
-    with suppress(Unknown):
+    _check_arrivals(_find_allocations(kernel), statements)
+    with suppress(UnknownValue):
         try:
-            run(kernel, roles)
-        except Unknown:
-            _run_with_a_size(kernel, roles)
+            run_barriers(kernel, roles)
+        except UnknownValue:
+            _run_with_size(kernel, roles)
 
 
-def _run_with_a_size(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
-    """Where all depends on one size that only a launch knows: some value of it. How several are related only the launch
-    knows."""
+def _run_with_size(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
+    """Run the barriers with a value for the only size known at launch. Several sizes may be related, so these are not
+    tried."""
     scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
     if len(scalars) != 1:
         return
     try:
-        run(kernel, roles, {scalars[0]: SIZE})
+        run_barriers(kernel, roles, {scalars[0]: ASSUMED_SIZE})
     except CompileError as error:
-        note = f"so it is where {scalars[0].name} = {SIZE:,}"
+        note = f"so it is where {scalars[0].name} = {ASSUMED_SIZE:,}"
         raise CompileError(*(replace(d, notes=(*d.notes, note)) for d in error.diagnostics)) from None
 
 
-def _allocations(kernel: tile.Kernel) -> dict[str, AllocBarrier]:
+def _find_allocations(kernel: tile.Kernel) -> dict[str, AllocBarrier]:
     return {barrier_name(s): s for s in tile.walk_statements(kernel.body) if isinstance(s, AllocBarrier)}
 
 
-def run(
+def run_barriers(
     kernel: tile.Kernel,
     roles: Sequence[Role],
     scalars: Mapping[tile.Var, int] = MappingProxyType({}),
-    watch: Watch | None = None,
+    watch: BarrierObserver | None = None,
 ) -> None:
-    """The barriers of the first block, and of those that reach them. Raises `Unknown` where only a run knows that has
-    other scalars than these. Errors: `barrier-deadlock`, `transaction-bytes`."""
+    """Run the barriers of the first block, and of the blocks that reach them. Raises `UnknownValue` where control flow
+    depends on other scalars than these. Errors: `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in tile.walk_statements(role.kernel.body) if isinstance(s, tile.TileOp)]
-    made = _allocations(kernel)
+    allocations = _find_allocations(kernel)
     blocks = range(kernel.cluster.blocks if any(s.reaches_blocks for s in statements) else 1)
     barriers = {
-        (block, name, i): _Barrier(count)
+        (block, name, i): _TrackedBarrier(count)
         for block in blocks
-        for name, op in made.items()
+        for name, op in allocations.items()
         for i, count in enumerate(op.counts)
     }
     if watch is not None:
-        watch.begins(barriers)
+        watch.start_run(barriers)
     for together in (True, False):
         states = [
-            _State(role, _steps(role, kernel, {**_indices(kernel, block), **scalars}, watch), block)
+            _RoleState(role, _walk_role(role, kernel, {**_find_block_indices(kernel, block), **scalars}, watch), block)
             for block in blocks
             for role in roles
             if role.is_common == together
         ]
-        _run(barriers, states, watch)
+        _run_states(barriers, states, watch)
 
 
-def _indices(kernel: tile.Kernel, number: int) -> dict[tile.Var, int]:
-    """Those of a block of the first cluster."""
+def _find_block_indices(kernel: tile.Kernel, number: int) -> dict[tile.Var, int]:
     found = {}
     for var, size in zip(kernel.block_vars, kernel.cluster.extents, strict=False):
         number, found[var] = divmod(number, size)
@@ -172,71 +178,77 @@ def barrier_name(op: tile.TileOp) -> str:
     return op.barrier.buffer.name
 
 
-def _check_arrivals(made: dict[str, AllocBarrier], statements: list[tile.TileOp]) -> None:
+def _check_arrivals(allocations: dict[str, AllocBarrier], statements: list[tile.TileOp]) -> None:
     arrived = {barrier_name(s) for s in statements if isinstance(s, Arrive | CpAsyncArrive | ExpectTx) or s.commits}
     for op in statements:
-        # Of a drain none may be there, where no iteration has filled anything.
+        # A drain needs no arrival: no iteration may have filled a stage.
         if isinstance(op, AwaitBarrier) and barrier_name(op) not in arrived and op.drains is None:
             raise_error(
                 "missing-arrival",
                 f"nobody arrives at {barrier_name(op)}, which is waited for here",
                 op.span,
                 "waits for ever",
-                secondary=(Label(made[barrier_name(op)].span, "allocated here"),),
+                secondary=(Label(allocations[barrier_name(op)].span, "allocated here"),),
                 help=f"write T.barrier_arrive({barrier_name(op)}) where the work is done, also behind T.tma_copy",
             )
 
 
-# ---- a role ----------------------------------------------------------------------------------------------------------
+# ---- operations of one role ------------------------------------------------------------------------------------------
 
 
-def _steps(role: Role, kernel: tile.Kernel, known_values: Values, watch: Watch | None) -> Iterator[Step]:
-    """What a role of the first block does at barriers."""
+def _walk_role(
+    role: Role, kernel: tile.Kernel, known_values: Values, watch: BarrierObserver | None
+) -> Iterator[BarrierStep]:
+    """Yield the barrier operations of a role."""
     values = dict.fromkeys(kernel.block_vars, 0) | known_values
-    yield from _body(role.kernel.body, role, values, watch)
+    yield from _walk_body(role.kernel.body, role, values, watch)
 
 
-def _body(body: tuple[tile.Stmt, ...], role: Role, values: Values, watch: Watch | None) -> Iterator[Step]:
+def _walk_body(
+    body: tuple[tile.Stmt, ...], role: Role, values: Values, watch: BarrierObserver | None
+) -> Iterator[BarrierStep]:
     for stmt in body:
         if watch is not None and isinstance(stmt, tile.TileOp | tile.Parallel):
-            watch.does(role, stmt, values)
+            watch.visit_statement(role, stmt, values)
         match stmt:
             case tile.TileOp():
                 for buffer in find_writes(stmt):
                     values.pop(tile.Var(buffer.name), None)
-                yield from _operation(stmt, role, values)
+                yield from _walk_operation(stmt, role, values)
             case tile.Bind(var=var, value=value):
                 set_value(var, value, values)
-            case tile.For(var=var, body=inner) if _matters(inner) or _is_watched(stmt, values, watch):
-                with suppress(Left):
-                    for index in range(known(stmt.start, values), known(stmt.stop, values), stmt.step):
+            case tile.For(var=var, body=inner) if _affects_barriers(inner) or _is_watched(stmt, values, watch):
+                with suppress(LoopLeft):
+                    for index in range(
+                        evaluate_known(stmt.start, values), evaluate_known(stmt.stop, values), stmt.step
+                    ):
                         values[var] = index
-                        yield from _body(inner, role, values, watch)
-            case tile.If(condition=condition, then=then, orelse=orelse) if _matters((*then, *orelse)) or _is_watched(
-                stmt, values, watch
-            ):
-                yield from _body(then if known(condition, values) else orelse, role, values, watch)
-            case tile.While(body=inner) if _matters(inner):
-                raise Unknown
+                        yield from _walk_body(inner, role, values, watch)
+            case tile.If(condition=condition, then=then, orelse=orelse) if _affects_barriers(
+                (*then, *orelse)
+            ) or _is_watched(stmt, values, watch):
+                yield from _walk_body(then if evaluate_known(condition, values) else orelse, role, values, watch)
+            case tile.While(body=inner) if _affects_barriers(inner):
+                raise UnknownValue
             case tile.Break():
-                raise Left
+                raise LoopLeft
             case tile.Parallel(body=(tile.Store(buffer=buffer, value=value),)) if is_variable(buffer):
                 set_value(tile.Var(buffer.name), value, values)
             case _:
-                forget(stmt, values)
+                forget_variables(stmt, values)
 
 
-def _is_watched(stmt: tile.For | tile.If, values: Values, watch: Watch | None) -> bool:
-    """Whether what stands inside can be looked at, though no barrier does."""
+def _is_watched(stmt: tile.For | tile.If, values: Values, watch: BarrierObserver | None) -> bool:
+    """Return whether the observer can follow a statement that has no barriers."""
     deciding = (stmt.start, stmt.stop) if isinstance(stmt, tile.For) else (stmt.condition,)
     return watch is not None and all(is_known(expr, values) for expr in deciding)
 
 
-def _matters(body: tuple[tile.Stmt, ...]) -> bool:
-    return any(map(_concerns, tile.walk_statements(body)))
+def _affects_barriers(body: tuple[tile.Stmt, ...]) -> bool:
+    return any(map(_is_relevant, tile.walk_statements(body)))
 
 
-def _concerns(stmt: tile.Stmt) -> bool:
+def _is_relevant(stmt: tile.Stmt) -> bool:
     return isinstance(stmt, tile.Break) or (isinstance(stmt, tile.TileOp) and _waits_or_signals(stmt))
 
 
@@ -244,61 +256,66 @@ def _waits_or_signals(op: tile.TileOp) -> bool:
     return op.synchronises_roles or op.signals_barrier or op.commits
 
 
-def _operation(op: tile.TileOp, role: Role, values: Values) -> Iterator[Step]:
-    if not _concerns(op):
+def _walk_operation(op: tile.TileOp, role: Role, values: Values) -> Iterator[BarrierStep]:
+    if not _is_relevant(op):
         return
     if isinstance(op, BlockBarrier | NamedArrive):
         assert op.id is not None and op.threads is not None
         mine, waits = role.kernel.threads, isinstance(op, BlockBarrier)
-        yield Step(("named barrier", op.id), op.span, mine, meets=op.threads, waits=waits)
+        yield BarrierStep(("named barrier", op.id), op.span, mine, meets=op.threads, waits=waits)
         return
     assert op.barrier is not None
-    place = (op.barrier.buffer.name, known(op.barrier.indices[0], values))
-    blocks = () if op.block is None else (known(op.block, values),)
+    place = (op.barrier.buffer.name, evaluate_known(op.barrier.indices[0], values))
+    blocks = () if op.block is None else (evaluate_known(op.block, values),)
     match op:
         case AwaitBarrier():
-            yield Step(place, op.span, parity=known(op.parity, values) & 1)
+            yield BarrierStep(place, op.span, parity=evaluate_known(op.parity, values) & 1)
         case ExpectTx():
-            yield Step(place, op.span, int(op.arrives), op.bytes)
+            yield BarrierStep(place, op.span, int(op.arrives), op.bytes)
         case Arrive() | CpAsyncArrive():
-            yield Step(place, op.span, _arrivals(op, role, values), blocks=blocks)
+            yield BarrierStep(place, op.span, _count_arrivals(op, role, values), blocks=blocks)
         case tile.TileOp(commits=True):
-            yield Step(place, op.span, 1, blocks=(0, 1) if op.is_paired else ())
+            yield BarrierStep(place, op.span, 1, blocks=(0, 1) if op.is_paired else ())
         case tile.TileOp(signals_barrier=True):
-            moved = math.prod(op.regions[-1].extent) * op.regions[-1].buffer.dtype.bits // 8
+            copied_bytes = math.prod(op.regions[-1].extent) * op.regions[-1].buffer.dtype.bits // 8
             if op.announces:
-                yield Step(place, op.span, bytes=moved, blocks=blocks)
-            yield Step(place, op.span, bytes=-moved, blocks=blocks)
+                yield BarrierStep(place, op.span, bytes=copied_bytes, blocks=blocks)
+            yield BarrierStep(place, op.span, bytes=-copied_bytes, blocks=blocks)
         case _:
             raise InternalError(f"nobody knows what T.{op.name} does to a barrier")
 
 
-def _arrivals(op: Arrive | CpAsyncArrive, role: Role, values: Values) -> int:
-    """How many threads of the role arrive."""
+def _count_arrivals(op: Arrive | CpAsyncArrive, role: Role, values: Values) -> int:
     if isinstance(op, Arrive) and op.by_warps:
         return role.kernel.threads // 32
     condition, every = op.condition, range(role.kernel.threads)
-    return len(every) if condition is None else sum(known(condition, {**values, tile.THREAD: t}) for t in every)
+    return (
+        len(every) if condition is None else sum(evaluate_known(condition, {**values, tile.THREAD: t}) for t in every)
+    )
 
 
-# ---- all of them -----------------------------------------------------------------------------------------------------
+# ---- all roles -------------------------------------------------------------------------------------------------------
 
 
-def _run(barriers: dict[Place, _Barrier], states: list[_State], watch: Watch | None) -> None:
-    how = run_together(states, lambda s: _advance(s, barriers, watch), lambda s: s.is_done, lambda s: s.is_cut)
-    if how == "stuck":
-        _stuck(barriers, [s for s in states if not s.is_done])
-    for name, barrier in barriers.items() if how == "done" else ():
+def _run_states(
+    barriers: dict[BarrierPlace, _TrackedBarrier], states: list[_RoleState], watch: BarrierObserver | None
+) -> None:
+    outcome = run_together(states, lambda s: _advance_role(s, barriers, watch), lambda s: s.is_done, lambda s: s.is_cut)
+    if outcome == "stuck":
+        _refuse_deadlock(barriers, [s for s in states if not s.is_done])
+    for name, barrier in barriers.items() if outcome == "done" else ():
         if barrier.bytes:
-            _unequal(name, barrier)
+            _refuse_byte_count(name, barrier)
 
 
-def _advance(state: _State, barriers: dict[Place, _Barrier], watch: Watch | None) -> bool:
-    """Run until a wait; whether it got anywhere."""
+def _advance_role(
+    state: _RoleState, barriers: dict[BarrierPlace, _TrackedBarrier], watch: BarrierObserver | None
+) -> bool:
+    """Run a role until it waits; return whether it made progress."""
     count = 0
     while not state.is_done:
         step = state.waiting or next(state.steps, None)
-        if step is None or count > MOST_STEPS:
+        if step is None or count > MAX_STEPS:
             state.is_done, state.is_cut = True, step is not None
             return True
         own = (state.block, *step.barrier)
@@ -312,27 +329,27 @@ def _advance(state: _State, barriers: dict[Place, _Barrier], watch: Watch | None
                 f"there is no {name}[{index}] in role {state.name}",
             )
         if barrier is None:
-            barrier = barriers.setdefault(own, _Barrier(step.meets))
+            barrier = barriers.setdefault(own, _TrackedBarrier(step.meets))
         if state.waiting is None:
             state.phase = barrier.phase
             if len(step.blocks) > 1 and state.block:
-                _asked_again(step)
+                _refuse_second_block(step)
             for block in step.blocks or (state.block,):
                 place = (block, *step.barrier)
                 if watch is not None and step.arrivals:
-                    watch.arrives(state.role, place, barriers[place].phase)
-                _arrive(step, barriers[place])
-        if _waits(step, state, barrier):
+                    watch.record_arrival(state.role, place, barriers[place].phase)
+                _record_arrival(step, barriers[place])
+        if _must_wait(step, state, barrier):
             state.waiting = step
             return count > 0
         if watch is not None and (step.waits or step.parity is not None):
-            watch.passes(state.role, own, barrier.phase)
+            watch.record_wait(state.role, own, barrier.phase)
         state.waiting = None
         count += 1
     return count > 0
 
 
-def _asked_again(step: Step) -> None:
+def _refuse_second_block(step: BarrierStep) -> None:
     raise_error(
         "bad-cta-pair",
         "the second block of a pair asks for this too",
@@ -342,28 +359,28 @@ def _asked_again(step: Step) -> None:
     )
 
 
-def _arrive(step: Step, barrier: _Barrier) -> None:
+def _record_arrival(step: BarrierStep, barrier: _TrackedBarrier) -> None:
     if step.bytes:
-        (barrier.announced if step.bytes > 0 else barrier.copied).append(step.span)
+        (barrier.announced if step.bytes > 0 else barrier.copied_at).append(step.span)
     barrier.arrive(step.arrivals, step.bytes)
 
 
-def _waits(step: Step, state: _State, barrier: _Barrier) -> bool:
+def _must_wait(step: BarrierStep, state: _RoleState, barrier: _TrackedBarrier) -> bool:
     if step.waits:
         return barrier.phase == state.phase
     return step.parity is not None and not barrier.has_completed(step.parity)
 
 
-def _stuck(barriers: dict[Place, _Barrier], waiting: list[_State]) -> None:
-    """Nobody can go on."""
+def _refuse_deadlock(barriers: dict[BarrierPlace, _TrackedBarrier], waiting: list[_RoleState]) -> None:
+    """Refuse a kernel none of whose roles can go on."""
     for state in waiting:
         assert state.waiting is not None
         barrier = barriers[state.block, *state.waiting.barrier]
         if barrier.misses_only_bytes:
-            _unequal((state.block, *state.waiting.barrier), barrier)
+            _refuse_byte_count((state.block, *state.waiting.barrier), barrier)
     places = [(s, s.waiting, barriers[s.block, *s.waiting.barrier]) for s in waiting if s.waiting is not None]
     notes = tuple(
-        f"{s.name} waits for {_spoken(step.barrier)}: {barrier.phase} phases have completed, "
+        f"{s.name} waits for {_barrier_text(step.barrier)}: {barrier.phase} phases have completed, "
         f"{barrier.arrived} of {barrier.count} arrivals of the next one have come"
         for s, step, barrier in places
     )
@@ -378,13 +395,13 @@ def _stuck(barriers: dict[Place, _Barrier], waiting: list[_State]) -> None:
     )
 
 
-def _unequal(place: Place, barrier: _Barrier) -> None:
+def _refuse_byte_count(place: BarrierPlace, barrier: _TrackedBarrier) -> None:
     more = "more" if barrier.bytes > 0 else "fewer"
-    said = dict.fromkeys((*barrier.announced, *barrier.copied))
-    first, *others = said
+    spans = dict.fromkeys((*barrier.announced, *barrier.copied_at))
+    first, *others = spans
     raise_error(
         "transaction-bytes",
-        f"{abs(barrier.bytes):,} {more} bytes are announced to {_spoken(place[1:])} than are copied",
+        f"{abs(barrier.bytes):,} {more} bytes are announced to {_barrier_text(place[1:])} than are copied",
         first,
         "its phase never completes" if barrier.bytes > 0 else "announced here",
         secondary=tuple(Label(span, "and here") for span in others),
@@ -392,5 +409,5 @@ def _unequal(place: Place, barrier: _Barrier) -> None:
     )
 
 
-def _spoken(name: Name) -> str:
+def _barrier_text(name: BarrierName) -> str:
     return f"{name[0]} {name[1]}" if name[0] == "named barrier" else f"{name[0]}[{name[1]}]"

@@ -1,8 +1,9 @@
-"""Mechanisms and layouts for a kernel, also for one that has explicit roles.
+"""Mechanisms and layouts of a kernel, with or without explicit roles.
 
-Each role of such a kernel (`explicit_roles.split_roles`), in which what only roles do has its mechanism
-(`explicit_roles.role_mechanisms`), is treated as a kernel of its own, except that all of them choose the layouts of
-shared tiles together."""
+Each role of a kernel (`explicit_roles.split_roles`) is treated as a kernel of its own, except that all roles choose the
+layouts of shared tiles together. Operations of roles alone have their mechanisms before
+(`explicit_roles.role_mechanisms`).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.passes.analysis.substitution import rename_buffers
-from tilec.passes.explicit_roles.split_roles import ExplicitRole, split_roles_of
+from tilec.passes.explicit_roles.split_roles import ExplicitRole, find_split_roles
 from tilec.passes.layout.assign_layouts import (
     LayoutAssignment,
     RoleAssignment,
@@ -19,14 +20,14 @@ from tilec.passes.layout.assign_layouts import (
     assign_shared_layouts,
 )
 from tilec.passes.layout.select_mechanisms import select_mechanisms
-from tilec.passes.memory.prefetch import prefetched
-from tilec.passes.memory.staged_stores import chunked
+from tilec.passes.memory.prefetch import prefetch_tiles
+from tilec.passes.memory.staged_stores import split_staged_stores
 from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector
 from tilec.support.options import NO_SWITCHES, EnvironmentSwitches, Strategy
 from tilec.target.table import Target
 
 
-def with_layouts(
+def assign_all_layouts(
     kernel: tile.Kernel,
     target: Target,
     strategy: Strategy,
@@ -35,57 +36,59 @@ def with_layouts(
     tma_loads: bool = True,
     versions: tuple[tuple[str, int], ...] = (),
 ) -> LayoutAssignment:
-    """The kernel with mechanisms and layouts. `tma_loads` as in `layout.select_mechanisms`; `versions`: how many there
-    are of tiles of which the kernel itself names them."""
-    found = split_roles_of(kernel)
-    if not found:
+    """Assign mechanisms and layouts. `tma_loads` as in `layout.select_mechanisms`; `versions`: the number of versions
+    of each tile whose versions the kernel names."""
+    parts = find_split_roles(kernel)
+    if not parts:
         selected = select_mechanisms(kernel, target, strategy, switches, mistakes, tma_loads)
-        return chunked(prefetched(assign_layouts(selected, mistakes), target), target)
-    taken: set[str] = {b.name for b in kernel.buffers}
-    assignment: list[LayoutAssignment] = []
-    for part in found:
+        return split_staged_stores(prefetch_tiles(assign_layouts(selected, mistakes), target), target)
+    used_names: set[str] = {b.name for b in kernel.buffers}
+    assignments: list[LayoutAssignment] = []
+    for part in parts:
         selected = select_mechanisms(part.kernel, target, "none", switches, mistakes, tma_loads=False)
-        assignment.append(
-            _with_own_names(assign_fragment_layouts(selected, mistakes), _names(part.kernel), taken, part)
+        assignments.append(
+            _rename_added_tiles(
+                assign_fragment_layouts(selected, mistakes), _buffer_names(part.kernel), used_names, part
+            )
         )
-    shared = assign_shared_layouts(assignment, selected, mistakes)
-    assignment = [
-        replace(one, shared={n: s for n, s in shared.items() if n in _names(one.kernel)}) for one in assignment
+    shared = assign_shared_layouts(assignments, selected, mistakes)
+    assignments = [
+        replace(one, shared={n: s for n, s in shared.items() if n in _buffer_names(one.kernel)}) for one in assignments
     ]
     made = tuple(
         RoleAssignment(part.name, part.first_thread // 32, one, part.is_common)
-        for part, one in zip(found, assignment, strict=True)
+        for part, one in zip(parts, assignments, strict=True)
     )
-    used = dict.fromkeys(b for one in assignment for b in one.kernel.buffers)
+    used = dict.fromkeys(b for one in assignments for b in one.kernel.buffers)
     names = {buffer.name for buffer in used}
     allocated = dict.fromkeys(b for b in kernel.buffers if b.scope == "barrier")  # even if no role has anything to do
     return LayoutAssignment(
         replace(kernel, buffers=(*(used | allocated),)),
         "serial",
-        {name: layout for one in assignment for name, layout in one.fragments.items()},
+        {name: layout for one in assignments for name, layout in one.fragments.items()},
         shared,
-        tuple(made for one in assignment for made in one.conversions),
+        tuple(made for one in assignments for made in one.conversions),
         made,
         tuple((name, depth) for name, depth in versions if name in names),
     )
 
 
-def _names(kernel: tile.Kernel) -> set[str]:
+def _buffer_names(kernel: tile.Kernel) -> set[str]:
     return {b.name for b in kernel.buffers}
 
 
-def _with_own_names(
-    assignment: LayoutAssignment, given: set[str], taken: set[str], part: ExplicitRole
+def _rename_added_tiles(
+    assignment: LayoutAssignment, kernel_names: set[str], used_names: set[str], part: ExplicitRole
 ) -> LayoutAssignment:
-    """Tiles that the passes have put in are the role's own, even if another role's are called alike."""
-    own: dict[str, str] = {}
+    """Rename the tiles that passes have added to a role, if another role has a tile of that name."""
+    new_names: dict[str, str] = {}
     for buffer in assignment.kernel.buffers:
-        if buffer.name not in given:
-            own[buffer.name] = f"{buffer.name}.{part.groups.start}" if buffer.name in taken else buffer.name
-            taken.add(own[buffer.name])
-    if all(old == new for old, new in own.items()):
+        if buffer.name not in kernel_names:
+            new_names[buffer.name] = f"{buffer.name}.{part.groups.start}" if buffer.name in used_names else buffer.name
+            used_names.add(new_names[buffer.name])
+    if all(old == new for old, new in new_names.items()):
         return assignment
-    body = tuple(rename_buffers(s, own) for s in assignment.kernel.body)
-    buffers = tuple(replace(b, name=own.get(b.name, b.name)) for b in assignment.kernel.buffers)
-    fragments = {own.get(name, name): layout for name, layout in assignment.fragments.items()}
+    body = tuple(rename_buffers(s, new_names) for s in assignment.kernel.body)
+    buffers = tuple(replace(b, name=new_names.get(b.name, b.name)) for b in assignment.kernel.buffers)
+    fragments = {new_names.get(name, name): layout for name, layout in assignment.fragments.items()}
     return replace(assignment, kernel=replace(assignment.kernel, body=body, buffers=buffers), fragments=fragments)

@@ -1,6 +1,6 @@
-"""What a kernel with roles of its own has decided, for people and for the trace: the roles, and pipelines between them.
+"""The explicit roles of a kernel, and the pipelines between them, as listed for people and in the trace.
 
-A role's statements are listed in the order in which they run: as written, but where it acquires stages
+The statements of a role are listed in execution order: as written, except in loops that acquire stages
 (`loop.role_loops`).
 """
 
@@ -15,30 +15,30 @@ from tilec.ops.barriers import AllocBarrier, AwaitBarrier
 from tilec.ops.values import SIDES
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
-from tilec.passes.loop.role_loops import named
+from tilec.passes.loop.role_loops import name_statement
 
 Listing = dict[str, list[dict[str, Any]]]
 
 
-def listing(kernel: tile.Kernel, assignment: LayoutAssignment) -> Listing:
-    """Members of the trace: `pipelines` and `roles`; none where the kernel leaves roles to tilec."""
+def list_roles_and_pipelines(kernel: tile.Kernel, assignment: LayoutAssignment) -> Listing:
+    """Return the members `pipelines` and `roles` of the trace; none for a kernel without explicit roles."""
     if not assignment.roles:
         return {}
     return {
         "pipelines": [
-            _pipeline(op, assignment.roles)
+            _list_pipeline(op, assignment.roles)
             for op in kernel.body
             if isinstance(op, AllocBarrier) and op.tiles is not None
         ],
-        "roles": [_role(part) for part in assignment.roles],
+        "roles": [_list_role(part) for part in assignment.roles],
     }
 
 
-def _pipeline(op: AllocBarrier, parts: tuple[RoleAssignment, ...]) -> dict[str, Any]:
-    """Of the allocation of its barriers."""
+def _list_pipeline(op: AllocBarrier, parts: tuple[RoleAssignment, ...]) -> dict[str, Any]:
+    """List a pipeline, given the allocation of its barriers."""
     assert op.pipeline is not None and op.tiles is not None and op.bytes is not None
     stages = len(op.counts)
-    ends = {side: [p.name for p in parts if _acquires(p, (op.pipeline, side))] for side in SIDES}
+    ends = {side: [p.name for p in parts if _has_acquire(p, (op.pipeline, side))] for side in SIDES}
     return {
         "name": op.pipeline,
         "tiles": list(op.tiles),
@@ -50,34 +50,33 @@ def _pipeline(op: AllocBarrier, parts: tuple[RoleAssignment, ...]) -> dict[str, 
     }
 
 
-def _acquires(part: RoleAssignment, end: PipelineEnd) -> bool:
+def _has_acquire(part: RoleAssignment, end: PipelineEnd) -> bool:
     return any(
         isinstance(s, AwaitBarrier) and s.acquires == end for s in tile.walk_statements(part.assignment.kernel.body)
     )
 
 
-def _role(part: RoleAssignment) -> dict[str, Any]:
+def _list_role(part: RoleAssignment) -> dict[str, Any]:
     kernel = part.assignment.kernel
     return {
         "name": part.name,
         "first_warp": part.first_warp,
         "warps": kernel.threads // 32,
-        "statements": list(_statements(kernel.body, 0)),
+        "statements": list(_list_statements(kernel.body, 0)),
     }
 
 
-def _statements(body: tuple[tile.Stmt, ...], depth: int) -> Iterator[dict[str, Any]]:
+def _list_statements(body: tuple[tile.Stmt, ...], depth: int) -> Iterator[dict[str, Any]]:
     for stmt in body:
-        if isinstance(stmt, tile.Bind) or _counts(stmt):
+        if isinstance(stmt, tile.Bind) or _only_sets_variables(stmt):
             continue
-        yield {"name": named(stmt), "line": stmt.span.line, "depth": depth}
+        yield {"name": name_statement(stmt), "line": stmt.span.line, "depth": depth}
         if not isinstance(stmt, tile.Parallel):
             for inner in tile.nested_bodies(stmt):
-                yield from _statements(inner, depth + 1)
+                yield from _list_statements(inner, depth + 1)
 
 
-def _counts(stmt: tile.Stmt) -> bool:
-    """Whether it only sets variables."""
+def _only_sets_variables(stmt: tile.Stmt) -> bool:
     return isinstance(stmt, tile.Parallel) and all(
         isinstance(s, tile.Store) and is_variable(s.buffer) for s in stmt.body
     )

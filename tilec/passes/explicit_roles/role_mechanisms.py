@@ -1,5 +1,5 @@
-"""How the statements are done that only a kernel with roles of its own has: each by the one mechanism that there is for
-it, or not at all. What else its roles do gets its mechanism as in any other kernel (`layout.select_mechanisms`)."""
+"""Mechanisms of the operations that only kernels with explicit roles have: each has one mechanism, or is refused. All
+other operations get theirs as in any kernel (`layout.select_mechanisms`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilec.ops.warpgroups import SetRegisters, WaitWgmma
 from tilec.passes.analysis.box_starts import Coordinates, collect_coordinates
 from tilec.passes.analysis.named_versions import find_versioned_tiles, rewrite_to_versions
 from tilec.passes.analysis.unique_names import make_names_unique
-from tilec.passes.explicit_roles.role_pairs import counted_elsewhere
+from tilec.passes.explicit_roles.role_pairs import find_remote_barriers
 from tilec.passes.layout.block_scales import why_not_scaled
 from tilec.passes.layout.legalise import refuse_missing_barrier
 from tilec.passes.layout.tensor_maps import why_not_tma
@@ -29,53 +29,58 @@ from tilec.target.table import Target
 
 
 @dataclass(frozen=True, slots=True)
-class _Means:
-    """What decides in a kernel: by name, the barriers to which it announces bytes itself, and those that count them in
-    another block; the tiles in tensor memory that are multiplied; and what is known of coordinates."""
+class _KernelFacts:
+    """Facts of a kernel that decide mechanisms: barriers, by name, to which it announces bytes itself; barriers that
+    count bytes in another block; tiles in tensor memory that are multiplied; known coordinates."""
 
     announced: frozenset[str]
-    elsewhere: Mapping[str, tile.Expr]
+    remote_barriers: Mapping[str, tile.Expr]
     multiplied: frozenset[tile.Buffer]
     coordinates: Coordinates
 
     @classmethod
-    def of(cls, kernel: tile.Kernel) -> _Means:
-        return cls(_announced(kernel), counted_elsewhere(kernel), find_factors(kernel), collect_coordinates(kernel))
+    def collect(cls, kernel: tile.Kernel) -> _KernelFacts:
+        return cls(
+            _find_announced_barriers(kernel),
+            find_remote_barriers(kernel),
+            find_factors(kernel),
+            collect_coordinates(kernel),
+        )
 
 
-def with_means(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[tuple[str, int], ...]]:
-    """The kernel with these mechanisms, on one version of each tile of which it names versions, and how many there are
-    of these. Errors: `unsupported-operand`."""
-    versions, means = find_versioned_tiles(kernel), _Means.of(kernel)
+def assign_role_mechanisms(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[tuple[str, int], ...]]:
+    """Return the kernel with these mechanisms, and the number of versions of each tile whose versions it names.
+    Statements refer to one version of such a tile. Errors: `unsupported-operand`."""
+    versions, facts = find_versioned_tiles(kernel), _KernelFacts.collect(kernel)
     on_one = tuple(rewrite_to_versions(stmt, versions) for stmt in kernel.body)
-    body = rewrite_statements(on_one, lambda stmt: _by_own_means(stmt, means, target))
+    body = rewrite_statements(on_one, lambda stmt: _assign_statement(stmt, facts, target))
     buffers = tuple(versions.get(buffer, buffer) for buffer in kernel.buffers)
     layouts = tuple(pinned for pinned in kernel.layouts if pinned.buffer not in versions)
     made = make_names_unique(replace(kernel, body=body, buffers=buffers, layouts=layouts))
     return made, tuple((buffer.name, buffer.shape[0]) for buffer in versions)
 
 
-def _by_own_means(stmt: tile.Stmt, means: _Means, target: Target) -> tile.Stmt:
+def _assign_statement(stmt: tile.Stmt, facts: _KernelFacts, target: Target) -> tile.Stmt:
     match stmt:
-        case Copy() if not means.multiplied.isdisjoint(r.buffer for r in stmt.regions):
+        case Copy() if not facts.multiplied.isdisjoint(r.buffer for r in stmt.regions):
             return replace(stmt, factor=True)
         case tile.TileOp():
-            return _by_its_means(stmt, means, target)
+            return _assign_operation(stmt, facts, target)
         case _:
             return stmt
 
 
-def _by_its_means(op: tile.TileOp, means: _Means, target: Target) -> tile.TileOp:
-    """What only a kernel divided by hand has: it goes by the one mechanism that does it, or not at all."""
+def _assign_operation(op: tile.TileOp, facts: _KernelFacts, target: Target) -> tile.TileOp:
+    """Assign the one mechanism of an operation of explicit roles, or refuse it."""
     if isinstance(op, Copy) and op.signals is not None:
-        return _offered(op, means, target)
+        return _assign_stage_copy(op, facts, target)
     if op.signals_barrier:
-        reason = _why_not_signalling(op, means, target)
+        reason = _why_not_signalling(op, facts, target)
         assert op.barrier is not None and isinstance(op, Copy | Gather4 | TryCancel)
         name = op.barrier.buffer.name
-        op = replace(op, announces=name not in means.announced, via="tma")
-        if name in means.elsewhere:
-            op = replace(op, block=means.elsewhere[name])
+        op = replace(op, announces=name not in facts.announced, via="tma")
+        if name in facts.remote_barriers:
+            op = replace(op, block=facts.remote_barriers[name])
         if reason is not None:
             raise_error(
                 "unsupported-operand",
@@ -117,23 +122,22 @@ def _by_its_means(op: tile.TileOp, means: _Means, target: Target) -> tile.TileOp
     return op
 
 
-def _why_not_signalling(op: tile.TileOp, means: _Means, target: Target) -> str | None:
+def _why_not_signalling(op: tile.TileOp, facts: _KernelFacts, target: Target) -> str | None:
     if isinstance(op, Gather4 | TryCancel):
-        return None  # `layout.select_mechanisms` has asked
-    return why_not_tma(op, frozenset(), means.coordinates) if target.has("tma") else f"{target.name} has no TMA"
+        return None  # `layout.select_mechanisms` checks these
+    return why_not_tma(op, frozenset(), facts.coordinates) if target.has("tma") else f"{target.name} has no TMA"
 
 
-def _offered(op: Copy, means: _Means, target: Target) -> tile.TileOp:
-    """A copy into a stage of a pipeline: by TMA, which signals the stage's barrier, or as any other, which is complete
-    when the stage is released."""
+def _assign_stage_copy(op: Copy, facts: _KernelFacts, target: Target) -> tile.TileOp:
+    """Assign a mechanism to a copy into a pipeline stage: TMA, which signals the stage's barrier, or an ordinary copy,
+    which is complete when the stage is released."""
     plain = replace(op, signals=None, leader=None)
-    if not target.has("tma") or why_not_tma(plain, frozenset(), means.coordinates) is not None:
+    if not target.has("tma") or why_not_tma(plain, frozenset(), facts.coordinates) is not None:
         return plain
-    return _by_its_means(replace(plain, barrier=op.signals, leader=op.leader), means, target)
+    return _assign_operation(replace(plain, barrier=op.signals, leader=op.leader), facts, target)
 
 
-def _announced(kernel: tile.Kernel) -> frozenset[str]:
-    """The barriers to which the kernel itself announces bytes."""
+def _find_announced_barriers(kernel: tile.Kernel) -> frozenset[str]:
     found = set()
     for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, ExpectTx):

@@ -1,8 +1,8 @@
-"""Products that a kernel with roles of its own has two blocks do together (T.tcgen05_gemm with use_2cta): what they
-take, and at whose barriers the bytes of their tiles count.
+"""Products of CTA pairs in kernels with explicit roles (T.tcgen05_gemm with use_2cta): their conditions, and the
+barriers that count the bytes of their tiles.
 
-A thread of the first block asks for all of them. So tiles count where the threads that load them arrive: at the first
-block's barrier, for which T.mbarrier_arrive(bar, 0) stands beside T.tma_copy, in both blocks.
+A thread of the first block issues all of them. So both blocks count their tiles at the barrier of the first: beside
+T.tma_copy stands T.mbarrier_arrive(bar, 0), in both.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from tilec.ops.barriers import Arrive, get_barrier
 from tilec.ops.copy import Copy
 from tilec.ops.gemm import get_matrix_shape
 from tilec.passes.analysis.usage import find_writes
-from tilec.passes.grid.cta_pair_products import COLUMNS, MAX_COLUMNS
+from tilec.passes.grid.cta_pair_products import COLUMN_MULTIPLE, MAX_COLUMNS
 from tilec.support.diagnostics import Label, raise_error
 
 
-def _operations(kernel: tile.Kernel) -> list[tile.TileOp]:
+def _list_operations(kernel: tile.Kernel) -> list[tile.TileOp]:
     return [s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.TileOp)]
 
 
-def counted_elsewhere(kernel: tile.Kernel) -> dict[str, tile.Expr]:
-    """The barriers, by name, at which all arrive in one block of their pair, and which block that is."""
-    operations = _operations(kernel)
+def find_remote_barriers(kernel: tile.Kernel) -> dict[str, tile.Expr]:
+    """Return the barriers, by name, at which all threads arrive in one block of their pair, and that block."""
+    operations = _list_operations(kernel)
     if not any(op.is_paired for op in operations):
         return {}
     where: dict[str, set[tile.Expr | None]] = {}
@@ -36,17 +36,17 @@ def counted_elsewhere(kernel: tile.Kernel) -> dict[str, tile.Expr]:
     return {name: block for name, block in alike.items() if isinstance(block, tile.Const)}
 
 
-def check_pairs(kernel: tile.Kernel) -> None:
-    """Errors: `bad-cta-pair`."""
-    operations = _operations(kernel)
-    said = [op for op in operations if op.is_paired]
-    if not said:
+def check_cta_pairs(kernel: tile.Kernel) -> None:
+    """Check the products of CTA pairs. Errors: `bad-cta-pair`."""
+    operations = _list_operations(kernel)
+    paired = [op for op in operations if op.is_paired]
+    if not paired:
         return
     if kernel.cluster.blocks != 2:
         raise_error(
             "bad-cta-pair",
             "only clusters of two blocks are pairs",
-            said[0].span,
+            paired[0].span,
             f"this kernel's have {kernel.cluster.blocks}" if kernel.cluster.blocks > 1 else "this kernel has none",
             help="write cluster_dims=2 in T.Kernel",
         )
@@ -56,33 +56,34 @@ def check_pairs(kernel: tile.Kernel) -> None:
         raise_error(
             "bad-cta-pair",
             "all products of a kernel are done by two blocks, or none",
-            (alone or said[0]).span,
+            (alone or paired[0]).span,
             "done by one block" if alone else "no product is",
-            secondary=(Label(said[0].span, "done by two"),) if alone else (),
+            secondary=(Label(paired[0].span, "done by two"),) if alone else (),
             help="pass use_2cta=True to each T.tcgen05_gemm",
         )
     for op in products:
-        if reason := _why_not(op):
+        if reason := _why_not_paired(op):
             raise_error("bad-cta-pair", "two blocks cannot do this product together", op.span, reason)
     factors = {r.buffer: op for op in products for r in op.regions[:2]}
     for stmt in tile.walk_statements(kernel.body):
-        _check_filled(stmt, factors)
+        _check_filled_by_tma(stmt, factors)
 
 
-def _why_not(op: tile.TileOp) -> str | None:
+def _why_not_paired(op: tile.TileOp) -> str | None:
     a, _, c = op.regions
     rows, columns = get_matrix_shape(c)
     if a.buffer.scope != "shared":
         return f"A must be a shared tile, and {a.buffer.name} lies in tensor memory"
     if rows % TENSOR_LANES:
         return f"each has {rows} rows of {c.buffer.name}, which are no multiple of {TENSOR_LANES}"
-    if columns > MAX_COLUMNS or columns % COLUMNS:
-        return f"{c.buffer.name} has {columns} columns, which are no multiple of {COLUMNS} up to {MAX_COLUMNS}"
+    if columns > MAX_COLUMNS or columns % COLUMN_MULTIPLE:
+        return f"{c.buffer.name} has {columns} columns, which are no multiple of {COLUMN_MULTIPLE} up to {MAX_COLUMNS}"
     return None
 
 
-def _check_filled(stmt: tile.Stmt, factors: Mapping[tile.Buffer, tile.TileOp]) -> None:
-    """What threads write is not there for the other block when they arrive at its barrier."""
+def _check_filled_by_tma(stmt: tile.Stmt, factors: Mapping[tile.Buffer, tile.TileOp]) -> None:
+    """Refuse factors that threads write: an arrival at the other block's barrier does not make these writes visible
+    there."""
     by_tma = isinstance(stmt, tile.TileOp) and (
         stmt.signals_barrier or (isinstance(stmt, Copy) and stmt.signals is not None)
     )

@@ -1,4 +1,4 @@
-"""Registers that the roles of a kernel ask for (T.set_max_nreg), all together."""
+"""Check of the registers that a kernel's roles request together (T.set_max_nreg)."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from tilec.support.source import Span
 from tilec.target.table import Target
 
 
-def check_registers(kernel: tile.Kernel, made: tuple[RoleAssignment, ...], target: Target) -> None:
-    """Who asks for more registers waits until others have given up as many: for ever, if all together are too many.
+def check_role_registers(kernel: tile.Kernel, roles: tuple[RoleAssignment, ...], target: Target) -> None:
+    """Refuse requests for more registers than there are: a role waits until others have released as many, so for ever.
     Errors: `too-many-registers`."""
     at_first = target.limit("registers_per_sm") // kernel.threads // 8 * 8
-    asked: dict[str, tuple[int, Span]] = {}
+    requests: dict[str, tuple[int, Span]] = {}
     total = 0
-    for part in made:
+    for part in roles:
         counts = [s for s in tile.walk_statements(part.assignment.kernel.body) if isinstance(s, SetRegisters)]
         most = max(counts, key=lambda op: op.count, default=None)
         if not part.is_common:
             total += part.assignment.kernel.threads * (at_first if most is None else most.count)
         if most is not None:
-            asked[part.name] = most.count, most.span
+            requests[part.name] = most.count, most.span
     limit = target.limit("registers_per_sm")
-    if asked and total > limit:
-        name, (count, span) = max(asked.items(), key=lambda item: item[1][0])
-        others = tuple(Label(where, f"{n} for {other}") for other, (n, where) in asked.items() if other != name)
+    if requests and total > limit:
+        name, (count, span) = max(requests.items(), key=lambda item: item[1][0])
+        others = tuple(Label(where, f"{n} for {other}") for other, (n, where) in requests.items() if other != name)
         raise_error(
             "too-many-registers",
             f"the roles ask for {total:,} registers, {target.name} has {limit:,}",

@@ -1,12 +1,12 @@
-"""A kernel that has explicit roles, with each of its roles in a block of its own.
+"""Split a kernel with explicit roles into one block of statements for each role.
 
-A role is the neighbouring warpgroups that no `If` on the warpgroup tells apart. What it runs, loops and conditions
-around included, is one block of the kernel, under one such `If`. Seen by itself it is a kernel of that many threads, to
-which layouts and mechanisms are given as to any other; the roles meet in shared memory, in the order that the barriers
-of the kernel make.
+A role is a range of warpgroups that no `If` on the warpgroup separates. Its statements, with the loops and conditions
+around them, become one block of the kernel, under one such `If`. That block is also a kernel of that many threads,
+which gets layouts and mechanisms like any other. The roles communicate through shared memory, in the order of the
+kernel's barriers.
 
-What all warpgroups do together may stand before they divide the work: a role of the whole block, which ends with a
-barrier. Afterwards only what each thread does for itself can be done by all.
+Statements of all warpgroups together may come before the roles divide: they are a role of the whole block, which ends
+with a barrier. Later, all warpgroups can share only statements that each thread runs for itself.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
-TOGETHER = "together"
+COMMON_ROLE = "together"
 
 
 @dataclass(frozen=True, slots=True)
 class ExplicitRole:
-    """A role and its work, as a kernel of `kernel.threads` threads. `groups` are its warpgroups, none where it is
-    the only one; `is_common`: they are all there are, before they divide the work."""
+    """A role and its work, as a kernel of `kernel.threads` threads. `groups` are its warpgroups, none where it is the
+    only role. `is_common`: it has all warpgroups, before they divide the work."""
 
     name: str
     groups: range
@@ -49,17 +49,17 @@ class ExplicitRole:
 
 
 def has_explicit_roles(kernel: tile.Kernel) -> bool:
-    """Whether the kernel itself orders its threads, so that nothing of it is pipelined for it."""
+    """Return whether the kernel orders its threads itself, so that the compiler pipelines nothing of it."""
     return any(
         guarded_warpgroups(s) is not None or isinstance(s, (*BARRIER_OPERATIONS, NamedArrive))
         for s in tile.walk_statements(kernel.body)
     )
 
 
-def split(kernel: tile.Kernel) -> tile.Kernel:
-    """The kernel with its roles apart: behind the barriers that it makes, and what all warpgroups do in common, each
-    role's statements in a block of their own, under the condition that its warpgroups are the ones. The kernel itself
-    where there is one role alone. Errors: `cross-role-fragment`, `cross-role-operation`."""
+def split_roles(kernel: tile.Kernel) -> tile.Kernel:
+    """Split the roles of a kernel. Its barriers come first, then the statements of all warpgroups together, then each
+    role's statements under a condition on its warpgroups. A kernel with one role stays as it is. Errors:
+    `cross-role-fragment`, `cross-role-operation`."""
     first = next(
         (i for i, stmt in enumerate(kernel.body) if any(guarded_warpgroups(s) for s in tile.walk_statements((stmt,)))),
         None,
@@ -71,49 +71,55 @@ def split(kernel: tile.Kernel) -> tile.Kernel:
     begins = any(_is_collective(s) for stmt in before for s in tile.walk_statements((stmt,)))
     kept = tuple(s for s in before if not begins or _is_private(s))
     blocks = tuple(
-        tile.If(warpgroup_condition(groups), _of_role(_working((*kept, *after)), groups, every), (), after[0].span)
-        for groups in _roles(kernel, every)
+        tile.If(
+            warpgroup_condition(groups),
+            _select_for_role(_drop_allocations((*kept, *after)), groups, every),
+            (),
+            after[0].span,
+        )
+        for groups in _find_role_ranges(kernel, every)
     )
     barriers = tuple(s for s in tile.walk_statements(kernel.body) if isinstance(s, AllocBarrier))
-    common = _working(before) if begins else ()
+    common = _drop_allocations(before) if begins else ()
     made = make_names_unique(replace(kernel, body=(*barriers, *common, *blocks)))
-    _check_fragments(split_roles_of(made))
+    _check_fragments(find_split_roles(made))
     return made
 
 
-def split_roles_of(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
-    """The roles of a kernel that has been split, in the order of their warps, behind what they do in common, each as a
-    kernel whose threads are counted from its first one; none where nothing is shared out by hand."""
+def find_split_roles(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
+    """Return the roles of a split kernel, the common one first, then in the order of their warps. Each is a kernel that
+    numbers its threads from 0; none where the kernel has no explicit roles."""
     if not has_explicit_roles(kernel):
         return ()
     blocks = [(groups, stmt) for stmt in kernel.body if (groups := guarded_warpgroups(stmt)) is not None]
     if not blocks:
-        return (_role("all", range(0), kernel, kernel.body),)
+        return (_build_role("all", range(0), kernel, kernel.body),)
     found = [
-        _role(f"warpgroup_{groups.start}", groups, kernel, _numbered(body, WARPGROUP_THREADS * groups.start))
+        _build_role(
+            f"warpgroup_{groups.start}", groups, kernel, _renumber_threads(body, WARPGROUP_THREADS * groups.start)
+        )
         for groups, stmt in blocks
         for body in tile.nested_bodies(stmt)[:1]
     ]
-    common = _working(tuple(stmt for stmt in kernel.body if guarded_warpgroups(stmt) is None))
+    common = _drop_allocations(tuple(stmt for stmt in kernel.body if guarded_warpgroups(stmt) is None))
     if common:
         every = range(kernel.threads // WARPGROUP_THREADS)
-        found.insert(0, replace(_role(TOGETHER, every, kernel, common), is_common=True))
+        found.insert(0, replace(_build_role(COMMON_ROLE, every, kernel, common), is_common=True))
     return tuple(found)
 
 
-def roles_of(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
-    """The roles of a kernel as it is written. Errors: as for `split`."""
-    return split_roles_of(split(kernel))
+def find_roles(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
+    """Return the roles of a kernel as written. Errors: as for `split_roles`."""
+    return find_split_roles(split_roles(kernel))
 
 
-def _working(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-    """Without the barriers that the kernel makes, which are nobody's work."""
+def _drop_allocations(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+    """Drop the allocations of barriers, which belong to no role."""
     return tuple(stmt for stmt in body if not isinstance(stmt, AllocBarrier))
 
 
-def _role(name: str, groups: range, kernel: tile.Kernel, body: tuple[tile.Stmt, ...]) -> ExplicitRole:
-    """The role's kernel: its statements, with what they use."""
-    body = _working(body)
+def _build_role(name: str, groups: range, kernel: tile.Kernel, body: tuple[tile.Stmt, ...]) -> ExplicitRole:
+    body = _drop_allocations(body)
     used = {b for s in body for b in (*find_reads(s), *find_writes(s))}
     pinned = tuple(p for p in kernel.layouts if p.buffer in used)
     threads = WARPGROUP_THREADS * len(groups) or kernel.threads
@@ -121,15 +127,15 @@ def _role(name: str, groups: range, kernel: tile.Kernel, body: tuple[tile.Stmt, 
     return ExplicitRole(name, groups, replace(kernel, threads=threads, body=body, buffers=buffers, layouts=pinned))
 
 
-def _numbered(body: tuple[tile.Stmt, ...], first: int) -> tuple[tile.Stmt, ...]:
-    """The statements of threads that are counted from `first` on."""
+def _renumber_threads(body: tuple[tile.Stmt, ...], first: int) -> tuple[tile.Stmt, ...]:
+    """Return the statements with the threads renumbered from `first`."""
     if not first:
         return body
     shifted = tile.Binary("add", tile.THREAD, tile.int32_const(first), INT32)
     made: list[tile.Stmt] = []
     for stmt in body:
         if isinstance(stmt, tile.If | tile.For | tile.While):
-            made.append(map_nested_bodies(stmt, lambda inner: _numbered(inner, first)))
+            made.append(map_nested_bodies(stmt, lambda inner: _renumber_threads(inner, first)))
             continue
         if isinstance(stmt, tile.TileOp) and stmt.leader is not None:
             stmt = stmt.with_leader(stmt.leader - first)
@@ -137,8 +143,8 @@ def _numbered(body: tuple[tile.Stmt, ...], first: int) -> tuple[tile.Stmt, ...]:
     return tuple(made)
 
 
-def _roles(kernel: tile.Kernel, every: range) -> Iterator[range]:
-    """Neighbouring warpgroups that run the same statements."""
+def _find_role_ranges(kernel: tile.Kernel, every: range) -> Iterator[range]:
+    """Yield the ranges of warpgroups that run the same statements."""
     conditions = dict.fromkeys(
         groups for s in tile.walk_statements(kernel.body) if (groups := guarded_warpgroups(s)) is not None
     )
@@ -147,25 +153,25 @@ def _roles(kernel: tile.Kernel, every: range) -> Iterator[range]:
         yield range(found[0], found[-1] + 1)
 
 
-def _of_role(body: tuple[tile.Stmt, ...], role: range, runners: range) -> tuple[tile.Stmt, ...]:
-    """What the role runs of statements that these warpgroups run."""
+def _select_for_role(body: tuple[tile.Stmt, ...], role: range, runners: range) -> tuple[tile.Stmt, ...]:
+    """Return the statements of a role, among statements that the warpgroups `runners` run."""
 
-    def one(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+    def select_statement(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
         groups = guarded_warpgroups(stmt)
         if isinstance(stmt, tile.If) and groups is not None:
-            return _of_role(stmt.then, role, groups) if role.start in groups else ()
+            return _select_for_role(stmt.then, role, groups) if role.start in groups else ()
         if not isinstance(stmt, tile.If | tile.For | tile.While):
-            return tuple(_own(stmt, role, runners))
-        made = map_nested_bodies(stmt, lambda inside: _of_role(inside, role, runners))
+            return tuple(_take_share(stmt, role, runners))
+        made = map_nested_bodies(stmt, lambda inside: _select_for_role(inside, role, runners))
         kept = (s for inside in tile.nested_bodies(made) for s in inside)
         is_done = any(isinstance(made, tile.If) or not isinstance(s, tile.Bind) for s in kept)
         return (made,) if is_done else ()
 
-    return map_statements(body, one)
+    return map_statements(body, select_statement)
 
 
-def _own(stmt: tile.Stmt, role: range, runners: range) -> Iterator[tile.Stmt]:
-    """The role's share of a statement that these warpgroups run."""
+def _take_share(stmt: tile.Stmt, role: range, runners: range) -> Iterator[tile.Stmt]:
+    """Yield the role's share of a statement that the warpgroups `runners` run."""
     if _is_collective(stmt) and role != runners:
         raise_error(
             "cross-role-operation",
@@ -183,7 +189,7 @@ def _own(stmt: tile.Stmt, role: range, runners: range) -> Iterator[tile.Stmt]:
 
 
 def _is_collective(stmt: tile.Stmt) -> bool:
-    """Whether threads do it together, so that who they are matters."""
+    """Return whether threads run the statement together, so that their number and identity matter."""
     match stmt:
         case tile.TileOp():
             return stmt.is_collective and stmt.done_by != "one thread"
@@ -194,7 +200,7 @@ def _is_collective(stmt: tile.Stmt) -> bool:
 
 
 def _is_private(stmt: tile.Stmt) -> bool:
-    """Whether each thread only computes something of its own, so that every role can do it again."""
+    """Return whether each thread only computes values of its own, so that every role can repeat it."""
     if isinstance(stmt, tile.Bind):
         return True
     if isinstance(stmt, tile.For | tile.If | tile.While):
@@ -204,7 +210,7 @@ def _is_private(stmt: tile.Stmt) -> bool:
 
 
 def _check_fragments(found: tuple[ExplicitRole, ...]) -> None:
-    """A fragment lies in the registers of one role."""
+    """Refuse a fragment that two roles use: it lies in the registers of one."""
     owner: dict[tile.Buffer, tuple[ExplicitRole, Span]] = {}
     for part in found:
         for stmt in tile.walk_statements(part.kernel.body):
@@ -215,20 +221,21 @@ def _check_fragments(found: tuple[ExplicitRole, ...]) -> None:
                     continue
                 other, where = owner.setdefault(buffer, (part, stmt.span))
                 if other is not part:
+                    owning, using = _role_text(other), _role_text(part)
                     raise_error(
                         "cross-role-fragment",
-                        f"{buffer.name} lies in the registers of {_spoken(other)}, which {_spoken(part)} cannot reach",
+                        f"{buffer.name} lies in the registers of {owning}, which {using} cannot reach",
                         stmt.span,
-                        f"used here by {_spoken(part)}",
+                        f"used here by {using}",
                         secondary=(
-                            Label(where, f"used here by {_spoken(other)}"),
+                            Label(where, f"used here by {owning}"),
                             Label(buffer.span, "allocated here"),
                         ),
                         help="hand it over through a tile made by T.alloc_shared, or give each its own fragment",
                     )
 
 
-def _spoken(part: ExplicitRole) -> str:
+def _role_text(part: ExplicitRole) -> str:
     if part.is_common:
         return "all warpgroups together"
     first, last = part.groups.start, part.groups.stop - 1

@@ -1,7 +1,7 @@
-"""Sums that a kernel itself puts in tensor memory, but leaves it to tilec to order who waits for whom.
+"""Convert sums that a kernel allocates in tensor memory, without ordering them itself, to fragments.
 
-Such a sum becomes a fragment, as which the other passes know it: T.copy takes it to one, and where nothing else is done
-with either the two are the same. `layout.tensor_memory` puts it back where it was asked for, or that is an error.
+The other passes know such a sum as a fragment. T.copy copies it to a fragment; if neither has another use, the two are
+one. `layout.tensor_memory` puts it back into tensor memory, or refuses it.
 
     for k in T.Pipelined(…):                              T.clear(C)
         T.gemm(A, B, C_tmem, clear_accum=k == 0)          for k in T.Pipelined(…):
@@ -27,27 +27,28 @@ from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 
 
-def with_sums_as_fragments(kernel: tile.Kernel) -> tile.Kernel:
-    """Errors: `unsupported-operand`, where a sum is cleared otherwise than in the first iteration of its loop."""
+def convert_sums_to_fragments(kernel: tile.Kernel) -> tile.Kernel:
+    """Return the kernel with these sums as fragments. Errors: `unsupported-operand`, where a sum is cleared otherwise
+    than in the first iteration of its loop."""
     if has_explicit_roles(kernel):
         return kernel
     tiles = dict.fromkeys(op.regions[2].buffer for op in find_held_products(kernel.body))
     if not tiles:
         return kernel
-    held = {buffer: _copied_to(kernel, buffer) or replace(buffer, scope="fragment") for buffer in tiles}
-    buffers = tuple(b for b in dict.fromkeys(held.get(b, b) for b in kernel.buffers))
-    subtiles = tuple(replace(s, buffer=held.get(s.buffer, s.buffer)) for s in kernel.subtiles)
-    return replace(kernel, body=_on_fragments(kernel.body, held), buffers=buffers, subtiles=subtiles)
+    fragments = {buffer: _find_final_fragment(kernel, buffer) or replace(buffer, scope="fragment") for buffer in tiles}
+    buffers = tuple(b for b in dict.fromkeys(fragments.get(b, b) for b in kernel.buffers))
+    subtiles = tuple(replace(s, buffer=fragments.get(s.buffer, s.buffer)) for s in kernel.subtiles)
+    return replace(kernel, body=_rewrite_body(kernel.body, fragments), buffers=buffers, subtiles=subtiles)
 
 
-def _touches(stmt: tile.Stmt, buffer: tile.Buffer) -> bool:
+def _touches_buffer(stmt: tile.Stmt, buffer: tile.Buffer) -> bool:
     return buffer in find_reads(stmt) or buffer in find_writes(stmt)
 
 
-def _copied_to(kernel: tile.Kernel, buffer: tile.Buffer) -> tile.Buffer | None:
-    """The fragment that the sum can be itself: it is copied there when it is complete, and nobody uses the fragment
-    before."""
-    for body in _lists(kernel.body):
+def _find_final_fragment(kernel: tile.Kernel, buffer: tile.Buffer) -> tile.Buffer | None:
+    """Return the fragment to which a complete sum is copied, if nothing uses the fragment before: it can be the sum
+    itself."""
+    for body in _walk_statement_lists(kernel.body):
         for at, stmt in enumerate(body):
             if not isinstance(stmt, Copy) or stmt.regions[0].buffer != buffer:
                 continue
@@ -56,66 +57,66 @@ def _copied_to(kernel: tile.Kernel, buffer: tile.Buffer) -> tile.Buffer | None:
             if not alike or not all(r.is_whole for r in stmt.regions):
                 return None
             before, after = body[:at], body[at + 1 :]
-            is_summed_before = _uses(buffer, before) + 1 == _uses(buffer, kernel.body)
-            is_used_behind = _uses(fragment, after) + 1 == _uses(fragment, kernel.body)
+            is_summed_before = _count_uses(buffer, before) + 1 == _count_uses(buffer, kernel.body)
+            is_used_behind = _count_uses(fragment, after) + 1 == _count_uses(fragment, kernel.body)
             return fragment if is_summed_before and is_used_behind else None
     return None
 
 
-def _lists(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[tile.Stmt, ...]]:
-    """The statement list and those inside it, but for what a pipeline does in each iteration."""
+def _walk_statement_lists(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[tile.Stmt, ...]]:
+    """Yield the statement list and the nested ones, except those of pipelined loops."""
     yield body
     for stmt in body:
         if not isinstance(stmt, tile.For) or stmt.kind != "pipelined":
             for inner in tile.nested_bodies(stmt):
-                yield from _lists(inner)
+                yield from _walk_statement_lists(inner)
 
 
-def _uses(buffer: tile.Buffer, body: tuple[tile.Stmt, ...]) -> int:
-    """By how many statements that have no others in them."""
-    return sum(_touches(s, buffer) for s in tile.walk_statements(body) if not tile.nested_bodies(s)) + sum(
+def _count_uses(buffer: tile.Buffer, body: tuple[tile.Stmt, ...]) -> int:
+    """Count the statements without nested ones, and the conditions, that use the buffer."""
+    return sum(_touches_buffer(s, buffer) for s in tile.walk_statements(body) if not tile.nested_bodies(s)) + sum(
         buffer in {e.buffer for x in list_expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load)}
         for s in tile.walk_statements(body)
         if tile.nested_bodies(s)
     )
 
 
-# ---- on fragments ----------------------------------------------------------------------------------------------------
+# ---- rewriting -------------------------------------------------------------------------------------------------------
 
 
-def _on_fragments(body: tuple[tile.Stmt, ...], held: Mapping[tile.Buffer, tile.Buffer]) -> tuple[tile.Stmt, ...]:
-    def inside(stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return map_statements(stmts, one)
+def _rewrite_body(body: tuple[tile.Stmt, ...], fragments: Mapping[tile.Buffer, tile.Buffer]) -> tuple[tile.Stmt, ...]:
+    def rewrite_list(stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+        return map_statements(stmts, rewrite_statement)
 
-    def one(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
+    def rewrite_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
         match stmt:
-            case Copy(regions=(source, destination)) if held.get(source.buffer) == destination.buffer:
+            case Copy(regions=(source, destination)) if fragments.get(source.buffer) == destination.buffer:
                 return ()
             case tile.TileOp(regions=regions):
-                stmt = stmt.with_regions(tuple(replace(r, buffer=held.get(r.buffer, r.buffer)) for r in regions))
-                return _product(stmt) if isinstance(stmt, Gemm) and stmt.held is not None else stmt
+                stmt = stmt.with_regions(tuple(replace(r, buffer=fragments.get(r.buffer, r.buffer)) for r in regions))
+                return _convert_product(stmt) if isinstance(stmt, Gemm) and stmt.held is not None else stmt
             case tile.For():
-                before, loop = _begun(stmt, held)
-                return *before, map_nested_bodies(loop, inside)
+                before, loop = _hoist_clearing(stmt, fragments)
+                return *before, map_nested_bodies(loop, rewrite_list)
             case tile.Parallel():
                 return stmt
             case _:
-                return map_nested_bodies(stmt, inside)
+                return map_nested_bodies(stmt, rewrite_list)
 
-    return inside(body)
+    return rewrite_list(body)
 
 
-def _begun(loop: tile.For, held: Mapping[tile.Buffer, tile.Buffer]) -> tuple[list[tile.Stmt], tile.For]:
-    """The loop, and before it the clearing of what its first iteration is to clear."""
+def _hoist_clearing(loop: tile.For, fragments: Mapping[tile.Buffer, tile.Buffer]) -> tuple[list[tile.Stmt], tile.For]:
+    """Hoist the clearing of sums in a loop's first iteration: return the fills before the loop, and the loop."""
     fills: list[tile.Stmt] = []
     body = list(loop.body)
-    for buffer, fragment in held.items():
-        at = next((i for i, s in enumerate(body) if _touches(s, buffer)), None)
+    for buffer, fragment in fragments.items():
+        at = next((i for i, s in enumerate(body) if _touches_buffer(s, buffer)), None)
         if at is None:
             continue
         op = body[at]
         if isinstance(op, Gemm) and _is_first_iteration(op.clear_when, loop):
-            fills.append(_cleared(fragment, op.span))
+            fills.append(_build_clearing(fragment, op.span))
             body[at] = replace(op, clear_when=tile.Const(False, BOOL))
     return fills, replace(loop, body=tuple(body))
 
@@ -128,13 +129,13 @@ def _is_first_iteration(initialises: object, loop: tile.For) -> bool:
             return False
 
 
-def _cleared(fragment: tile.Buffer, span: Span) -> tile.TileOp:
+def _build_clearing(fragment: tile.Buffer, span: Span) -> tile.TileOp:
     whole = tile.Region(fragment, tuple(tile.int32_const(0) for _ in fragment.shape), fragment.shape, span)
     return Fill(whole, make_constant(0, fragment.dtype), span=span)
 
 
-def _product(op: Gemm) -> tile.TileOp:
-    """A product as one into a fragment is, which clears its sum always or never."""
+def _convert_product(op: Gemm) -> tile.TileOp:
+    """Return the product into a fragment, which clears its sum always or never."""
     initialises = op.clear_when
     if not isinstance(initialises, tile.Const):
         raise_error(

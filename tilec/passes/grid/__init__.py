@@ -1,1 +1,2 @@
-"""Which blocks run when, and what they do together: order, persistence, pairs that load or multiply together."""
+"""Grids of kernels: the order of blocks, persistent blocks, pairs that load or multiply together. Rewriting only;
+decisions are in `choices`."""

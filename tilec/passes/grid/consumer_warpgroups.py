@@ -1,7 +1,7 @@
-"""Another number of warpgroups to compute with than the kernel asks for (`--consumer-warpgroups`).
+"""Change the number of computing warpgroups of a kernel (`--consumer-warpgroups`).
 
-Operations on tiles are shared out among the threads that there are, so that their number is one of the many ways to run
-a kernel. It is not where the kernel itself says which thread does what.
+Operations on tiles are divided among any number of threads, so their number is free, except where the kernel says which
+thread does what.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 
 
-def with_consumers(kernel: tile.Kernel, groups: int) -> tile.Kernel:
-    """The kernel as if it were launched with so many warpgroups of 128 threads."""
+def set_consumer_warpgroups(kernel: tile.Kernel, groups: int) -> tile.Kernel:
+    """Return the kernel with this many warpgroups of 128 threads. Errors: `bad-consumer-warpgroups`."""
     threads = groups * WARPGROUP_THREADS
     if threads == kernel.threads:
         return kernel
-    for span, reason in _about_threads(kernel):
+    for span, reason in _find_thread_dependences(kernel):
         raise_error(
             "bad-consumer-warpgroups",
             f"--consumer-warpgroups {groups} does not fit this kernel, which depends on its {kernel.threads} threads",
@@ -33,7 +33,7 @@ def with_consumers(kernel: tile.Kernel, groups: int) -> tile.Kernel:
             help=f"write threads={threads} in the kernel, and change what depends on it",
         )
     for stmt in tile.walk_statements(kernel.body):
-        if isinstance(stmt, Gemm) and not _is_shared_by(stmt, groups):
+        if isinstance(stmt, Gemm) and not _can_share(stmt, groups):
             rows, columns = stmt.regions[2].shape
             raise_error(
                 "bad-consumer-warpgroups",
@@ -45,15 +45,15 @@ def with_consumers(kernel: tile.Kernel, groups: int) -> tile.Kernel:
     return replace(kernel, threads=threads)
 
 
-def _is_shared_by(product: tile.TileOp, groups: int) -> bool:
-    """Whether each can have whole strips of 64 rows, or, of the same rows, whole panels of 64 columns."""
+def _can_share(product: tile.TileOp, groups: int) -> bool:
+    """Return whether each warpgroup can have whole blocks of 64 rows, or whole panels of 64 columns of shared rows."""
     rows, columns = product.regions[2].shape
     sharing_rows = groups // math.gcd(groups, rows // 64)
     return rows % 64 == 0 and (sharing_rows == 1 or columns % (64 * sharing_rows) == 0)
 
 
-def _about_threads(kernel: tile.Kernel) -> Iterator[tuple[Span, str]]:
-    """What in the kernel is about its threads one by one, or counts them."""
+def _find_thread_dependences(kernel: tile.Kernel) -> Iterator[tuple[Span, str]]:
+    """Yield the places of a kernel that name single threads, or count them, each with a description."""
     for pinned in kernel.layouts:
         if isinstance(pinned.layout, tile.LoopLayout):
             yield pinned.span, f"a layout says which thread has what of {pinned.buffer.name}"

@@ -1,9 +1,9 @@
-"""Products that the tensor cores of two blocks do together (tcgen05 with `.cta_group::2`).
+"""Products that the tensor cores of a CTA pair do together (tcgen05 with `.cta_group::2`).
 
-In a cluster of two blocks that need the same columns of B, each loads half of them, into its own shared memory alone.
-One thread of the first block asks for the product of both: the tensor cores of each block multiply its own rows of A
-with all columns of B, half of which they read from the other block, and add to its own tensor memory. So a version of
-the tiles takes less shared memory, of which also less is read, than where each block has all of B:
+Two blocks that need the same columns of B each load half of them, into their own shared memory only. One thread of the
+first block issues the product of both. The tensor cores of each block multiply its own rows of A with all columns of B,
+half of which they read from the other block, and add to its own tensor memory. So a version of the tiles takes less
+shared memory, and less of it is read, than if each block had all of B:
 
     T.copy(B[bx * 256, k], B_s)     B_s: (256, 64)     T.copy(B[bx * 256 + place * 128, k], B_s)     B_s: (128, 64)
 
@@ -27,52 +27,52 @@ from tilec.passes.analysis.rings import find_pipelined_loops, is_load
 from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import is_tensor_product
-from tilec.passes.memory.multicast import shared_axes, with_multicast
+from tilec.passes.memory.multicast import get_multicast_axes, mark_multicast
 from tilec.target.table import Target
 
-MAX_COLUMNS = 256  # of one instruction, which gives them all in one order (PTX ISA, tcgen05 "Matrix shape")
-COLUMNS = 32  # N is a multiple of it, whatever the types and however B is stored (the same table)
+MAX_COLUMNS = 256  # of one instruction (PTX ISA, tcgen05 "Matrix shape")
+COLUMN_MULTIPLE = 32  # N is a multiple of it for all types and layouts of B (the same table)
 
 
 def is_paired(stmt: tile.Stmt) -> bool:
     return isinstance(stmt, tile.TileOp) and stmt.is_paired
 
 
-def may_pair(assignment: LayoutAssignment, target: Target) -> bool:
-    """Whether the kernel runs in clusters, on a machine whose tensor cores can multiply for two blocks."""
+def can_pair(assignment: LayoutAssignment, target: Target) -> bool:
+    """Return whether the kernel runs in clusters, on a machine whose tensor cores can multiply for two blocks."""
     return target.has("tcgen05") and assignment.form == "warp_specialised" and assignment.kernel.cluster.blocks > 1
 
 
-def with_pairs(assignment: LayoutAssignment, target: Target) -> tuple[LayoutAssignment | None, str]:
-    """The kernel with its products by pairs of blocks, or None where they cannot be; and how, or why not."""
-    if not may_pair(assignment, target):
+def pair_products(assignment: LayoutAssignment, target: Target) -> tuple[LayoutAssignment | None, str]:
+    """Return the kernel with its products done by CTA pairs, or None, and a description or the reason."""
+    if not can_pair(assignment, target):
         return None, "no warp only loads"
-    shared = with_multicast(assignment)
+    shared = mark_multicast(assignment)
     axis = "xyz"[max(range(3), key=lambda at: assignment.kernel.cluster.extents[at])]
-    reason = _why_not(shared, axis)
+    reason = _why_not_paired(shared, axis)
     if reason is not None:
         return None, reason
-    tiles = _halved(shared.kernel)
+    tiles = _find_halved_tiles(shared.kernel)
     chosen = f"blocks along {axis}, each with half of {', '.join(tile.name for tile in tiles)}"
-    return _rewritten(shared, tiles, axis), chosen
+    return _rewrite_kernel(shared, tiles, axis), chosen
 
 
-# ---- what can be done by pairs ---------------------------------------------------------------------------------------
+# ---- conditions ------------------------------------------------------------------------------------------------------
 
 
-def _products(kernel: tile.Kernel) -> list[Gemm]:
+def _find_products(kernel: tile.Kernel) -> list[Gemm]:
     return [s for s in tile.walk_statements(kernel.body) if is_tensor_product(s)]
 
 
-def _halved(kernel: tile.Kernel) -> dict[tile.Buffer, int]:
-    """The tiles of B, each with the dimension along which its columns lie."""
-    return {p.b.buffer: 0 if p.transpose_B else 1 for p in _products(kernel)}
+def _find_halved_tiles(kernel: tile.Kernel) -> dict[tile.Buffer, int]:
+    """Return the tiles of B, each with the dimension of its columns."""
+    return {p.b.buffer: 0 if p.transpose_B else 1 for p in _find_products(kernel)}
 
 
-def _why_not(assignment: LayoutAssignment, axis: str) -> str | None:
-    """Why the products cannot be those of pairs of blocks, or None."""
+def _why_not_paired(assignment: LayoutAssignment, axis: str) -> str | None:
+    """Return why CTA pairs cannot do the products, or None."""
     kernel = assignment.kernel
-    products = _products(kernel)
+    products = _find_products(kernel)
     if kernel.cluster.blocks != 2:
         return "only clusters of two blocks are pairs"
     if not products:
@@ -80,7 +80,7 @@ def _why_not(assignment: LayoutAssignment, axis: str) -> str | None:
     for loop in find_pipelined_loops(kernel.body):
         if any(p in products for p in loop.body) and not all(map(_is_asynchronous, loop.body)):
             return f"the loop at line {loop.span.line} does more than load tiles and multiply them"
-    halved = _halved(kernel)
+    halved = _find_halved_tiles(kernel)
     for product in products:
         a, b, c = (r.buffer for r in product.regions)
         rows, columns = c.shape
@@ -88,47 +88,52 @@ def _why_not(assignment: LayoutAssignment, axis: str) -> str | None:
             return "A must be a shared tile of its own"
         if rows % TENSOR_LANES:
             return f"{rows} rows of {c.name.removesuffix('.tmem')} are not a multiple of {TENSOR_LANES}"
-        if columns > MAX_COLUMNS or columns % COLUMNS:
-            return (
-                f"{columns} columns of {c.name.removesuffix('.tmem')} are no multiple of {COLUMNS} up to {MAX_COLUMNS}"
-            )
+        if columns > MAX_COLUMNS or columns % COLUMN_MULTIPLE:
+            name = c.name.removesuffix(".tmem")
+            return f"{columns} columns of {name} are no multiple of {COLUMN_MULTIPLE} up to {MAX_COLUMNS}"
         if not all(r.is_whole for r in product.regions):
             return "a product of parts of tiles"
         if reason := _why_not_shared(kernel, a, b, axis):
             return reason
-        if halved[b] != (0 if product.transpose_B else 1) or _half(assignment.shared[b.name], halved[b]) is None:
+        if (
+            halved[b] != (0 if product.transpose_B else 1)
+            or _halve_layout(assignment.shared[b.name], halved[b]) is None
+        ):
             return f"no bank swizzle begins anew in the middle of {b.name}"
     return None
 
 
 def _is_asynchronous(stmt: tile.Stmt) -> bool:
-    return isinstance(stmt, tile.Bind) or is_tensor_product(stmt) or (isinstance(stmt, tile.TileOp) and _by_tma(stmt))
+    return (
+        isinstance(stmt, tile.Bind) or is_tensor_product(stmt) or (isinstance(stmt, tile.TileOp) and _is_tma_load(stmt))
+    )
 
 
-def _by_tma(stmt: tile.TileOp) -> bool:
+def _is_tma_load(stmt: tile.TileOp) -> bool:
     return isinstance(stmt, Copy) and is_load(stmt) and stmt.via == "tma"
 
 
 def _why_not_shared(kernel: tile.Kernel, a: tile.Buffer, b: tile.Buffer, axis: str) -> str | None:
-    """Both tiles must be loaded by TMA for products alone, B alike in both blocks at the same time, A not."""
+    """Return why the tiles do not suit, or None. TMA must load both for products alone, B alike in both blocks, A
+    not."""
     for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, tile.For | tile.While | tile.If) or is_tensor_product(stmt):
             continue
         touched = {a, b} & {*find_reads(stmt), *find_writes(stmt)}
-        if touched and not (isinstance(stmt, tile.TileOp) and _by_tma(stmt)):
+        if touched and not (isinstance(stmt, tile.TileOp) and _is_tma_load(stmt)):
             return f"{min(buffer.name for buffer in touched)} is not for products alone"
-        if b in touched and shared_axes(stmt) != axis:
+        if b in touched and get_multicast_axes(stmt) != axis:
             return f"blocks along {axis} do not load the same {b.name} at the same time"
-        if a in touched and shared_axes(stmt):
+        if a in touched and get_multicast_axes(stmt):
             return f"blocks along {axis} have the same rows of {a.name}, and pairs need the same columns"
     return None
 
 
-# ---- and how ---------------------------------------------------------------------------------------------------------
+# ---- rewriting -------------------------------------------------------------------------------------------------------
 
 
-def _half(layout: SharedLayout, dimension: int) -> SharedLayout | None:
-    """The layout of half a tile, whose swizzle must begin where that of the whole one would."""
+def _halve_layout(layout: SharedLayout, dimension: int) -> SharedLayout | None:
+    """Return the layout of half a tile; None if its swizzle would begin elsewhere than in the whole tile."""
     if layout.placement is not None or layout.shape[dimension] % 2:
         return None
     shape = tuple(size // 2 if d == dimension else size for d, size in enumerate(layout.shape))
@@ -138,45 +143,49 @@ def _half(layout: SharedLayout, dimension: int) -> SharedLayout | None:
     return None if half.panel_bytes % (SWIZZLE_BYTES if layout.swizzle else BOX_BYTES) else half
 
 
-def _rewritten(assignment: LayoutAssignment, tiles: dict[tile.Buffer, int], axis: str) -> LayoutAssignment:
+def _rewrite_kernel(assignment: LayoutAssignment, tiles: dict[tile.Buffer, int], axis: str) -> LayoutAssignment:
     kernel = assignment.kernel
     shared = dict(assignment.shared)
     halves: dict[tile.Buffer, tile.Buffer] = {}
     for buffer, dimension in tiles.items():
         extents = tuple(e // 2 if d == dimension else e for d, e in enumerate(buffer.shape))
         halves[buffer] = replace(buffer, extents=extents)
-        half = _half(assignment.shared[buffer.name], dimension)
+        half = _halve_layout(assignment.shared[buffer.name], dimension)
         assert half is not None, "a tile is halved that cannot be"
         shared[buffer.name] = half
     place = tile.Binary("floormod", kernel.block_vars["xyz".index(axis)], tile.int32_const(2), INT32)
     rewriter = _Rewriter(tiles, halves, place)
     buffers = tuple(halves.get(b, b) for b in kernel.buffers)
-    return replace(assignment, kernel=replace(kernel, body=rewriter.body(kernel.body), buffers=buffers), shared=shared)
+    return replace(
+        assignment, kernel=replace(kernel, body=rewriter.rewrite_body(kernel.body), buffers=buffers), shared=shared
+    )
 
 
 class _Rewriter:
-    """`place` is the block's number in its pair."""
+    """Rewrites products and loads; `place` is the block's rank in its pair."""
 
     def __init__(self, tiles: dict[tile.Buffer, int], halves: dict[tile.Buffer, tile.Buffer], place: tile.Expr) -> None:
         self.tiles, self.halves, self.place = tiles, halves, place
 
-    def body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return rewrite_statements(stmts, self.stmt)
+    def rewrite_body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+        return rewrite_statements(stmts, self.rewrite_statement)
 
-    def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
+    def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
         match stmt:
             case Gemm() if is_tensor_product(stmt):
-                return replace(stmt, b=self.half(stmt.b, stmt.b.buffer), paired=True)
-            case Copy() if _by_tma(stmt) and (buffer := stmt.destination.buffer) in self.tiles:
+                return replace(stmt, b=self.halve_region(stmt.b, stmt.b.buffer), paired=True)
+            case Copy() if _is_tma_load(stmt) and (buffer := stmt.destination.buffer) in self.tiles:
                 halved = replace(
-                    stmt, source=self.half(stmt.source, buffer), destination=self.half(stmt.destination, buffer)
+                    stmt,
+                    source=self.halve_region(stmt.source, buffer),
+                    destination=self.halve_region(stmt.destination, buffer),
                 )
                 return replace(halved, multicast="")
             case _:
                 return stmt
 
-    def half(self, region: tile.Region, buffer: tile.Buffer) -> tile.Region:
-        """The block's part of what is in the tile: of a tensor the half that begins at its place, of the tile all."""
+    def halve_region(self, region: tile.Region, buffer: tile.Buffer) -> tile.Region:
+        """Return the block's half of a tensor's region, or all of its halved tile."""
         along = [d for d, e in enumerate(region.extent) if e != 1][self.tiles[buffer]]
         size = region.extent[along] // 2
         extent = tuple(size if d == along else e for d, e in enumerate(region.extent))

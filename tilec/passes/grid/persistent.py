@@ -1,14 +1,14 @@
-"""A persistent grid: as many blocks as run at once, each of which runs several of the blocks asked for.
+"""Persistent grids: as many blocks as run at once, each of which processes several of the kernel's blocks.
 
-Where one block fills a multiprocessor, the next one begins only when it has ended: its loads start into an empty
-pipeline, and nobody computes while it stores. In one block after the other, the producer warp fills the rings for the
-next tile while the consumers are still busy with this one.
+If one block fills a multiprocessor, the next one begins only when it has ended: its loads start into an empty pipeline,
+and nothing computes while it stores. In a persistent block, the producer warp fills the rings for the next tile while
+the consumers are still busy with this one.
 
-Clusters stay what they are. As many of them as run at once walk over the clusters asked for, each over those whose
-numbers are its own plus a multiple of how many walk; so the blocks of one always run blocks of one, all equally many.
+Clusters are kept. As many as run at once walk over the kernel's clusters, each over those at its own number plus
+multiples of their count. So the blocks of a cluster always process one cluster, in the same number of iterations.
 
-Where the machine can be asked for the work of clusters that have not begun, the grid is all of them instead, and those
-that run take over the others (`loop.dynamic_tile_scheduler`).
+With cluster launch control the grid has all clusters instead, and running ones take over the work of others that have
+not begun (`loop.dynamic_tile_scheduler`).
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from tilec.ops.copy.cluster import Send
 from tilec.ops.sync import is_ordering_statement
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.grid.rasterisation_order import has_own_order
-from tilec.passes.grid.rasterise import AS_NUMBERED, bound, clusters, in_clusters, tile_at
+from tilec.passes.grid.rasterise import AS_NUMBERED, bind_block_indices, count_clusters, locate_tile, scale_to_clusters
 from tilec.target.table import Target
 
-MOST_STEP = 2**31 - 1
-"""The step of a loop that has one iteration, unless the machine hands out more; and the most blocks that a grid can
-have along x."""
+MAX_STEP = 2**31 - 1
+"""The step of a dynamically scheduled loop, which has one iteration by itself; also the most blocks of a grid along
+x."""
 
 
 def blocks_at_once(target: Target, cluster: int) -> int:
-    """How many blocks run at once, one on a multiprocessor, in clusters of so many. Those of a cluster share a cluster
-    of multiprocessors of the machine (GPC), which pairs fill, but larger ones do not."""
+    """Return how many blocks run at once, one on each multiprocessor, in clusters of `cluster` blocks. The blocks of a
+    cluster share a GPC (cluster of multiprocessors), which pairs fill, but larger clusters do not."""
     multiprocessors = target.limit("sms" if cluster <= 2 else "sms_in_large_clusters")
     return multiprocessors // cluster * cluster
 
 
 def why_not_persistent(kernel: tile.Kernel, at_once: int) -> str | None:
-    """Why no grid of at most `at_once` blocks can walk over the blocks asked for, or None. It has to be smaller. A
-    kernel that synchronises by hand may count on new barriers. A block's number must fit an int32; no memory holds 2^31
-    tiles, so of grids that only the launch knows that is taken for granted, but not that clusters divide them."""
-    total = _blocks(kernel)
+    """Return why no grid of `at_once` blocks can walk over the kernel's blocks, or None. It has to be smaller. Explicit
+    barriers may rely on being new. Block numbers must fit an int32: of grids known at launch only this is assumed,
+    since no memory holds 2^31 tiles, but not that clusters divide them."""
+    total = _count_all_clusters(kernel)
     walking = at_once // kernel.cluster.blocks
     if isinstance(total, tile.Const) and int(total.value) <= walking:
         return f"all {math.prod(e for e in kernel.grid if isinstance(e, int))} blocks of the grid run at once"
@@ -52,39 +52,39 @@ def why_not_persistent(kernel: tile.Kernel, at_once: int) -> str | None:
     )
     if any(size > 1 for size in open_extents):
         return "whether the grid is made of whole clusters is known only at launch"
-    if any(is_ordering_statement(stmt) or _is_sent(stmt) for stmt in tile.walk_statements(kernel.body)):
+    if any(is_ordering_statement(stmt) or _is_send(stmt) for stmt in tile.walk_statements(kernel.body)):
         return "it synchronises by hand, and its barriers may count on being new"
     return None
 
 
-def persistent(kernel: tile.Kernel, at_once: int) -> tile.Kernel:
-    """The kernel with a persistent grid of at most `at_once` blocks, which walk over the blocks asked for in the order
-    of its raster, where nothing speaks against that."""
+def make_persistent(kernel: tile.Kernel, at_once: int) -> tile.Kernel:
+    """Return the kernel with a persistent grid of `at_once` blocks, which walk over the kernel's blocks by a static
+    stride, in the order of its raster."""
     assert why_not_persistent(kernel, at_once) is None
     walking = at_once // kernel.cluster.blocks
-    return _walking(kernel, tile.int32_const(walking), walking)
+    return _build_walk(kernel, tile.int32_const(walking), walking)
 
 
 def why_not_dynamically_scheduled(kernel: tile.Kernel, target: Target) -> str | None:
-    """Why the machine cannot hand out the clusters that a persistent grid walks over, or None."""
+    """Return why the hardware cannot schedule the clusters of a persistent grid dynamically, or None."""
     if not target.has("cluster.launch_control"):
         return f"{target.name} has no cluster launch control"
     if has_own_order(kernel):
         return "blocks may wait for others, which must have begun"
-    total = _blocks(kernel)
-    if isinstance(total, tile.Const) and int(total.value) * kernel.cluster.extents[0] > MOST_STEP:
+    total = _count_all_clusters(kernel)
+    if isinstance(total, tile.Const) and int(total.value) * kernel.cluster.extents[0] > MAX_STEP:
         return "a grid of one dimension cannot have so many blocks"
     return None
 
 
-def dynamically_scheduled(kernel: tile.Kernel) -> tile.Kernel:
-    """The kernel with a grid of all its clusters, numbered along x, of which those that run take over others."""
-    return _walking(kernel, _blocks(kernel), MOST_STEP, dynamically_scheduled=True)
+def schedule_tiles_dynamically(kernel: tile.Kernel) -> tile.Kernel:
+    """Return the kernel with a grid of all its clusters, numbered along x, of which running ones take over others."""
+    return _build_walk(kernel, _count_all_clusters(kernel), MAX_STEP, dynamically_scheduled=True)
 
 
-def evenly(kernel: tile.Kernel, target: Target) -> tile.Kernel:
-    """The kernel, with dynamically scheduled tiles shared out by a stride: as they are where all blocks are equally
-    fast, which is what a model of them takes for granted."""
+def replace_dynamic_by_static_stride(kernel: tile.Kernel, target: Target) -> tile.Kernel:
+    """Return the kernel with a static stride in place of dynamic scheduling: the cost model assumes equally fast
+    blocks."""
     if not any(isinstance(s, tile.For) and s.dynamically_scheduled for s in kernel.body):
         return kernel
     walking = blocks_at_once(target, kernel.cluster.blocks) // kernel.cluster.blocks
@@ -97,25 +97,31 @@ def evenly(kernel: tile.Kernel, target: Target) -> tile.Kernel:
     return replace(kernel, grid=(walking * kernel.cluster.extents[0], *kernel.grid[1:]), body=tuple(body))
 
 
-def _walking(kernel: tile.Kernel, walking: tile.Expr, step: int, *, dynamically_scheduled: bool = False) -> tile.Kernel:
-    """So many clusters walk over those asked for."""
-    width, depth, height = clusters(kernel)
+def _build_walk(
+    kernel: tile.Kernel, walking: tile.Expr, step: int, *, dynamically_scheduled: bool = False
+) -> tile.Kernel:
+    """Return the kernel in which `walking` clusters walk over its clusters."""
+    width, depth, height = count_clusters(kernel)
     hardware = (tile.Var("%block"), tile.Var("%block.y"), tile.Var("%block.z"))
     cx, cy, cz = kernel.cluster.extents
     number = tile.Var("%number")
     inside, layer = (
-        (number, tile.int32_const(0)) if height == tile.int32_const(1) else _divided(number, _product(width, depth))
+        (number, tile.int32_const(0))
+        if height == tile.int32_const(1)
+        else _divide_with_remainder(number, _multiply_exprs(width, depth))
     )
-    raster = in_clusters(kernel.raster or AS_NUMBERED, kernel.cluster.extents)
-    tiles = (*tile_at(inside, width, depth, raster), layer)
-    binds = bound(kernel.block_vars, tiles[: len(kernel.grid)], hardware, kernel.cluster.extents, kernel.span)
-    first = _binary("floordiv", hardware[0], tile.int32_const(cx))
+    raster = scale_to_clusters(kernel.raster or AS_NUMBERED, kernel.cluster.extents)
+    tiles = (*locate_tile(inside, width, depth, raster), layer)
+    binds = bind_block_indices(
+        kernel.block_vars, tiles[: len(kernel.grid)], hardware, kernel.cluster.extents, kernel.span
+    )
+    first = _fold_binary("floordiv", hardware[0], tile.int32_const(cx))
     body = (*binds, *kernel.body)
-    walked = tile.For(
+    loop = tile.For(
         "serial",
         number,
         first,
-        _blocks(kernel),
+        _count_all_clusters(kernel),
         step,
         body,
         span=kernel.span,
@@ -123,31 +129,30 @@ def _walking(kernel: tile.Kernel, walking: tile.Expr, step: int, *, dynamically_
         dynamically_scheduled=dynamically_scheduled,
     )
     rank = 3 if cz > 1 else 2 if cy > 1 else 1
-    across = _product(walking, tile.int32_const(cx))
+    across = _multiply_exprs(walking, tile.int32_const(cx))
     grid = (int(across.value) if isinstance(across, tile.Const) else across, cy, cz)[:rank]
-    return replace(kernel, grid=grid, block_vars=hardware[:rank], body=(walked,), raster=None)
+    return replace(kernel, grid=grid, block_vars=hardware[:rank], body=(loop,), raster=None)
 
 
-def _blocks(kernel: tile.Kernel) -> tile.Expr:
-    """How many clusters of them the grid has."""
-    width, depth, height = clusters(kernel)
-    return _product(_product(width, depth), height)
+def _count_all_clusters(kernel: tile.Kernel) -> tile.Expr:
+    width, depth, height = count_clusters(kernel)
+    return _multiply_exprs(_multiply_exprs(width, depth), height)
 
 
-def _is_sent(stmt: object) -> bool:
-    """Whether a tile goes to another block of the cluster, which must know when."""
+def _is_send(stmt: object) -> bool:
+    """Return whether a statement sends a tile to another block of the cluster, which must know when."""
     return isinstance(stmt, Send)
 
 
-def _divided(number: tile.Expr, area: tile.Expr) -> tuple[tile.Expr, tile.Expr]:
-    return _binary("floormod", number, area), _binary("floordiv", number, area)
+def _divide_with_remainder(number: tile.Expr, area: tile.Expr) -> tuple[tile.Expr, tile.Expr]:
+    return _fold_binary("floormod", number, area), _fold_binary("floordiv", number, area)
 
 
-def _product(a: tile.Expr, b: tile.Expr) -> tile.Expr:
+def _multiply_exprs(a: tile.Expr, b: tile.Expr) -> tile.Expr:
     if isinstance(a, tile.Const) and isinstance(b, tile.Const):
         return tile.int32_const(math.prod((int(a.value), int(b.value))))
-    return _binary("mul", a, b)
+    return _fold_binary("mul", a, b)
 
 
-def _binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
+def _fold_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
     return fold_expr(tile.Binary(op, a, b, INT32))

@@ -1,17 +1,17 @@
-"""In which order blocks should walk over a grid, for the sake of the L2 cache.
+"""The order in which blocks walk over a grid that reads the fewest bytes past the L2 cache.
 
-The blocks that run at once, a wave, go through the depth of a product in step, so the L2 cache serves as many loads of
-a footprint from one read of the memory as there are blocks of the wave in its row or column. What a wave reads of the
-memory is therefore the distinct rows and columns that it touches: for n blocks that stand in h rows, h footprints of A
-and n / h of B, fewest near h = √(n · bytes of a footprint of B / bytes of one of A). Numbered as CUDA does, x first, a
-wave of a wide grid stands in few rows and as many columns as it has blocks; in panels of h rows it is about as wide as
-high (Hopper's CUTLASS and Triton's matmul tutorial do the same under the names of swizzle and grouped ordering).
+The blocks that run at once, a wave, go through the depth of a product in step. So one memory read of a footprint serves
+all blocks of the wave in its row or column, and a wave reads the distinct rows and columns that it touches: n blocks in
+h rows read h footprints of A and n / h of B, fewest near h = √(n · bytes of a footprint of B / bytes of one of A). In
+CUDA's order, x first, a wave of a wide grid has few rows and as many columns as blocks. In panels of h rows it is about
+as wide as high (Hopper's CUTLASS and Triton's matmul tutorial do the same under the names of swizzle and grouped
+ordering).
 
-The model counts those footprints for each wave by itself, exactly, for all panels near the best height, and takes the
-fewest bytes in all. Where everything that the kernel touches fits into the cache together, each byte is read once in
-any order, and the plain one costs no arithmetic. An order along Hilbert's curve is not among the candidates: a
-stretch of it is no squarer than a wave in panels of the best height, and a test counts that on all grids of powers of
-two it touches no fewer bytes; it would take a loop over bits, or a table, for each tile.
+The model counts these footprints exactly, wave by wave, for all panels near the best height, and takes the fewest bytes
+in all. Where all tensors fit into the cache together, each byte is read once in any order, and the plain one costs no
+arithmetic. An order along Hilbert's curve is no candidate: a stretch of it is no squarer than a wave in panels of the
+best height, and a test counts that on all grids of powers of two it touches no fewer bytes; it would take a loop over
+bits, or a table, for each tile.
 """
 
 from __future__ import annotations
@@ -21,52 +21,59 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tilec.ir import tile
 from tilec.passes.grid.rasterise import AS_NUMBERED
-from tilec.passes.memory.load_footprints import Footprint
+from tilec.passes.memory.load_footprints import LoadFootprint
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 UNKNOWN_EXTENT = 64
-"""Blocks along an axis of which only the launch knows how many there are: 8192 rows, in tiles of 128."""
-MOST_WAVES = 16
-"""That candidates are compared on; the best of them is compared with the plain order on all."""
+"""The blocks assumed along an axis whose extent is known at launch only: 8192 rows, in tiles of 128."""
+MAX_WAVES = 16
+"""The waves on which candidates are compared; the best is compared with the plain order on all waves."""
 
 Rectangle = tuple[int, int, int, int]
-"""Of tiles: the first column and the one past the last, and so for rows."""
+"""Tiles from a first column to one past the last, and so for rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
-    """`width` × `depth` × `height` tiles, of which `at_once` make a wave, and the footprints that each of them
+class GridWalk:
+    """A grid of `width` × `depth` × `height` tiles, of which `at_once` make a wave, and the footprints that each tile
     reads."""
 
     width: int
     depth: int
     height: int
     at_once: int
-    footprints: tuple[Footprint, ...]
+    footprints: tuple[LoadFootprint, ...]
 
     @property
     def tiles(self) -> int:
         return self.width * self.depth * self.height
 
-    def bytes_of_waves(self, raster: tile.Raster, most: int | None = None) -> int:
-        """The bytes of the distinct footprints that waves touch, each wave by itself, summed over the first so many."""
+    def count_bytes_of_waves(self, raster: tile.Raster, most: int | None = None) -> int:
+        """Return the bytes of distinct footprints that waves touch, summed over the first `most` waves."""
         firsts = range(0, self.tiles, self.at_once)[:most]
-        return sum(self.bytes_of(raster, first, min(first + self.at_once, self.tiles)) for first in firsts)
+        return sum(self.count_wave_bytes(raster, first, min(first + self.at_once, self.tiles)) for first in firsts)
 
-    def bytes_of(self, raster: tile.Raster, first: int, last: int) -> int:
-        """Those of the tiles with the numbers `first` to `last`, which is not among them."""
+    def count_wave_bytes(self, raster: tile.Raster, first: int, last: int) -> int:
+        """Return the bytes that the tiles with numbers from `first` up to, not including, `last` touch."""
         area = self.width * self.depth
         layers = range(first // area, (last - 1) // area + 1)
         found = [
-            tuple(rectangles(self.width, self.depth, raster, max(first - z * area, 0), min(last - z * area, area)))
+            tuple(
+                split_into_rectangles(
+                    self.width, self.depth, raster, max(first - z * area, 0), min(last - z * area, area)
+                )
+            )
             for z in layers
         ]
-        return sum(footprint.bytes * _distinct(footprint.axes, found, last - first) for footprint in self.footprints)
+        return sum(
+            footprint.bytes * _count_distinct(footprint.axes, found, last - first) for footprint in self.footprints
+        )
 
 
-def rectangles(width: int, depth: int, raster: tile.Raster, first: int, last: int) -> Iterator[Rectangle]:
-    """The tiles with the numbers from `first` up to `last` of a layer, as `rasterise.tile_at` places them."""
+def split_into_rectangles(width: int, depth: int, raster: tile.Raster, first: int, last: int) -> Iterator[Rectangle]:
+    """Yield the tiles of a layer numbered from `first` up to `last` as rectangles, placed as by
+    `rasterise.locate_tile`."""
     across, along = (width, depth) if raster.by_rows else (depth, width)
     panel = raster.panel or 1
     while first < last:
@@ -85,18 +92,17 @@ def rectangles(width: int, depth: int, raster: tile.Raster, first: int, last: in
         first = end
 
 
-def _distinct(axes: str, layers: Sequence[tuple[Rectangle, ...]], tiles: int) -> int:
-    """How many footprints those are that depend on these indices of a tile."""
+def _count_distinct(axes: str, layers: Sequence[tuple[Rectangle, ...]], tiles: int) -> int:
+    """Return the number of distinct footprints that depend on these axes."""
     if "x" in axes and "y" in axes:
         return tiles
     if "x" not in axes and "y" not in axes:
         return len(layers) if "z" in axes else 1
     spans = [[(t[0], t[1]) if "x" in axes else (t[2], t[3]) for t in layer] for layer in layers]
-    return sum(map(_covered, spans)) if "z" in axes else _covered([span for layer in spans for span in layer])
+    return sum(map(_union_length, spans)) if "z" in axes else _union_length([span for layer in spans for span in layer])
 
 
-def _covered(spans: Iterable[tuple[int, int]]) -> int:
-    """The length of their union."""
+def _union_length(spans: Iterable[tuple[int, int]]) -> int:
     total, end = 0, 0
     for begin, until in sorted(spans):
         total += max(until - max(begin, end), 0)
@@ -104,8 +110,8 @@ def _covered(spans: Iterable[tuple[int, int]]) -> int:
     return total
 
 
-def best_raster(walk: Walk) -> tile.Raster:
-    """The order in which waves touch the fewest bytes: the plain one, or panels, counted in the walk's tiles."""
+def find_best_raster(walk: GridWalk) -> tile.Raster:
+    """Return the order in which waves touch the fewest bytes: the plain one, or panels, counted in the walk's tiles."""
     if 1 in (walk.width, walk.depth) or walk.tiles <= walk.at_once:
         return AS_NUMBERED
     rows = sum(s.bytes for s in walk.footprints if "y" in s.axes and "x" not in s.axes)
@@ -115,41 +121,40 @@ def best_raster(walk: Walk) -> tile.Raster:
     candidates = [
         tile.Raster(panel, by_rows)
         for by_rows, along, own, other in ((True, walk.depth, rows, columns), (False, walk.width, columns, rows))
-        for panel in _heights(math.isqrt(walk.at_once * other // own) if own else along, along)
+        for panel in _candidate_heights(math.isqrt(walk.at_once * other // own) if own else along, along)
     ]
-    cost = {raster: walk.bytes_of_waves(raster, MOST_WAVES) for raster in candidates}
-    best = min(candidates, key=lambda raster: (_with_division(walk, raster, cost[raster]), not raster.by_rows))
-    return best if walk.bytes_of_waves(best) < walk.bytes_of_waves(AS_NUMBERED) else AS_NUMBERED
+    cost = {raster: walk.count_bytes_of_waves(raster, MAX_WAVES) for raster in candidates}
+    best = min(candidates, key=lambda raster: (_add_division_cost(walk, raster, cost[raster]), not raster.by_rows))
+    return best if walk.count_bytes_of_waves(best) < walk.count_bytes_of_waves(AS_NUMBERED) else AS_NUMBERED
 
 
-def _with_division(walk: Walk, raster: tile.Raster, cost: int) -> int:
-    """A last panel of another height makes each block divide by a number that it computes: not for a fiftieth."""
+def _add_division_cost(walk: GridWalk, raster: tile.Raster, cost: int) -> int:
+    """Add a fiftieth to the cost if the last panel has another height: each block then divides by a computed number."""
     along = walk.depth if raster.by_rows else walk.width
     return cost + cost // 50 if along % raster.panel else cost
 
 
-def _heights(ideal: int, along: int) -> range:
-    """Those near the ideal one of panels along an extent of so many tiles."""
+def _candidate_heights(ideal: int, along: int) -> range:
     ideal = min(max(ideal, 1), along)
     return range(max(ideal * 2 // 3, 1), min(ideal * 3 // 2 + 1, along) + 1)
 
 
-def walk_of(kernel: tile.Kernel, of: Sequence[Footprint], at_once: int) -> Walk:
-    """The walk over the clusters of a grid, of whose blocks so many run at once: clusters are its tiles."""
+def build_grid_walk(kernel: tile.Kernel, loads: Sequence[LoadFootprint], at_once: int) -> GridWalk:
+    """Build the walk over a grid's clusters, of whose blocks `at_once` run at once: clusters are its tiles."""
     extents = (*(e if isinstance(e, int) else UNKNOWN_EXTENT for e in kernel.grid), 1, 1)[:3]
     width, depth, height = (max(e // size, 1) for e, size in zip(extents, kernel.cluster.extents, strict=True))
     sizes = dict(zip("xyz", kernel.cluster.extents, strict=True))
-    whole = (Footprint(s.tile, s.axes, s.bytes * math.prod(sizes[axis] for axis in s.axes)) for s in of)
-    return Walk(width, depth, height, max(at_once // kernel.cluster.blocks, 1), tuple(whole))
+    whole = (LoadFootprint(s.tile, s.axes, s.bytes * math.prod(sizes[axis] for axis in s.axes)) for s in loads)
+    return GridWalk(width, depth, height, max(at_once // kernel.cluster.blocks, 1), tuple(whole))
 
 
-def in_blocks(raster: tile.Raster, cluster: Sequence[int]) -> tile.Raster:
-    """The order of clusters as one of blocks."""
+def scale_to_blocks(raster: tile.Raster, cluster: Sequence[int]) -> tile.Raster:
+    """Scale a raster of clusters to blocks."""
     return tile.Raster(raster.panel * cluster[1 if raster.by_rows else 0], raster.by_rows)
 
 
-def fits_cache(kernel: tile.Kernel, target: Target) -> bool:
-    """Whether all tensors fit into the L2 cache at the same time."""
+def fits_in_cache(kernel: tile.Kernel, target: Target) -> bool:
+    """Return whether all tensors together fit into the L2 cache."""
     tensors = [p for p in kernel.params if isinstance(p, tile.Buffer)]
     if any(t.is_dynamic for t in tensors):
         return False
@@ -157,7 +162,7 @@ def fits_cache(kernel: tile.Kernel, target: Target) -> bool:
 
 
 def has_own_order(kernel: tile.Kernel) -> bool:
-    """Whether blocks may wait for others that were begun before them: nobody may change the order of these."""
+    """Return whether blocks may wait for others that began before them, so that their order must not change."""
     return any(
         isinstance(s, tile.While | tile.Break)
         or (isinstance(s, tile.Store) and s.atomic is not None and s.previous is not None)

@@ -1,5 +1,5 @@
-"""The order of a grid's blocks (T.use_swizzle): panel by panel, so that neighbours in time share rows and columns in
-the L2 cache. The blocks of a cluster stay together: it is they that are put in order."""
+"""The order of a grid's blocks (T.use_swizzle): panel by panel, so that blocks that run close in time share rows and
+columns in the L2 cache. The order is one of clusters: the blocks of a cluster stay together."""
 
 from __future__ import annotations
 
@@ -15,83 +15,87 @@ from tilec.support.source import Span
 AS_NUMBERED = tile.Raster(0)
 
 
-def ordered(kernel: tile.Kernel) -> tile.Kernel:
-    """The kernel with its blocks in the order that it states: what the hardware numbers them by is other variables."""
+def rasterise_blocks(kernel: tile.Kernel) -> tile.Kernel:
+    """Return the kernel with its blocks in the order of its raster: block indices are computed from the hardware's."""
     raster = kernel.raster
     if raster is None or not raster.panel or len(kernel.grid) < 2 or 1 in kernel.grid[:2]:
         return kernel
     x, y = (tile.Var(f"%{v.name}") for v in kernel.block_vars[:2])
-    width, depth, _ = clusters(kernel)
+    width, depth, _ = count_clusters(kernel)
     cx, cy, _ = kernel.cluster.extents
     number = add_exprs(
-        _binary("floordiv", x, tile.int32_const(cx)),
-        _binary("mul", _binary("floordiv", y, tile.int32_const(cy)), width),
+        _fold_binary("floordiv", x, tile.int32_const(cx)),
+        _fold_binary("mul", _fold_binary("floordiv", y, tile.int32_const(cy)), width),
     )
-    found = tile_at(number, width, depth, in_clusters(raster, kernel.cluster.extents))
-    binds = bound(kernel.block_vars[:2], found, (x, y), kernel.cluster.extents, raster.span)
+    found = locate_tile(number, width, depth, scale_to_clusters(raster, kernel.cluster.extents))
+    binds = bind_block_indices(kernel.block_vars[:2], found, (x, y), kernel.cluster.extents, raster.span)
     return replace(kernel, block_vars=(x, y, *kernel.block_vars[2:]), body=(*binds, *kernel.body))
 
 
-def clusters(kernel: tile.Kernel) -> tuple[tile.Expr, tile.Expr, tile.Expr]:
-    """How many of them the grid has along x, y and z."""
+def count_clusters(kernel: tile.Kernel) -> tuple[tile.Expr, tile.Expr, tile.Expr]:
+    """Return the number of clusters of the grid along x, y and z."""
     x, y, z = (
-        _binary("floordiv", tile.extent_expr(extent), tile.int32_const(size))
+        _fold_binary("floordiv", tile.extent_expr(extent), tile.int32_const(size))
         for extent, size in zip((*kernel.grid, 1, 1)[:3], kernel.cluster.extents, strict=True)
     )
     return x, y, z
 
 
-def bound(
+def bind_block_indices(
     block_vars: Sequence[tile.Var],
     tiles: Sequence[tile.Expr],
     hardware: Sequence[tile.Var],
     cluster: Sequence[int],
     span: Span,
 ) -> tuple[tile.Bind, ...]:
-    """The indices that the kernel's text calls `block_vars`: of the tile of the cluster, and its place in that."""
+    """Bind `block_vars`, as the kernel's text names them, to the cluster's tile plus the block's place in the
+    cluster."""
     indices = (
-        add_exprs(scale_expr(buffer, size), _binary("floormod", own, tile.int32_const(size))) if size > 1 else buffer
+        add_exprs(scale_expr(buffer, size), _fold_binary("floormod", own, tile.int32_const(size)))
+        if size > 1
+        else buffer
         for buffer, own, size in zip(tiles, hardware, cluster, strict=False)
     )
     return tuple(tile.Bind(var, index, span) for var, index in zip(block_vars, indices, strict=True))
 
 
-def tile_at(
+def locate_tile(
     number: tile.Expr, width: tile.Extent, depth: tile.Extent, raster: tile.Raster
 ) -> tuple[tile.Expr, tile.Expr]:
-    """Column and row of the tile with this number, of width × depth.
+    """Return column and row of the tile with this number, of width × depth.
 
-    A panel is `panel` rows high (columns wide, if not `by_rows`), the last one what is left. It is walked column by
-    column, every other one backwards. Each tile comes once: `%` in a panel numbers rows, `//` columns.
+    A panel is `panel` rows high (columns wide, if not `by_rows`); the last one has the remaining rows. It is walked
+    column by column, every other one backwards. Each tile comes once: `%` in a panel numbers rows, `//` columns.
     """
     width, depth = tile.extent_expr(width), tile.extent_expr(depth)
     if not raster.panel or tile.int32_const(1) in (width, depth):
-        return _binary("floormod", number, width), _binary("floordiv", number, width)
+        return _fold_binary("floormod", number, width), _fold_binary("floordiv", number, width)
     across, along = (width, depth) if raster.by_rows else (depth, width)
     panel = raster.panel
-    size = _binary("mul", across, tile.int32_const(panel))
-    inside, which = _binary("floormod", number, size), _binary("floordiv", number, size)
+    size = _fold_binary("mul", across, tile.int32_const(panel))
+    inside, which = _fold_binary("floormod", number, size), _fold_binary("floordiv", number, size)
     first = scale_expr(which, panel)
-    is_whole = _binary("floormod", along, tile.int32_const(panel)) == tile.int32_const(0)
+    is_whole = _fold_binary("floormod", along, tile.int32_const(panel)) == tile.int32_const(0)
     height = (
-        tile.int32_const(panel) if is_whole else _binary("min", tile.int32_const(panel), _binary("sub", along, first))
+        tile.int32_const(panel)
+        if is_whole
+        else _fold_binary("min", tile.int32_const(panel), _fold_binary("sub", along, first))
     )
-    column, row = _binary("floordiv", inside, height), add_exprs(_binary("floormod", inside, height), first)
-    last_column = _binary("sub", across, tile.int32_const(1))
-    if not is_whole:  # Known already, but not to the interval arithmetic that drops guards.
-        column = _binary("min", column, last_column)
-        row = _binary("min", row, _binary("sub", along, tile.int32_const(1)))
+    column, row = _fold_binary("floordiv", inside, height), add_exprs(_fold_binary("floormod", inside, height), first)
+    last_column = _fold_binary("sub", across, tile.int32_const(1))
+    if not is_whole:  # Redundant, but the interval arithmetic that drops guards needs it.
+        column = _fold_binary("min", column, last_column)
+        row = _fold_binary("min", row, _fold_binary("sub", along, tile.int32_const(1)))
     if not (isinstance(along, tile.Const) and along.value <= panel):
-        odd = tile.Binary("eq", _binary("floormod", which, tile.int32_const(2)), tile.int32_const(1), BOOL)
-        column = tile.Select(odd, _binary("sub", last_column, column), column, INT32)
+        odd = tile.Binary("eq", _fold_binary("floormod", which, tile.int32_const(2)), tile.int32_const(1), BOOL)
+        column = tile.Select(odd, _fold_binary("sub", last_column, column), column, INT32)
     return (column, row) if raster.by_rows else (row, column)
 
 
-def in_clusters(raster: tile.Raster, cluster: Sequence[int]) -> tile.Raster:
-    """The raster of blocks as one of clusters of so many along x and y: its panels are as high or wide as before, or of
-    one cluster."""
+def scale_to_clusters(raster: tile.Raster, cluster: Sequence[int]) -> tile.Raster:
+    """Scale a raster of blocks to clusters: panels are as high or wide as before, at least one cluster."""
     return replace(raster, panel=max(raster.panel // cluster[1 if raster.by_rows else 0], 1) if raster.panel else 0)
 
 
-def _binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
+def _fold_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
     return fold_expr(tile.Binary(op, a, b, INT32))

@@ -63,7 +63,9 @@ def _count_registers(assignment: LayoutAssignment) -> dict[str, int]:
 
 def _check_fragments(assignment: LayoutAssignment) -> None:
     if sum(_count_registers(assignment).values()) > MAX_REGISTERS:
-        _refuse_fragments(assignment, f"{MAX_REGISTERS} are the most")
+        _refuse_fragments(
+            assignment, f"which has {_THREAD_REGISTERS}: up to {MAX_REGISTERS} are spilled, more are refused"
+        )
 
 
 def _refuse_fragments(assignment: LayoutAssignment, why: str) -> NoReturn:
@@ -76,5 +78,5 @@ def _refuse_fragments(assignment: LayoutAssignment, why: str) -> NoReturn:
         first.span,
         first.text,
         secondary=tuple(others),
-        help="use smaller tiles, or more threads to share them: a thread has 255 registers",
+        help="use smaller tiles, or more threads to share them",
     )

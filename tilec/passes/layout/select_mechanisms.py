@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal, TypeVar
+from typing import Literal, NoReturn, TypeVar
 
 from tilec.ir import tile
 from tilec.ir.affine import affine_form, row_divisor
@@ -24,7 +24,7 @@ from tilec.ops.cluster_launch import TryCancel
 from tilec.ops.copy import Copy
 from tilec.ops.fill import Fill, build_masked_fill
 from tilec.ops.four_rows import Gather4, Scatter4
-from tilec.ops.gemm import Gemm
+from tilec.ops.gemm import Gemm, get_gemm_shape
 from tilec.ops.im2col import Im2col
 from tilec.ops.reduce import Reduce, get_kept_extents
 from tilec.ops.refused import make_refused
@@ -66,8 +66,9 @@ from tilec.support.records import dataclass
 from tilec.support.source import Span
 from tilec.target.table import LayoutWeights, Target
 
-MIN_CP_ASYNC_BYTES = 4  # of the smallest cp.async
-STAGED_CHUNK_BYTES = 128  # of a row per chunk of a staged store: the widest bank swizzle
+MIN_CP_ASYNC_BYTES = 4  # the least that cp.async moves
+STAGED_CHUNK_BYTES = 128  # of a row that go at a time in a staged store: as the widest bank swizzle has
+MOST_THREADS = 1024  # of a block
 Op = TypeVar("Op", bound=tile.TileOp)
 StoredByTma = Copy | AtomicTile | Scatter4
 TMA_REDUCTIONS = {
@@ -546,15 +547,40 @@ class _MechanismSelector:
         if not self.has_tensor_memory:
             check_narrow_sum(op)
         if partition_warps(op, self.kernel.threads) is None:
-            m, n = c.shape
-            raise_error(
-                "unsupported-shape",
-                f"{self.kernel.threads} threads cannot share a {m} × {n} accumulator",
-                op.span,
-                f"{self.kernel.threads // 32} warps, blocks of 16 × 8",
-                help="use tile sizes that are multiples of 16, or other threads=",
-            )
+            _refuse_product(op, self.kernel.threads)
         return "mma"
+
+
+def _refuse_product(op: Gemm, threads: int) -> NoReturn:
+    """Report which of K, the accumulator and the threads keeps mma.sync from computing a product."""
+    m, n, k = get_gemm_shape(op)
+    dtype = op.regions[0].buffer.dtype
+    step = 32 // dtype.bytes
+    if k % step:
+        raise_error(
+            "unsupported-shape",
+            f"tensor cores cannot multiply along K = {k}",
+            op.span,
+            f"they take {step} elements of {dtype} at a time",
+            help=f"make K, the dimension that A and B share, a multiple of {step}",
+        )
+    if m % 16 or n % 8:
+        raise_error(
+            "unsupported-shape",
+            f"tensor cores cannot compute a {m} × {n} accumulator",
+            op.span,
+            "they compute blocks of 16 × 8",
+            help="make the rows of C a multiple of 16, and its columns a multiple of 8",
+        )
+    fitting = [t for t in range(32, MOST_THREADS + 1, 32) if partition_warps(op, t)]
+    near = [*[t for t in fitting if t < threads][-1:], *[t for t in fitting if t > threads][:1]]
+    raise_error(
+        "unsupported-shape",
+        f"{threads} threads cannot share a {m} × {n} accumulator",
+        op.span,
+        f"{threads / 32:g} warps, blocks of 16 × 8",
+        help=f"write threads={' or '.join(map(str, near))}",
+    )
 
 
 def find_cp_async_width(op: Copy, target: Target) -> int | None:

@@ -1,1 +1,1 @@
-"""From a loop to a scheduling problem: who runs its statements, in how many parts and versions, what each costs."""
+"""Pipelined loops as scheduling problems: roles, parts, buffer versions and costs of their statements."""

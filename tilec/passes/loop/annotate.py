@@ -1,4 +1,4 @@
-"""Turn the `stage=` and `order=` lists of T.Pipelined into a schedule, or say which dependence they break."""
+"""Schedules from the `stage=` and `order=` lists of T.Pipelined, and the errors where they break a dependence."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tilec.sched.schedule import Schedule
 from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, Label, raise_error
 
 
-def given_schedule(loop: LoopProblem, mistakes: ErrorCollector = RAISE_FIRST) -> Schedule | None:
-    """The person's schedule; None where the loop leaves it to the solver.
+def build_manual_schedule(loop: LoopProblem, mistakes: ErrorCollector = RAISE_FIRST) -> Schedule | None:
+    """Build the schedule that `stage=` and `order=` state; None where the loop leaves it to the solver.
 
     Within an interval the statements issue in the given order, each as soon as its predecessors in that order and the
-    dependences within the interval allow; the interval is long enough for everything else. Every tile has as many
-    versions as num_stages says, else max(stage) + 1; but what one role makes for itself within one stage has one.
+    dependences within the interval allow. The interval is as long as everything else needs. Every tile has num_stages
+    versions, by default max(stage) + 1; a tile that one role fills and reads within one stage has one.
     """
     stages, order = loop.loop.stage, loop.loop.order
     if stages is None or order is None:
@@ -30,7 +30,7 @@ def given_schedule(loop: LoopProblem, mistakes: ErrorCollector = RAISE_FIRST) ->
     blamed = set(_check_groups(loop, stages, mistakes))
     versions = tuple(count_ring_versions(loop.loop, plan) for plan in loop.rings)
     with mistakes.caught():
-        _check_memory(loop, versions)
+        _check_shared_memory(loop, versions)
     sequence = sorted(range(len(stages)), key=lambda i: order[i])
     place = {op: k for k, op in enumerate(sequence)}
     reuses = [
@@ -41,19 +41,19 @@ def given_schedule(loop: LoopProblem, mistakes: ErrorCollector = RAISE_FIRST) ->
     ]
     edges = (*problem.edges, *reuses)
     for edge in edges:
-        # A statement in the wrong place breaks several dependences: of what is known to be wrong, nothing more is said.
-        if _is_kept(edge, stages, place) or blamed & {edge.src, edge.dst}:
+        # A misplaced statement breaks several dependences: each statement is reported once.
+        if _is_edge_kept(edge, stages, place) or blamed & {edge.src, edge.dst}:
             continue
         blamed |= {edge.src, edge.dst}
         with mistakes.caught():
-            _refuse(loop, edge, stages, place)
+            _refuse_order(loop, edge, stages, place)
     phase = [0] * len(stages)
-    free = 0  # the cycle from which the next statement may issue
+    next_free = 0  # the cycle from which the next statement may issue
     for op in sequence:
-        within = (e for e in edges if e.dst == op and stages[op] + e.distance == stages[e.src] and e.src != op)
-        phase[op] = max([free, *(phase[e.src] + e.latency for e in within)])
-        free = phase[op] + max([problem.ops[op].issue, *(u.offset + u.cycles for u in problem.ops[op].uses)])
-    ii = free
+        same_interval = (e for e in edges if e.dst == op and stages[op] + e.distance == stages[e.src] and e.src != op)
+        phase[op] = max([next_free, *(phase[e.src] + e.latency for e in same_interval)])
+        next_free = phase[op] + max([problem.ops[op].issue, *(u.offset + u.cycles for u in problem.ops[op].uses)])
+    ii = next_free
     for e in edges:
         crossed = stages[e.dst] + e.distance - stages[e.src]
         if crossed > 0:
@@ -62,21 +62,21 @@ def given_schedule(loop: LoopProblem, mistakes: ErrorCollector = RAISE_FIRST) ->
     return Schedule(ii, start, tuple(sequence), versions, "given")
 
 
-def _asked(loop: LoopProblem, text: str) -> Label:
+def _hints_label(loop: LoopProblem, text: str) -> Label:
     scheduling_hints = loop.loop.scheduling_hints
     return Label(scheduling_hints.span if scheduling_hints is not None else loop.loop.span, text)
 
 
-def _is_kept(edge: Edge, stages: tuple[int, ...], place: dict[int, int]) -> bool:
+def _is_edge_kept(edge: Edge, stages: tuple[int, ...], place: dict[int, int]) -> bool:
     crossed = stages[edge.dst] + edge.distance - stages[edge.src]
     return crossed > 0 or (crossed == 0 and (place[edge.src] < place[edge.dst] or edge.src == edge.dst))
 
 
-def _refuse(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[int, int]) -> NoReturn:
+def _refuse_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[int, int]) -> NoReturn:
     source, destination = loop.statements[edge.src], loop.statements[edge.dst]
     kind, name = edge.why.split(maxsplit=1)
     if kind == "order":
-        _out_of_order(loop, edge, stages, place, name)
+        _refuse_explicit_order(loop, edge, stages, place, name)
     needs = {"data": "reads", "anti": "overwrites", "output": "overwrites"}[kind]
     if is_ordering_statement(destination):
         needs = "waits for"
@@ -89,13 +89,13 @@ def _refuse(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[
             f"fills {name} in stage {stages[edge.dst]}, place {place[edge.dst]} in the order",
             secondary=(
                 Label(source.span, f"still reads it: stage {stages[edge.src]}, place {place[edge.src]}"),
-                _asked(loop, "the schedule"),
+                _hints_label(loop, "the schedule"),
             ),
             help="leave num_stages out, or raise it",
         )
-    later = _earlier(edge)
+    later = _iteration_suffix(edge)
     is_carried = edge.distance > 0 and kind != "data"
-    single = next((of for of in loop.single if of[0] == name and is_carried), None)
+    single = next((entry for entry in loop.single if entry[0] == name and is_carried), None)
     blamed = single[2] if single is not None else None
     outside = () if blamed is None else (Label(blamed.span, f"uses {name} too"),)
     raise_error(
@@ -103,22 +103,24 @@ def _refuse(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[
         f"stage= and order= put a statement before one{later} that it depends on through {name}",
         destination.span,
         f"{needs} {name}: stage {stages[edge.dst]}, place {place[edge.dst]} in the order",
-        secondary=(first, _asked(loop, "the schedule"), *outside),
+        secondary=(first, _hints_label(loop, "the schedule"), *outside),
         notes=() if single is None else (f"{name} has one version in this loop: {single[1]}",),
-        help=_way_out(source, destination, name, is_carried),
+        help=_suggest_fix(source, destination, name, is_carried),
     )
 
 
-def _earlier(edge: Edge) -> str:
+def _iteration_suffix(edge: Edge) -> str:
     return ("", " of the iteration before")[edge.distance] if edge.distance < 2 else (
         f" of the iteration {edge.distance} before"
     )  # fmt: skip
 
 
-def _out_of_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[int, int], name: str) -> NoReturn:
-    """An explicit barrier or wait, or what a `sync` list says, is not kept."""
+def _refuse_explicit_order(
+    loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[int, int], name: str
+) -> NoReturn:
+    """Refuse a schedule that breaks the order of an explicit barrier or wait, or of a `sync` list."""
     source, destination = loop.statements[edge.src], loop.statements[edge.dst]
-    later = _earlier(edge)
+    later = _iteration_suffix(edge)
     raise_error(
         "schedule-order",
         f"stage= and order= do not keep the order that {name} asks for",
@@ -126,15 +128,15 @@ def _out_of_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place:
         f"runs too early: stage {stages[edge.dst]}, place {place[edge.dst]} in the order",
         secondary=(
             Label(source.span, f"must come first{later}: stage {stages[edge.src]}, place {place[edge.src]}"),
-            _asked(loop, "the schedule"),
+            _hints_label(loop, "the schedule"),
         ),
         help="give the statement that comes first a lower stage, or the same stage and a lower order",
     )
 
 
 def _check_groups(loop: LoopProblem, stages: tuple[int, ...], mistakes: ErrorCollector) -> Iterator[int]:
-    """The statements of a group fill one ring: each of them a tile as a whole, in one stage, before any is read. Those
-    of the groups for which this is not so."""
+    """Yield the statements of groups that cannot share a ring. Each statement of a group must fill a whole tile, all in
+    one stage, before any of these tiles is read."""
     groups = (loop.loop.scheduling_hints and loop.loop.scheduling_hints.groups) or ()
     for number in sorted({g for g in groups if g >= 0}):
         members = [i for i, g in enumerate(groups) if g == number]
@@ -159,11 +161,11 @@ def _check_group(loop: LoopProblem, stages: tuple[int, ...], members: list[int])
                 loop, i, "is run by other warps", separate_groups, Label(first.span, "the first of the group")
             )
         if stages[i] != stages[members[0]]:
-            beside = Label(first.span, f"the first of the group stands in stage {stages[members[0]]}")
-            _refuse_group(loop, i, f"stands in stage {stages[i]}", "give them one stage", beside)
+            first_label = Label(first.span, f"the first of the group stands in stage {stages[members[0]]}")
+            _refuse_group(loop, i, f"stands in stage {stages[i]}", "give them one stage", first_label)
         if ring.consumers[0] < i:
             reader = Label(loop.statements[ring.consumers[0]].span, "reads it")
-            if reader.span == loop.statements[i].span:  # a wait that stands before it
+            if reader.span == loop.statements[i].span:  # the reader is a wait in front of this statement
                 filling = (loop.statements[p].span for p in ring.producers if p < ring.consumers[0])
                 awaited = tuple(Label(span, "the one that it waits for") for span in dict.fromkeys(filling))
                 why = "waits for another one of the group, as `sync` says"
@@ -179,13 +181,13 @@ def _refuse_group(loop: LoopProblem, member: int, why: str, way_out: str, *other
         "this statement cannot share a ring with the others of its group",
         loop.statements[member].span,
         why,
-        secondary=(*others, _asked(loop, "the schedule")),
+        secondary=(*others, _hints_label(loop, "the schedule")),
         help=way_out,
     )
 
 
-def _way_out(source: Stmt, destination: Stmt, name: str, carried: bool) -> str:
-    """What to do where one statement must come before another; `carried`: before it overwrites what is still needed."""
+def _suggest_fix(source: Stmt, destination: Stmt, name: str, carried: bool) -> str:
+    """Return the help text for a broken order; `carried`: the later statement overwrites a value still in use."""
     if not carried:
         return "give the statement that comes first a lower stage, or the same stage and a lower order"
     touched = (*find_reads(source), *find_writes(source), *find_reads(destination), *find_writes(destination))
@@ -196,16 +198,16 @@ def _way_out(source: Stmt, destination: Stmt, name: str, carried: bool) -> str:
     return first
 
 
-def _check_memory(loop: LoopProblem, versions: tuple[int, ...]) -> None:
-    """All versions of all rings have their place beside what else lies in shared memory."""
+def _check_shared_memory(loop: LoopProblem, versions: tuple[int, ...]) -> None:
+    """Refuse rings whose versions do not fit into shared memory beside the other tiles."""
     problem, most = loop.problem, max(versions, default=1)
     for number, pool in enumerate(problem.pools):
         rings = [
             (r, plan, v) for r, plan, v in zip(problem.rings, loop.rings, versions, strict=True) if r.pool == number
         ]
         left = pool.capacity - pool.reserved - sum(r.bytes * v for r, _, v in rings if v < most)
-        many = [(r, plan) for r, plan, v in rings if v == most and r.bytes]  # not those that another loop accounts for
+        many = [(r, plan) for r, plan, v in rings if v == most and r.bytes]  # another loop counts rings of 0 bytes
         size = sum(r.bytes for r, _ in many)
         if size * most > left and many:
             tiles = [buffer for _, plan in many for buffer in plan.buffers]
-            refuse_versions(most, tiles, size, left, _asked(loop, "").span)
+            refuse_versions(most, tiles, size, left, _hints_label(loop, "").span)

@@ -1,16 +1,16 @@
-"""Which warps run the statements of a pipelined loop.
+"""Assignment of roles (warps) to the statements of a pipelined loop.
 
-Copies from global memory by TMA are the producer's: it runs ahead of everyone, and waits for free versions where nobody
-else has to. All other statements are the consumers'. Values in registers cannot be handed over, and the layouts say
-which warps have which rows; so where no statement of theirs needs rows of another warpgroup, each warpgroup runs its
-part on its own, and the solver may place the parts apart: then one group computes while the tensor cores work for
-another (FlashAttention-3 calls it ping-pong).
+The producer copies from global memory by TMA: it runs before all other roles, and waits for free versions where no
+other role has to. All other statements are the consumers'. Values in registers cannot pass between roles, and the
+layouts say which warps have which rows. Where no statement of the consumers needs rows of another warpgroup, each
+warpgroup runs its part independently, and the solver may place the parts at different times: one group computes while
+the tensor cores work for another (ping-pong in FlashAttention-3).
 
-What passes through shared memory alone may be handed on. One such choice is left to the solver: a copy to global memory
-by TMA is begun by one thread of the consumers, whom it makes meet at a barrier first, or by a thread that does nothing
-else (the epilogue's store warp of hand-written kernels).
+Values that pass through shared memory may change roles. One such choice is left to the solver: a copy to global memory
+by TMA is issued by one thread of the consumers, behind a barrier of all consumers, or by a store warp that does nothing
+else.
 
-Products by tcgen05 have a role of their own too: one thread asks for them, and the tensor cores say when they are done.
+Products by tcgen05 have a role of their own: one thread issues them, and the tensor cores signal their completion.
 """
 
 from __future__ import annotations
@@ -32,133 +32,135 @@ from tilec.passes.analysis.rings import RingPlan, find_accesses, find_pipelined_
 from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
 from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.memory.privatise import own_tiles
+from tilec.passes.memory.privatise import find_private_tiles
 from tilec.sched.problem import Op, Problem, Ring, Slot, Use, Value
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
-STORE = "store"  # the role of one thread that begins copies to global memory, and waits for them
-MMA = "mma"  # the role of one thread that asks the tensor cores for what goes by tcgen05
-LOADS = "loads"  # in place of a role: the thread of the only one that begins its copies by TMA
-EVERY = "every"  # the role of a statement of which each role runs a part
-ROLE_BARRIERS = 3  # named barriers that are spoken for: the whole block's, and one for each of two roles
+STORE_ROLE = "store"  # the role of one thread that issues copies to global memory, and waits for them
+MMA_ROLE = "mma"  # the role of one thread that issues products by tcgen05
+LOADING_THREAD = "loads"  # in place of a role: the thread of the only role that issues TMA copies
+EVERY_ROLE = "every"  # of a statement that several roles run a part of
+ROLE_BARRIERS = 3  # named barriers in use: the whole block's, and one for each of two roles
 
 
 def is_bulk_load(stmt: tile.Stmt) -> bool:
-    """Whether it is a copy from a tensor to shared memory that one thread begins and TMA makes."""
+    """Return whether a statement is a TMA copy from a tensor to shared memory, which one thread issues."""
     return isinstance(stmt, tile.TileOp) and is_load(stmt) and stmt.via == "tma"
 
 
 def is_producer(stmt: tile.Stmt, assignment: LayoutAssignment) -> bool:
-    """Whether a statement of a pipelined loop belongs to the producer role."""
+    """Return whether a statement of a pipelined loop belongs to the producer role."""
     return assignment.form == "warp_specialised" and is_bulk_load(stmt)
 
 
-def role_of(stmt: tile.Stmt, assignment: LayoutAssignment) -> str:
-    """The role of the warp program that runs a statement; one that holds work for both is for `EVERY` role."""
+def assign_role(stmt: tile.Stmt, assignment: LayoutAssignment) -> str:
+    """Return the role that runs a statement; `EVERY_ROLE` where several roles run a part of it."""
     if assignment.form != "warp_specialised":
         return "all"
     if is_for_every_role(stmt) or is_replicated_setting(stmt, assignment.kernel):
-        return EVERY
+        return EVERY_ROLE
     if not is_compound(stmt):
-        return "producer" if is_producer(stmt, assignment) else MMA if is_tensor_product(stmt) else "consumer"
-    inside = {role_of(s, assignment) for body in tile.nested_bodies(stmt) for s in body if not isinstance(s, tile.Bind)}
-    return inside.pop() if len(inside) == 1 else EVERY
+        return "producer" if is_producer(stmt, assignment) else MMA_ROLE if is_tensor_product(stmt) else "consumer"
+    inner_roles = {
+        assign_role(s, assignment) for body in tile.nested_bodies(stmt) for s in body if not isinstance(s, tile.Bind)
+    }
+    return inner_roles.pop() if len(inner_roles) == 1 else EVERY_ROLE
 
 
-def runners(stmt: tile.Stmt, assignment: LayoutAssignment) -> tuple[str, ...]:
-    """The roles that run a part of a statement."""
-    if role_of(stmt, assignment) != EVERY:
-        return (role_of(stmt, assignment),)
+def find_running_roles(stmt: tile.Stmt, assignment: LayoutAssignment) -> tuple[str, ...]:
+    """Return the roles that run a part of a statement."""
+    if assign_role(stmt, assignment) != EVERY_ROLE:
+        return (assign_role(stmt, assignment),)
     if is_for_every_role(stmt):
         return "consumer", "producer"
-    inside = {
+    inner_roles = {
         name
         for body in tile.nested_bodies(stmt)
         for s in body
         if not isinstance(s, tile.Bind)
-        for name in runners(s, assignment)
+        for name in find_running_roles(s, assignment)
     }
-    return tuple(name for name in ("consumer", "producer", MMA) if name in inside)
+    return tuple(name for name in ("consumer", "producer", MMA_ROLE) if name in inner_roles)
 
 
 def is_tensor_product(stmt: tile.Stmt) -> TypeGuard[Gemm]:
-    """Whether the statement is one for tcgen05.mma, which one thread of the block issues."""
+    """Return whether a statement is a tcgen05.mma product, which one thread of the block issues."""
     return isinstance(stmt, Gemm) and stmt.via == "tcgen05"
 
 
-def consumer_groups(assignment: LayoutAssignment, loop: tile.For, target: Target) -> int:
-    """How many warpgroups could each run their part of the loop's statements on their own; 1 where they must stay
-    together. A schedule made by hand is one for all of them."""
+def count_consumer_groups(assignment: LayoutAssignment, loop: tile.For, target: Target) -> int:
+    """Return how many warpgroups can run their parts of the loop independently; 1 where they must stay together. A
+    manual schedule holds for all warpgroups together."""
     groups = assignment.kernel.threads // WARPGROUP_THREADS
-    mine = [s for s in find_scheduled_statements(loop) if role_of(s, assignment) == "consumer"]
-    products = [s for s in mine if is_product(s)]
+    consumed = [s for s in find_scheduled_statements(loop) if assign_role(s, assignment) == "consumer"]
+    products = [s for s in consumed if is_wgmma_product(s)]
     if assignment.form != "warp_specialised" or groups < 2 or loop.stage is not None or not products:
         return 1
-    # Each group needs a barrier to wait for its turn at.
+    # Each group needs a barrier for the ping-pong order.
     if ROLE_BARRIERS + groups > target.limit("named_barriers"):
         return 1
-    own = own_tiles(assignment, loop)
-    alone = (
+    private = find_private_tiles(assignment, loop)
+    is_independent = (
         not any(
             is_compound(s) or any(is_ordering_statement(inner) for inner in tile.walk_statements((s,)))
             for s in find_scheduled_statements(loop)
         )
-        and len(products) < len(mine)
-        and all(_keeps_to_itself(s, assignment, own) for s in mine)
+        and len(products) < len(consumed)
+        and all(_is_warpgroup_independent(s, assignment, private) for s in consumed)
     )
-    return groups if alone else 1
+    return groups if is_independent else 1
 
 
 def is_bulk_store(stmt: tile.Stmt) -> bool:
-    """Whether it is a copy from shared to global memory that one thread begins and TMA makes."""
+    """Return whether a statement is a TMA copy from shared to global memory, which one thread issues."""
     return isinstance(stmt, tile.TileOp) and stmt.via == "tma_store"
 
 
 @dataclass(frozen=True, slots=True)
-class Stores:
-    """The copies to global memory of a loop: in `together` those that may have the role `STORE`, all of one ring or
-    none; in `kept` those that the consumers make, and why."""
+class StoreCandidates:
+    """The copies to global memory of a loop. `together`: by ring, those that may have the role `STORE_ROLE`, all or
+    none of a ring. `kept`: those that stay with the consumers, each with the reason."""
 
     together: tuple[tuple[int, ...], ...] = ()
     kept: tuple[tuple[int, str], ...] = ()
 
 
-def stores(assignment: LayoutAssignment, loop: tile.For, plans: Sequence[RingPlan]) -> Stores:
-    """A loop in another pipelined one, or around one, and one with a schedule made by hand have roles by rule."""
+def find_store_candidates(assignment: LayoutAssignment, loop: tile.For, plans: Sequence[RingPlan]) -> StoreCandidates:
+    """Find the loop's copies to global memory that a store role may issue. Nested pipelined loops, and loops with a
+    manual schedule, have their roles by rule."""
     statements = find_scheduled_statements(loop)
     around = (find_pipelined_loops(other.body) for other in find_pipelined_loops(assignment.kernel.body))
     if (
         assignment.form != "warp_specialised"
         or loop.stage is not None
-        or any(loop is inner for of in around for inner in of)
+        or any(loop is inner for copies in around for inner in copies)
     ):
-        return Stores()
+        return StoreCandidates()
     if any(
         is_compound(s) or any(is_ordering_statement(inner) for inner in tile.walk_statements((s,))) for s in statements
     ):
-        return Stores()
+        return StoreCandidates()
     others = (other for other in find_pipelined_loops(assignment.kernel.body) if other is not loop)
     elsewhere = {
         b.name for other in others for s in tile.walk_statements(other.body) for b in (*find_reads(s), *find_writes(s))
     }
     together, kept = [], []
     for ring in plans:
-        of = tuple(i for i in ring.consumers if is_bulk_store(statements[i]))
-        reason = _why_no_store_role(statements, ring, of[0], assignment) if of else None
-        if of and not elsewhere.isdisjoint(b.name for b in ring.buffers):
+        copies = tuple(i for i in ring.consumers if is_bulk_store(statements[i]))
+        reason = _why_no_store_role(statements, ring, copies[0], assignment) if copies else None
+        if copies and not elsewhere.isdisjoint(b.name for b in ring.buffers):
             reason = "another loop has the same tiles"
-        if of and reason is None:
-            together.append(of)
-        kept += [(i, reason) for i in of if reason is not None]
-    return Stores(tuple(together), tuple(kept))
+        if copies and reason is None:
+            together.append(copies)
+        kept += [(i, reason) for i in copies if reason is not None]
+    return StoreCandidates(tuple(together), tuple(kept))
 
 
 def _why_no_store_role(
     statements: Sequence[tile.Stmt], ring: RingPlan, first: int, assignment: LayoutAssignment
 ) -> str | None:
-    """Why the copies of this ring's tiles to global memory, of which `first` is one, have to be the consumers', or
-    None."""
+    """Return why the consumers must store the tiles of this ring, or None. `first` is the first of the copies."""
     tiles = {b.name for b in ring.buffers}
     names = ", ".join(sorted(tiles))
     is_loaded = any(is_producer(statements[i], assignment) for i in ring.producers)
@@ -179,40 +181,44 @@ def _why_no_store_role(
 
 
 @dataclass(frozen=True, slots=True)
-class Passing:
-    """The role that fills a ring, and those others that read it: none where all is done by one role."""
+class RingRoles:
+    """The role that fills a ring, and the other roles that read it; no readers where one role does both."""
 
-    filler: str
+    producer_role: str
     readers: tuple[str, ...]
 
 
-def passing(ring: RingPlan, roles: Sequence[str], statements: Sequence[tile.Stmt]) -> Passing:
-    """`roles` run the statements of the loop. Of one that every role runs a part of, the tiles are the consumers'. A
-    ring that several roles would fill is a group that somebody asks for and `annotate` refuses: the first, then."""
-    filler, *_ = dict.fromkeys(user_of(roles[i]) for i in ring.producers)
+def find_ring_roles(ring: RingPlan, roles: Sequence[str], statements: Sequence[tile.Stmt]) -> RingRoles:
+    """Return the roles that fill and read a ring, given the role of each statement of the loop. The tiles of a
+    statement that every role runs are the consumers'. If several roles would fill the ring, the first one counts:
+    `annotate` refuses such a group."""
+    filler, *_ = dict.fromkeys(resolve_tile_owner(roles[i]) for i in ring.producers)
     if filler == "all" and all(is_bulk_load(statements[i]) for i in ring.producers):
-        return Passing(LOADS, (filler,))
-    return Passing(filler, tuple(dict.fromkeys(r for i in ring.consumers if (r := user_of(roles[i])) != filler)))
+        return RingRoles(LOADING_THREAD, (filler,))
+    return RingRoles(
+        filler, tuple(dict.fromkeys(r for i in ring.consumers if (r := resolve_tile_owner(roles[i])) != filler))
+    )
 
 
-def user_of(role: str) -> str:
-    """Who has the tiles of a statement of this role."""
-    return "consumer" if role == EVERY else role
+def resolve_tile_owner(role: str) -> str:
+    """Return the role that accesses the tiles of a statement of this role."""
+    return "consumer" if role == EVERY_ROLE else role
 
 
-def is_product(stmt: tile.Stmt) -> bool:
-    """Whether the statement is one for the tensor cores that a warpgroup issues and does not wait for."""
+def is_wgmma_product(stmt: tile.Stmt) -> bool:
+    """Return whether a statement is an asynchronous product of a warpgroup (wgmma)."""
     return isinstance(stmt, tile.TileOp) and stmt.via == "wgmma"
 
 
-def products(body: tuple[tile.Stmt, ...]) -> tuple[tile.TileOp, ...]:
-    """The products that warpgroups do not wait for, wherever they stand below these statements."""
-    return tuple(s for s in tile.walk_statements(body) if isinstance(s, tile.TileOp) and is_product(s))
+def find_wgmma_products(body: tuple[tile.Stmt, ...]) -> tuple[tile.TileOp, ...]:
+    """Return the wgmma products among these statements and those nested in them."""
+    return tuple(s for s in tile.walk_statements(body) if isinstance(s, tile.TileOp) and is_wgmma_product(s))
 
 
-def _keeps_to_itself(stmt: tile.Stmt, assignment: LayoutAssignment, own: frozenset[str]) -> bool:
-    """Whether each warpgroup can run its part without what another one computes in the loop: it writes nothing but its
-    own registers, and tiles of which it may have its `own` copy, and no row is spread over several warps."""
+def _is_warpgroup_independent(stmt: tile.Stmt, assignment: LayoutAssignment, own: frozenset[str]) -> bool:
+    """Return whether each warpgroup can run its part without values that another one computes in the loop. It may write
+    its own registers and the tiles in `own`, of which it can have a private copy, and none of its reductions may cross
+    warps."""
     scopes = {b.name: b.scope for b in (*assignment.kernel.params, *assignment.kernel.buffers) if hasattr(b, "scope")}
     if isinstance(stmt, tile.Bind) or any(
         scopes.get(name) not in tile.IN_REGISTERS for name in find_accesses(stmt).writes - own
@@ -232,32 +238,34 @@ def _keeps_to_itself(stmt: tile.Stmt, assignment: LayoutAssignment, own: frozens
 
 # ---- the problem -----------------------------------------------------------------------------------------------------
 
-_SHARED_OUT = ("elements", "threads", "bytes", "count", "warps")
+_DIVIDED_PARAMETERS = ("elements", "threads", "bytes", "count", "warps")
 
 
-def part_of(demand: Demand, groups: int) -> Demand:
-    """What one of several warpgroups asks for."""
-    shares = tuple((name, -(-value // groups) if name in _SHARED_OUT else value) for name, value in demand.parameters)
+def divide_demand(demand: Demand, groups: int) -> Demand:
+    """Return the share of a demand that one of several warpgroups has."""
+    shares = tuple(
+        (name, -(-value // groups) if name in _DIVIDED_PARAMETERS else value) for name, value in demand.parameters
+    )
     return replace(demand, parameters=shares)
 
 
-def repeat(problem: Problem, groups: int) -> Problem:
-    """The problem of one warpgroup, for several: the first has the consumers' ops that there are, each other one a copy
-    of them with an issue slot of its own behind it. They share all else, and all of them read what the producer
-    loads."""
-    mine = [i for i, op in enumerate(problem.ops) if op.role == "consumer"]
+def repeat_for_warpgroups(problem: Problem, groups: int) -> Problem:
+    """Repeat the consumers' ops of a problem once for each warpgroup. The first warpgroup keeps the ops that there are;
+    each other one gets copies of them behind all others, with an issue slot of its own. All else is shared, and all
+    warpgroups read what the producer loads."""
+    consumer_ops = [i for i, op in enumerate(problem.ops) if op.role == "consumer"]
     issue = next(i for i, slot in enumerate(problem.slots) if slot.name == "issue (consumer)")
     slots, ops, edges = list(problem.slots), list(problem.ops), list(problem.edges)
     slots[issue] = Slot("issue (consumer 1)")
-    copies: dict[int, list[int]] = {i: [i] for i in mine}
-    for i in mine:
+    copies: dict[int, list[int]] = {i: [i] for i in consumer_ops}
+    for i in consumer_ops:
         ops[i] = replace(ops[i], role="consumer 1")
     for group in range(2, groups + 1):
         slots.append(Slot(f"issue (consumer {group})"))
-        copy = {i: len(ops) + k for k, i in enumerate(mine)}
-        for i in mine:
+        copy = {i: len(ops) + k for k, i in enumerate(consumer_ops)}
+        for i in consumer_ops:
             copies[i].append(copy[i])
-            ops.append(_moved(problem.ops[i], issue, len(slots) - 1, f"consumer {group}"))
+            ops.append(_move_issue_slot(problem.ops[i], issue, len(slots) - 1, f"consumer {group}"))
         edges += (
             replace(e, src=copy.get(e.src, e.src), dst=copy.get(e.dst, e.dst))
             for e in problem.edges
@@ -268,19 +276,19 @@ def repeat(problem: Problem, groups: int) -> Problem:
         ops=tuple(ops),
         edges=tuple(edges),
         slots=tuple(slots),
-        rings=tuple(_read_by_all(ring, copies) for ring in problem.rings),
-        values=tuple(v if v.producers[0] in copies else _read_by_all(v, copies) for v in problem.values),
-        copies=tuple(tuple(of) for of in copies.values()),
+        rings=tuple(_add_consumer_copies(ring, copies) for ring in problem.rings),
+        values=tuple(v if v.producers[0] in copies else _add_consumer_copies(v, copies) for v in problem.values),
+        copies=tuple(tuple(numbers) for numbers in copies.values()),
     )
 
 
-def _moved(op: Op, issue: int, other: int, role: str) -> Op:
-    uses = (Use(other, use.cycles, use.offset) if use.slot == issue else use for use in op.uses)
+def _move_issue_slot(op: Op, issue: int, new_slot: int, role: str) -> Op:
+    uses = (Use(new_slot, use.cycles, use.offset) if use.slot == issue else use for use in op.uses)
     return replace(op, uses=tuple(sorted(uses, key=lambda use: use.slot)), role=role)
 
 
-_Loaded = TypeVar("_Loaded", Ring, Value)
+_RingOrValue = TypeVar("_RingOrValue", Ring, Value)
 
 
-def _read_by_all(loaded: _Loaded, copies: dict[int, list[int]]) -> _Loaded:
-    return replace(loaded, consumers=tuple(other for op in loaded.consumers for other in copies.get(op, [op])))
+def _add_consumer_copies(loaded: _RingOrValue, copies: dict[int, list[int]]) -> _RingOrValue:
+    return replace(loaded, consumers=tuple(copy for op in loaded.consumers for copy in copies.get(op, [op])))

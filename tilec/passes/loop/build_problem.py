@@ -1,6 +1,5 @@
-"""Turn each pipelined loop into a scheduling problem: statements priced, dependences with their distances, rings with
-their lifetimes. Of nested loops the inner ones are solved first: to the outer one they are statements.
-"""
+"""Scheduling problems of pipelined loops: priced statements, dependences with their distances, rings with their
+lifetimes. Inner loops are solved first, and are statements of the outer loop."""
 
 from __future__ import annotations
 
@@ -42,44 +41,44 @@ from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.tensor_memory import allocate_tensor_tiles
 from tilec.passes.loop import pools
 from tilec.passes.loop.assign_roles import (
-    STORE,
-    Stores,
-    consumer_groups,
+    STORE_ROLE,
+    StoreCandidates,
+    assign_role,
+    count_consumer_groups,
+    find_running_roles,
+    find_store_candidates,
     is_bulk_load,
     is_bulk_store,
-    is_product,
-    repeat,
-    role_of,
-    runners,
-    stores,
+    is_wgmma_product,
+    repeat_for_warpgroups,
 )
-from tilec.passes.loop.describe import describe
-from tilec.passes.loop.dynamic_tile_scheduler import RING_BYTES, walk_of
-from tilec.passes.loop.ping_pong import tensor_core_runs
-from tilec.passes.loop.product_steps import product_steps, waiting, with_loads_between
-from tilec.passes.loop.ring_links import links, read_before_handed_on
-from tilec.passes.loop.statement_price import demands, price
-from tilec.passes.memory.prefetch import versions_of
-from tilec.passes.memory.privatise import own_tiles, with_private_copies
+from tilec.passes.loop.describe import describe_statement
+from tilec.passes.loop.dynamic_tile_scheduler import RING_BYTES, find_dynamic_loop
+from tilec.passes.loop.ping_pong import find_tensor_core_runs
+from tilec.passes.loop.product_steps import add_first_step_wait, move_loads_into_products, price_product_steps
+from tilec.passes.loop.ring_links import find_ring_links, producer_reads_before_commit
+from tilec.passes.loop.statement_price import count_demands, price_statement
+from tilec.passes.memory.prefetch import count_prefetched_versions
+from tilec.passes.memory.privatise import add_private_copies, find_private_tiles
 from tilec.passes.memory.shared_limits import refuse_tiles, refuse_versions
-from tilec.passes.memory.shared_reuse import over_rings
+from tilec.passes.memory.shared_reuse import find_tiles_over_rings
 from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Role, Slot, Use
 from tilec.sched.schedule import Schedule
 from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
-MOST_VERSIONS = 16  # of a tile, where a loop does not say how many; each of them is an iteration of prologue
+MAX_VERSIONS = 16  # of a tile, by default; each of them is an iteration of prologue
 BARRIER_BYTES = 16  # one full and one empty mbarrier per version
 
 
 @dataclass(frozen=True, slots=True)
 class LoopProblem:
-    """`statements` are the scheduled ones, in source order (see `analysis.scalar_definitions`), and those of the
-    consumers again for each further warpgroup that runs its part on its own; `roles` run them by rule, which a schedule
-    may say otherwise. `rings` parallel the problem's. `kept` are those that only the rule's role can run, where another
-    one usually could, and why. `single` are the shared tiles that it fills and has one version of, each with why, and a
-    statement outside of the loop that is to blame."""
+    """A pipelined loop and its scheduling problem. `statements` are the scheduled ones in source order (see
+    `analysis.scalar_definitions`), followed by those of the consumers once more for each further warpgroup that runs
+    independently. `roles` run them by rule; a schedule may choose others. `rings` parallel the problem's. `kept` are
+    statements that only the rule's role can run, each with the reason. `single` are shared tiles that the loop fills
+    and that have one version: name, reason, and a statement outside the loop that causes it."""
 
     loop: tile.For
     statements: tuple[tile.Stmt, ...]
@@ -89,50 +88,52 @@ class LoopProblem:
     kept: tuple[tuple[int, str], ...] = ()
     single: tuple[tuple[str, str, tile.Stmt | None], ...] = ()
     own_tiles: frozenset[str] = frozenset()
-    """The tiles of which each warpgroup has a copy where they run apart (`memory.privatise`)."""
+    """The tiles with a private copy for each independent warpgroup (`memory.privatise`)."""
 
     @property
     def groups(self) -> int:
-        """How many warpgroups of the consumers run apart."""
+        """The number of consumer warpgroups that run independently."""
         return len(self.problem.copies[0]) if self.problem.copies else 1
 
     @property
     def own(self) -> tuple[int, ...]:
-        """The ops of the statements as written, without those of further warpgroups."""
-        again = {op for of in self.problem.copies for op in of[1:]}
-        return tuple(op for op in range(len(self.problem.ops)) if op not in again)
+        """The ops of the statements as written, without the copies for further warpgroups."""
+        repeated = {op for copies in self.problem.copies for op in copies[1:]}
+        return tuple(op for op in range(len(self.problem.ops)) if op not in repeated)
 
 
 @dataclass(frozen=True, slots=True)
-class Scheduled:
-    """A pipelined loop with the schedule that is to be carried out."""
+class ScheduledLoop:
+    """A pipelined loop with its chosen schedule."""
 
     loop: LoopProblem
     schedule: Schedule
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Who runs the statements."""
+        """The role that runs each statement."""
         chosen = self.schedule.role or (None,) * len(self.loop.roles)
-        named = self.loop.problem.roles
-        return tuple(rule if at is None else named[at].name for rule, at in zip(self.loop.roles, chosen, strict=True))
+        problem_roles = self.loop.problem.roles
+        return tuple(
+            rule if at is None else problem_roles[at].name for rule, at in zip(self.loop.roles, chosen, strict=True)
+        )
 
     @property
     def tensor_core_runs(self) -> tuple[tuple[int, ...], ...]:
-        """The turns that each warpgroup takes at the tensor cores in an interval."""
-        products = [op for op in self.loop.own if is_product(self.loop.statements[op])]
-        return tensor_core_runs(self.loop.problem, self.schedule, products)
+        """The runs of products that each warpgroup issues in an interval."""
+        products = [op for op in self.loop.own if is_wgmma_product(self.loop.statements[op])]
+        return find_tensor_core_runs(self.loop.problem, self.schedule, products)
 
 
 def loops_to_schedule(assignment: LayoutAssignment) -> tuple[tile.For, ...]:
-    """The pipelined loops, in program order; none in a serial kernel."""
+    """Return the pipelined loops in program order; none in a serial kernel."""
     return () if assignment.form == "serial" else find_pipelined_loops(assignment.kernel.body)
 
 
-def problems(
+def build_problems(
     assignment: LayoutAssignment,
     target: Target,
-    decided: Sequence[Scheduled] = (),
+    decided: Sequence[ScheduledLoop] = (),
     *,
     unlimited_smem: bool = False,
     overlap: bool = True,
@@ -140,68 +141,71 @@ def problems(
     divided: Sequence[LoopProblem] = (),
     mistakes: ErrorCollector = RAISE_FIRST,
 ) -> tuple[LoopProblem, ...]:
-    """The problems that can be solved now, in program order: those of the loops that are not decided yet, if all loops
-    in them are. An outer loop gets the shared memory that those in it have left. `divided` are the problems of loops
-    for which it has been decided already how many warpgroups run apart: elsewhere they all run together. Without
-    `overlap` a role computes one iteration after the other; loads still run ahead. `store_role` leaves it open who
-    begins the copies to global memory."""
+    """Return the problems that can be solved now, in program order: of undecided loops whose inner loops are all
+    decided. An outer loop gets the shared memory that its inner loops have left. `divided` are the problems of loops
+    for which the number of independent warpgroups is decided; in all other loops the warpgroups stay together. Without
+    `overlap` a role computes one iteration after the other, but loads still run early. `store_role` leaves it open
+    which role stores to global memory."""
     known = {s.loop.loop.var: s for s in decided}
-    begun = {one.loop.var: one for one in divided}
+    divided_problems = {one.loop.var: one for one in divided}
     sharing = tuple(find_shared_ring_tiles(assignment.kernel).values())
     found = []
     for loop in loops_to_schedule(assignment):
-        before = tuple(_sharing_before(sharing, loop))
+        earlier = tuple(_find_earlier_sharing_loops(sharing, loop))
         inside = find_pipelined_loops(loop.body)
-        if loop.var in known or not all(one.var in known for one in (*inside, *before)):
+        if loop.var in known or not all(one.var in known for one in (*inside, *earlier)):
             continue
-        made = begun.get(loop.var)
-        if made is None or before:  # what those before it have decided is part of the problem
-            groups = 1 if made is None else made.groups
-            own = assignment if groups == 1 else with_private_copies(assignment, ((loop, groups),))
-            builder = _Builder(own, target, loop, known, unlimited_smem, overlap, groups, mistakes)
-            made = builder.build()
-        found.append(made if store_role else _by_rule(made))
+        problem = divided_problems.get(loop.var)
+        if problem is None or earlier:  # the decisions of earlier loops are part of the problem
+            groups = 1 if problem is None else problem.groups
+            private = assignment if groups == 1 else add_private_copies(assignment, ((loop, groups),))
+            builder = _ProblemBuilder(private, target, loop, known, unlimited_smem, overlap, groups, mistakes)
+            problem = builder.build_problem()
+        found.append(problem if store_role else _restrict_to_rule_roles(problem))
     return tuple(found)
 
 
-def _by_rule(loop: LoopProblem) -> LoopProblem:
-    """The problem with the roles by rule."""
+def _restrict_to_rule_roles(loop: LoopProblem) -> LoopProblem:
+    """Return the problem with the roles by rule as the only ones."""
     ops = tuple(replace(op, roles=op.roles[:1]) for op in loop.problem.ops)
     return replace(loop, problem=replace(loop.problem, ops=ops))
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
-    """A loop whose parts `groups` warpgroups could each run on their own: its problem if they run `together`, and that
-    if they run `ping_ponging`, None where there is no room for the tiles that each then has for itself."""
+class PingPongVariants:
+    """A loop that `groups` warpgroups could run independently: its problem with the warpgroups `together`, and with
+    them `ping_ponging`, None where their private tiles do not fit."""
 
     together: LoopProblem
     groups: int
     ping_ponging: LoopProblem | None
 
 
-def divisions(
+def find_ping_pong_loops(
     assignment: LayoutAssignment,
     target: Target,
     *,
     unlimited_smem: bool = False,
     overlap: bool = True,
     store_role: bool = True,
-) -> Iterator[tuple[tile.For, int, Callable[[], Division]]]:
-    """The loops whose warpgroups could run apart, in program order, how many these are, and what makes the problems."""
+) -> Iterator[tuple[tile.For, int, Callable[[], PingPongVariants]]]:
+    """Yield each loop whose warpgroups could run independently, their number, and a function that builds both
+    problems."""
     loops = loops_to_schedule(assignment)
     inner = {inside.var for loop in loops for inside in find_pipelined_loops(loop.body)}
     for loop in loops:
-        groups = 1 if loop.var in inner else consumer_groups(assignment, loop, target)
+        groups = 1 if loop.var in inner else count_consumer_groups(assignment, loop, target)
         if groups > 1:
             yield (
                 loop,
                 groups,
-                partial(_division, assignment, target, loop, groups, unlimited_smem, overlap, store_role),
+                partial(
+                    _build_ping_pong_variants, assignment, target, loop, groups, unlimited_smem, overlap, store_role
+                ),
             )
 
 
-def _division(
+def _build_ping_pong_variants(
     assignment: LayoutAssignment,
     target: Target,
     loop: tile.For,
@@ -209,32 +213,36 @@ def _division(
     unlimited_smem: bool,
     overlap: bool,
     store_role: bool,
-) -> Division:
-    together = _Builder(assignment, target, loop, {}, unlimited_smem, overlap).build()
-    own = with_private_copies(assignment, ((loop, groups),))
-    builder = _Builder(own, target, loop, {}, unlimited_smem, overlap, groups)
-    ping_ponging = builder.build() if own is assignment or builder.least <= builder.smem_bytes else None
+) -> PingPongVariants:
+    together = _ProblemBuilder(assignment, target, loop, {}, unlimited_smem, overlap).build_problem()
+    private = add_private_copies(assignment, ((loop, groups),))
+    builder = _ProblemBuilder(private, target, loop, {}, unlimited_smem, overlap, groups)
+    ping_ponging = builder.build_problem() if private is assignment or builder.least <= builder.smem_bytes else None
     if store_role:
-        return Division(together, groups, ping_ponging)
-    return Division(_by_rule(together), groups, None if ping_ponging is None else _by_rule(ping_ponging))
+        return PingPongVariants(together, groups, ping_ponging)
+    return PingPongVariants(
+        _restrict_to_rule_roles(together),
+        groups,
+        None if ping_ponging is None else _restrict_to_rule_roles(ping_ponging),
+    )
 
 
-def _sharing_before(sharing: Sequence[tuple[tile.For, ...]], loop: tile.For) -> Iterator[tile.For]:
-    """The loops further up in whose rings this one goes on: how many versions there are is decided with them."""
+def _find_earlier_sharing_loops(sharing: Sequence[tuple[tile.For, ...]], loop: tile.For) -> Iterator[tile.For]:
+    """Yield the earlier loops whose rings this loop continues: they decide the number of versions."""
     for loops in sharing:
         place = next((at for at, one in enumerate(loops) if one is loop), 0)
         yield from loops[:place]
 
 
-class _Builder:
-    """`groups` of the consumers' warpgroups run apart."""
+class _ProblemBuilder:
+    """Builds the problem of one loop, in which `groups` consumer warpgroups run independently."""
 
     def __init__(
         self,
         assignment: LayoutAssignment,
         target: Target,
         loop: tile.For,
-        decided: dict[tile.Var, Scheduled],
+        decided: dict[tile.Var, ScheduledLoop],
         unlimited_smem: bool,
         overlap: bool,
         groups: int = 1,
@@ -245,65 +253,67 @@ class _Builder:
         self.smem_bytes = UNLIMITED if unlimited_smem else target.limit("smem_bytes_per_cta")
         self.statements = find_scheduled_statements(loop)
         self.accesses = tuple(find_accesses(s) for s in self.statements)
-        self.roles = tuple(role_of(s, assignment) for s in self.statements)
+        self.roles = tuple(assign_role(s, assignment) for s in self.statements)
         self.plans = ring_plans(assignment.kernel, loop)
-        # Whose role is to be decided, those together that one role must run; and the roles, that by rule first.
-        self.stores = stores(assignment, loop, self.plans) if overlap else Stores()
+        # Statements with an open role, grouped if one role must run them; and its candidates, that by rule first.
+        self.stores = find_store_candidates(assignment, loop, self.plans) if overlap else StoreCandidates()
         self.open = frozenset(i for of in self.stores.together for i in of)
-        self.candidates = ("consumer", STORE) if self.open else ()
-        running = (name for s in self.statements for name in runners(s, assignment))
+        self.candidates = ("consumer", STORE_ROLE) if self.open else ()
+        running = (name for s in self.statements for name in find_running_roles(s, assignment))
         role_names = tuple(dict.fromkeys([*running, *self.candidates]))
         self.tensor = allocate_tensor_tiles(assignment.kernel, target, dict(assignment.versions))
         self.unread = find_unread_tiles(assignment.kernel) if loop.stage is not None else frozenset()
         self.issue_slot = {role: len(target.slots) + i for i, role in enumerate(role_names)}
         self.slots = (*target.slots, *(Slot(f"issue ({role})") for role in role_names))
 
-    def build(self) -> LoopProblem:
+    def build_problem(self) -> LoopProblem:
         rings = self.plans
-        ops = with_loads_between(tuple(self.op(i) for i in range(len(self.statements))), self.statements, self.target)
-        pool = Pool("smem", self.smem_bytes, self.reserved(rings))
+        ops = move_loads_into_products(
+            tuple(self.build_op(i) for i in range(len(self.statements))), self.statements, self.target
+        )
+        pool = Pool("smem", self.smem_bytes, self.count_reserved_bytes(rings))
         if self.least > pool.capacity:
             with self.mistakes.caught():
-                self.overflow(pool.capacity)
+                self.refuse_overflow(pool.capacity)
         name = f"{self.assignment.kernel.name}.{self.loop.var.name}"
         outside = find_touched_outside(self.assignment.kernel, self.loop)
-        fed = [p for p in rings if self.open & {*p.consumers} or self.is_loaded(p)]
-        held = pools.held(
-            self.assignment, self.target, self.accesses, outside, fed, self.loop.stage is not None, self.groups
+        passed_rings = [p for p in rings if self.open & {*p.consumers} or self.is_loaded(p)]
+        values = pools.build_pools(
+            self.assignment, self.target, self.accesses, outside, passed_rings, self.loop.stage is not None, self.groups
         )
-        held = pools.with_tensor_memory(held, self.tensor, self.target, self.accesses)
+        values = pools.add_tensor_memory_pools(values, self.tensor, self.target, self.accesses)
         problem = Problem(
             name,
             ops,
-            tuple(self.edges(ops, rings)),
+            tuple(self.build_edges(ops, rings)),
             self.slots,
-            (pool, *held.pools),
-            tuple(self.ring(r, self.begun(r)) for r in rings),
-            values=held.values,
+            (pool, *values.pools),
+            tuple(self.build_ring(r, self.count_fixed_versions(r)) for r in rings),
+            values=values.values,
             roles=tuple(
-                Role(name, self.issue_slot[name], 1 if name == STORE else self.assignment.kernel.threads // 32)
+                Role(name, self.issue_slot[name], 1 if name == STORE_ROLE else self.assignment.kernel.threads // 32)
                 for name in self.candidates
             ),
             tied=tuple(of for of in self.stores.together if len(of) > 1),
-            same_stage=tuple(self.same_stage()),
+            same_stage=tuple(self.find_same_stage_ops()),
         )
-        own = own_tiles(self.assignment, self.loop)
+        own = find_private_tiles(self.assignment, self.loop)
         if self.groups == 1:
-            single = tuple(self.single()) if self.loop.stage is not None else ()
+            single = tuple(self.find_single_versions()) if self.loop.stage is not None else ()
             kept = self.stores.kept
             return LoopProblem(self.loop, self.statements, self.roles, rings, problem, kept, single, own)
-        again = [s for s, role in zip(self.statements, self.roles, strict=True) if role == "consumer"]
+        repeated = [s for s, role in zip(self.statements, self.roles, strict=True) if role == "consumer"]
         return LoopProblem(
             self.loop,
-            (*self.statements, *again * (self.groups - 1)),
-            (*self.roles, *("consumer",) * (len(again) * (self.groups - 1))),
+            (*self.statements, *repeated * (self.groups - 1)),
+            (*self.roles, *("consumer",) * (len(repeated) * (self.groups - 1))),
             rings,
-            repeat(problem, self.groups),
+            repeat_for_warpgroups(problem, self.groups),
             own_tiles=own,
         )
 
-    def single(self) -> Iterator[tuple[str, str, tile.Stmt | None]]:
-        """The shared tiles that the loop fills and has one version of: see `LoopProblem`."""
+    def find_single_versions(self) -> Iterator[tuple[str, str, tile.Stmt | None]]:
+        """Yield the shared tiles that the loop fills and that have one version: see `LoopProblem.single`."""
         inside, kernel = analyse_loop_body(self.assignment.kernel, self.loop), self.assignment.kernel
         for buffer in (b for b in kernel.buffers if b.scope == "shared"):
             if any(buffer.name in touched.writes for touched in self.accesses):
@@ -314,17 +324,22 @@ class _Builder:
 
     @property
     def least(self) -> int:
-        """The shared memory that the kernel takes at least, in bytes: one version of each tile."""
-        begun_here = (r for r in self.plans if self.begun(r) is None)
-        return self.reserved(self.plans) + sum(_version_bytes(self.assignment, r) for r in begun_here)
+        """The least shared memory that the kernel takes, in bytes: one version of each tile."""
+        begun_here = (r for r in self.plans if self.count_fixed_versions(r) is None)
+        return self.count_reserved_bytes(self.plans) + sum(_count_version_bytes(self.assignment, r) for r in begun_here)
 
-    def overflow(self, capacity: int) -> NoReturn:
-        """Where other loops' schedules by hand ask for too many versions, that is the mistake."""
-        of = [(loop, plan) for loop in self.manual_loops for plan in ring_plans(self.assignment.kernel, loop)]
-        sizes = [(count_ring_versions(loop, plan), _version_bytes(self.assignment, plan)) for loop, plan in of]
+    def refuse_overflow(self, capacity: int) -> NoReturn:
+        """Refuse the manual schedule of another loop if its versions are too many, else the tiles."""
+        manual_rings = [(loop, plan) for loop in self.manual_loops for plan in ring_plans(self.assignment.kernel, loop)]
+        sizes = [
+            (count_ring_versions(loop, plan), _count_version_bytes(self.assignment, plan))
+            for loop, plan in manual_rings
+        ]
         left = capacity - self.least + sum(versions * size for versions, size in sizes)
         if sizes and left >= sum(size for _, size in sizes):
-            (versions, size), (loop, plan) = max(zip(sizes, of, strict=True), key=lambda each: each[0][0] * each[0][1])
+            (versions, size), (loop, plan) = max(
+                zip(sizes, manual_rings, strict=True), key=lambda each: each[0][0] * each[0][1]
+            )
             left -= sum(v * s for v, s in sizes) - versions * size
             span = loop.scheduling_hints.span if loop.scheduling_hints is not None else loop.span
             refuse_versions(versions, plan.buffers, size, left, span)
@@ -332,29 +347,28 @@ class _Builder:
 
     def least_sizes(self) -> dict[str, int]:
         """Return the bytes of each tile in `least`, by name."""
-        versions, _ = self.reserved_versions(self.plans)
+        versions, _ = self.count_reserved_versions(self.plans)
         for plan in self.plans:
-            if self.begun(plan) is None:
+            if self.count_fixed_versions(plan) is None:
                 versions |= {b.name: 1 for b in plan.buffers}
-        late = over_rings(self.assignment.kernel)
+        late = find_tiles_over_rings(self.assignment.kernel)
         layouts = self.assignment.shared.items()
         return {name: layout.bytes * versions.get(name, 1) for name, layout in layouts if name not in late}
 
     def is_loaded(self, plan: RingPlan) -> bool:
-        """Whether TMA fills the ring."""
         return all(is_bulk_load(self.statements[i]) for i in plan.producers)
 
-    def ring(self, plan: RingPlan, begun: int | None) -> Ring:
-        """A ring that a loop further up has begun has its versions, which are reserved."""
-        most = self.loop.num_stages or (MOST_VERSIONS if self.loop.stage is None else None)
+    def build_ring(self, plan: RingPlan, fixed: int | None) -> Ring:
+        """Build a ring. The versions of a ring that an earlier loop has begun are reserved, and take no bytes here."""
+        most = self.loop.num_stages or (MAX_VERSIONS if self.loop.stage is None else None)
         name = "+".join(b.name for b in plan.buffers)
-        if begun is not None:
-            return Ring(name, plan.producers, plan.consumers, 0, 0, min(begun, most or begun))
-        return Ring(name, plan.producers, plan.consumers, _version_bytes(self.assignment, plan), 0, most)
+        if fixed is not None:
+            return Ring(name, plan.producers, plan.consumers, 0, 0, min(fixed, most or fixed))
+        return Ring(name, plan.producers, plan.consumers, _count_version_bytes(self.assignment, plan), 0, most)
 
-    def begun(self, plan: RingPlan) -> int | None:
-        """The versions that the ring has whatever is decided here: those that a loop further up has given it, and those
-        of schedules by hand. None where this loop says how many there are."""
+    def count_fixed_versions(self, plan: RingPlan) -> int | None:
+        """Return the number of versions that earlier loops or manual schedules fix for a ring; None where this loop
+        decides."""
         depths = [
             depth
             for known in self.decided.values()
@@ -372,55 +386,55 @@ class _Builder:
 
     @property
     def manual_loops(self) -> tuple[tile.For, ...]:
-        """The other loops with schedules by hand."""
+        """The other loops with manual schedules."""
         loops = loops_to_schedule(self.assignment)
         return tuple(other for other in loops if other is not self.loop and other.stage is not None)
 
     # ---- shared memory ----
 
-    def reserved(self, rings: tuple[RingPlan, ...]) -> int:
-        """Shared memory that is not this loop's rings: other tiles, scratch, barriers."""
-        versions, barriers = self.reserved_versions(rings)
-        late = over_rings(self.assignment.kernel)  # there is room for them where the rings are
+    def count_reserved_bytes(self, rings: tuple[RingPlan, ...]) -> int:
+        """Return the bytes of shared memory beside this loop's rings: other tiles, scratch, barriers."""
+        versions, barriers = self.count_reserved_versions(rings)
+        late = find_tiles_over_rings(self.assignment.kernel)  # they lie over the rings
         beside = ((name, layout) for name, layout in self.assignment.shared.items() if name not in late)
-        tiles = sum(_aligned(layout.bytes) * versions.get(name, 1) for name, layout in beside)
-        if walk_of(self.assignment.kernel) is not None:
-            tiles += _aligned(RING_BYTES)
-        return tiles + _aligned(barriers * BARRIER_BYTES)
+        tiles = sum(_align_bytes(layout.bytes) * versions.get(name, 1) for name, layout in beside)
+        if find_dynamic_loop(self.assignment.kernel) is not None:
+            tiles += _align_bytes(RING_BYTES)
+        return tiles + _align_bytes(barriers * BARRIER_BYTES)
 
-    def reserved_versions(self, rings: tuple[RingPlan, ...]) -> tuple[dict[str, int], int]:
-        """Return how many versions of tiles are reserved, by name, where that is not one, and the barriers. Of the
-        tiles of other loops as many as is decided, or given by hand, else one."""
-        versions = versions_of(self.assignment.kernel)
-        passed = len(rings) + sum(len(links("", ring, self.roles, self.statements)) for ring in rings)
-        barriers = (self.loop.num_stages or MOST_VERSIONS) * max(passed, 1) + sum(versions.values())
+    def count_reserved_versions(self, rings: tuple[RingPlan, ...]) -> tuple[dict[str, int], int]:
+        """Return the reserved versions of tiles by name, where these are not one, and the number of barriers. The tiles
+        of other loops count with the versions that are decided or written in a manual schedule, else with one."""
+        versions = count_prefetched_versions(self.assignment.kernel)
+        signals = len(rings) + sum(len(find_ring_links("", ring, self.roles, self.statements)) for ring in rings)
+        barriers = (self.loop.num_stages or MAX_VERSIONS) * max(signals, 1) + sum(versions.values())
         manual_loops = {loop.var for loop in self.manual_loops}
         for loop in loops_to_schedule(self.assignment):
-            made: list[tuple[RingPlan, int]] = []
+            depths: list[tuple[RingPlan, int]] = []
             if loop.var in self.decided:
                 known = self.decided[loop.var]
-                made = list(zip(known.loop.rings, known.schedule.depth, strict=True))
+                depths = list(zip(known.loop.rings, known.schedule.depth, strict=True))
             elif loop.var in manual_loops:
-                made = [(plan, count_ring_versions(loop, plan)) for plan in ring_plans(self.assignment.kernel, loop)]
+                depths = [(plan, count_ring_versions(loop, plan)) for plan in ring_plans(self.assignment.kernel, loop)]
             elif loop is not self.loop and self.loop in find_pipelined_loops(loop.body):
                 around = ring_plans(self.assignment.kernel, loop)
                 versions |= {b.name: 1 for plan in around for b in plan.buffers}
-                barriers += (loop.num_stages or MOST_VERSIONS) * len(around)
-            for plan, depth in made:
+                barriers += (loop.num_stages or MAX_VERSIONS) * len(around)
+            for plan, depth in depths:
                 versions |= {b.name: max(depth, versions.get(b.name, 0)) for b in plan.buffers}
                 barriers += depth
         for plan in rings:
-            versions |= dict.fromkeys((b.name for b in plan.buffers), self.begun(plan) or 0)
+            versions |= dict.fromkeys((b.name for b in plan.buffers), self.count_fixed_versions(plan) or 0)
         return versions, barriers
 
     # ---- costs ----
 
-    def op(self, index: int) -> Op:
+    def build_op(self, index: int) -> Op:
         stmt = self.statements[index]
         if is_compound(stmt):
-            return self.compound(index)
+            return self.build_compound_op(index)
         groups = self.groups if self.roles[index] == "consumer" else 1
-        issue, latency, uses = price(
+        issue, latency, uses = price_statement(
             select_likely_branch(stmt, self.loop, self.assignment.kernel),
             self.assignment,
             self.target,
@@ -432,57 +446,57 @@ class _Builder:
             roles = tuple(range(len(self.candidates))) if index in self.open else (0,)
         else:
             uses[self.issue_slot[self.roles[index]]] = (issue, 0)
-        made = Op(
-            describe(stmt),
+        built = Op(
+            describe_statement(stmt),
             tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles),
             issue,
             latency,
             self.roles[index],
             stmt.span.line,
             roles,
-            self.barrier_cycles() if index in self.open else 0,
+            self.count_barrier_cycles() if index in self.open else 0,
             file=stmt.span.file,
         )
-        asked = (
-            demands(stmt, self.assignment)
-            if [i for i, s in enumerate(self.statements) if not _loads(s)] == [index]
+        operand_demands = (
+            count_demands(stmt, self.assignment)
+            if [i for i, s in enumerate(self.statements) if not _is_tile_load(s)] == [index]
             else ()
         )
-        steps = product_steps(stmt, asked, self.target)
-        return made if steps is None else waiting(made, steps, asked, self.target)
+        steps = price_product_steps(stmt, operand_demands, self.target)
+        return built if steps is None else add_first_step_wait(built, steps, operand_demands, self.target)
 
-    def barrier_cycles(self) -> int:
-        """Cycles in which warps do nothing but meet: each has to arrive at the barrier before any goes on. That is once
-        before one of them begins to store; where they meet again, before the tile is overwritten, they would otherwise
-        wait at the mbarrier of a ring."""
+    def count_barrier_cycles(self) -> int:
+        """Return the cycles for which all warps wait at the barrier before one of them issues a store. A second
+        barrier, before the tile is overwritten, costs nothing extra: they would wait at the ring's mbarrier instead."""
         barrier = self.target.price("barrier")
         return barrier.issue + barrier.latency
 
-    def flat(self, stmt: tile.Stmt) -> CompoundCost:
-        _, latency, uses = price(stmt, self.assignment, self.target, replays=find_replayed_binds(self.loop))
+    def price_flat(self, stmt: tile.Stmt) -> CompoundCost:
+        _, latency, uses = price_statement(stmt, self.assignment, self.target, replays=find_replayed_binds(self.loop))
         return CompoundCost(latency, {slot: cycles for slot, (cycles, _) in uses.items()})
 
-    def compound(self, index: int) -> Op:
-        """The units that it uses are held at its end, where they are least in the way of what was begun before it."""
+    def build_compound_op(self, index: int) -> Op:
+        """Build the op of a compound statement. It holds its units at its end, where they least disturb earlier
+        statements."""
         stmt, role = self.statements[index], self.roles[index]
         decided = {known: (s.loop.problem, s.schedule) for known, s in self.decided.items()}
-        whole = compute_compound_cost(stmt, decided, self.flat)
+        whole = compute_compound_cost(stmt, decided, self.price_flat)
         cycles = max(whole.cycles, 1)
-        uses = [Use(self.issue_slot[name], cycles) for name in runners(stmt, self.assignment)]
+        uses = [Use(self.issue_slot[name], cycles) for name in find_running_roles(stmt, self.assignment)]
         for slot, held in sorted(whole.held.items()):
             if held and slot < len(self.target.slots):
                 uses.append(Use(slot, min(held, cycles), cycles - min(held, cycles)))
         ordered = tuple(sorted(uses, key=lambda u: u.slot))
-        return Op(describe(stmt), ordered, cycles, cycles, role, stmt.span.line, file=stmt.span.file)
+        return Op(describe_statement(stmt), ordered, cycles, cycles, role, stmt.span.line, file=stmt.span.file)
 
     # ---- dependences ----
 
-    def edges(self, ops: tuple[Op, ...], rings: tuple[RingPlan, ...]) -> list[Edge]:
+    def build_edges(self, ops: tuple[Op, ...], rings: tuple[RingPlan, ...]) -> list[Edge]:
         versioned = frozenset(b.name for r in rings for b in r.buffers)
         tensor_core_runs = {t.buffer.name: t.depth for t in self.tensor}
         found: dict[tuple[int, int, int], Edge] = {}
 
-        def add(src: int, dst: int, latency: int, distance: int, why: str) -> None:
+        def add_edge(src: int, dst: int, latency: int, distance: int, why: str) -> None:
             key = (src, dst, distance)
             if key not in found or found[key].latency < latency:
                 found[key] = Edge(src, dst, latency, distance, why)
@@ -493,9 +507,8 @@ class _Builder:
         for i in range(n):
             for j in range(n):
                 if i == j and is_bulk_store(self.statements[i]):
-                    continue  # each writes a place of its own, or adds to it in any order (`analysis.tensor_order`)
-                # i in one iteration, j in the same one (if later in the text) or in the next, which has versions of
-                # its own.
+                    continue  # iterations write different elements, or add in any order (`analysis.tensor_order`)
+                # j runs in the iteration of i, if later in the text, else in the next one, which has its own versions.
                 distance = 0 if i < j else 1
                 renamed = versioned if distance else frozenset()
                 a, b = self.accesses[i], self.accesses[j]
@@ -505,73 +518,80 @@ class _Builder:
                     ("output", (a.writes & b.writes) - self.unread, touched[i].writes, touched[j].writes),
                 ):
                     for name in sorted(names - renamed):
-                        # A sum in tensor memory has its versions in turns, and is overwritten as a whole.
-                        again: int | None = tensor_core_runs.get(name, 1) if distance and i != j else distance
-                        if name in first and name in then:  # of a tensor, in the first iteration that meets its places
-                            again = regions.find_distance(first[name], then[name], distance)
-                        if again is None:
+                        # A sum in tensor memory cycles through its versions, and is overwritten as a whole.
+                        iterations_between: int | None = (
+                            tensor_core_runs.get(name, 1) if distance and i != j else distance
+                        )
+                        if name in first and name in then:  # the first iteration that accesses these elements
+                            iterations_between = regions.find_distance(first[name], then[name], distance)
+                        if iterations_between is None:
                             continue
-                        # Registers that a load fills are free as soon as the instructions before it have read them.
+                        # A load may fill registers as soon as the instructions that read them have issued.
                         is_read = kind == "anti" and is_fragment_prefetch(self.statements[j])
                         is_read &= not is_wgmma_operation(self.statements[i])
-                        if not (kind == "data" and again > 1 and name in tensor_core_runs):
-                            latency = ops[i].issue if is_read else self.hand_over(ops, i, j)
-                            add(i, j, latency, again, f"{kind} {name}")
+                        if not (kind == "data" and iterations_between > 1 and name in tensor_core_runs):
+                            latency = ops[i].issue if is_read else self.count_dependence_latency(ops, i, j)
+                            add_edge(i, j, latency, iterations_between, f"{kind} {name}")
         if not self.overlap and self.loop.stage is None:
-            computing = [i for i, s in enumerate(self.statements) if not _loads(s)]
+            computing = [i for i, s in enumerate(self.statements) if not _is_tile_load(s)]
             for i, j in product(computing, repeat=2):
-                add(i, j, self.hand_over(ops, i, j), 1, "no overlap")
+                add_edge(i, j, self.count_dependence_latency(ops, i, j), 1, "no overlap")
         for bind, users in find_bind_users(self.loop.body):
             bound = self.statements[bind]
             assert isinstance(bound, tile.Bind)
             for user in users:
-                add(bind, user, ops[bind].latency, 0, f"data {bound.var.name}")
+                add_edge(bind, user, ops[bind].latency, 0, f"data {bound.var.name}")
         for load, use, iterations, name in find_fragment_prefetches(self.statements):
-            add(load, use, ops[load].issue, iterations, f"{name} is prefetched")
+            add_edge(load, use, ops[load].issue, iterations, f"{name} is prefetched")
         for use, load, iterations, name in find_overlapped_products(self.statements):
-            add(use, load, ops[use].issue, iterations, f"{name} is loaded beside a product")
+            add_edge(use, load, ops[use].issue, iterations, f"{name} is loaded beside a product")
         for order in find_order_constraints(self.statements, rings):
-            latency = ops[order.src].issue if order.begun else self.hand_over(ops, order.src, order.dst)
-            add(order.src, order.dst, latency, order.distance, order.why)
+            latency = ops[order.src].issue if order.begun else self.count_dependence_latency(ops, order.src, order.dst)
+            add_edge(order.src, order.dst, latency, order.distance, order.why)
         for ring in rings:
-            for own, other in read_before_handed_on(ring, self.roles, self.statements):
+            for own, other in producer_reads_before_commit(ring, self.roles, self.statements):
                 name = ring.buffers[0].name
-                add(own, other, self.hand_over(ops, own, other), 0, f"{name} is handed on when its role has read it")
+                add_edge(
+                    own,
+                    other,
+                    self.count_dependence_latency(ops, own, other),
+                    0,
+                    f"{name} is handed on when its role has read it",
+                )
         check_prefetch_order(self.statements, tuple(found.values()))
-        return [self.handed_over(edge) for edge in found.values()]
+        return [self.add_barrier_latency(edge) for edge in found.values()]
 
-    def handed_over(self, edge: Edge) -> Edge:
-        """A tile that passes from one role to another does so by a barrier of its ring."""
+    def add_barrier_latency(self, edge: Edge) -> Edge:
+        """Add the latency of a ring's mbarrier to an edge whose tile may change roles."""
         if edge.dst not in self.open or self.roles[edge.src] not in self.candidates:
             return edge
         return replace(edge, hand_over=self.target.price("mbarrier").latency)
 
-    def same_stage(self) -> Iterator[tuple[int, ...]]:
-        """A scheduled bind has one value at a time, so that all who use it work on the iteration that it does."""
+    def find_same_stage_ops(self) -> Iterator[tuple[int, ...]]:
+        """Yield each scheduled bind with its users: it has one value at a time, so they share its stage."""
         for bind, users in find_bind_users(self.loop.body):
             if users:
                 yield (bind, *users)
 
-    def hand_over(self, ops: tuple[Op, ...], i: int, j: int) -> int:
-        """Cycles from the issue of i until j may issue. Products into one accumulator leave no gap."""
+    def count_dependence_latency(self, ops: tuple[Op, ...], i: int, j: int) -> int:
+        """Return the cycles from the issue of i until j may issue. Products into one accumulator leave no gap."""
         a, b = self.statements[i], self.statements[j]
-        if _accumulator(a) is not None and _accumulator(a) == _accumulator(b):
+        if _find_accumulator(a) is not None and _find_accumulator(a) == _find_accumulator(b):
             return max(use.cycles for use in ops[i].uses)
         return ops[i].latency
 
 
-def _loads(stmt: tile.Stmt) -> bool:
+def _is_tile_load(stmt: tile.Stmt) -> bool:
     return is_fragment_prefetch(stmt) or (isinstance(stmt, tile.TileOp) and is_load(stmt))
 
 
-def _accumulator(stmt: tile.Stmt) -> tile.Buffer | None:
-    """What a gemm adds to."""
+def _find_accumulator(stmt: tile.Stmt) -> tile.Buffer | None:
     return stmt.regions[2].buffer if isinstance(stmt, Gemm) else None
 
 
-def _aligned(size: int) -> int:
+def _align_bytes(size: int) -> int:
     return -(-size // SWIZZLE_BYTES) * SWIZZLE_BYTES
 
 
-def _version_bytes(assignment: LayoutAssignment, ring: RingPlan) -> int:
-    return sum(_aligned(assignment.shared[b.name].bytes) for b in ring.buffers)
+def _count_version_bytes(assignment: LayoutAssignment, ring: RingPlan) -> int:
+    return sum(_align_bytes(assignment.shared[b.name].bytes) for b in ring.buffers)

@@ -1,4 +1,4 @@
-"""What was decided about the warps of a kernel, in words for the person who wrote it."""
+"""Explanations of the decisions about a kernel's warps, for its author."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from tilec.ops.gemm import Gemm
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.tensor_products import find_fallback_products
 from tilec.passes.loop.build_problem import LoopProblem
-from tilec.passes.loop.pools import product_pieces
+from tilec.passes.loop.pools import count_product_pieces
 from tilec.sched.decision import Decision
 from tilec.support.options import CompileOptions
 from tilec.target.table import Target
 
 
-def about_consumers(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
-    """How many warpgroups compute, where a warp of its own loads."""
+def explain_consumer_warpgroups(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
+    """Explain how many warpgroups compute in a kernel with a producer warp."""
     if assignment.form == "warp_specialised":
         groups = max(assignment.kernel.threads // WARPGROUP_THREADS, 1)
         chosen = f"{groups} warpgroup{'s' if groups > 1 else ''}"
-        given = Decision(
+        by_option = Decision(
             "consumer warpgroups", chosen, "the command line", f"--consumer-warpgroups {options.consumer_warpgroups}"
         )
-        said = Decision("consumer warpgroups", chosen, "the kernel", f"threads={assignment.kernel.threads}")
-        yield said if options.consumer_warpgroups is None else given
+        by_kernel = Decision("consumer warpgroups", chosen, "the kernel", f"threads={assignment.kernel.threads}")
+        yield by_kernel if options.consumer_warpgroups is None else by_option
 
 
-def about_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
-    """Who begins the copies of pipelined loops where that is no role of its own, and who says that a tile is free."""
+def explain_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
+    """Explain which threads load in a kernel without a producer role, and which arrive at its barriers."""
     if assignment.has_one_loader:
         yield Decision("loads", "by TMA", "the compiler", "one of the threads begins all that wgmma takes")
     elif assignment.form != "warp_specialised" and not options.tma_loads:
@@ -39,9 +39,8 @@ def about_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterat
         yield Decision("arrivals", "each thread", "the command line", "--arrivals thread")
 
 
-def about_products(assignment: LayoutAssignment, target: Target) -> Iterator[Decision]:
-    """Where one wgmma cannot have all columns that a warpgroup has of a product, and which products the tensor cores do
-    not do by themselves, where they could."""
+def explain_products(assignment: LayoutAssignment, target: Target) -> Iterator[Decision]:
+    """Explain products that need several wgmma instructions for their columns, and products that tcgen05 cannot do."""
     for left in find_fallback_products(assignment, target):
         why = f"not tcgen05.mma: {left.why}; {left.help}"
         yield Decision(f"product at line {left.op.span.line}", "mma.sync", "the compiler", why)
@@ -53,7 +52,9 @@ def about_products(assignment: LayoutAssignment, target: Target) -> Iterator[Dec
         for op in walk_statements(role.kernel.body)
         if isinstance(op, Gemm) and op.via == "wgmma"
     )
-    for columns, pieces in dict(product_pieces(of, layout, threads, target) for layout, of in sums).items():
+    for columns, pieces in dict(
+        count_product_pieces(buffer, layout, threads, target) for layout, buffer in sums
+    ).items():
         if pieces == 1:
             continue
         yield Decision(
@@ -64,11 +65,11 @@ def about_products(assignment: LayoutAssignment, target: Target) -> Iterator[Dec
         )
 
 
-def about_operand_transposes(
+def explain_operand_transposes(
     loops: Sequence[LoopProblem], options: CompileOptions, decided: Sequence[Decision]
 ) -> Iterator[Decision]:
-    """Whether each warpgroup has a copy of the tiles that are turned for products; `decided` says what was decided
-    about the warpgroups."""
+    """Explain whether each warpgroup has a copy of the tiles that are transposed for products. `decided` are the
+    decisions about the warpgroups."""
     reasons = {decision.what: decision.why for decision in decided}
     for loop in loops:
         names = ", ".join(sorted(loop.own_tiles))
@@ -81,12 +82,12 @@ def about_operand_transposes(
             yield Decision(f"copies of {names}", "one for all warpgroups", "the command line", "--no-ping-pong")
         else:
             why = (
-                reasons.get(ping_pong(loop.loop, [each.loop for each in loops]))
+                reasons.get(name_ping_pong_decision(loop.loop, [each.loop for each in loops]))
                 or "other statements of the loop keep the warpgroups together"
             )
             yield Decision(f"copies of {names}", "one for all warpgroups", "the compiler", why)
 
 
-def ping_pong(loop: tile.For, loops: Sequence[tile.For]) -> str:
-    """What is asked about the warpgroups of a loop, of so many."""
+def name_ping_pong_decision(loop: tile.For, loops: Sequence[tile.For]) -> str:
+    """Return the name of the ping-pong decision of a loop, one of `loops`."""
     return "ping-pong" if len(loops) == 1 else f"ping-pong at line {loop.span.line}"

@@ -1,16 +1,16 @@
-"""What statements are called in messages, schedules and traces."""
+"""Names of statements in messages, schedules and traces."""
 
 from __future__ import annotations
 
 from tilec.ir import tile
-from tilec.passes.memory.multicast import shared_axes
+from tilec.passes.memory.multicast import get_multicast_axes
 
 
-def describe(stmt: tile.Stmt) -> str:
-    """A short name for messages and traces: `copy A → A_shared`."""
+def describe_statement(stmt: tile.Stmt) -> str:
+    """Return a short name for messages and traces: `copy A → A_shared`."""
     match stmt:
         case tile.TileOp(moves=True, name=name, regions=(source, destination)):
-            shared = f" multicast along {axes}" if (axes := shared_axes(stmt)) else ""
+            shared = f" multicast along {axes}" if (axes := get_multicast_axes(stmt)) else ""
             return f"{name} {source.buffer.name} → {destination.buffer.name}{shared}"
         case tile.TileOp(name=name, regions=regions):
             return f"{name} {', '.join(r.buffer.name for r in regions)}".rstrip()

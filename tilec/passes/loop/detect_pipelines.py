@@ -1,7 +1,7 @@
-"""Loops that load tiles and use them, and so could be pipelined, whatever they are called in the text.
+"""Detection of loops that load and use tiles, and could be pipelined, whatever the text calls them.
 
-A `T.serial` whose tiles are loaded and multiplied in each iteration is the same loop as a `T.Pipelined` of which
-nothing more is said. It is pipelined like one where nothing speaks against it (`why_not_pipelined`).
+A `T.serial` loop whose tiles are loaded and multiplied in each iteration is the same as a `T.Pipelined` loop without
+further arguments. It is pipelined unless `why_not_pipelined` gives a reason.
 """
 
 from __future__ import annotations
@@ -23,48 +23,48 @@ from tilec.support.options import DECIDING_LEVEL, CompileOptions, Strategy
 from tilec.target.table import Target
 
 
-def with_detected(kernel: tile.Kernel, target: Target) -> tile.Kernel:
-    """The kernel, with its load-use loops pipelined."""
-    found = {loop.var for loop in serial_loops(kernel) if why_not_pipelined(kernel, loop, target) is None}
-    return replace(kernel, body=_pipelined(kernel.body, found)) if found else kernel
+def detect_pipelines(kernel: tile.Kernel, target: Target) -> tile.Kernel:
+    """Return the kernel with its load-use loops pipelined."""
+    pipelined = {loop.var for loop in find_serial_loops(kernel) if why_not_pipelined(kernel, loop, target) is None}
+    return replace(kernel, body=_pipeline_loops(kernel.body, pipelined)) if pipelined else kernel
 
 
-def _pipelined(body: tuple[tile.Stmt, ...], found: set[tile.Var]) -> tuple[tile.Stmt, ...]:
-    def pipelined(stmt: tile.Stmt) -> tile.Stmt:
+def _pipeline_loops(body: tuple[tile.Stmt, ...], found: set[tile.Var]) -> tuple[tile.Stmt, ...]:
+    def pipeline_loop(stmt: tile.Stmt) -> tile.Stmt:
         if isinstance(stmt, tile.For) and stmt.var in found:
             return replace(stmt, kind="pipelined")
-        return map_nested_bodies(stmt, lambda inside: _pipelined(inside, found))
+        return map_nested_bodies(stmt, lambda inside: _pipeline_loops(inside, found))
 
-    return map_statements(body, pipelined)
+    return map_statements(body, pipeline_loop)
 
 
-def serial_loops(kernel: tile.Kernel) -> Iterator[tile.For]:
-    """Those that load a tile in each iteration, in program order."""
+def find_serial_loops(kernel: tile.Kernel) -> Iterator[tile.For]:
+    """Yield the serial loops that load a tile in each iteration, in program order."""
     for loop in tile.walk_statements(kernel.body):
-        if isinstance(loop, tile.For) and loop.kind == "serial" and any(loads(loop)):
+        if isinstance(loop, tile.For) and loop.kind == "serial" and any(find_loads(loop)):
             yield loop
 
 
-def loads(loop: tile.For) -> Iterator[tile.TileOp]:
-    """From tensors to shared tiles, in each iteration."""
+def find_loads(loop: tile.For) -> Iterator[tile.TileOp]:
+    """Return the loads from tensors to shared tiles that run in each iteration."""
     return (stmt for stmt in loop.body if isinstance(stmt, tile.TileOp) and is_load(stmt))
 
 
-def detected(written: tile.Kernel, kernel: tile.Kernel) -> tuple[tile.For, ...]:
-    """The loops of `kernel` that the text, `written`, does not say to pipeline."""
-    before = {loop.span for loop in find_pipelined_loops(written.body)}
-    return tuple(loop for loop in find_pipelined_loops(kernel.body) if loop.span not in before)
+def find_detected_loops(written: tile.Kernel, kernel: tile.Kernel) -> tuple[tile.For, ...]:
+    """Return the pipelined loops of `kernel` that are not pipelined in the text, `written`."""
+    written_spans = {loop.span for loop in find_pipelined_loops(written.body)}
+    return tuple(loop for loop in find_pipelined_loops(kernel.body) if loop.span not in written_spans)
 
 
-def prefetches_tiles(assignment: LayoutAssignment, loops: tuple[tile.For, ...]) -> bool:
-    """Whether some load of each loop goes by an asynchronous copy: else there is nothing to overlap."""
+def has_asynchronous_loads(assignment: LayoutAssignment, loops: tuple[tile.For, ...]) -> bool:
+    """Return whether each loop has an asynchronous load; otherwise there is nothing to overlap."""
     spans = {loop.span for loop in loops}
-    made = [loop for loop in find_pipelined_loops(assignment.kernel.body) if loop.span in spans]
-    return all(any(op.via in ("tma", "cp_async") for op in loads(loop)) for loop in made)
+    detected_loops = [loop for loop in find_pipelined_loops(assignment.kernel.body) if loop.span in spans]
+    return all(any(op.via in ("tma", "cp_async") for op in find_loads(loop)) for loop in detected_loops)
 
 
 def why_not_detected(strategy: Strategy, options: CompileOptions) -> tuple[Decider, str] | None:
-    """Who says that loops are pipelined only where the text says so, and how; None if nobody does."""
+    """Return the decider and the reason that only loops marked in the text are pipelined, or None."""
     if not options.auto_pipeline:
         return "the command line", "--no-auto-pipeline"
     if options.opt_level < DECIDING_LEVEL:
@@ -73,7 +73,7 @@ def why_not_detected(strategy: Strategy, options: CompileOptions) -> tuple[Decid
 
 
 def why_not_pipelined(kernel: tile.Kernel, loop: tile.For, target: Target) -> str | None:
-    """Why a loop that loads tiles runs as it is written, or None."""
+    """Return why a loop that loads tiles runs as written, or None."""
     if loop.kind == "pipelined":
         return None if is_pipelined(loop) else "the kernel says so: num_stages=0, or one stage for its tiles"
     if loop.kind == "unroll":
@@ -82,13 +82,15 @@ def why_not_pipelined(kernel: tile.Kernel, loop: tile.For, target: Target) -> st
         return "the kernel orders its threads by barriers of its own"
     if (trip_count := get_static_trip_count(loop)) is not None and trip_count < 2:
         return f"it makes {trip_count} iteration{'s' * (trip_count != 1)}"
-    if any(isinstance(s, tile.For) and (is_pipelined(s) or any(loads(s))) for s in tile.walk_statements(loop.body)):
+    if any(
+        isinstance(s, tile.For) and (is_pipelined(s) or any(find_loads(s))) for s in tile.walk_statements(loop.body)
+    ):
         return "a loop in it loads too, and is the one to be pipelined"
-    if (odd := next((s for s in tile.walk_statements(loop.body) if _is_in_order(s)), None)) is not None:
-        return f"{odd.span.place} {_why_in_order(odd)} in the order of the text"
+    if (odd := next((s for s in tile.walk_statements(loop.body) if _has_fixed_order(s)), None)) is not None:
+        return f"{odd.span.place} {_why_fixed_order(odd)} in the order of the text"
     inside = rings.analyse_loop_body(kernel, loop)
     reasons = [
-        (buffer, inside.why_not_versioned(buffer)) for buffer in (load.regions[1].buffer for load in loads(loop))
+        (buffer, inside.why_not_versioned(buffer)) for buffer in (load.regions[1].buffer for load in find_loads(loop))
     ]
     if reason := next((why for _, why in reasons if why is not None), None):
         return reason
@@ -96,8 +98,8 @@ def why_not_pipelined(kernel: tile.Kernel, loop: tile.For, target: Target) -> st
     if not _are_multiplied(tiles, loop):
         return "no product uses what it loads: T.Pipelined pipelines it"
     changed = {b.name for s in tile.walk_statements(kernel.body) for b in find_writes(s) if b.scope == "global"}
-    if own := next((load for load in loads(loop) if load.regions[0].buffer.name in changed), None):
-        return f"the kernel also writes {own.regions[0].buffer.name}"
+    if changed_load := next((load for load in find_loads(loop) if load.regions[0].buffer.name in changed), None):
+        return f"the kernel also writes {changed_load.regions[0].buffer.name}"
     others = sum(b.bytes for b in kernel.buffers if b.scope == "shared" and b not in tiles)
     room, wanted = target.limit("smem_bytes_per_cta") - others, 2 * sum(buffer.bytes for buffer in tiles)
     if wanted > room:
@@ -106,18 +108,18 @@ def why_not_pipelined(kernel: tile.Kernel, loop: tile.For, target: Target) -> st
 
 
 def _are_multiplied(tiles: Sequence[tile.Buffer], loop: tile.For) -> bool:
-    """Whether a product of the loop has one of these as an operand, or what is made of it there."""
-    made = {buffer.name for buffer in tiles}
+    """Return whether a product of the loop has one of these tiles, or a tile computed from them, as an operand."""
+    derived = {buffer.name for buffer in tiles}
     for stmt in tile.walk_statements(loop.body):
         if isinstance(stmt, Gemm):
-            if any(operand.buffer.name in made for operand in stmt.regions[:2]):
+            if any(operand.buffer.name in derived for operand in stmt.regions[:2]):
                 return True
-        elif isinstance(stmt, tile.TileOp | tile.Parallel) and any(b.name in made for b in find_reads(stmt)):
-            made |= {b.name for b in find_writes(stmt)}
+        elif isinstance(stmt, tile.TileOp | tile.Parallel) and any(b.name in derived for b in find_reads(stmt)):
+            derived |= {b.name for b in find_writes(stmt)}
     return False
 
 
-def _why_in_order(stmt: tile.Stmt) -> str:
+def _why_fixed_order(stmt: tile.Stmt) -> str:
     match stmt:
         case tile.If() if any(isinstance(s, tile.Break) for s in tile.walk_statements((stmt,))):
             return "may leave the loop, and stays"
@@ -135,7 +137,7 @@ def _why_in_order(stmt: tile.Stmt) -> str:
             return "must run"
 
 
-def _is_in_order(stmt: tile.Stmt) -> bool:
+def _has_fixed_order(stmt: tile.Stmt) -> bool:
     match stmt:
         case tile.TileOp():
             return not stmt.order_is_known or stmt.is_asynchronous or stmt.wait is not None

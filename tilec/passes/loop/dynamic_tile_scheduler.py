@@ -1,14 +1,13 @@
-"""A walk over tiles that the machine hands out: by cluster launch control, in place of a fixed stride.
+"""Loops over tiles that the hardware schedules dynamically (cluster launch control), in place of a fixed stride.
 
-The grid has a cluster for each tile. Those that run ask for the work of one that has not begun, which then never does:
-who is done early does more, and blocks that begin late do less. One thread of the producer asks, in the first block of
-the cluster, at the beginning of each tile for the one after it. The answers come into a ring of few bytes, in every
-block of the cluster; each role awaits the next answer at the end of its part of a tile, reads it, and releases it to
-who asks. The last answer says that there is nothing left, and nobody asks again after it (PTX ISA,
-clusterlaunchcontrol.try_cancel).
+The grid has a cluster for each tile. Running clusters request the tile of one that has not begun, which then never
+does: early finishers do more, late starters less. One producer thread, in the first block of the cluster, makes the
+request at the beginning of each tile for the next one. The answers arrive in a small ring in every block of the
+cluster. Each role waits for the next answer at the end of its part of a tile, reads it, and releases it. The last
+answer says that no tile is left, and no request follows it (PTX ISA, clusterlaunchcontrol.try_cancel).
 
-Between a role's read of an answer and the request that overwrites it stands a fence of the asynchronous proxy, which
-writes the answers: `lower.insert_sync` places it in front of the release.
+Answers are written by the asynchronous proxy. `lower.insert_sync` therefore puts a proxy fence between a role's read of
+an answer and its release.
 """
 
 from __future__ import annotations
@@ -22,38 +21,41 @@ from tilec.ir.types import BOOL, INT32, UINT32
 from tilec.ops.cluster_launch import ANSWER_WORDS
 from tilec.support.options import Arrivals
 
-VERSIONS = 3
-"""Of an answer. Two let a producer be one tile ahead of the others, as far as two versions of a sum let it; with one
-more it need not wait for the last role to have read. (CUTLASS has one more than versions of the sum, too.)"""
+ANSWER_VERSIONS = 3
+"""The versions of an answer. With two, the producer can be one tile in advance of the others, if a sum has two
+versions; with a third it need not wait for the last role to have read. (CUTLASS too has one more than versions of the
+sum.)"""
 
-RING_BYTES = VERSIONS * warp.SMALL_STRIDE
+RING_BYTES = ANSWER_VERSIONS * warp.SMALL_STRIDE
 
 
-def walk_of(kernel: tile.Kernel) -> tile.For | None:
-    """The loop over tiles that are dynamically scheduled, if the kernel has one."""
+def find_dynamic_loop(kernel: tile.Kernel) -> tile.For | None:
+    """Return the loop over dynamically scheduled tiles, if the kernel has one."""
     return next(
         (s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.For) and s.dynamically_scheduled), None
     )
 
 
-def answer_of(loop: tile.For) -> tile.Buffer:
-    """Where its answers come."""
+def build_answer_buffer(loop: tile.For) -> tile.Buffer:
+    """Return the buffer that receives the loop's answers."""
     return tile.Buffer(f"{loop.var.name}.answer", (ANSWER_WORDS,), UINT32, "shared", loop.span)
 
 
-def ring_of(loop: tile.For, kernel: tile.Kernel, by: Arrivals) -> warp.Ring:
-    """The ring of answers. How many release one is known when the roles are: `counted`."""
-    answer = answer_of(loop)
-    return warp.Ring(answer.name, VERSIONS, (answer.name,), answer.bytes, 1, by=by, heard_by=kernel.cluster.blocks)
+def build_answer_ring(loop: tile.For, kernel: tile.Kernel, by: Arrivals) -> warp.Ring:
+    """Return the ring of answers. `set_ring_arrivals` sets its number of arrivals once the roles are known."""
+    answer = build_answer_buffer(loop)
+    return warp.Ring(
+        answer.name, ANSWER_VERSIONS, (answer.name,), answer.bytes, 1, by=by, heard_by=kernel.cluster.blocks
+    )
 
 
-def tile_of(loop: tile.For) -> warp.SharedTile:
-    return warp.SharedTile(answer_of(loop), unswizzled_layout((ANSWER_WORDS,), UINT32.bytes), VERSIONS)
+def build_answer_tile(loop: tile.For) -> warp.SharedTile:
+    return warp.SharedTile(build_answer_buffer(loop), unswizzled_layout((ANSWER_WORDS,), UINT32.bytes), ANSWER_VERSIONS)
 
 
-def counted(ring: warp.Ring, roles: Sequence[warp.Role]) -> warp.Ring:
-    """The ring with the arrivals of all roles that hear its answers, in all blocks of the cluster. Who asks for
-    products of two blocks runs in the first of them only."""
+def set_ring_arrivals(ring: warp.Ring, roles: Sequence[warp.Role]) -> warp.Ring:
+    """Return the ring with the arrivals of all roles that read its answers, in all blocks of the cluster. A role that
+    issues products of CTA pairs runs only in the first block of a pair."""
     arrivals = 0
     for role in roles:
         if any(
@@ -64,9 +66,11 @@ def counted(ring: warp.Ring, roles: Sequence[warp.Role]) -> warp.Ring:
     return replace(ring, arrivals=arrivals)
 
 
-def walked(loop: tile.For, body: tuple[warp.Operation, ...], role: str, cluster: Sequence[int]) -> warp.Loop:
-    """A role's part of the walk, whose body is its part of a tile."""
-    answer = answer_of(loop)
+def build_scheduler_loop(
+    loop: tile.For, body: tuple[warp.Operation, ...], role: str, cluster: Sequence[int]
+) -> warp.Loop:
+    """Build a role's loop over dynamically scheduled tiles; `body` is its part of one tile."""
+    answer = build_answer_buffer(loop)
     hears = warp.Cursor(f"{answer.name}.{role}", answer.name)
     asking: tuple[warp.Operation, ...] = ()
     if role == "producer":
@@ -77,12 +81,12 @@ def walked(loop: tile.For, body: tuple[warp.Operation, ...], role: str, cluster:
             warp.Advance(asks, span=loop.span),
         )
     following = warp.NextIteration(tile.Var(f"{loop.var.name}.following"), tile.Var(f"{loop.var.name}.is_there", BOOL))
-    first_block = _asked("clc_get_first_ctaid_x", answer)
+    first_block = _decode_answer("clc_get_first_ctaid_x", answer)
     hearing = (
         warp.RingWait(hears, span=loop.span),
         warp.Let(
             following.is_there,
-            tile.Binary("ne", _asked("clc_is_canceled", answer), tile.int32_const(0), BOOL),
+            tile.Binary("ne", _decode_answer("clc_is_canceled", answer), tile.int32_const(0), BOOL),
             cursors=(hears,),
             span=loop.span,
         ),
@@ -101,8 +105,8 @@ def walked(loop: tile.For, body: tuple[warp.Operation, ...], role: str, cluster:
     return warp.Loop(loop.var, loop.start, loop.stop, loop.step, iteration, following=following, span=loop.span)
 
 
-def _asked(question: str, answer: tile.Buffer) -> tile.Expr:
-    """What an answer says: a call of tile IR that has its words (`ops.cluster_launch`)."""
+def _decode_answer(question: str, answer: tile.Buffer) -> tile.Expr:
+    """Return the call that decodes an answer from its words (`ops.cluster_launch`)."""
     return tile.Call(
         question, tuple(tile.Load(answer, (tile.int32_const(word),)) for word in range(ANSWER_WORDS)), INT32
     )

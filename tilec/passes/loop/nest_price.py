@@ -1,7 +1,7 @@
-"""What an elementwise nest asks of the machine: accesses to memory, functions of the special unit, other operations.
+"""Demands of elementwise nests on the machine: memory accesses, special functions, other operations.
 
-Counted as the assembler leaves them: what the same in a row or column it computes once, and loads once where the nest
-stores to registers alone. A sign costs nothing: operations of floats take negated operands.
+They are counted as the assembler leaves them. A value that is the same along a row or column is computed once, and
+loaded once where the nest stores to registers alone. Negation is free: float operations take negated operands.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ TRANSCENDENTAL = frozenset({
 })  # fmt: skip
 
 SUBNORMAL_EXP2 = 3
-"""What ex2.approx without .ftz takes besides: a comparison, and a product before and behind (as the assembler makes
-it)."""
+"""The extra operations of ex2.approx without .ftz: a comparison, and a product before and behind (as the assembler
+emits it)."""
 
 
-def nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math: bool) -> list[Demand]:
-    """`threads` run the nest together, each what `layout` gives it."""
+def count_nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math: bool) -> list[Demand]:
+    """Return the demands of a nest that `threads` run together; `layout` says which elements each thread has."""
     in_registers = all(s.buffer.in_registers for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store))
     elements = math.prod(nest.extents)
     found: list[Demand] = []
     operations = special = 0
     for stmt in tile.walk_statements(nest.body):
         for expr in list_expressions(stmt):
-            for e in _each_element(expr, nest):
+            for e in _find_per_element_parts(expr, nest):
                 match e:
                     case tile.Load(buffer=buffer):
-                        count = _distinct(e, nest, layout) * threads if in_registers else elements
+                        count = _count_distinct_loads(e, nest, layout) * threads if in_registers else elements
                         found += list_load_demands(buffer, min(count, elements) * buffer.dtype.bytes, threads)
                     case tile.Call(fn=fn) if fn in TRANSCENDENTAL:
                         special += 1
@@ -59,23 +59,22 @@ def nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math:
     return found
 
 
-def _each_element(expr: tile.Expr, nest: tile.Parallel) -> Iterator[tile.Expr]:
-    """The parts that every element of the nest has of its own, and all loads."""
-    if isinstance(expr, tile.Load) or is_of_each(expr, nest):
+def _find_per_element_parts(expr: tile.Expr, nest: tile.Parallel) -> Iterator[tile.Expr]:
+    """Yield the parts that are computed for each element of the nest, and all loads."""
+    if isinstance(expr, tile.Load) or is_per_element(expr, nest):
         yield expr
     for part in tile.direct_operands(expr):
-        yield from _each_element(part, nest)
+        yield from _find_per_element_parts(part, nest)
 
 
-def _distinct(load: tile.Load, nest: tile.Parallel, layout: Fragment) -> int:
-    """How many elements a thread loads: as many as its part of the nest has different values of the variables that say
-    which."""
+def _count_distinct_loads(load: tile.Load, nest: tile.Parallel, layout: Fragment) -> int:
+    """Return how many elements a thread loads: the distinct values of the nest variables in the load's indices."""
     used = {e for e in tile.walk_expr(load) if isinstance(e, tile.Var)}
     dims = [dim for dim, var in enumerate(nest.vars) if var in used]
     offsets = map(layout.register_offset, range(layout.register_count))
     return len({tuple(offset[dim] for dim in dims) for offset in offsets})
 
 
-def is_of_each(expr: tile.Expr, nest: tile.Parallel) -> bool:
-    """Whether no row or column of the nest has the value in common."""
+def is_per_element(expr: tile.Expr, nest: tile.Parallel) -> bool:
+    """Return whether the value differs along every dimension of the nest."""
     return {*nest.vars} <= {e for e in tile.walk_expr(expr) if isinstance(e, tile.Var)}

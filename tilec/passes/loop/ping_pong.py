@@ -1,8 +1,8 @@
-"""Taking turns at the tensor cores: warpgroups that run the same code apart from each other, as their schedule says.
+"""Ping-pong at the tensor cores: warpgroups that run the same code at different times, as their schedule says.
 
-In each interval a group has some runs of products that no product of another group comes between: its turns. Where the
-groups' turns come one after the other, round and round, a named barrier a group keeps that order: a group waits at its
-own before the first product of a turn, and arrives at the next group's once the last one is issued.
+In each interval a group has runs of products without a product of another group in between. Where the groups' runs
+alternate in a fixed order, one named barrier a group keeps that order: a group waits at its own barrier before the
+first product of a run, and arrives at the next group's barrier once it has issued the last.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 
 
-def tensor_core_runs(problem: Problem, schedule: Schedule, products: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """The turns of the first group in an interval, each the ops in their order; none where the groups do not take
-    turns. `products` are ops of the first group."""
+def find_tensor_core_runs(problem: Problem, schedule: Schedule, products: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Return the runs of the first group in an interval, each the ops in issue order; none where groups do not
+    alternate. `products` are ops of the first group."""
     place = {op: at for at, op in enumerate(schedule.order)}
     copies = {of[0]: of for of in problem.copies}
     group_of = {op: group for product in products for group, op in enumerate(copies.get(product, ()))}
     sequence = sorted(group_of, key=lambda op: place[op])
-    # Round the interval: begin where a turn of the first group does.
+    # Rotate the interval to begin with a run of the first group.
     begins = [at for at, op in enumerate(sequence) if group_of[op] == 0 != group_of[sequence[at - 1]]]
     if not begins:
         return ()

@@ -1,7 +1,7 @@
-"""For each tile that a loop loads and uses: whether the loads run ahead of the uses, and why or why not.
+"""Report on each tile that a loop loads and uses: whether its loads are software-pipelined, and why.
 
-Global to shared memory, these are the rings of pipelined loops, and tiles that nests of the kernel fill. Shared memory
-to registers, they are copies to fragments, and the operands that products of `mma` read by ldmatrix.
+From global to shared memory these are the rings of pipelined loops, and tiles that nests fill. From shared memory to
+registers they are copies to fragments, and operands of `mma` that ldmatrix reads.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from tilec.passes.analysis.rings import is_load, is_pipelined
 from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.convert_layouts import CONVERSION_PREFIX
-from tilec.passes.loop.build_problem import Scheduled
-from tilec.passes.loop.detect_pipelines import loads, why_not_pipelined
+from tilec.passes.loop.build_problem import ScheduledLoop
+from tilec.passes.loop.detect_pipelines import find_loads, why_not_pipelined
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 Memory = Literal["global → shared", "shared → registers"]
-_BY = {"tma": "TMA", "cp_async": "cp.async"}
-_THREADS = "by the threads, through registers: no asynchronous copy"
+_MECHANISM_NAMES = {"tma": "TMA", "cp_async": "cp.async"}
+_BY_THREADS = "by the threads, through registers: no asynchronous copy"
 
 Loops = tuple[For | While, ...]
-"""Those around a statement, the innermost last."""
+"""The loops around a statement, the innermost last."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTile:
-    """A tile that the statement at `line` loads from `source`, in the loop at line `loop` (None: in none). `versions`
-    is how many there are of it: with one, nothing runs ahead. `why` says what makes it so."""
+    """A tile that the statement at `line` loads from `source`, in the loop at line `loop` (None: in no loop).
+    `versions` is the number of buffers; with one, loads do not overlap uses. `why` is the reason for that number."""
 
     tile: str
     source: str
@@ -45,34 +45,33 @@ class LoadedTile:
     why: str
 
 
-def loaded_tiles(
-    assignment: LayoutAssignment, schedules: Sequence[Scheduled], target: Target
+def find_loaded_tiles(
+    assignment: LayoutAssignment, schedules: Sequence[ScheduledLoop], target: Target
 ) -> tuple[LoadedTile, ...]:
-    """In program order; steps that were written out of one line count once."""
+    """Return the loaded tiles in program order; steps unrolled from one line count once."""
     decided = {one.loop.loop.var: one for one in schedules}
     found = (
         found
         for one in assignment.kernels
-        for stmt, loops in _statements(one.kernel.body, ())
-        for found in _of_statement(one, stmt, loops, decided, target, explicit_roles=bool(assignment.roles))
+        for stmt, loops in _walk_statements(one.kernel.body, ())
+        for found in _find_statement_loads(one, stmt, loops, decided, target, explicit_roles=bool(assignment.roles))
     )
     return tuple(dict.fromkeys(found))
 
 
-def _statements(body: Sequence[Stmt], loops: Loops) -> Iterator[tuple[TileOp | Parallel, Loops]]:
-    """With the loops around each."""
+def _walk_statements(body: Sequence[Stmt], loops: Loops) -> Iterator[tuple[TileOp | Parallel, Loops]]:
     for stmt in body:
         if isinstance(stmt, TileOp | Parallel):
             yield stmt, loops
         for inner in nested_bodies(stmt):
-            yield from _statements(inner, (*loops, stmt) if isinstance(stmt, For | While) else loops)
+            yield from _walk_statements(inner, (*loops, stmt) if isinstance(stmt, For | While) else loops)
 
 
-def _of_statement(
+def _find_statement_loads(
     assignment: LayoutAssignment,
     op: TileOp | Parallel,
     loops: Loops,
-    decided: dict[Var, Scheduled],
+    decided: dict[Var, ScheduledLoop],
     target: Target,
     explicit_roles: bool,
 ) -> Iterator[LoadedTile]:
@@ -81,17 +80,23 @@ def _of_statement(
     if isinstance(op, Parallel):
         sources = [buffer.name for buffer in find_reads(op) if buffer.scope == "global"]
         for tile in (buffer for buffer in find_writes(op) if buffer.scope == "shared" and sources):
-            versions, why = _shared(assignment, tile, _THREADS, loops, decided, target, explicit_roles)
+            versions, why = _count_shared_versions(
+                assignment, tile, _BY_THREADS, loops, decided, target, explicit_roles
+            )
             yield LoadedTile(tile.name, ", ".join(sources), "global → shared", op.span.line, line, versions, why)
     elif is_load(op):
         source, tile = (region.buffer for region in op.regions)
-        versions, why = _shared(assignment, tile, _by(op), loops, decided, target, explicit_roles)
+        versions, why = _count_shared_versions(
+            assignment, tile, _describe_mechanism(op), loops, decided, target, explicit_roles
+        )
         yield LoadedTile(tile.name, source.name, "global → shared", op.span.line, line, versions, why)
     elif isinstance(op, Copy) and [r.buffer.scope for r in op.regions] == ["shared", "fragment"]:
         source, tile = (region.buffer for region in op.regions)
         if is_fragment_prefetch(op):
             if is_first_step(op):
-                yield LoadedTile(str(op.of), source.name, "shared → registers", op.span.line, line, *_prefetched(op))
+                yield LoadedTile(
+                    str(op.of), source.name, "shared → registers", op.span.line, line, *_describe_prefetch(op)
+                )
             return
         if source.name.startswith(CONVERSION_PREFIX):
             return
@@ -109,24 +114,22 @@ def _of_statement(
                 yield LoadedTile("none", operand, "shared → registers", op.span.line, line, 1, why)
 
 
-def _prefetched(op: Copy) -> tuple[int, str]:
-    """The versions of a fragment with stages, and why."""
+def _describe_prefetch(op: Copy) -> tuple[int, str]:
     distance = op.prefetch_distance
     assert distance is not None
     steps = "a step" if distance == 1 else f"{distance} steps"
     return distance + 1, f"loaded {steps} before its use, of the next iteration's first steps in this one's last"
 
 
-def _shared(
+def _count_shared_versions(
     assignment: LayoutAssignment,
     tile: Buffer,
     by: str,
     loops: Loops,
-    decided: dict[Var, Scheduled],
+    decided: dict[Var, ScheduledLoop],
     target: Target,
     explicit_roles: bool,
 ) -> tuple[int, str]:
-    """How many versions of the tile there are, and why."""
     if not loops:
         return 1, "no loop loads it again"
     if explicit_roles:
@@ -137,33 +140,33 @@ def _shared(
     counted = (one for one in reversed(loops) if isinstance(one, For))
     known = next((decided[one.var] for one in counted if one.var in decided), None)
     if known is None:
-        return 1, _why_serial(assignment, loop, by, target)
+        return 1, _explain_serial(assignment, loop, by, target)
     if known.loop.loop is not loop:
         inside = f"the loop at line {loop.span.line} in it" if is_pipelined(known.loop.loop) else "a loop in it"
         return 1, f"{inside} is a statement of the pipelined loop at line {known.loop.loop.span.line}"
     for at, (plan, depth) in enumerate(zip(known.loop.rings, known.schedule.depth, strict=True)):
         if tile in plan.buffers:
-            return depth, f"{by}; {_why_versions(tile.bytes, depth, loop, has_room=_has_room(known, at))}"
+            return depth, f"{by}; {_explain_versions(tile.bytes, depth, loop, has_room=_has_room(known, at))}"
     return 1, rings.analyse_loop_body(assignment.kernel, loop).why_not_versioned(
         tile
     ) or "it has no version of its own in each iteration"
 
 
-def _by(op: TileOp) -> str:
+def _describe_mechanism(op: TileOp) -> str:
     via = op.via
-    return f"asynchronous, by {_BY[str(via)]}" if via in _BY else _THREADS
+    return f"asynchronous, by {_MECHANISM_NAMES[str(via)]}" if via in _MECHANISM_NAMES else _BY_THREADS
 
 
-def _has_room(one: Scheduled, ring: int) -> bool:
-    """Whether one more version of a ring would fit beside all that the schedule has."""
-    problem, depths = one.loop.problem, one.schedule.depth
+def _has_room(scheduled_loop: ScheduledLoop, ring: int) -> bool:
+    """Return whether one more version of a ring would fit into shared memory."""
+    problem, depths = scheduled_loop.loop.problem, scheduled_loop.schedule.depth
     own = problem.rings[ring]
     pool = problem.pools[own.pool]
-    held = sum(other.bytes * n for other, n in zip(problem.rings, depths, strict=True) if other.pool == own.pool)
-    return pool.reserved + held + own.bytes <= pool.capacity
+    ring_bytes = sum(other.bytes * n for other, n in zip(problem.rings, depths, strict=True) if other.pool == own.pool)
+    return pool.reserved + ring_bytes + own.bytes <= pool.capacity
 
 
-def _why_versions(size: int, depth: int, loop: For, *, has_room: bool) -> str:
+def _explain_versions(size: int, depth: int, loop: For, *, has_room: bool) -> str:
     most = loop.num_stages
     if most == 1:
         return "one version, as the loop says"
@@ -174,9 +177,9 @@ def _why_versions(size: int, depth: int, loop: For, *, has_room: bool) -> str:
     return f"{count}, of {most} that it may have: {why}" if most is not None else f"{count}, and {why}"
 
 
-def _why_serial(assignment: LayoutAssignment, loop: For, by: str, target: Target) -> str:
+def _explain_serial(assignment: LayoutAssignment, loop: For, by: str, target: Target) -> str:
     if is_pipelined(loop):
         return "pipelined loops run serially with this strategy"
-    if by == _THREADS and not any(loads(loop)):
+    if by == _BY_THREADS and not any(find_loads(loop)):
         return f"{by}, so that only T.Pipelined pipelines the loop"
     return why_not_pipelined(assignment.kernel, loop, target) or "the loop runs as it is written: see the decisions"

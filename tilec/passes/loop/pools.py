@@ -1,8 +1,7 @@
-"""What a pipelined loop holds besides shared memory: registers for its fragments, named barriers, mbarriers.
+"""Resources that a pipelined loop holds besides shared memory: registers for fragments, named barriers, mbarriers.
 
-Registers are counted per thread, as the role that owns the fragments may have them. A loop that needs more in the order
-in which it is written spills, whatever its schedule: the assembler's report says so, and the pool has no limit. Nor has
-it one where a person wrote the schedule.
+Registers are counted per thread, up to what the owning role may have. The pool has no limit for a loop that needs more
+in program order, since it spills whatever its schedule (the assembler reports it), nor for a manual schedule.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from tilec.sched.problem import UNLIMITED, Pool, Value
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
-# Addresses, counters and pointers, which every thread keeps beside its fragments: a guess, as in `sched.problem.Role`.
-_REGISTERS_BESIDES = 24
+# Addresses, counters and pointers of each thread: a guess, as in `sched.problem.Role`.
+_OTHER_REGISTERS = 24
 
-BESIDES_PRODUCTS = 26
-"""Registers that the assembler wants for wgmma beside its accumulators: at 128 of those it says 154."""
+WGMMA_EXTRA_REGISTERS = 26
+"""Registers that the assembler wants for wgmma beside its accumulators: with 128 of these it asks for 154."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class PoolValues:
     """Pools of a problem, from its second on, and the values in them."""
 
     pools: tuple[Pool, ...]
     values: tuple[Value, ...]
 
 
-def held(
+def build_pools(
     assignment: LayoutAssignment,
     target: Target,
     accesses: Sequence[Accesses],
@@ -45,40 +44,43 @@ def held(
     fed: Sequence[RingPlan],
     is_given: bool,
     groups: int = 1,
-) -> Held:
-    """`accesses` of the loop's statements in their order; `outside`: buffers that other statements use too; `fed`: the
-    rings that pass, or may pass, from role to role; `is_given`: a person wrote the schedule;
-    `groups` of the consumers' warpgroups run apart."""
-    passing = tuple(_passing(assignment, accesses, outside))
-    names = {value.name for value in passing}
-    kept = [b for b in _fragments(assignment, accesses) if b.name not in names]
+) -> PoolValues:
+    """Build the pools of registers, named barriers and mbarriers of a loop. `accesses` are those of the loop's
+    statements in their order; `outside`: buffers that other statements use too; `fed`: rings that may pass between
+    roles; `is_given`: the schedule is manual; `groups` consumer warpgroups run independently."""
+    temporaries = tuple(_find_temporary_fragments(assignment, accesses, outside))
+    names = {value.name for value in temporaries}
+    reserved_fragments = [b for b in _find_used_fragments(assignment, accesses) if b.name not in names]
     registers = Pool(
-        "registers", most_registers(assignment, target), _REGISTERS_BESIDES + sum(_count(assignment, b) for b in kept)
+        "registers",
+        count_available_registers(assignment, target),
+        _OTHER_REGISTERS + sum(_count_registers(assignment, b) for b in reserved_fragments),
     )
-    if is_given or registers.reserved + _most_as_written(passing, len(accesses)) > registers.capacity:
+    if is_given or registers.reserved + _peak_in_program_order(temporaries, len(accesses)) > registers.capacity:
         registers = replace(registers, capacity=UNLIMITED)
-    # Barrier 0 is the block's; groups that run apart wait for their turns, each at one of its own. These are numbers,
-    # taken as long as the loop runs: how often warps meet at one is nothing that a schedule holds, so that no limit on
-    # what is carried applies (the lint `barriers-exhausted` counts how often they do).
+    # Barrier 0 is the block's; independent groups wait at one of their own each. They are held while the loop runs,
+    # whatever the schedule, so no limit on carried values applies (the lint `barriers-exhausted` counts their uses).
     barriers = replace(
         target.pool("named_barriers"),
         reserved=(ROLE_BARRIERS if assignment.form == "warp_specialised" else 1) + (groups if groups > 1 else 0),
         spare=False,
     )
     if not fed:
-        return Held((registers, barriers), passing)
+        return PoolValues((registers, barriers), temporaries)
     mbarriers = replace(target.pool("mbarriers"), spare=False)
-    return Held((registers, barriers, mbarriers), (*passing, *(_full_and_empty(ring) for ring in fed)))
+    return PoolValues((registers, barriers, mbarriers), (*temporaries, *(_build_barrier_value(ring) for ring in fed)))
 
 
-def with_tensor_memory(held: Held, tiles: Sequence[TensorTile], target: Target, accesses: Sequence[Accesses]) -> Held:
-    """Columns of tensor memory, and the iterations that hold some of it. A sum that the loop makes and reads takes its
-    columns from its first product until it is read; those that live longer are reserved."""
+def add_tensor_memory_pools(
+    held: PoolValues, tiles: Sequence[TensorTile], target: Target, accesses: Sequence[Accesses]
+) -> PoolValues:
+    """Add the pools of tensor memory: its columns, and its banks. A sum that the loop computes and reads holds its
+    columns from its first product to its last read. Sums that live longer are reserved."""
     if not tiles:
         return held
     columns, banks = 1 + len(held.pools), 2 + len(held.pools)
     values: list[Value] = []
-    kept = 0
+    reserved_columns = 0
     for tile in tiles:
         name = tile.buffer.name
         makers = tuple(i for i, access in enumerate(accesses) if name in access.writes)
@@ -87,89 +89,90 @@ def with_tensor_memory(held: Held, tiles: Sequence[TensorTile], target: Target, 
             values.append(Value(name, makers, readers, tile.columns, columns))
             values.append(Value(f"bank of {name}", makers, readers, 1, banks))
         else:
-            kept += tile.columns * tile.depth
+            reserved_columns += tile.columns * tile.depth
     pools = (
-        replace(target.pool("tmem"), reserved=kept, spare=False),
-        replace(target.pool("tmem_banks"), reserved=int(kept > 0), spare=False),
+        replace(target.pool("tmem"), reserved=reserved_columns, spare=False),
+        replace(target.pool("tmem_banks"), reserved=int(reserved_columns > 0), spare=False),
     )
-    return Held((*held.pools, *pools), (*held.values, *values))
+    return PoolValues((*held.pools, *pools), (*held.values, *values))
 
 
-def most_registers(assignment: LayoutAssignment, target: Target) -> int:
-    """What a thread that owns fragments can have."""
+def count_available_registers(assignment: LayoutAssignment, target: Target) -> int:
+    """Return the most registers that a thread with fragments can have."""
     if assignment.form == "warp_specialised":
-        return register_split(assignment.kernel.threads // WARPGROUP_THREADS, target)[1]
+        return compute_register_split(assignment.kernel.threads // WARPGROUP_THREADS, target)[1]
     share = target.limit("registers_per_sm") // assignment.kernel.threads // 8 * 8
     return min(share, target.limit("registers_per_thread"))
 
 
-def shared_out(assignment: LayoutAssignment, target: Target) -> tuple[int, int] | tuple[None, None]:
-    """Registers per thread for producer and consumers, as setmaxnreg shares them out. None where the consumers do with
-    what all threads get alike: the assembler then takes no more than they need, so that more blocks fit."""
+def choose_register_split(assignment: LayoutAssignment, target: Target) -> tuple[int, int] | tuple[None, None]:
+    """Return registers per thread for the producer and for the consumers, as setmaxnreg divides them. Returns None
+    twice where an equal share is enough for the consumers: the assembler then takes no more than they need, and more
+    blocks fit."""
     threads = assignment.kernel.threads + WARPGROUP_THREADS
     alike = min(target.limit("registers_per_sm") // threads // 8 * 8, target.limit("registers_per_thread"))
-    if _needed(assignment) <= alike:
+    if _count_needed_registers(assignment) <= alike:
         return None, None
-    return register_split(assignment.kernel.threads // WARPGROUP_THREADS, target)
+    return compute_register_split(assignment.kernel.threads // WARPGROUP_THREADS, target)
 
 
-def _needed(assignment: LayoutAssignment) -> int:
-    """At most, of a thread that owns fragments: as if all of them lived at once, each element in registers of its own,
-    in which narrow ones are computed with."""
+def _count_needed_registers(assignment: LayoutAssignment) -> int:
+    """Return an upper bound of the registers of a thread: all fragments live at once, each element in 32 bits at
+    least."""
     kernel = assignment.kernel
     fragments = [(assignment.fragments[b.name].register_count, b.dtype.bytes) for b in kernel.buffers if b.in_registers]
     computes = any(
         b.in_registers for s in walk_statements(kernel.body) if isinstance(s, Parallel) for b in find_reads(s)
     )
     held = sum(elements * max(1, size // 4) for elements, size in fragments)
-    return held + BESIDES_PRODUCTS + (_REGISTERS_BESIDES if computes else 0)
+    return held + WGMMA_EXTRA_REGISTERS + (_OTHER_REGISTERS if computes else 0)
 
 
-def register_split(consumer_groups: int, target: Target) -> tuple[int, int]:
-    """Registers per thread for the producer warpgroup and for each consumer warpgroup: what the producer gives back is
-    shared out in setmaxnreg's steps of 8, at most 240 each: more than 255 cannot be named by an instruction."""
+def compute_register_split(consumer_groups: int, target: Target) -> tuple[int, int]:
+    """Return registers per thread for the producer warpgroup and for each consumer warpgroup. The producer's surplus is
+    divided in setmaxnreg's steps of 8, at most 240 each: an instruction can name no more than 255."""
     few = 40 if consumer_groups <= 2 else 32
     left = target.limit("registers_per_sm") // WARPGROUP_THREADS - few
     return few, min(240, left // consumer_groups // 8 * 8)
 
 
-def product_pieces(sums: Buffer, layout: Fragment, threads: int, target: Target) -> tuple[int, int]:
-    """The columns that a warpgroup has of a product, and how many wgmma instructions share them. The assembler refuses
-    one that does not fit the registers with which each of the block's `threads` starts, however many setmaxnreg gives
-    it later (its C7602, which .maxnreg and .minnctapersm do not change)."""
+def count_product_pieces(sums: Buffer, layout: Fragment, threads: int, target: Target) -> tuple[int, int]:
+    """Return the columns of a product that a warpgroup has, and how many wgmma instructions share them. The assembler
+    refuses an instruction that does not fit the registers with which each of the block's `threads` starts, even if
+    setmaxnreg adds more later (its error C7602, which .maxnreg and .minnctapersm do not change)."""
     columns, blocks = layout.registers[2].size * 8, layout.registers[3].size
     accumulators = layout.register_count * sums.dtype.bytes // 4 // blocks
     entry = target.limit("registers_per_sm") // threads
-    pieces = (p for p in (1, 2, 4) if columns % (16 * p) == 0 and accumulators // p + BESIDES_PRODUCTS <= entry)
+    pieces = (p for p in (1, 2, 4) if columns % (16 * p) == 0 and accumulators // p + WGMMA_EXTRA_REGISTERS <= entry)
     return columns, next(pieces, 1)
 
 
-def _fragments(assignment: LayoutAssignment, accesses: Sequence[Accesses]) -> list[Buffer]:
-    """The fragments that the loop uses."""
+def _find_used_fragments(assignment: LayoutAssignment, accesses: Sequence[Accesses]) -> list[Buffer]:
     used = {name for access in accesses for name in access.all_names}
     return [b for b in assignment.kernel.buffers if b.in_registers and b.name in used]
 
 
-def _count(assignment: LayoutAssignment, buffer: Buffer) -> int:
-    """Registers of 32 bits that a fragment takes of each thread."""
+def _count_registers(assignment: LayoutAssignment, buffer: Buffer) -> int:
     return -(-assignment.fragments[buffer.name].register_count * buffer.dtype.bytes // 4)
 
 
-def _passing(assignment: LayoutAssignment, accesses: Sequence[Accesses], outside: frozenset[str]) -> Iterator[Value]:
-    """Fragments that hold something only for a part of each iteration: written there first, and used nowhere else."""
-    for buffer in _fragments(assignment, accesses):
+def _find_temporary_fragments(
+    assignment: LayoutAssignment, accesses: Sequence[Accesses], outside: frozenset[str]
+) -> Iterator[Value]:
+    """Yield the fragments that live within an iteration: written there first, and used nowhere else."""
+    for buffer in _find_used_fragments(assignment, accesses):
         first, *others = (i for i, access in enumerate(accesses) if buffer.name in access.all_names)
         if buffer.name not in outside and buffer.name not in accesses[first].reads:
-            yield Value(buffer.name, (first,), tuple(others) or (first,), _count(assignment, buffer), 1)
+            yield Value(buffer.name, (first,), tuple(others) or (first,), _count_registers(assignment, buffer), 1)
 
 
-def _most_as_written(values: Sequence[Value], statements: int) -> int:
-    """What the values hold at once when the statements run one after the other."""
+def _peak_in_program_order(values: Sequence[Value], statements: int) -> int:
+    """Return the most registers that the values hold at once in program order."""
     alive = ([v for v in values if v.producers[0] <= at <= v.consumers[-1]] for at in range(statements))
     return max((sum(value.amount for value in now) for now in alive), default=0)
 
 
-def _full_and_empty(ring: RingPlan) -> Value:
-    """Each version of a ring has two mbarriers, from its filling to its release."""
+def _build_barrier_value(ring: RingPlan) -> Value:
+    """Return the two mbarriers of each version of a ring, held from its filling to its release."""
     name = "+".join(buffer.name for buffer in ring.buffers)
     return Value(f"barriers of {name}", ring.producers, ring.consumers, 2, 3)

@@ -1,4 +1,4 @@
-"""Products of whole shared tiles as loops that load fragments and multiply them, so that fragments can have stages.
+"""Products of shared tiles rewritten as loops that load fragments and multiply them, so that fragments can have stages.
 
     for k0: load A_shared, B_shared             for k0: load A_shared, B_shared
         T.gemm(A_shared, B_shared, C)     →         for k1 in range(0, 64, 16):
@@ -6,9 +6,9 @@
                                                         B_shared.registers = B_shared[k1 : k1 + 16, :]
                                                         T.gemm(A_shared.registers, B_shared.registers, C)
 
-What becomes of that with two stages is what becomes of a loop that a person wrote so (`loop.register_stages`): the
-fragments of an iteration's first step are loaded during the last step of the iteration before. Whether it pays is
-another matter (`choices.register_stages`).
+`loop.register_stages` pipelines such a loop like one in the kernel's text: with two stages, the fragments of an
+iteration's first step are loaded during the last step of the iteration before. `choices.register_stages` decides
+whether it pays.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from tilec.passes.analysis.rings import find_pipelined_loops, is_load
 from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
 from tilec.passes.analysis.trip_count import get_static_trip_count
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.loop.product_steps import steps_along_k
-from tilec.passes.loop.register_stages import MOST_STEPS, loaded_fragment, with_register_stages
-from tilec.passes.loop.requested_stages import Asked
+from tilec.passes.loop.product_steps import count_steps_along_k
+from tilec.passes.loop.register_stages import MAX_UNROLLED_STATEMENTS, apply_register_stages, find_loaded_fragment
+from tilec.passes.loop.requested_stages import StageRequest
 from tilec.support.diagnostics import RAISE_FIRST, CompileError
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 
-STAGES = 2
-_STATEMENTS = 3  # of a step: two loads and a product
+REGISTER_STAGES = 2
+_STATEMENTS_PER_STEP = 3  # two loads and a product
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A product by mma.sync directly in a pipelined loop, with an operand in shared memory; or in a loop `inner` to
-    that, which loads fragments and multiplies them as the kernel has it. Its `number` is that among the kernel's
-    products: spans do not tell apart what a macro makes twice. It can be written as so many `steps`; none where it
-    cannot, and `why`."""
+class ProductLoop:
+    """A product by mma.sync that could load its fragments early. It stands directly in a pipelined loop, with an
+    operand in shared memory, or in an `inner` loop of the text that loads fragments and multiplies them. `number` is
+    its index among the kernel's products: a macro can make several with one span. `steps` is the number of steps along
+    K, 0 where it is not possible, and `why`."""
 
     loop: tile.For
     product: tile.TileOp
@@ -52,79 +52,78 @@ class Candidate:
     inner: tile.For | None = None
 
 
-def candidates(kernel: tile.Kernel, assignment: LayoutAssignment, is_asked: bool) -> tuple[Candidate, ...]:
-    """Of a kernel and the same with layouts, in program order. If `is_asked`, loops may make any number of
-    iterations."""
+def find_product_loops(kernel: tile.Kernel, assignment: LayoutAssignment, is_asked: bool) -> tuple[ProductLoop, ...]:
+    """Return the candidates in program order; `assignment` is the same kernel with layouts. If `is_asked`, the number
+    of iterations does not matter."""
     numbers: dict[IdentityKey[tile.TileOp], int] = {
-        IdentityKey(product): number for number, product in enumerate(_products(assignment.kernel))
+        IdentityKey(product): number for number, product in enumerate(_find_products(assignment.kernel))
     }
-    if assignment.form != "unspecialised" or len(numbers) != len(list(_products(kernel))):
+    if assignment.form != "unspecialised" or len(numbers) != len(list(_find_products(kernel))):
         return ()
     written = {buffer.name for buffer in kernel.buffers}
     found = (
         one
         for loop in find_pipelined_loops(assignment.kernel.body)
         for stmt in loop.body
-        if (one := _candidate(loop, stmt, numbers, written, is_asked)) is not None
+        if (one := _match_product_loop(loop, stmt, numbers, written, is_asked)) is not None
     )
-    return tuple(_checked(kernel, one) for one in found)
+    return tuple(_check_product_loop(kernel, one) for one in found)
 
 
-def _products(kernel: tile.Kernel) -> Iterator[Gemm]:
+def _find_products(kernel: tile.Kernel) -> Iterator[Gemm]:
     return (s for s in tile.walk_statements(kernel.body) if isinstance(s, Gemm))
 
 
-def _candidate(
+def _match_product_loop(
     loop: tile.For,
     stmt: tile.Stmt,
     numbers: Mapping[IdentityKey[tile.TileOp], int],
     written: AbstractSet[str],
     is_asked: bool,
-) -> Candidate | None:
+) -> ProductLoop | None:
     match stmt:
         case Gemm() if _is_by_mma(stmt) and any(r.buffer.scope == "shared" for r in stmt.regions[:2]):
-            return Candidate(loop, stmt, numbers[IdentityKey(stmt)], *_steps(loop, stmt, is_asked))
+            return ProductLoop(loop, stmt, numbers[IdentityKey(stmt)], *_count_steps(loop, stmt, is_asked))
         case tile.For(kind="serial", num_stages=None):
-            loaded = {fragment for s in stmt.body if (fragment := loaded_fragment(s))}
+            loaded = {fragment for s in stmt.body if (fragment := find_loaded_fragment(s))}
             for product in stmt.body:
                 if not isinstance(product, tile.TileOp) or not _is_by_mma(product):
                     continue
                 if loaded.intersection(operand.buffer.name for operand in product.regions[:2]):
-                    steps, why = _written_steps(loop, stmt, is_asked)
+                    steps, why = _count_written_steps(loop, stmt, is_asked)
                     if not loaded <= written:
                         steps, why = 0, "a fragment that it loads has to lie otherwise for the product"
-                    return Candidate(loop, product, numbers[IdentityKey(product)], steps, why, stmt)
+                    return ProductLoop(loop, product, numbers[IdentityKey(product)], steps, why, stmt)
     return None
 
 
-def _checked(kernel: tile.Kernel, one: Candidate) -> Candidate:
-    """Each by itself: what speaks against one of them is nothing to the others."""
-    if not one.steps:
-        return one
+def _check_product_loop(kernel: tile.Kernel, candidate: ProductLoop) -> ProductLoop:
+    """Try each candidate alone: an error of one does not concern the others."""
+    if not candidate.steps:
+        return candidate
     try:
-        with_register_level(kernel, (one,))
+        prefetch_product_fragments(kernel, (candidate,))
     except CompileError as error:
-        return replace(one, steps=0, why=error.diagnostics[0].title)
-    return one
+        return replace(candidate, steps=0, why=error.diagnostics[0].title)
+    return candidate
 
 
 def _is_by_mma(op: tile.TileOp) -> bool:
     return isinstance(op, Gemm) and op.via == "mma"
 
 
-def _written_steps(loop: tile.For, inner: tile.For, is_asked: bool) -> tuple[int, str]:
-    """Of a loop that the kernel has written; what else speaks against stages for its fragments is found when they get
-    them."""
+def _count_written_steps(loop: tile.For, inner: tile.For, is_asked: bool) -> tuple[int, str]:
+    """Count the steps of a loop in the kernel's text. `apply_register_stages` finds further obstacles."""
     steps = get_static_trip_count(inner)
-    if why := _why_not_in(loop, inner, is_asked):
+    if why := _why_loop_unsuitable(loop, inner, is_asked):
         return 0, why
     if steps is None:
         return 0, "how many steps it has is known at launch only"
     return steps, ""
 
 
-def _why_not_in(loop: tile.For, use: tile.Stmt, is_asked: bool) -> str:
-    """What of a loop speaks against it whose only use of its tiles this is, or should be."""
+def _why_loop_unsuitable(loop: tile.For, use: tile.Stmt, is_asked: bool) -> str:
+    """Return why the loop is unsuitable, in which `use` must be the only use of the loaded tiles."""
     others = [
         s for s in find_scheduled_statements(loop) if s is not use and not (isinstance(s, tile.TileOp) and is_load(s))
     ]
@@ -138,10 +137,10 @@ def _why_not_in(loop: tile.For, use: tile.Stmt, is_asked: bool) -> str:
     return next((why for is_so, why in reasons if is_so), "")
 
 
-def _steps(loop: tile.For, product: Gemm, is_asked: bool) -> tuple[int, str]:
+def _count_steps(loop: tile.For, product: Gemm, is_asked: bool) -> tuple[int, str]:
     a, b, c, *metadata = product.regions
-    steps = steps_along_k(product)
-    if around := _why_not_in(loop, product, is_asked):
+    steps = count_steps_along_k(product)
+    if around := _why_loop_unsuitable(loop, product, is_asked):
         return 0, around
     in_registers = next((r.buffer.name for r in (a, b) if r.buffer.scope == "fragment"), None)
     reasons = (
@@ -154,36 +153,40 @@ def _steps(loop: tile.For, product: Gemm, is_asked: bool) -> tuple[int, str]:
     )  # fmt: skip
     if why := next((why for is_so, why in reasons if is_so), None):
         return 0, why
-    # Steps of several instructions along K where there would be too many statements to schedule.
-    fitting = (n for n in range(MOST_STEPS // _STATEMENTS, 1, -1) if steps % n == 0 and n % STAGES == 0)
+    # A step takes several instructions along K if there would be too many statements to schedule.
+    fitting = (
+        n
+        for n in range(MAX_UNROLLED_STATEMENTS // _STATEMENTS_PER_STEP, 1, -1)
+        if steps % n == 0 and n % REGISTER_STAGES == 0
+    )
     if (count := next(fitting, None)) is None:
-        return 0, f"{STAGES} stages do not divide its {steps} steps along K"
+        return 0, f"{REGISTER_STAGES} stages do not divide its {steps} steps along K"
     return count, ""
 
 
-# ---- the product written as a loop -----------------------------------------------------------------------------------
+# ---- products as loops -----------------------------------------------------------------------------------------------
 
 
-def with_register_level(kernel: tile.Kernel, chosen: Sequence[Candidate]) -> tile.Kernel:
-    """The kernel, which has no layouts yet, with these products from fragments with two stages."""
+def prefetch_product_fragments(kernel: tile.Kernel, chosen: Sequence[ProductLoop]) -> tile.Kernel:
+    """Return the kernel, before layout assignment, with these products reading fragments of two stages."""
     wanted = {one.number: one.steps for one in chosen if one.inner is None}
-    writer = _Writer(wanted, {b.name for b in kernel.buffers})
+    writer = _ProductLoopWriter(wanted, {b.name for b in kernel.buffers})
     body = rewrite_statements(kernel.body, writer.stmt)
     looped = replace(kernel, body=body, buffers=(*kernel.buffers, *(one.tile for one in writer.asked)))
     tiles = {buffer.name: buffer for buffer in kernel.buffers}
     written = [
-        Asked(tiles[fragment], STAGES, one.product.span)
+        StageRequest(tiles[fragment], REGISTER_STAGES, one.product.span)
         for one in chosen
         for s in (one.inner.body if one.inner is not None else ())
-        if (fragment := loaded_fragment(s))
+        if (fragment := find_loaded_fragment(s))
     ]
-    return with_register_stages(looped, (*writer.asked, *written), RAISE_FIRST)
+    return apply_register_stages(looped, (*writer.asked, *written), RAISE_FIRST)
 
 
-class _Writer:
-    def __init__(self, wanted: Mapping[int, int], taken: set[str]) -> None:
-        self.wanted, self.taken = wanted, taken
-        self.asked: list[Asked] = []
+class _ProductLoopWriter:
+    def __init__(self, wanted: Mapping[int, int], used_names: set[str]) -> None:
+        self.wanted, self.taken = wanted, used_names
+        self.asked: list[StageRequest] = []
         self.products = 0
 
     def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
@@ -191,19 +194,20 @@ class _Writer:
             return stmt
         steps = self.wanted.get(self.products)
         self.products += 1
-        return stmt if steps is None else self.loop(stmt, steps)
+        return stmt if steps is None else self.build_loop(stmt, steps)
 
-    def loop(self, product: Gemm, steps: int) -> tile.For:
+    def build_loop(self, product: Gemm, steps: int) -> tile.For:
         a, b = product.a, product.b
         size = get_gemm_shape(product)[2] // steps
-        var = tile.Var(self.name("step"), INT32)
+        var = tile.Var(self.take_name("step"), INT32)
         along = (-1, -1 if product.transpose_B else -2)
         loads, fragments = [], []
         for operand, dimension in zip((a, b), along, strict=True):
-            part = _part(operand, dimension, var, size)
-            buffer = tile.Buffer(self.name(f"{operand.buffer.name}.registers"), part.extent[-2:], operand.buffer.dtype,
-                          "fragment", operand.buffer.span)  # fmt: skip
-            self.asked.append(Asked(buffer, STAGES, product.span))
+            part = _slice_region(operand, dimension, var, size)
+            shared = operand.buffer
+            name, extents = self.take_name(f"{shared.name}.registers"), part.extent[-2:]
+            buffer = tile.Buffer(name, extents, shared.dtype, "fragment", shared.span)
+            self.asked.append(StageRequest(buffer, REGISTER_STAGES, product.span))
             whole = tile.Region(buffer, (tile.int32_const(0), tile.int32_const(0)), part.extent[-2:], operand.span)
             loads.append(Copy(part, whole, span=product.span))
             fragments.append(whole)
@@ -218,18 +222,18 @@ class _Writer:
             span=product.span,
         )
 
-    def name(self, wanted: str) -> str:
-        number = next(n for n in range(1, len(self.taken) + 2) if self._numbered(wanted, n) not in self.taken)
-        self.taken.add(self._numbered(wanted, number))
-        return self._numbered(wanted, number)
+    def take_name(self, wanted: str) -> str:
+        number = next(n for n in range(1, len(self.taken) + 2) if self._number_name(wanted, n) not in self.taken)
+        self.taken.add(self._number_name(wanted, number))
+        return self._number_name(wanted, number)
 
     @staticmethod
-    def _numbered(name: str, number: int) -> str:
+    def _number_name(name: str, number: int) -> str:
         return name if number == 1 else f"{name}{number}"
 
 
-def _part(of: tile.Region, dimension: int, first: tile.Expr, size: int) -> tile.Region:
-    start, extent = list(of.start), list(of.extent)
+def _slice_region(region: tile.Region, dimension: int, first: tile.Expr, size: int) -> tile.Region:
+    start, extent = list(region.start), list(region.extent)
     start[dimension] = add_exprs(start[dimension], first)
     extent[dimension] = size
-    return replace(of, start=tuple(start), extent=tuple(extent))
+    return replace(region, start=tuple(start), extent=tuple(extent))

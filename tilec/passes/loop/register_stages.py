@@ -1,4 +1,4 @@
-"""Fragments with several stages: what later steps of an inner loop multiply is loaded to other registers meanwhile.
+"""Fragments with several stages: later steps of an inner loop load their operands to other registers meanwhile.
 
     for k0: load A_shared                  for k0: load A_shared
         for k1 in range(4):                    r1 = A_shared[1]; C += r0 @ …
@@ -6,16 +6,16 @@
             C += A_reg @ …                     r1 = A_shared[3]; C += r0 @ …
                                                r0 = A_shared of the next iteration[0]; C += r1 @ …
 
-Registers have no index, so the steps of the inner loop are written out, step k on version k mod `stages`. They are
-statements of the pipelined loop around then, and the load of a step begins `stages − 1` steps before the step, or where
-products are begun only, as by wgmma, behind the one of that step: every schedule has to keep that
-(`analysis.fragment_prefetch`). The loads of the first steps belong to the last ones of the iteration before, so that
-the loop around has them in an earlier stage, with a prologue of their own; and since only these touch the shared tiles
-of the next iteration first, the threads wait for such tiles once an iteration, there. What is unpacked of a fragment to
-multiply it has its versions too.
+Registers cannot be indexed, so the steps of the inner loop are unrolled, step k on version k mod `stages`, and become
+statements of the pipelined loop around. The load of a step issues `stages − 1` steps before that step, or behind the
+product of that earlier step where products are asynchronous, as wgmma. Every schedule has to keep that order
+(`analysis.fragment_prefetch`). The loads of the first steps belong to the last steps of the previous iteration. So the
+outer loop has them in an earlier stage, with a prologue of their own. Only these loads touch the next iteration's
+shared tiles first, so threads wait for such tiles once an iteration, there. Operands unpacked from a fragment have
+versions too.
 
-Where the stages do not divide the steps, the last ones that are too many are peeled: they load registers of their own,
-when it is their turn, so that each iteration around begins with the same version.
+Where the stages do not divide the steps, the remaining steps at the end are peeled: they load registers of their own
+without a prefetch, so that each outer iteration begins with the same version.
 """
 
 from __future__ import annotations
@@ -34,39 +34,44 @@ from tilec.passes.analysis.rings import is_pipelined
 from tilec.passes.analysis.substitution import rename_buffers, substitute_stmt
 from tilec.passes.analysis.trip_count import get_static_trip_count
 from tilec.passes.analysis.usage import find_reads
-from tilec.passes.loop.detect_pipelines import loads
-from tilec.passes.loop.requested_stages import Asked, refuse
+from tilec.passes.loop.detect_pipelines import find_loads
+from tilec.passes.loop.requested_stages import StageRequest, refuse_request
 from tilec.support.diagnostics import ErrorCollector, Label
 
-MOST_STEPS = 32
-"""Statements that a pipelined loop is given for an inner one: more of them take long to schedule."""
+MAX_UNROLLED_STATEMENTS = 32
+"""The most statements that an inner loop may become: more take long to schedule."""
 
-# ---- the steps written out -------------------------------------------------------------------------------------------
+# ---- unrolled steps --------------------------------------------------------------------------------------------------
 
 
-def with_register_stages(kernel: tile.Kernel, asked: Sequence[Asked], mistakes: ErrorCollector) -> tile.Kernel:
-    """The kernel in which those fragments asked for have their versions. A loop that loads fragments with one stage
-    says so, by its own. Errors: `pipeline-impossible`."""
-    asked = [one for one in asked if one.tile.in_registers]
-    inner: dict[tile.Var, dict[str, Asked]] = {}
+def apply_register_stages(
+    kernel: tile.Kernel, requests: Sequence[StageRequest], mistakes: ErrorCollector
+) -> tile.Kernel:
+    """Return the kernel with versions of the requested fragments. Errors: `pipeline-impossible`. A loop that loads
+    fragments with one stage is marked with num_stages=1."""
+    requests = [request for request in requests if request.tile.in_registers]
+    inner: dict[tile.Var, dict[str, StageRequest]] = {}
     loops: dict[tile.Var, tile.For] = {}
     single: set[tile.Var] = set()
-    for one in asked:
+    for request in requests:
         with mistakes.caught():
-            loop = _checked(kernel, one)
-            if one.stages == 1:
+            loop = _find_checked_loop(kernel, request)
+            if request.stages == 1:
                 single.add(loop.var)
             else:
-                inner.setdefault(loop.var, {})[one.tile.name] = one
+                inner.setdefault(loop.var, {})[request.tile.name] = request
                 loops[loop.var] = loop
     for key, loop in loops.items():
-        inner[key] |= _made_of_them(rings.analyse_loop_body(kernel, loop), inner[key])
+        inner[key] |= _find_derived_operands(rings.analyse_loop_body(kernel, loop), inner[key])
     if not inner and not single:
         return kernel
     versions = {
-        one.tile.name: [_version(one.tile, number) for number in range(one.stages + bool(_peeled(loops[key], one)))]
-        for key, of in inner.items()
-        for one in of.values()
+        request.tile.name: [
+            _version_buffer(request.tile, number)
+            for number in range(request.stages + bool(_count_peeled_steps(loops[key], request)))
+        ]
+        for key, by_fragment in inner.items()
+        for request in by_fragment.values()
     }
     buffers = tuple(made for b in kernel.buffers for made in versions.get(b.name, [b]))
     layouts = tuple(
@@ -74,82 +79,86 @@ def with_register_stages(kernel: tile.Kernel, asked: Sequence[Asked], mistakes: 
         for given in kernel.layouts
         for made in versions.get(given.buffer.name, [given.buffer])
     )
-    body = tuple(s for stmt in kernel.body for s in _written_out(stmt, inner, single))
+    body = tuple(s for stmt in kernel.body for s in _unroll_loops(stmt, inner, single))
     return replace(kernel, body=body, buffers=buffers, layouts=layouts)
 
 
-def _made_of_them(inside: rings.LoopBody, asked: Mapping[str, Asked]) -> dict[str, Asked]:
-    """The operands of products that nests of the loop make anew, in each step, of a fragment with stages: they have as
-    many, so that one is made while a product reads the other."""
-    multiplied = {r.buffer for s in inside.statements if isinstance(s, Gemm) for r in s.regions[:2]}
-    found: dict[str, Asked] = {}
-    for at, stmt in enumerate(inside.statements):
-        of = next((asked[buffer.name] for buffer in find_reads(stmt) if buffer.name in asked), None)
+def _find_derived_operands(body: rings.LoopBody, requests: Mapping[str, StageRequest]) -> dict[str, StageRequest]:
+    """Find the operands of products that nests recompute in each step from a fragment with stages. They get as many
+    versions, so that one is computed while a product reads the other."""
+    multiplied = {r.buffer for s in body.statements if isinstance(s, Gemm) for r in s.regions[:2]}
+    derived: dict[str, StageRequest] = {}
+    for at, stmt in enumerate(body.statements):
+        of = next((requests[buffer.name] for buffer in find_reads(stmt) if buffer.name in requests), None)
         for buffer in () if of is None else find_rewritten_fragments(stmt):
-            is_new = not any(buffer.name in touched.all_names for touched in inside.touched[:at])
-            if of is not None and buffer in multiplied and is_new and buffer.name not in inside.outside:
-                found[buffer.name] = replace(of, tile=buffer)
-    return found
+            is_new = not any(buffer.name in touched.all_names for touched in body.touched[:at])
+            if of is not None and buffer in multiplied and is_new and buffer.name not in body.outside:
+                derived[buffer.name] = replace(of, tile=buffer)
+    return derived
 
 
-def _version(buffer: tile.Buffer, number: int) -> tile.Buffer:
+def _version_buffer(buffer: tile.Buffer, number: int) -> tile.Buffer:
     return replace(buffer, name=f"{buffer.name}.stage{number}")
 
 
-def _written_out(
-    stmt: tile.Stmt, inner: Mapping[tile.Var, Mapping[str, Asked]], single: Collection[tile.Var]
+def _unroll_loops(
+    stmt: tile.Stmt, inner: Mapping[tile.Var, Mapping[str, StageRequest]], single: Collection[tile.Var]
 ) -> tuple[tile.Stmt, ...]:
-    def those_of(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return map_statements(body, lambda each: _written_out(each, inner, single))
+    def unroll_body(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+        return map_statements(body, lambda each: _unroll_loops(each, inner, single))
 
     match stmt:
         case tile.For() if stmt.var in inner:
-            return tuple(_steps(stmt, inner[stmt.var]))
+            return tuple(_unroll_steps(stmt, inner[stmt.var]))
         case tile.For():
-            made = map_nested_bodies(stmt, those_of)
+            made = map_nested_bodies(stmt, unroll_body)
             is_around = any(isinstance(s, tile.For) and s.var in inner for s in stmt.body)
             made = replace(made, kind="pipelined") if is_around else made
             return (replace(made, num_stages=1) if stmt.var in single else made,)
         case _:
-            return (map_nested_bodies(stmt, those_of),)
+            return (map_nested_bodies(stmt, unroll_body),)
 
 
-def _peeled(loop: tile.For, one: Asked) -> int:
-    """How many of its last steps are no whole turn through the versions."""
-    return _trip_count(loop) % one.stages
+def _count_peeled_steps(loop: tile.For, request: StageRequest) -> int:
+    """Return how many of the last steps are peeled: the remainder of the trip count by the stages."""
+    return _known_trip_count(loop) % request.stages
 
 
-def _trip_count(loop: tile.For) -> int:
+def _known_trip_count(loop: tile.For) -> int:
     trip_count = get_static_trip_count(loop)
     assert trip_count is not None, "checked"
     return trip_count
 
 
-def _steps(loop: tile.For, asked: Mapping[str, Asked]) -> Iterator[tile.Stmt]:
-    trip_count = _trip_count(loop)
+def _unroll_steps(loop: tile.For, requests: Mapping[str, StageRequest]) -> Iterator[tile.Stmt]:
+    trip_count = _known_trip_count(loop)
     for step in range(trip_count):
         values: dict[tile.Var, tile.Expr] = {loop.var: add_exprs(loop.start, tile.int32_const(step * loop.step))}
-        for var in _declared(loop.body):  # each step has its own
+        for var in _declared_variables(loop.body):  # each step has its own
             values[var] = tile.Var(f"{var.name}.step{step}", var.dtype)
-        peeled = {name for name, one in asked.items() if step >= trip_count - _peeled(loop, one)}
+        peeled = {name for name, request in requests.items() if step >= trip_count - _count_peeled_steps(loop, request)}
         names = {
-            name: _version(one.tile, one.stages if name in peeled else step % one.stages).name
-            for name, one in asked.items()
+            name: _version_buffer(request.tile, request.stages if name in peeled else step % request.stages).name
+            for name, request in requests.items()
         }
         for stmt in loop.body:
             made = rename_buffers(substitute_stmt(stmt, values), names)
-            if isinstance(made, Copy) and (of := loaded_fragment(stmt)) in asked and of not in peeled:
-                made = replace(made, prefetch_distance=asked[of].stages - 1, of=of, step=step)
+            if (
+                isinstance(made, Copy)
+                and (fragment := find_loaded_fragment(stmt)) in requests
+                and fragment not in peeled
+            ):
+                made = replace(made, prefetch_distance=requests[fragment].stages - 1, of=fragment, step=step)
             yield made
 
 
-def _declared(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
+def _declared_variables(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
     for stmt in tile.walk_statements(body):
         yield from (var for var in tile.declared_variables(stmt) if var != tile.THREAD)
 
 
-def loaded_fragment(stmt: tile.Stmt) -> str:
-    """The fragment that the statement loads from shared memory, as a whole."""
+def find_loaded_fragment(stmt: tile.Stmt) -> str:
+    """Return the name of the fragment that a statement loads as a whole from shared memory, else ""."""
     match stmt:
         case Copy(regions=(source, destination)) if (source.buffer.scope, destination.buffer.scope) == (
             "shared",
@@ -160,65 +169,66 @@ def loaded_fragment(stmt: tile.Stmt) -> str:
             return ""
 
 
-# ---- what cannot be --------------------------------------------------------------------------------------------------
+# ---- errors ----------------------------------------------------------------------------------------------------------
 
 
-def _checked(kernel: tile.Kernel, one: Asked) -> tile.For:
-    """The loop that loads the fragment in each step."""
-    name = one.tile.name
+def _find_checked_loop(kernel: tile.Kernel, request: StageRequest) -> tile.For:
+    """Return the loop that loads the fragment in each step, or refuse the request."""
+    name = request.tile.name
     loops = [loop for loop in tile.walk_statements(kernel.body) if isinstance(loop, tile.For)]
-    loop = next((loop for loop in loops if any(loaded_fragment(s) == name for s in loop.body)), None)
+    loop = next((loop for loop in loops if any(find_loaded_fragment(s) == name for s in loop.body)), None)
     if loop is None:
-        refuse(
-            one,
+        refuse_request(
+            request,
             f"no loop loads {name} from shared memory in each iteration",
-            Label(one.tile.span, "it lies in registers"),
+            Label(request.tile.span, "it lies in registers"),
             help=f"T.copy to the whole of {name} directly in a loop, or give the stages to a shared tile",
         )
     place = Label(loop.span, "the loop that loads it")
-    if one.stages == 1:
+    if request.stages == 1:
         return loop
     if loop.kind not in ("serial", "unroll"):
-        refuse(one, f"the loop that loads {name} from shared memory is pipelined itself", place,
+        refuse_request(request, f"the loop that loads {name} from shared memory is pipelined itself", place,
                help="put the copy and the product in a T.serial loop in it, over parts of the tiles")  # fmt: skip
     trip_count = get_static_trip_count(loop)
     if trip_count is None:
-        refuse(one, f"how often the loop that loads {name} runs is known at run time only", place,
+        refuse_request(request, f"how often the loop that loads {name} runs is known at run time only", place,
                help="registers are named in the code: make the trip count a constant")  # fmt: skip
-    if trip_count < one.stages:
+    if trip_count < request.stages:
         count = f"{trip_count} iteration{'s' * (trip_count != 1)}"
-        refuse(one, f"{name} has {one.stages} stages, and the loop that loads it {count}", place,
+        refuse_request(request, f"{name} has {request.stages} stages, and the loop that loads it {count}", place,
                help="give it at most as many stages as the loop has iterations")  # fmt: skip
-    if trip_count * len(loop.body) > MOST_STEPS:
-        refuse(one, f"{trip_count} iterations of {len(loop.body)} statements are too many to be written out", place,
-               help=f"at most {MOST_STEPS} statements together: take larger steps")  # fmt: skip
+    if trip_count * len(loop.body) > MAX_UNROLLED_STATEMENTS:
+        statements = f"{trip_count} iterations of {len(loop.body)} statements"
+        refuse_request(request, f"{statements} are too many to be written out", place,
+               help=f"at most {MAX_UNROLLED_STATEMENTS} statements together: take larger steps")  # fmt: skip
     if left := next((s for s in tile.walk_statements(loop.body) if isinstance(s, tile.Break)), None):
-        refuse(one, f"the loop that loads {name} is left in the middle", place,
+        refuse_request(request, f"the loop that loads {name} is left in the middle", place,
                Label(left.span, "when the loads of later steps would be under way"),
                help="guard the rest of the body with `if`")  # fmt: skip
     if (reason := _why_not_versioned(rings.analyse_loop_body(kernel, loop), name)) is not None:
-        refuse(one, f"{name} cannot have versions: {reason}", place,
+        refuse_request(request, f"{name} cannot have versions: {reason}", place,
                help="let one copy of the loop fill it before others read it, and nothing else use it")  # fmt: skip
     around = next((outer for outer in loops if any(s is loop for s in outer.body)), None)
-    if around is None or not (is_pipelined(around) or (around.kind == "serial" and any(loads(around)))):
+    if around is None or not (is_pipelined(around) or (around.kind == "serial" and any(find_loads(around)))):
         where = () if around is None else (Label(around.span, "the loop around it"),)
-        refuse(one, f"the loop that loads {name} stands in no pipelined loop", place, *where,
+        refuse_request(request, f"the loop that loads {name} stands in no pipelined loop", place, *where,
                help="put it directly in a T.Pipelined loop, which loads its first steps early")  # fmt: skip
     if around.stage is not None:
-        refuse(one, f"the loop around the one that loads {name} has its schedule by hand", Label(around.span, "here"),
-               help="leave out `stage` and `order`, or this")  # fmt: skip
+        refuse_request(request, f"the loop around the one that loads {name} has its schedule by hand",
+               Label(around.span, "here"), help="leave out `stage` and `order`, or this")  # fmt: skip
     return loop
 
 
-def _why_not_versioned(inside: rings.LoopBody, name: str) -> str | None:
-    """Why what a fragment holds is not each step's own, or None."""
-    if name in inside.outside:
+def _why_not_versioned(body: rings.LoopBody, name: str) -> str | None:
+    """Return why a fragment's value outlives a step, or None."""
+    if name in body.outside:
         return f"{name} is also used outside the loop"
-    first, *others = (at for at, touched in enumerate(inside.touched) if name in touched.all_names)
-    if loaded_fragment(inside.statements[first]) != name:
-        return f"{inside.statements[first].span.place} uses {name} before it is loaded"
-    if (again := next((at for at in others if loaded_fragment(inside.statements[at]) == name), None)) is not None:
-        return f"{inside.statements[again].span.place} loads {name} again"
-    if not any(name in inside.touched[at].reads for at in others):
+    first, *others = (at for at, touched in enumerate(body.touched) if name in touched.all_names)
+    if find_loaded_fragment(body.statements[first]) != name:
+        return f"{body.statements[first].span.place} uses {name} before it is loaded"
+    if (again := next((at for at in others if find_loaded_fragment(body.statements[at]) == name), None)) is not None:
+        return f"{body.statements[again].span.place} loads {name} again"
+    if not any(name in body.touched[at].reads for at in others):
         return f"nothing in the loop reads {name}"
     return None

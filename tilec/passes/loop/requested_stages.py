@@ -1,7 +1,7 @@
-"""How many stages a person asks of tiles: `A_shared.pipeline(stage=3)`, `T.annotate_pipeline({A_shared: 3})`.
+"""Stages that a kernel requests for tiles: `A_shared.pipeline(stage=3)`, `T.annotate_pipeline({A_shared: 3})`.
 
-A loop that loads such a tile is pipelined, with as many versions of it as stages; with one stage it runs as it is
-written. Fragments have their stages inside of such a loop (`loop.register_stages`).
+A loop that loads such a tile is pipelined, with as many versions of it as stages; with one stage it runs as written.
+`loop.register_stages` applies the stages of fragments.
 """
 
 from __future__ import annotations
@@ -15,104 +15,108 @@ from tilec.ir.tile import Break, Buffer, For, Kernel, Stmt, TileOp, Var, walk_st
 from tilec.ops.barriers import AllocBarrier
 from tilec.passes.analysis import rings
 from tilec.passes.analysis.rings import find_pipelined_loops, is_load
-from tilec.passes.loop.detect_pipelines import loads
+from tilec.passes.loop.detect_pipelines import find_loads
 from tilec.support.diagnostics import ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """So many stages for a tile, and where that is said."""
+class StageRequest:
+    """A number of stages requested for a tile, and the place of the request."""
 
     tile: Buffer
     stages: int
     span: Span
 
 
-def refuse(one: Asked, title: str, *secondary: Label, help: str) -> NoReturn:
-    raise_error("pipeline-impossible", title, one.span, f"{one.stages} stage{'s' * (one.stages > 1)} asked for here",
-         secondary=secondary, help=help)  # fmt: skip
+def refuse_request(request: StageRequest, title: str, *secondary: Label, help: str) -> NoReturn:
+    label = f"{request.stages} stage{'s' * (request.stages > 1)} asked for here"
+    raise_error("pipeline-impossible", title, request.span, label, secondary=secondary, help=help)
 
 
-def with_stages(kernel: Kernel, asked: Sequence[Asked], mistakes: ErrorCollector) -> Kernel:
-    """The kernel, with its loops pipelined as is asked. Errors: `pipeline-impossible`."""
-    asked = [one for one in asked if not one.tile.in_registers]
-    if not asked:
+def apply_requested_stages(kernel: Kernel, requests: Sequence[StageRequest], mistakes: ErrorCollector) -> Kernel:
+    """Return the kernel with its loops pipelined as requested. Errors: `pipeline-impossible`."""
+    requests = [request for request in requests if not request.tile.in_registers]
+    if not requests:
         return kernel
-    found = [loop for loop in walk_statements(kernel.body) if isinstance(loop, For)]
+    loops = [loop for loop in walk_statements(kernel.body) if isinstance(loop, For)]
     wanted: dict[Var, int] = {}
-    for one in asked:
+    for request in requests:
         with mistakes.caught():
-            _check_tile(kernel, one, found)
-    for loop in found:
-        tiles = {load.regions[1].buffer for load in loads(loop)}
-        here = [one for one in asked if one.tile in tiles]
+            _check_tile(kernel, request, loops)
+    for loop in loops:
+        tiles = {load.regions[1].buffer for load in find_loads(loop)}
+        here = [request for request in requests if request.tile in tiles]
         if here:
             with mistakes.caught():
-                wanted[loop.var] = _stages(kernel, loop, here)
+                wanted[loop.var] = _agree_on_stages(kernel, loop, here)
     made = (
-        replace(kernel, body=map_statements(kernel.body, lambda stmt: _asked_for(stmt, wanted))) if wanted else kernel
+        replace(kernel, body=map_statements(kernel.body, lambda stmt: _pipeline_loops(stmt, wanted)))
+        if wanted
+        else kernel
     )
     for loop in find_pipelined_loops(made.body):
-        tiles = {load.regions[1].buffer for load in loads(loop)}
-        for one in asked:
-            if one.tile in tiles and one.stages > 1:
+        tiles = {load.regions[1].buffer for load in find_loads(loop)}
+        for request in requests:
+            if request.tile in tiles and request.stages > 1:
                 with mistakes.caught():
-                    _check_versions(made, loop, one)
+                    _check_versions(made, loop, request)
     return made
 
 
-def _check_versions(kernel: Kernel, loop: For, one: Asked) -> None:
-    if (reason := rings.analyse_loop_body(kernel, loop).why_not_versioned(one.tile)) is not None:
-        refuse(
-            one,
-            f"{one.tile.name} cannot have versions: {reason}",
+def _check_versions(kernel: Kernel, loop: For, request: StageRequest) -> None:
+    if (reason := rings.analyse_loop_body(kernel, loop).why_not_versioned(request.tile)) is not None:
+        refuse_request(
+            request,
+            f"{request.tile.name} cannot have versions: {reason}",
             Label(loop.span, "the loop that loads it"),
             help="let one statement of the loop fill the whole tile before others read it, and nothing else use it",
         )
 
 
-def _asked_for(stmt: Stmt, wanted: Mapping[Var, int]) -> Stmt:
-    made = map_nested_bodies(stmt, lambda body: map_statements(body, lambda inner: _asked_for(inner, wanted)))
+def _pipeline_loops(stmt: Stmt, wanted: Mapping[Var, int]) -> Stmt:
+    made = map_nested_bodies(stmt, lambda body: map_statements(body, lambda inner: _pipeline_loops(inner, wanted)))
     if not isinstance(made, For) or made.var not in wanted:
         return made
     stages = wanted[made.var]
     return replace(made, kind="pipelined", num_stages=stages if stages > 1 else 0)
 
 
-def _check_tile(kernel: Kernel, one: Asked, loops: Sequence[For]) -> None:
-    """It is a shared tile that some loop loads in each iteration."""
-    tile = one.tile
+def _check_tile(kernel: Kernel, request: StageRequest, loops: Sequence[For]) -> None:
+    """Refuse a request for a tile that is not shared, or that no loop loads in each iteration."""
+    tile = request.tile
     if tile.scope != "shared":
         what = "a tensor" if tile.scope == "global" else "no tile of shared memory"
-        refuse(one, f"{tile.name} is {what}, which has no stages", help="give stages to what T.alloc_shared makes")
+        refuse_request(
+            request, f"{tile.name} is {what}, which has no stages", help="give stages to what T.alloc_shared makes"
+        )
     if any(isinstance(s, AllocBarrier) for s in walk_statements(kernel.body)):
-        refuse(
-            one,
+        refuse_request(
+            request,
             f"{tile.name} cannot be pipelined: the kernel orders its threads by barriers of its own",
             help="use T.InputTilePipeline, whose stages the roles acquire and release",
         )
-    if any(load.regions[1].buffer == tile for loop in loops for load in loads(loop)):
+    if any(load.regions[1].buffer == tile for loop in loops for load in find_loads(loop)):
         return
     elsewhere = [
         s for s in walk_statements(kernel.body) if isinstance(s, TileOp) and is_load(s) and s.regions[1].buffer == tile
     ]
-    refuse(
-        one,
+    refuse_request(
+        request,
         f"no loop loads {tile.name} in each iteration",
         *(Label(load.span, "loaded here, under a condition or in no loop") for load in elsewhere[:1]),
         help="stages hold what later iterations of a loop will use: load it by T.copy directly in the loop",
     )
 
 
-def _stages(kernel: Kernel, loop: For, here: Sequence[Asked]) -> int:
-    """Of the tiles of a loop, as many as are asked for, if it can be pipelined so."""
-    first, *others = here
+def _agree_on_stages(kernel: Kernel, loop: For, requests: Sequence[StageRequest]) -> int:
+    """Return the number of stages requested for the tiles of a loop, or refuse the request."""
+    first, *others = requests
     place = Label(loop.span, "the loop that loads it")
     for other in others:
         if other.stages != first.stages:
-            refuse(
+            refuse_request(
                 other,
                 f"{other.tile.name} gets {other.stages} stage{'s' * (other.stages > 1)}, and {first.tile.name} "
                 f"{first.stages}, in one loop",
@@ -123,16 +127,16 @@ def _stages(kernel: Kernel, loop: For, here: Sequence[Asked]) -> int:
     if first.stages == 1:
         return 1
     if loop.stage is not None:
-        refuse(first, f"the loop that loads {first.tile.name} has its schedule by hand", place,
+        refuse_request(first, f"the loop that loads {first.tile.name} has its schedule by hand", place,
                 help="leave out `stage` and `order`, or this")  # fmt: skip
     if loop.num_stages is not None and loop.num_stages != first.stages:
-        refuse(first, f"{first.stages} stages for {first.tile.name}, whose loop has {loop.num_stages}", place,
+        refuse_request(first, f"{first.stages} stages for {first.tile.name}, whose loop has {loop.num_stages}", place,
                 help="give the number once")  # fmt: skip
     if loop.kind == "unroll":
-        refuse(first, f"the loop that loads {first.tile.name} is written out, iteration after iteration", place,
+        refuse_request(first, f"the loop that loads {first.tile.name} is written out, iteration after iteration", place,
                 help="write T.serial or T.Pipelined")  # fmt: skip
     if left := next((s for s in walk_statements(loop.body) if isinstance(s, Break)), None):
-        refuse(first, f"the loop that loads {first.tile.name} is left in the middle", place,
+        refuse_request(first, f"the loop that loads {first.tile.name} is left in the middle", place,
                 Label(left.span, "when the loads of later iterations would be under way"),
                 help="guard the rest of the body with `if`")  # fmt: skip
     return first.stages

@@ -1,12 +1,11 @@
-"""Loops that acquire stages of pipelines, inside roles of the kernel's own, as scheduling problems; and the roles with
-their statements in the order that schedules say.
+"""Scheduling problems of loops that acquire pipeline stages inside explicit roles, and the roles reordered by
+schedules.
 
-The kernel fixes the roles, and in which order each acquires, releases, waits and arrives. What stands between is
-ordered by the scheduler: a statement on a stage stays between its acquire and its release, a statement on other memory
-where waits and arrivals have it, and what is in registers only follows its operands. An iteration ends before the next
-one begins, so that all its statements are in one stage: how far roles run ahead of one another, the pipelines say.
-Whoever waits for a stage is served first: the order that the scheduler begins with has each release as early as it can
-be.
+The kernel fixes the roles, and the order in which each acquires, releases, waits and arrives. The scheduler orders the
+rest: a statement on a stage stays between its acquire and its release, one on other memory stays where waits and
+arrivals have it, and one on registers only follows its operands. An iteration ends before the next begins, so all its
+statements are in one stage: the pipelines say how far roles run in advance of one another. The order that the scheduler
+begins with has each release as early as possible, for the role that waits for the stage.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from tilec.passes.analysis.rings import find_accesses
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
 from tilec.passes.loop.build_problem import LoopProblem
-from tilec.passes.loop.describe import describe
-from tilec.passes.loop.statement_price import price
+from tilec.passes.loop.describe import describe_statement
+from tilec.passes.loop.statement_price import price_statement
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
 from tilec.sched.schedule import Schedule
 from tilec.support.records import dataclass
@@ -33,9 +32,9 @@ Statements = tuple[tile.Stmt, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """Statements that stay together: an acquire, with whose turn it is, or one by itself, which is `main`. `pipeline`
-    is the one of which it acquires or releases a stage; `is_ordered`: it keeps its place among all others that do."""
+class StatementUnit:
+    """Statements that stay together: an acquire with its phase updates, or one statement, which is `main`. `pipeline`
+    is the one of which it acquires or releases a stage. `is_ordered`: it keeps its place among all ordered units."""
 
     statements: Statements
     main: tile.Stmt
@@ -43,74 +42,79 @@ class Unit:
     is_ordered: bool
 
 
-def loops_of_roles(assignment: LayoutAssignment) -> tuple[tuple[RoleAssignment, tile.For], ...]:
-    """The innermost loops in which a role acquires stages, role by role, in program order."""
-    return tuple((part, loop) for part in assignment.roles for loop in _loops(part.assignment.kernel.body))
+def find_role_loops(assignment: LayoutAssignment) -> tuple[tuple[RoleAssignment, tile.For], ...]:
+    """Return the innermost loops in which a role acquires stages, role by role, in program order."""
+    return tuple((part, loop) for part in assignment.roles for loop in _find_stage_loops(part.assignment.kernel.body))
 
 
-def _loops(body: Statements) -> Iterator[tile.For]:
+def _find_stage_loops(body: Statements) -> Iterator[tile.For]:
     for loop in tile.walk_statements(body):
         if not isinstance(loop, tile.For):
             continue
-        is_wanted = loop.kind == "serial" and any(map(_acquires, loop.body))
+        is_wanted = loop.kind == "serial" and any(map(_is_acquire, loop.body))
         if is_wanted and not any(
-            isinstance(s, tile.For | tile.If | tile.While | tile.Break) or _looks(s) for s in loop.body
+            isinstance(s, tile.For | tile.If | tile.While | tile.Break) or _is_barrier_poll(s) for s in loop.body
         ):
             yield loop
 
 
-def _looks(stmt: tile.Stmt) -> bool:
-    """Whether it looks at a barrier without waiting: when it does so decides what it finds."""
+def _is_barrier_poll(stmt: tile.Stmt) -> bool:
+    """Return whether a statement polls a barrier without waiting: its result depends on when it runs."""
     return isinstance(stmt, tile.Parallel) and any(b.scope == "barrier" for b in find_reads(stmt))
 
 
-def _acquires(stmt: tile.Stmt) -> bool:
+def _is_acquire(stmt: tile.Stmt) -> bool:
     return isinstance(stmt, tile.TileOp) and stmt.acquires is not None
 
 
-def _stage(stmt: tile.Stmt) -> str:
-    """The pipeline of which a statement acquires or releases a stage."""
+def _find_pipeline_name(stmt: tile.Stmt) -> str:
+    """Return the pipeline whose stage a statement acquires or releases, else ""."""
     if not isinstance(stmt, tile.TileOp):
         return ""
     end = stmt.acquires or stmt.releases
     return end[0] if end is not None else stmt.drains or ""
 
 
-def units(body: Statements) -> tuple[Unit, ...]:
-    """An acquire comes with binds before it and variables set behind it, all of one place in the text."""
-    found: list[Unit] = []
+def group_statements(body: Statements) -> tuple[StatementUnit, ...]:
+    """Group statements into units: an acquire, the binds before it and the variables set behind it have one source
+    place."""
+    found: list[StatementUnit] = []
     at = 0
     while at < len(body):
         end = at + 1
-        while end < len(body) and body[end].span == body[at].span and _keeps_order(body[at : end + 1]):
+        while end < len(body) and body[end].span == body[at].span and _is_part_of_acquire(body[at : end + 1]):
             end += 1
         statements = body[at:end]
-        main = next((s for s in statements if _stage(s)), statements[-1])
-        found.append(Unit(statements, main, _stage(main), bool(_stage(main)) or not _is_free(main)))
+        main = next((s for s in statements if _find_pipeline_name(s)), statements[-1])
+        found.append(
+            StatementUnit(
+                statements, main, _find_pipeline_name(main), bool(_find_pipeline_name(main)) or not _is_movable(main)
+            )
+        )
         at = end
     return tuple(found)
 
 
-def _keeps_order(statements: Statements) -> bool:
-    """Whether they are a part of an acquire: binds, its wait, and what sets the variables of whose turn it is."""
+def _is_part_of_acquire(statements: Statements) -> bool:
+    """Return whether the statements are part of an acquire: binds, its wait, and updates of its phase variables."""
     waits = [s for s in statements if isinstance(s, tile.TileOp)]
     sets = [s for s in statements if isinstance(s, tile.Parallel)]
     return (
         isinstance(statements[0], tile.Bind)
         and len(waits) <= 1
-        and all(map(_acquires, waits))
-        and all(_sets_variables(s) for s in sets)
+        and all(map(_is_acquire, waits))
+        and all(_only_sets_variables(s) for s in sets)
         and (not sets or bool(waits))
     )
 
 
-def _sets_variables(stmt: tile.Stmt) -> bool:
+def _only_sets_variables(stmt: tile.Stmt) -> bool:
     return isinstance(stmt, tile.Parallel) and all(
         isinstance(s, tile.Store) and is_variable(s.buffer) for s in stmt.body
     )
 
 
-def _is_free(stmt: tile.Stmt) -> bool:
+def _is_movable(stmt: tile.Stmt) -> bool:
     match stmt:
         case tile.Parallel():
             return not any(isinstance(s, tile.Print) for s in tile.walk_statements((stmt,)))
@@ -125,69 +129,73 @@ def _is_free(stmt: tile.Stmt) -> bool:
 # ---- the problem -----------------------------------------------------------------------------------------------------
 
 
-def problems(assignment: LayoutAssignment, target: Target) -> tuple[LoopProblem, ...]:
-    """One for each of `loops_of_roles`."""
-    held = _held(assignment.kernel)
-    return tuple(_problem(part, loop, held, target) for part, loop in loops_of_roles(assignment))
+def build_role_problems(assignment: LayoutAssignment, target: Target) -> tuple[LoopProblem, ...]:
+    """Return the problem of each of `find_role_loops`."""
+    pipelines = _map_tiles_to_pipelines(assignment.kernel)
+    return tuple(_build_problem(part, loop, pipelines, target) for part, loop in find_role_loops(assignment))
 
 
-def _held(kernel: tile.Kernel) -> dict[str, str]:
-    """The pipelines of the tiles that they hold, by the tiles' names."""
+def _map_tiles_to_pipelines(kernel: tile.Kernel) -> dict[str, str]:
+    """Return the pipeline that holds each tile, by the tiles' names."""
     made = [s for s in kernel.body if isinstance(s, AllocBarrier)]
     return {buffer: str(op.pipeline) for op in made for buffer in op.holds or ()}
 
 
-def _problem(part: RoleAssignment, loop: tile.For, held: Mapping[str, str], target: Target) -> LoopProblem:
-    found = early(units(loop.body), held)
+def _build_problem(part: RoleAssignment, loop: tile.For, pipelines: Mapping[str, str], target: Target) -> LoopProblem:
+    units_in_order = release_early(group_statements(loop.body), pipelines)
     slots = (*target.slots, Slot(f"issue ({part.name})"))
-    ops = tuple(_op(unit, part, target, len(target.slots)) for unit in found)
-    edges = tuple(_edges(found, ops, held))
+    ops = tuple(_build_op(unit, part, target, len(target.slots)) for unit in units_in_order)
+    edges = tuple(_build_edges(units_in_order, ops, pipelines))
     problem = Problem(f"{part.assignment.kernel.name}.{part.name}.{loop.var.name}", ops, edges, slots, max_stages=1)
-    return LoopProblem(loop, tuple(u.main for u in found), (part.name,) * len(found), (), problem)
+    return LoopProblem(loop, tuple(u.main for u in units_in_order), (part.name,) * len(units_in_order), (), problem)
 
 
-def _op(unit: Unit, part: RoleAssignment, target: Target, own_slot: int) -> Op:
+def _build_op(unit: StatementUnit, part: RoleAssignment, target: Target, own_slot: int) -> Op:
     stmt = unit.main
-    issue, latency, uses = price(stmt, part.assignment, target)
+    issue, latency, uses = price_statement(stmt, part.assignment, target)
     uses[own_slot] = (issue, 0)
-    held = tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles)
-    return Op(named(stmt), held, issue, latency, part.name, stmt.span.line, file=stmt.span.file)
+    slot_uses = tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles)
+    return Op(name_statement(stmt), slot_uses, issue, latency, part.name, stmt.span.line, file=stmt.span.file)
 
 
-def named(stmt: tile.Stmt) -> str:
-    """`acquire inputs`, `copy A → A_shared`, `arrive done`."""
+def name_statement(stmt: tile.Stmt) -> str:
+    """Return the statement's name: `acquire inputs`, `copy A → A_shared`, `arrive done`."""
     if not isinstance(stmt, tile.TileOp):
-        return describe(stmt)
-    if _stage(stmt):
-        does = "acquire" if stmt.acquires is not None else "release" if stmt.releases is not None else "drain"
-        return f"{does} {_stage(stmt)}"
-    return f"{stmt.name} {get_barrier(stmt).name}" if stmt.barrier is not None and not stmt.regions else describe(stmt)
+        return describe_statement(stmt)
+    if _find_pipeline_name(stmt):
+        action = "acquire" if stmt.acquires is not None else "release" if stmt.releases is not None else "drain"
+        return f"{action} {_find_pipeline_name(stmt)}"
+    return (
+        f"{stmt.name} {get_barrier(stmt).name}"
+        if stmt.barrier is not None and not stmt.regions
+        else describe_statement(stmt)
+    )
 
 
-def _edges(found: Sequence[Unit], ops: Sequence[Op], held: Mapping[str, str]) -> Iterator[Edge]:
-    touched = [_touched(unit) for unit in found]
-    for j in range(len(found)):
+def _build_edges(units: Sequence[StatementUnit], ops: Sequence[Op], pipelines: Mapping[str, str]) -> Iterator[Edge]:
+    touched = [_find_touched_names(unit) for unit in units]
+    for j in range(len(units)):
         for i in range(j):
-            why = _why(found[i], found[j], touched[i], touched[j], held)
+            why = _why_ordered(units[i], units[j], touched[i], touched[j], pipelines)
             if why:
-                yield Edge(i, j, ops[i].issue if _completes_alone(found[i]) else ops[i].latency, 0, why)
+                yield Edge(i, j, ops[i].issue if _completes_asynchronously(units[i]) else ops[i].latency, 0, why)
 
 
-def _completes_alone(unit: Unit) -> bool:
-    """Whether no thread waits for the end of it: who is handed the stage does."""
+def _completes_asynchronously(unit: StatementUnit) -> bool:
+    """Return whether the unit's work is asynchronous: only the receiver of the stage waits for its completion."""
     return isinstance(unit.main, tile.TileOp) and unit.main.via in ("tma", "tcgen05")
 
 
 @dataclass(frozen=True, slots=True)
-class _Touched:
-    """Names of buffers and variables, and those of the buffers that are not in registers."""
+class _TouchedNames:
+    """Names of the buffers and variables that a unit accesses; `memory`: buffers that are not in registers."""
 
     reads: frozenset[str]
     writes: frozenset[str]
     memory: frozenset[str]
 
 
-def _touched(unit: Unit) -> _Touched:
+def _find_touched_names(unit: StatementUnit) -> _TouchedNames:
     read: set[str] = set()
     written: set[str] = set()
     memory: set[str] = set()
@@ -203,11 +211,13 @@ def _touched(unit: Unit) -> _Touched:
         read |= access.reads | {f"%{name}" for name in used}
         written |= access.writes | ({f"%{stmt.var.name}"} if isinstance(stmt, tile.Bind) else set())
         memory |= {b.name for b in (*find_reads(stmt), *find_writes(stmt)) if not b.in_registers}
-    return _Touched(frozenset(read), frozenset(written), frozenset(memory))
+    return _TouchedNames(frozenset(read), frozenset(written), frozenset(memory))
 
 
-def _why(a: Unit, b: Unit, first: _Touched, second: _Touched, held: Mapping[str, str]) -> str:
-    """Why the one must stay before the other; empty where it need not."""
+def _why_ordered(
+    a: StatementUnit, b: StatementUnit, first: _TouchedNames, second: _TouchedNames, pipelines: Mapping[str, str]
+) -> str:
+    """Return why the first unit must stay before the second; empty where it need not."""
     for kind, names in (
         ("data", first.writes & second.reads),
         ("anti", first.reads & second.writes),
@@ -218,50 +228,54 @@ def _why(a: Unit, b: Unit, first: _Touched, second: _Touched, held: Mapping[str,
     if a.is_ordered and b.is_ordered:
         return "as written"
     for ordered, other in ((a, second), (b, first)):
-        if ordered.is_ordered and any(held.get(name, "") in ("", ordered.pipeline) or not ordered.pipeline
+        if ordered.is_ordered and any(pipelines.get(name, "") in ("", ordered.pipeline) or not ordered.pipeline
                                       for name in other.memory):  # fmt: skip
             return f"stage of {ordered.pipeline}" if ordered.pipeline else "as written"
     return ""
 
 
-def early(found: Sequence[Unit], held: Mapping[str, str]) -> tuple[Unit, ...]:
-    """The units with each release behind the last one that it must follow."""
-    order: list[Unit] = []
-    for unit in found:
-        touched, at = _touched(unit), len(order)
-        while _releases(unit) and at and not _why(order[at - 1], unit, _touched(order[at - 1]), touched, held):
+def release_early(units: Sequence[StatementUnit], pipelines: Mapping[str, str]) -> tuple[StatementUnit, ...]:
+    """Return the units with each release right behind the last unit that it must follow."""
+    order: list[StatementUnit] = []
+    for unit in units:
+        touched, at = _find_touched_names(unit), len(order)
+        while (
+            _is_release(unit)
+            and at
+            and not _why_ordered(order[at - 1], unit, _find_touched_names(order[at - 1]), touched, pipelines)
+        ):
             at -= 1
         order.insert(at, unit)
     return tuple(order)
 
 
-def _releases(unit: Unit) -> bool:
+def _is_release(unit: StatementUnit) -> bool:
     return isinstance(unit.main, tile.TileOp) and unit.main.releases is not None
 
 
-# ---- and what comes of it --------------------------------------------------------------------------------------------
+# ---- reordering ------------------------------------------------------------------------------------------------------
 
 
-def in_order(assignment: LayoutAssignment, schedules: Mapping[tuple[str, tile.Var], Schedule]) -> LayoutAssignment:
-    """The roles with their statements in order, those of loops by the schedules of these: by role and variable, as
-    roles may have a loop of the kernel in common."""
-    held = _held(assignment.kernel)
+def order_roles(assignment: LayoutAssignment, schedules: Mapping[tuple[str, tile.Var], Schedule]) -> LayoutAssignment:
+    """Return the roles with the statements of their loops in the order of the schedules. Schedules are keyed by role
+    and loop variable, since roles may share a loop of the kernel."""
+    pipelines = _map_tiles_to_pipelines(assignment.kernel)
 
-    def ordered(part: RoleAssignment) -> RoleAssignment:
+    def order_role(part: RoleAssignment) -> RoleAssignment:
         own = {var: schedule for (role, var), schedule in schedules.items() if role == part.name}
         kernel = part.assignment.kernel
-        kernel = replace(kernel, body=_in_order(kernel.body, own, held))
+        kernel = replace(kernel, body=_order_body(kernel.body, own, pipelines))
         return replace(part, assignment=replace(part.assignment, kernel=kernel))
 
-    return replace(assignment, roles=tuple(map(ordered, assignment.roles)))
+    return replace(assignment, roles=tuple(map(order_role, assignment.roles)))
 
 
-def _in_order(body: Statements, schedules: Mapping[tile.Var, Schedule], held: Mapping[str, str]) -> Statements:
-    def ordered(stmt: tile.Stmt) -> tile.Stmt:
+def _order_body(body: Statements, schedules: Mapping[tile.Var, Schedule], pipelines: Mapping[str, str]) -> Statements:
+    def order_statement(stmt: tile.Stmt) -> tile.Stmt:
         if not isinstance(stmt, tile.For) or stmt.var not in schedules:
-            return map_nested_bodies(stmt, lambda inside: _in_order(inside, schedules, held))
-        parts = early(units(stmt.body), held)
-        again = (s for place in schedules[stmt.var].order for s in parts[place].statements)
-        return replace(stmt, body=tuple(again))
+            return map_nested_bodies(stmt, lambda inside: _order_body(inside, schedules, pipelines))
+        parts = release_early(group_statements(stmt.body), pipelines)
+        reordered = (s for place in schedules[stmt.var].order for s in parts[place].statements)
+        return replace(stmt, body=tuple(reordered))
 
-    return map_statements(body, ordered)
+    return map_statements(body, order_statement)

@@ -1,12 +1,12 @@
-"""A dimension of tiles cut into parts that are tiles of their own, with statements of their own.
+"""Subtiling: a dimension of tiles split into parts that are tiles of their own, with their own statements.
 
-What runs one after the other on a whole tile may overlap on its parts: while the tensor cores multiply for one, the
-softmax of another is computed. The parts are written into the text, and who runs when stays the scheduler's business.
+Statements that run one after the other on a whole tile can overlap on its parts: the softmax of one part is computed
+while the tensor cores multiply for another. The parts are written into the text; the scheduler orders them.
 
-A dimension seldom stands alone. If the columns of an accumulator are cut, so are those of all that is computed from it
-element by element, the rows of what it is multiplied by next, and the rows of the loads that fill them: the pass
-follows operations from one tile to the next. An operation that folds the dimension into one element, or adds products
-up along it, goes on in its second part from what it has after the first; all others do the same to each part.
+A dimension is split together with related ones. Splitting the columns of an accumulator splits those of all tiles
+computed from it element by element, the rows of its next factor, and the rows of the loads that fill them: the pass
+follows operations from tile to tile. An operation that reduces the dimension, or sums products along it, continues in
+its second part from the result of the first; all others do the same to each part.
 """
 
 from __future__ import annotations
@@ -27,52 +27,53 @@ Dimension = tuple[tile.Buffer, int]
 
 
 class Indivisible(Exception):
-    """Why a dimension cannot be cut, in words for the person who wrote the kernel."""
+    """Raised for a dimension that cannot be split; its text tells the author of the kernel why."""
 
 
-def divided(kernel: tile.Kernel, subtiled: tile.Buffer, dim: int, parts: int) -> tile.Kernel:
-    """The kernel with this dimension of a tile, and all that go with it, in so many parts. Raises `Indivisible`."""
-    return _Division(kernel, related(kernel, (subtiled, dim)), parts).kernel()
+def split_dimension(kernel: tile.Kernel, subtiled: tile.Buffer, dim: int, parts: int) -> tile.Kernel:
+    """Return the kernel with this dimension, and its related ones, split into `parts`. Raises `Indivisible`."""
+    return _KernelSplitter(kernel, find_related_dimensions(kernel, (subtiled, dim)), parts).build_kernel()
 
 
-def related(kernel: tile.Kernel, first: Dimension) -> dict[tile.Buffer, int]:
-    """The dimensions of tiles that can only be cut together with the first. Raises `Indivisible` if two of them are one
-    tile's."""
+def find_related_dimensions(kernel: tile.Kernel, first: Dimension) -> dict[tile.Buffer, int]:
+    """Return the dimension of each tile that must be split with the first. Raises `Indivisible` if one tile has two of
+    them."""
     groups = [
         {(stmt_tile, d) for stmt_tile, d in group if stmt_tile.scope != "global"}
         for stmt in tile.walk_statements(kernel.body)
-        for group in _together(stmt)
+        for group in _find_common_indices(stmt)
     ]
     found = {first}
     while more := {d for group in groups if found & group for d in group} - found:
         found |= more
     split: dict[tile.Buffer, int] = {}
     for buffer in kernel.buffers:
-        mine = [d for subtiled, d in found if subtiled == buffer]
-        if len(mine) > 1:
+        dimensions = [d for subtiled, d in found if subtiled == buffer]
+        if len(dimensions) > 1:
             raise Indivisible(f"two dimensions of {buffer.name} would be cut")
-        split.update((buffer, d) for d in mine)
+        split.update((buffer, d) for d in dimensions)
     return split
 
 
-# ---- which dimensions go together ------------------------------------------------------------------------------------
+# ---- related dimensions ----------------------------------------------------------------------------------------------
 
 
-def _together(stmt: tile.Stmt) -> Iterator[set[Dimension]]:
-    """The dimensions that a statement has one index for, without those of statements inside it."""
+def _find_common_indices(stmt: tile.Stmt) -> Iterator[set[Dimension]]:
+    """Yield the sets of dimensions that share an index of a statement, without nested statements."""
     match stmt:
         case tile.TileOp(regions=regions):
             for axis in stmt.axes:
                 yield {(regions[r].buffer, d) for r, d in axis.at}
         case tile.Parallel(vars=variables):
             for var in variables:
-                yield {(buffer, d) for buffer, indices in _accesses(stmt) for d, i in enumerate(indices) if i == var}
+                yield {
+                    (buffer, d) for buffer, indices in _list_accesses(stmt) for d, i in enumerate(indices) if i == var
+                }
         case _:
             return
 
 
-def _accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Expr, ...]]]:
-    """The elements that a nest reads and writes."""
+def _list_accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Expr, ...]]]:
     for stmt in tile.walk_statements(nest.body):
         if isinstance(stmt, tile.Store):
             yield stmt.buffer, stmt.indices
@@ -83,8 +84,8 @@ def _accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Exp
 # ---- parts -----------------------------------------------------------------------------------------------------------
 
 
-class _Division:
-    """A kernel whose tiles are cut along these dimensions."""
+class _KernelSplitter:
+    """A kernel whose tiles are split along these dimensions."""
 
     def __init__(self, kernel: tile.Kernel, split: Mapping[tile.Buffer, int], parts: int) -> None:
         self.whole = kernel
@@ -96,33 +97,33 @@ class _Division:
         for buffer, dim in split.items():
             if buffer.shape[dim] % parts or buffer.lanes != 1:
                 raise Indivisible(f"the {buffer.shape[dim]} elements of {buffer.name} do not make {parts} equal parts")
-        named = (*kernel.params, *kernel.buffers, *kernel.block_vars, *_defined(kernel.body))
+        named = (*kernel.params, *kernel.buffers, *kernel.block_vars, *_declared_variables(kernel.body))
         self.unique = UniqueNames({one.name for one in named})
-        self.tiles = {buffer: tuple(self._part(buffer) for _ in range(parts)) for buffer in split}
+        self.tiles = {buffer: tuple(self._build_part(buffer) for _ in range(parts)) for buffer in split}
 
-    def _part(self, buffer: tile.Buffer) -> tile.Buffer:
+    def _build_part(self, buffer: tile.Buffer) -> tile.Buffer:
         extents = tuple(e // self.parts if d == self.split[buffer] else e for d, e in enumerate(buffer.shape))
         return replace(buffer, name=self.unique.take(buffer.name), extents=extents)
 
-    def kernel(self) -> tile.Kernel:
+    def build_kernel(self) -> tile.Kernel:
         buffers = tuple(part for buffer in self.whole.buffers for part in self.tiles.get(buffer, (buffer,)))
-        return fold_constants(replace(self.whole, buffers=buffers, body=self.body(self.whole.body)))
+        return fold_constants(replace(self.whole, buffers=buffers, body=self.rewrite_body(self.whole.body)))
 
-    def body(self, body: Sequence[tile.Stmt]) -> tuple[tile.Stmt, ...]:
-        return tuple(new for stmt in body for new in self.stmt(stmt))
+    def rewrite_body(self, body: Sequence[tile.Stmt]) -> tuple[tile.Stmt, ...]:
+        return tuple(new for stmt in body for new in self.rewrite_statement(stmt))
 
-    def stmt(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+    def rewrite_statement(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
         if not self.touches(stmt):
             return (stmt,)
         match stmt:
             case tile.For(stage=stage) if stage is not None:
                 raise Indivisible("the loop's schedule is given by hand, statement by statement")
             case tile.For() | tile.While():
-                return (map_nested_bodies(stmt, self.body),)
+                return (map_nested_bodies(stmt, self.rewrite_body),)
             case tile.If() if not self.is_about_one_part(stmt):
-                return (map_nested_bodies(stmt, self.body),)
+                return (map_nested_bodies(stmt, self.rewrite_body),)
             case tile.If() | tile.TileOp() | tile.Parallel():
-                return tuple(_Part(self, stmt, part).stmt(stmt) for part in range(self.parts))
+                return tuple(_StatementPart(self, stmt, part).rewrite_statement(stmt) for part in range(self.parts))
             case _:
                 raise Indivisible(f"line {stmt.span.line} is about elements of tiles")
 
@@ -130,71 +131,71 @@ class _Division:
         return any(buffer in self.split for buffer in (*find_reads(stmt), *find_writes(stmt)))
 
     def is_about_one_part(self, guard: tile.If) -> bool:
-        """Whether each part can have a guard of its own: all under it is done part by part."""
+        """Return whether each part can have a guard of its own: all statements under it are split."""
         inside = [s for body in tile.nested_bodies(guard) for s in body if not isinstance(s, tile.Bind)]
         own = {b for s in inside for b in find_writes(s)}
         asked = {e.buffer for e in tile.walk_expr(guard.condition) if isinstance(e, tile.Load)}
         return not own & asked and all(isinstance(s, tile.TileOp | tile.Parallel) and self.touches(s) for s in inside)
 
 
-class _Part:
-    """One part of a statement. All that it defines has a name of its own."""
+class _StatementPart:
+    """One part of a statement. All variables that it defines get new names."""
 
-    def __init__(self, division: _Division, stmt: tile.Stmt, part: int) -> None:
+    def __init__(self, division: _KernelSplitter, stmt: tile.Stmt, part: int) -> None:
         self.of = division
         self.part = part
-        self.names = {var: replace(var, name=division.unique.take(var.name)) for var in _defined((stmt,))}
+        self.names = {var: replace(var, name=division.unique.take(var.name)) for var in _declared_variables((stmt,))}
 
-    def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
+    def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
         match stmt:
             case tile.TileOp():
-                return self.operation(stmt)
+                return self.rewrite_operation(stmt)
             case tile.Parallel():
-                return self.nest(stmt)
+                return self.rewrite_nest(stmt)
             case tile.Bind() | tile.If():
-                named = map_expressions(map_declared_variables(stmt, self.names.__getitem__), self.expr)
-                return map_nested_bodies(named, lambda body: tuple(map(self.stmt, body)))
+                named = map_expressions(map_declared_variables(stmt, self.names.__getitem__), self.rewrite_expression)
+                return map_nested_bodies(named, lambda body: tuple(map(self.rewrite_statement, body)))
             case _:
                 raise Indivisible(f"line {stmt.span.line} cannot be done part by part")
 
-    def expr(self, expr: tile.Expr) -> tile.Expr:
+    def rewrite_expression(self, expr: tile.Expr) -> tile.Expr:
         if isinstance(expr, tile.Var):
             return self.names.get(expr, expr)
-        return map_expressions(expr, self.expr)
+        return map_expressions(expr, self.rewrite_expression)
 
-    def operation(self, op: tile.TileOp) -> tile.TileOp:
-        regions = [map_expressions(r, self.expr) for r in op.regions]
+    def rewrite_operation(self, op: tile.TileOp) -> tile.TileOp:
+        regions = [map_expressions(r, self.rewrite_expression) for r in op.regions]
         for axis in op.axes:
             if not any(self.of.split.get(op.regions[r].buffer) == d for r, d in axis.at):
                 continue
             for r, d in axis.at:
-                regions[r] = self.region(op.regions[r], regions[r], d)
+                regions[r] = self.slice_region(op.regions[r], regions[r], d)
             if axis.folded and self.part:
                 op = op.continued()
         if any(r.buffer in self.of.split for r in regions):
             raise Indivisible(f"T.{op.name} in line {op.span.line} cannot be done part by part")
         return op.with_regions(tuple(regions))
 
-    def region(self, whole: tile.Region, region: tile.Region, dim: int) -> tile.Region:
-        """The part of a region: of a tile that is cut all of the part's own, of a tensor a stretch."""
+    def slice_region(self, whole: tile.Region, region: tile.Region, dim: int) -> tile.Region:
+        """Return the part of a region: the whole part of a split tile, or a slice of a tensor."""
         size = whole.extent[dim] // self.of.parts
         extent = tuple(size if d == dim else e for d, e in enumerate(region.extent))
         if region.buffer in self.of.split:
             if whole.extent[dim] != region.buffer.shape[dim]:
                 raise Indivisible(f"a statement takes only some of {region.buffer.name}")
             return replace(region, buffer=self.of.tiles[region.buffer][self.part], extent=extent)
-        start = tuple(_plus(s, size * self.part) if d == dim else s for d, s in enumerate(region.start))
+        start = tuple(_add_offset(s, size * self.part) if d == dim else s for d, s in enumerate(region.start))
         return replace(region, start=start, extent=extent)
 
-    def nest(self, nest: tile.Parallel) -> tile.Parallel:
-        split = {indices[self.of.split[b]] for b, indices in _accesses(nest) if b in self.of.split}
+    def rewrite_nest(self, nest: tile.Parallel) -> tile.Parallel:
+        split = {indices[self.of.split[b]] for b, indices in _list_accesses(nest) if b in self.of.split}
         var, extent = next((v for v in zip(nest.vars, nest.extents, strict=True) if v[0] in split), (None, 0))
         if var is None or len(split) > 1 or nest.layout is not None or nest.is_per_thread:
             raise Indivisible(f"line {nest.span.line} takes elements of tiles by other indices than its own")
-        if any(b.shape[self.of.split[b]] != extent for b, _ in _accesses(nest) if b in self.of.split):
+        if any(b.shape[self.of.split[b]] != extent for b, _ in _list_accesses(nest) if b in self.of.split):
             raise Indivisible(f"line {nest.span.line} takes only some elements of a tile")
         size = extent // self.of.parts
-        inside = _Elements(self.of, self.part, self.names, var, size)
+        inside = _NestPart(self.of, self.part, self.names, var, size)
         return replace(
             nest,
             vars=tuple(self.names[v] for v in nest.vars),
@@ -204,10 +205,10 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True)
-class _Elements:
-    """The statements of a nest, `var` of which runs over one part: other uses of it count from the whole's begin."""
+class _NestPart:
+    """The statements of a nest whose `var` runs over one part; other uses of `var` add the part's offset."""
 
-    of: _Division
+    of: _KernelSplitter
     part: int
     names: Mapping[tile.Var, tile.Var]
     var: tile.Var
@@ -217,36 +218,39 @@ class _Elements:
         named = map_declared_variables(stmt, self.names.__getitem__)
         match named:
             case tile.Store(buffer=buffer, indices=indices, value=value):
-                into, at = self.element(buffer, indices)
-                return replace(named, buffer=into, indices=at, value=self.expr(value))
+                into, at = self.locate_element(buffer, indices)
+                return replace(named, buffer=into, indices=at, value=self.rewrite_expression(value))
             case tile.Bind() | tile.Print() | tile.If():
-                return map_nested_bodies(map_expressions(named, self.expr), lambda body: tuple(map(self.stmt, body)))
+                return map_nested_bodies(
+                    map_expressions(named, self.rewrite_expression), lambda body: tuple(map(self.stmt, body))
+                )
             case _:
                 raise Indivisible(f"line {stmt.span.line} cannot be done part by part")
 
-    def element(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
+    def locate_element(
+        self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]
+    ) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
         if buffer not in self.of.split:
-            return buffer, tuple(map(self.expr, indices))
+            return buffer, tuple(map(self.rewrite_expression, indices))
         dim = self.of.split[buffer]
-        at = (self.names[self.var] if d == dim else self.expr(i) for d, i in enumerate(indices))
+        at = (self.names[self.var] if d == dim else self.rewrite_expression(i) for d, i in enumerate(indices))
         return self.of.tiles[buffer][self.part], tuple(at)
 
-    def expr(self, expr: tile.Expr) -> tile.Expr:
+    def rewrite_expression(self, expr: tile.Expr) -> tile.Expr:
         if expr == self.var:
-            return _plus(self.names[self.var], self.part * self.size)
+            return _add_offset(self.names[self.var], self.part * self.size)
         if isinstance(expr, tile.Var):
             return self.names.get(expr, expr)
         if isinstance(expr, tile.Load):
-            buffer, indices = self.element(expr.buffer, expr.indices)
+            buffer, indices = self.locate_element(expr.buffer, expr.indices)
             return tile.Load(buffer, indices)
-        return map_expressions(expr, self.expr)
+        return map_expressions(expr, self.rewrite_expression)
 
 
-def _defined(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
-    """The variables that statements bring, in them and below them."""
+def _declared_variables(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
     for inner in tile.walk_statements(body):
         yield from tile.declared_variables(inner)
 
 
-def _plus(expr: tile.Expr, offset: int) -> tile.Expr:
+def _add_offset(expr: tile.Expr, offset: int) -> tile.Expr:
     return expr if offset == 0 else tile.Binary("add", expr, tile.int32_const(offset), INT32)

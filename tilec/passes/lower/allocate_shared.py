@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ir.warp import MBARRIER_BYTES, Program, SharedTile
-from tilec.passes.memory.shared_limits import sum_note
+from tilec.passes.memory.shared_limits import format_size_sum
 from tilec.support.diagnostics import Label, raise_error
 from tilec.target.table import Target
 
@@ -35,7 +35,7 @@ def allocate_shared(program: Program, target: Target, *, unlimited: bool = False
             largest[0].buffer.span,
             f"{largest[0].buffer.name} alone takes {largest[0].bytes:,} bytes",
             secondary=tuple(Label(t.buffer.span, f"{t.bytes:,} bytes") for t in largest[1:3]),
-            notes=(sum_note(total, sizes),),
+            notes=(format_size_sum(total, sizes),),
             help="use smaller tiles or fewer stages",
         )
     return replace(program, shared=tiles, smem_bytes=total, barriers_at=barriers_at)

@@ -29,18 +29,26 @@ from tilec.passes.grid.cta_pair_products import is_paired
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.tensor_memory import allocate_tensor_tiles, find_loop_sums
 from tilec.passes.loop import dynamic_tile_scheduler
-from tilec.passes.loop.assign_roles import EVERY, LOADS, MMA, STORE, Passing, passing, role_of
-from tilec.passes.loop.build_problem import Scheduled
-from tilec.passes.loop.pools import shared_out
-from tilec.passes.loop.ring_links import Link, links
+from tilec.passes.loop.assign_roles import (
+    EVERY_ROLE,
+    LOADING_THREAD,
+    MMA_ROLE,
+    STORE_ROLE,
+    RingRoles,
+    assign_role,
+    find_ring_roles,
+)
+from tilec.passes.loop.build_problem import ScheduledLoop
+from tilec.passes.loop.pools import choose_register_split
+from tilec.passes.loop.ring_links import RingLink, find_ring_links
 from tilec.passes.lower.accumulator_initialisation import initialise_by_products
 from tilec.passes.lower.gathered_copies import build_gathered_copy
 from tilec.passes.lower.replicated_nests import split_replicated_nest
 from tilec.passes.lower.role_pipeline import TMA_FILLERS, Cursors, RolePipeline
-from tilec.passes.memory.multicast import shared_axes
-from tilec.passes.memory.prefetch import Fetch, fetches, is_prefetched, versions_of
-from tilec.passes.memory.privatise import with_private_copies
-from tilec.passes.memory.shared_reuse import over_rings
+from tilec.passes.memory.multicast import get_multicast_axes
+from tilec.passes.memory.prefetch import TileLoad, count_prefetched_versions, find_tile_loads, is_prefetched
+from tilec.passes.memory.privatise import add_private_copies
+from tilec.passes.memory.shared_reuse import find_tiles_over_rings
 from tilec.support.diagnostics import InternalError
 from tilec.support.options import Arrivals
 from tilec.support.source import Span
@@ -48,7 +56,7 @@ from tilec.target.table import Target
 
 
 def expand_schedules(
-    assignment: LayoutAssignment, scheduled: Sequence[Scheduled], target: Target, arrivals: Arrivals = "warp"
+    assignment: LayoutAssignment, scheduled: Sequence[ScheduledLoop], target: Target, arrivals: Arrivals = "warp"
 ) -> warp.Program:
     """Expand a kernel into a warp program. `arrivals`: the threads that arrive at the barriers of a block's own
     rings."""
@@ -83,9 +91,13 @@ def _expand_explicit_roles(assignment: LayoutAssignment, target: Target) -> warp
 
 class Expander:
     def __init__(
-        self, assignment: LayoutAssignment, scheduled: Sequence[Scheduled], target: Target, arriving: Arrivals = "warp"
+        self,
+        assignment: LayoutAssignment,
+        scheduled: Sequence[ScheduledLoop],
+        target: Target,
+        arriving: Arrivals = "warp",
     ) -> None:
-        assignment = with_private_copies(assignment, [(s.loop.loop, s.loop.groups) for s in scheduled])
+        assignment = add_private_copies(assignment, [(s.loop.loop, s.loop.groups) for s in scheduled])
         self.assignment, self.kernel, self.target, self.arriving = assignment, assignment.kernel, target, arriving
         self.loops = {s.loop.loop.var: s for s in scheduled}
         self.trip_count = {
@@ -97,44 +109,44 @@ class Expander:
         self.kept_fragments: list[tuple[tile.Buffer, Fragment]] = []
         self.ring_of: dict[str, warp.Ring] = {}
         self.rings: dict[str, warp.Ring] = {}
-        self.passes: dict[str, Passing] = {}
+        self.passes: dict[str, RingRoles] = {}
         self.renamed = 0
         self.tensor = allocate_tensor_tiles(assignment.kernel, target, dict(assignment.versions))
-        self.links: dict[tile.Var, dict[str, Link]] = {}  # of each loop, by name
+        self.links: dict[tile.Var, dict[str, RingLink]] = {}  # of each loop, by name
         self.changed: set[str] = set()  # the rings whose versions several roles change in turn
         for tensor_tile in self.tensor if self.specialised else ():  # else the kernel itself orders their readers
             self.add_tensor_ring(tensor_tile)
         for s in scheduled:
             self.add_rings(s)
-        for tile_name, versions in versions_of(self.kernel).items():
+        for tile_name, versions in count_prefetched_versions(self.kernel).items():
             size, by = self.assignment.shared[tile_name].bytes, self.arriving
             made = warp.Ring(tile_name, versions, (tile_name,), size, self.count_arrivals("consumer", by), by=by)
             self.rings[tile_name] = self.ring_of[tile_name] = made
-        self.walk = dynamic_tile_scheduler.walk_of(self.kernel)
+        self.walk = dynamic_tile_scheduler.find_dynamic_loop(self.kernel)
         if self.walk is not None:
-            made = dynamic_tile_scheduler.ring_of(self.walk, self.kernel, self.arriving)
+            made = dynamic_tile_scheduler.build_answer_ring(self.walk, self.kernel, self.arriving)
             self.rings[made.name] = self.ring_of[made.name] = made
         passed = [name for s in scheduled for name in dict.fromkeys(r.name for r in s.loop.problem.rings)]
         self.shared = frozenset(name for name in passed if passed.count(name) > 1)
         self.most_cursors: dict[tuple[str, str], int] = {}
         for s in scheduled if self.shared else ():
-            for role in ("producer", "consumer", MMA) if self.specialised else ("all",):
+            for role in ("producer", "consumer", MMA_ROLE) if self.specialised else ("all",):
                 for side, stages in RolePipeline(self, s, role, ()).find_cursor_stages().items():
                     self.most_cursors[side] = max(self.most_cursors.get(side, 0), len(stages))
 
-    def add_rings(self, s: Scheduled) -> None:
+    def add_rings(self, s: ScheduledLoop) -> None:
         for plan, ring, depth in zip(s.loop.rings, s.loop.problem.rings, s.schedule.depth, strict=True):
-            ring_roles = self.passes[ring.name] = passing(plan, s.roles, s.loop.statements)
+            ring_roles = self.passes[ring.name] = find_ring_roles(plan, s.roles, s.loop.statements)
             size = (
                 sum(self.assignment.shared[b.name].bytes for b in plan.buffers)
-                if ring_roles.filler in TMA_FILLERS
+                if ring_roles.producer_role in TMA_FILLERS
                 else 0
             )
-            shared = tuple(dict.fromkeys(a for p in plan.producers if (a := shared_axes(s.loop.statements[p]))))
+            shared = tuple(dict.fromkeys(a for p in plan.producers if (a := get_multicast_axes(s.loop.statements[p]))))
             blocks = len(multicast_ranks_of_any(self.kernel.cluster.extents, shared))
             by = "warp" if shared else self.arriving  # a warp has a lane for each block
             arrivals = sum(self.count_arrivals(reader, by) for reader in ring_roles.readers) * blocks
-            fills = self.count_arrivals(ring_roles.filler, by)
+            fills = self.count_arrivals(ring_roles.producer_role, by)
             paired = any(is_paired(s.loop.statements[reader]) for reader in plan.consumers)
             size *= 2 if paired else 1
             if ring.name in self.rings:  # another loop has begun it, with at least as many versions
@@ -144,15 +156,15 @@ class Expander:
             self.rings[ring.name] = made
             for b in plan.buffers:
                 self.ring_of[b.name] = made
-            for link in links(ring.name, plan, s.roles, s.loop.statements):
+            for link in find_ring_links(ring.name, plan, s.roles, s.loop.statements):
                 self.add_link(s.loop.loop, depth, link)
 
-    def add_link(self, loop: tile.For, depth: int, link: Link) -> None:
+    def add_link(self, loop: tile.For, depth: int, link: RingLink) -> None:
         """Add a ring without tiles, for a link between roles."""
-        name, by = f"{link.ring}.for_{link.hearer}", self.arriving
+        name, by = f"{link.ring}.for_{link.receiver}", self.arriving
         while name in self.rings:
             name += "_again"
-        arrivals, fills = self.count_arrivals(link.hearer, by), self.count_arrivals(link.teller, by)
+        arrivals, fills = self.count_arrivals(link.receiver, by), self.count_arrivals(link.sender, by)
         self.rings[name] = warp.Ring(name, depth, (), 0, arrivals, fills, by=by)
         self.links.setdefault(loop.var, {})[name] = link
         self.changed.add(link.ring)
@@ -160,7 +172,7 @@ class Expander:
     def add_tensor_ring(self, tile_name: warp.TensorTile) -> None:
         """Add the ring of a sum in tensor memory: the tensor cores fill it, the consumers read it."""
         name, by = tile_name.buffer.name, self.arriving
-        arrivals, fills = self.count_arrivals("consumer", by), self.count_arrivals(MMA, by)
+        arrivals, fills = self.count_arrivals("consumer", by), self.count_arrivals(MMA_ROLE, by)
         paired = any(
             is_paired(s) and tile_name.buffer in find_writes(s) for s in tile.walk_statements(self.kernel.body)
         )
@@ -170,7 +182,7 @@ class Expander:
 
     def count_arrivals(self, role: str, by: Arrivals) -> int:
         """Count the arrivals of a role at a barrier for one signal."""
-        return 1 if role in (*TMA_FILLERS, STORE, MMA) else warp.count_arrivals(self.kernel.threads // 32, by)
+        return 1 if role in (*TMA_FILLERS, STORE_ROLE, MMA_ROLE) else warp.count_arrivals(self.kernel.threads // 32, by)
 
     # ---- the program ----
 
@@ -178,7 +190,7 @@ class Expander:
         kernel = self.kernel
         warps = kernel.threads // 32
         if self.specialised:
-            producer_registers, consumer_registers = shared_out(self.assignment, self.target)
+            producer_registers, consumer_registers = choose_register_split(self.assignment, self.target)
             has_ping_pong = any(s.tensor_core_runs for s in self.loops.values())
             first_barrier = warp.FIRST_PING_PONG if has_ping_pong else None
             consumer = warp.Role(
@@ -192,8 +204,8 @@ class Expander:
             loads = _drain_rings(self.expand_body(kernel.body, "producer"), self.rings)
             producer = warp.Role("producer", warps, WARPGROUP_WARPS, loads, producer_registers, True)
             # Other roles of one thread get a warp of the producer's warpgroup each.
-            names = [MMA] if self.tensor else []
-            names += [STORE] if any(STORE in s.roles for s in self.loops.values()) else []
+            names = [MMA_ROLE] if self.tensor else []
+            names += [STORE_ROLE] if any(STORE_ROLE in s.roles for s in self.loops.values()) else []
             single_roles = [producer]
             for name in names:
                 single_roles[-1] = replace(single_roles[-1], warps=1)
@@ -223,7 +235,8 @@ class Expander:
                 *self.kept_fragments,
             ),
             tuple(
-                dynamic_tile_scheduler.counted(ring, roles) if ring.heard_by else ring for ring in self.rings.values()
+                dynamic_tile_scheduler.set_ring_arrivals(ring, roles) if ring.heard_by else ring
+                for ring in self.rings.values()
             ),
             span=kernel.span,
             cluster=kernel.cluster.extents,
@@ -237,7 +250,7 @@ class Expander:
         self.ring_of, self.rings = other.ring_of, other.rings
 
     def list_shared_tiles(self) -> Iterator[warp.SharedTile]:
-        late = frozenset() if self.assignment.roles else over_rings(self.kernel)
+        late = frozenset() if self.assignment.roles else find_tiles_over_rings(self.kernel)
         for buffer in self.kernel.buffers:
             if buffer.scope == "shared":
                 ring, layout = self.ring_of.get(buffer.name), self.assignment.shared[buffer.name]
@@ -245,7 +258,7 @@ class Expander:
         for buffer in self.scratch_tiles.values():
             yield warp.SharedTile(buffer, unswizzled_layout(buffer.shape, buffer.dtype.bytes))
         if self.walk is not None:
-            yield dynamic_tile_scheduler.tile_of(self.walk)
+            yield dynamic_tile_scheduler.build_answer_tile(self.walk)
 
     def get_tensor_map(
         self, tensor: tile.Buffer, box: tuple[int, ...], swizzle: int, corners: warp.Im2colCorners | None
@@ -285,17 +298,17 @@ class Expander:
     # ---- statements ----
 
     def expand_body(self, stmts: Sequence[tile.Stmt], role: str, cursors: Cursors = ()) -> tuple[warp.Operation, ...]:
-        prefetched = [fetch for fetch in fetches(tuple(stmts)) if is_prefetched(stmts[fetch.copy])]
+        prefetched = [fetch for fetch in find_tile_loads(tuple(stmts)) if is_prefetched(stmts[fetch.copy])]
         return tuple(op for at in range(len(stmts)) for op in self.expand_in_list(stmts, at, role, cursors, prefetched))
 
     def expand_in_list(
-        self, stmts: Sequence[tile.Stmt], at: int, role: str, cursors: Cursors, prefetched: Sequence[Fetch]
+        self, stmts: Sequence[tile.Stmt], at: int, role: str, cursors: Cursors, prefetched: Sequence[TileLoad]
     ) -> Iterator[warp.Operation]:
         """Yield a statement of a list, with the synchronisation of the tiles that the producer prefetches for it."""
         stmt = stmts[at]
         filled = [fetch for fetch in prefetched if role in ("producer", "all") and fetch.copy == at]
         read = [fetch for fetch in prefetched if role in ("consumer", "all") and fetch.tile in find_reads(stmt)]
-        side = LOADS if role == "all" and filled else role
+        side = LOADING_THREAD if role == "all" and filled else role
         own = {fetch: warp.Cursor(f"{fetch.tile.name}.{side}", fetch.tile.name) for fetch in (*filled, *read)}
         done = [fetch for fetch in read if fetch.last == at]
         for fetch in filled:
@@ -315,7 +328,7 @@ class Expander:
             case tile.For() if stmt.var in self.loops:
                 sums = (
                     tuple(self.build_sum_cursor(tile_name.name, role) for tile_name in find_loop_sums(stmt))
-                    if role == MMA
+                    if role == MMA_ROLE
                     else ()
                 )
                 acquired = tuple(warp.RingAcquire(c, span=stmt.span) for c in sums)
@@ -329,7 +342,11 @@ class Expander:
                 return tuple(self.unroll_loop(stmt, role, cursors))
             case tile.For(dynamically_scheduled=True):
                 body = self.expand_body(stmt.body, role, cursors)
-                return (dynamic_tile_scheduler.walked(stmt, body, role, self.kernel.cluster.extents),) if body else ()
+                return (
+                    (dynamic_tile_scheduler.build_scheduler_loop(stmt, body, role, self.kernel.cluster.extents),)
+                    if body
+                    else ()
+                )
             case tile.For():
                 body = self.expand_body(stmt.body, role, cursors)
                 return (self.build_loop(stmt, stmt.start, stmt.stop, stmt.step, body, cursors),) if body else ()
@@ -345,14 +362,18 @@ class Expander:
             case tile.Bind():
                 return (warp.Let(stmt.var, stmt.value, cursors=cursors, span=stmt.span),)
             case Copy(regions=(source, _)) if self.is_handed_sum(source.buffer):
-                if role_of(stmt, self.assignment) != role:
+                if assign_role(stmt, self.assignment) != role:
                     return ()
                 cursor = self.build_sum_cursor(source.buffer.name, role)
                 load = self.lower_statement(stmt, (*cursors, cursor))
                 read = self.pass_version(warp.RingRelease(cursor, span=stmt.span))
                 return warp.RingWait(cursor, span=stmt.span), *load, *read
             case _:
-                return self.lower_statement(stmt, cursors) if role_of(stmt, self.assignment) in (role, EVERY) else ()
+                return (
+                    self.lower_statement(stmt, cursors)
+                    if assign_role(stmt, self.assignment) in (role, EVERY_ROLE)
+                    else ()
+                )
 
     def is_handed_sum(self, tile_name: tile.Buffer) -> bool:
         """Return True if the tensor cores fill the tile as a ring; otherwise the kernel itself orders its readers."""
@@ -424,7 +445,7 @@ class Expander:
                 values[stmt.var] = self.copy_variable(stmt.var)
         return tuple(substitute_stmt(s, values) for s in loop.body)
 
-    def find_schedule(self, loop: tile.For) -> Scheduled:
+    def find_schedule(self, loop: tile.For) -> ScheduledLoop:
         """Return the loop with its schedule. Unrolled outer loops have several copies of it, with the same variable:
         they share one schedule, and one answer whether the trip count is known."""
         known = self.loops[loop.var]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from tilec.ir.tile import Stmt
 from tilec.passes.analysis.rings import RingPlan
-from tilec.passes.loop.rotate_loop import accumulator, others_registers
+from tilec.passes.loop.rotate_loop import find_contended_registers, find_wgmma_accumulator
 from tilec.sched.problem import Op, Problem
 from tilec.sched.schedule import Schedule
 
@@ -24,8 +24,8 @@ from tilec.sched.schedule import Schedule
 def find_independent_products(statements: Sequence[Stmt], candidates: Sequence[int]) -> frozenset[int]:
     """Return the products of wgmma in `candidates` whose registers nothing else in the loop touches: none waits for
     another."""
-    products = [i for i in candidates if accumulator(statements[i]) is not None]
-    return frozenset(i for i in products if not others_registers(statements[i], statements))
+    products = [i for i in candidates if find_wgmma_accumulator(statements[i]) is not None]
+    return frozenset(i for i in products if not find_contended_registers(statements[i], statements))
 
 
 def choose_release_cycle(

@@ -25,20 +25,33 @@ from tilec.passes.analysis.rings import find_accesses
 from tilec.passes.analysis.scalar_definitions import find_replayed_binds
 from tilec.passes.analysis.substitution import substitute_stmt
 from tilec.passes.analysis.trip_count import build_trip_count, get_static_trip_count
-from tilec.passes.loop.assign_roles import EVERY, LOADS, MMA, STORE, is_bulk_load, runners
-from tilec.passes.loop.build_problem import Scheduled
-from tilec.passes.loop.ring_links import begun
-from tilec.passes.loop.rotate_loop import accumulator, first_step, flights, keeps_ping_pong, others_registers
+from tilec.passes.loop.assign_roles import (
+    EVERY_ROLE,
+    LOADING_THREAD,
+    MMA_ROLE,
+    STORE_ROLE,
+    find_running_roles,
+    is_bulk_load,
+)
+from tilec.passes.loop.build_problem import ScheduledLoop
+from tilec.passes.loop.ring_links import find_statements_before_commit
+from tilec.passes.loop.rotate_loop import (
+    choose_first_step,
+    find_contended_registers,
+    find_in_flight_products,
+    find_wgmma_accumulator,
+    keeps_ping_pong,
+)
 from tilec.passes.lower.releases import choose_release_cycle, find_independent_products
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.passes.analysis.rings import RingPlan
     from tilec.passes.layout.assign_layouts import LayoutAssignment
-    from tilec.passes.loop.assign_roles import Passing
-    from tilec.passes.loop.ring_links import Link
+    from tilec.passes.loop.assign_roles import RingRoles
+    from tilec.passes.loop.ring_links import RingLink
 
-TMA_FILLERS = ("producer", LOADS)
+TMA_FILLERS = ("producer", LOADING_THREAD)
 """Roles that fill rings with copies that complete by themselves."""
 
 Cursors = tuple[warp.Cursor, ...]
@@ -53,8 +66,8 @@ class Expansion(Protocol):
     rings: dict[str, warp.Ring]
     ring_of: dict[str, warp.Ring]
     """By name of a tile."""
-    passes: dict[str, Passing]
-    links: dict[tile.Var, dict[str, Link]]
+    passes: dict[str, RingRoles]
+    links: dict[tile.Var, dict[str, RingLink]]
     shared: frozenset[str]
     """The rings that several loops use."""
     changed: set[str]
@@ -95,7 +108,7 @@ class _PipelineStep:
 class RolePipeline:
     """A role's part of a pipelined loop. `around` are the cursors of the enclosing loops."""
 
-    def __init__(self, expansion: Expansion, scheduled: Scheduled, role: str, around: Cursors) -> None:
+    def __init__(self, expansion: Expansion, scheduled: ScheduledLoop, role: str, around: Cursors) -> None:
         self.expansion, self.role, self.around = expansion, role, around
         loop = scheduled.loop.loop
         self.trip_count = expansion.trip_count.get(loop.var, get_static_trip_count(loop))
@@ -129,12 +142,12 @@ class RolePipeline:
         groups = (self.loop.scheduling_hints and self.loop.scheduling_hints.groups) or (-1,) * len(roles)
         # Rings that one role fills for others: they have waits and releases.
         fed = {name: ring for name, ring in rings.items() if self.expansion.rings[name].has_barriers}
-        filling_role = LOADS if self.role == "all" else self.role
-        filled = {name: ring for name, ring in fed.items() if self.expansion.passes[name].filler == filling_role}
+        filling_role = LOADING_THREAD if self.role == "all" else self.role
+        filled = {name: ring for name, ring in fed.items() if self.expansion.passes[name].producer_role == filling_role}
         read = {name: ring for name, ring in fed.items() if self.role in self.expansion.passes[name].readers}
         linked = self.expansion.links.get(self.scheduled.loop.loop.var, {})
-        sent = {name: link for name, link in linked.items() if link.teller == self.role}
-        received = {name: link for name, link in linked.items() if link.hearer == self.role}
+        sent = {name: link for name, link in linked.items() if link.sender == self.role}
+        received = {name: link for name, link in linked.items() if link.receiver == self.role}
         tensor_core_runs = self.scheduled.tensor_core_runs if self.role == "consumer" else ()
         for i in own:
             used = find_accesses(self.scheduled.loop.statements[i]).all_names
@@ -145,7 +158,7 @@ class RolePipeline:
             )
             acquires = tuple(n for n, r in filled.items() if self.find_first(r.producers) == i)
             waits = tuple(n for n, r in read.items() if self.find_first([c for c in r.consumers if runs[c]]) == i)
-            waits += tuple(n for n, link in received.items() if self.find_first(link.awaiting) == i)
+            waits += tuple(n for n, link in received.items() if self.find_first(link.waiting_statements) == i)
             # TMA copies complete by themselves.
             handing = (
                 {}
@@ -154,7 +167,7 @@ class RolePipeline:
             )
             passed_rings = tuple(n for n, users in handing.items() if self.find_last(users) == i)
             sent_links = tuple((n, link.ring) for n, link in sent.items() if self.find_last(link.told) == i)
-            returned_links = tuple(n for n, link in received.items() if self.find_last(link.awaiting) == i)
+            returned_links = tuple(n for n, link in received.items() if self.find_last(link.waiting_statements) == i)
             touched += tuple(
                 dict.fromkeys((*(n for n in waits if n in received), *(n for n, _ in sent_links), *returned_links))
             )
@@ -178,7 +191,7 @@ class RolePipeline:
                 keeps=any(n in self.expansion.changed for n in passed_rings),
             )
         # A release that the filling role waits for must not be behind a statement that waits for that role.
-        is_shared = EVERY in roles
+        is_shared = EVERY_ROLE in roles
         independent = find_independent_products(
             self.scheduled.loop.statements, () if is_shared or tensor_core_runs else own
         )
@@ -186,7 +199,7 @@ class RolePipeline:
         for name, ring in read.items():
             readers = [c for c in ring.consumers if c in own]
             depth = self.expansion.rings[name].depth
-            if self.role == MMA:  # tensor cores release after their reads (commit)
+            if self.role == MMA_ROLE:  # tensor cores release after their reads (commit)
                 done = max(schedule.start[reader] for reader in readers)
             else:
                 done = choose_release_cycle(problem, schedule, ring, readers, independent, depth, computes)
@@ -201,14 +214,14 @@ class RolePipeline:
         """Return the role's statements that a version passes through before other roles get it: all that touch it,
         unless roles change it in turn."""
         if name in self.expansion.changed:
-            return list(begun(ring, self.scheduled.roles, self.scheduled.loop.statements))
+            return list(find_statements_before_commit(ring, self.scheduled.roles, self.scheduled.loop.statements))
         return [u for u in (*ring.producers, *ring.consumers) if runs[u]]
 
     def has_part(self, statement: int, role: str) -> bool:
         """Return True if this role runs a part of the statement, which is assigned to `role`."""
-        if role != EVERY:
+        if role != EVERY_ROLE:
             return role == self.role
-        return self.role in runners(self.scheduled.loop.statements[statement], self.expansion.assignment)
+        return self.role in find_running_roles(self.scheduled.loop.statements[statement], self.expansion.assignment)
 
     def rotate_steps(self, steps: list[_PipelineStep]) -> list[_PipelineStep]:
         """Rotate the steps so that no ping-pong turn, and if possible no product, crosses the end of an iteration.
@@ -220,16 +233,16 @@ class RolePipeline:
         statements = [s.statement for s in steps]
         versioned, interval = frozenset(self.expansion.ring_of), self.scheduled.schedule.ii
         cycles = [self.find_latency(s) for s in statements]
-        in_flight = tuple(flights(statements, versioned, [s.phase for s in steps], cycles, interval))
+        in_flight = tuple(find_in_flight_products(statements, versioned, [s.phase for s in steps], cycles, interval))
         tensor_core_runs = [s.tensor_core_run for s in steps]
-        at = first_step([s.stage for s in steps], tensor_core_runs, in_flight)
+        at = choose_first_step([s.stage for s in steps], tensor_core_runs, in_flight)
         better = () if in_flight else self.find_prefetching_starts(statements)
         at = next((k for k in better if keeps_ping_pong(tensor_core_runs, k)), at)
         computed = [s for s in statements if s is not None]
         for flight in in_flight:
             product = statements[flight.issued]
-            if product and flight.goes_on(at, len(steps)) and not flight.runs_on(at, len(steps)):
-                completes = tuple(sorted(others_registers(product, computed)))
+            if product and flight.is_in_flight(at, len(steps)) and not flight.is_running(at, len(steps)):
+                completes = tuple(sorted(find_contended_registers(product, computed)))
                 steps[flight.issued] = replace(steps[flight.issued], completes=completes)
         return [*steps[at:], *(replace(s, stage=s.stage - 1) for s in steps[:at])]
 
@@ -242,7 +255,7 @@ class RolePipeline:
             end = next((k + 1 for k, s in enumerate(statements) if s is last), None)
             if end is not None:
                 behind = ((end + more) % len(statements) for more in range(len(statements)))
-                yield next((k for k in behind if accumulator(statements[k]) is not None), end)
+                yield next((k for k in behind if find_wgmma_accumulator(statements[k]) is not None), end)
 
     def find_latency(self, statement: tile.Stmt | None) -> int:
         loop = self.scheduled.loop
@@ -355,7 +368,7 @@ class RolePipeline:
                     bound[step.statement.var] = stmt.var
                 here = (*own_cursors, *self.find_outer_cursors(stmt))
                 # A store role runs statements that the rules give to another role.
-                is_chosen = self.role == STORE
+                is_chosen = self.role == STORE_ROLE
                 run = (
                     self.expansion.lower_statement(stmt, here)
                     if is_chosen
@@ -368,13 +381,16 @@ class RolePipeline:
             for name, about in step.sent_links:
                 yield step, warp.RingAcquire(by_ring[name], span=self.loop.span)
                 meant = (by_ring[about],)
-                yield step, warp.RingFill(by_ring[name], self.role == MMA, True, cursors=meant, span=self.loop.span)
+                yield (
+                    step,
+                    warp.RingFill(by_ring[name], self.role == MMA_ROLE, True, cursors=meant, span=self.loop.span),
+                )
             for name in step.returned_links:
-                yield step, warp.RingRelease(by_ring[name], self.role == MMA, span=self.loop.span)
+                yield step, warp.RingRelease(by_ring[name], self.role == MMA_ROLE, span=self.loop.span)
             for name in step.passed_rings:
-                yield step, warp.RingFill(by_ring[name], self.role == MMA, step.keeps, span=self.loop.span)
+                yield step, warp.RingFill(by_ring[name], self.role == MMA_ROLE, step.keeps, span=self.loop.span)
             if step.releases:
-                yield step, warp.RingRelease(by_ring[step.releases], self.role == MMA, span=self.loop.span)
+                yield step, warp.RingRelease(by_ring[step.releases], self.role == MMA_ROLE, span=self.loop.span)
         for step in live:
             if step.completes:
                 yield step, warp.Await(step.completes, readers=True, span=self.loop.span)

@@ -11,7 +11,7 @@ from tilec.ir import warp
 from tilec.ir.tile import Buffer, Load, Store, walk_expr, walk_statements as walk_tile
 from tilec.passes.analysis.usage import list_expressions
 from tilec.passes.lower.scoreboard import TENSOR_CORE_ORDER, TMA_ORDER, Queue, Touch
-from tilec.passes.memory.staged_stores import row_parts
+from tilec.passes.memory.staged_stores import count_row_parts
 from tilec.support.records import dataclass
 
 
@@ -154,7 +154,7 @@ def find_reusing_tiles(program: warp.Program) -> dict[str, tuple[ReusingTile, ..
     sums = dict.fromkeys(
         op.c.name for role in together for op in warp.walk_operations(role.body) if isinstance(op, warp.Wgmma)
     )
-    parts = {name: row_parts(layouts[name], layouts[name].thread_count) for name in sums}
+    parts = {name: count_row_parts(layouts[name], layouts[name].thread_count) for name in sums}
     found: dict[str, tuple[ReusingTile, ...]] = {}
     for ring_tile in (tile for tile in program.shared if not tile.over_rings):
         for tile in (tile for tile in late if tile.meets(ring_tile)):

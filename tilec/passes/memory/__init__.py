@@ -1,1 +1,2 @@
-"""Tiles in shared memory: what loads and stores them, which blocks share them, who has a copy, what may lie where."""
+"""Tiles in shared memory: how they are loaded and stored, shared between blocks, copied for warpgroups, and
+overlaid."""

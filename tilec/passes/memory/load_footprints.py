@@ -1,7 +1,7 @@
-"""What a block loads of the tensors, and which blocks load the same.
+"""Footprints: the parts of tensors that a block loads, and the blocks that load the same.
 
-The rows of A that a product's tile needs are a footprint, which all blocks in a row of the grid load; and so are the
-columns of B for those above each other. Which indices of a block a copy depends on is followed through the text.
+The rows of A that a product's tile needs are a footprint, which all blocks in a row of the grid load; so are the
+columns of B for all blocks in a column. The block indices that a copy depends on are followed through the text.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from tilec.ir.tile import Bind, Expr, For, If, Kernel, Load, Stmt, Var, While, walk_expr
 from tilec.ops.copy import Copy
 from tilec.passes.analysis.trip_count import get_static_trip_count
-from tilec.passes.memory.multicast import shared_axes
+from tilec.passes.memory.multicast import get_multicast_axes
 from tilec.support.records import dataclass
 
 UNKNOWN_TRIP_COUNT = 64
-"""What a loop counts as whose iterations only the launch knows: it is the same for all copies in it."""
+"""The trip count assumed for loops known at launch only: it is the same for all copies in them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Footprint:
-    """What one block reads through one copy: `bytes`, in all iterations of the loops around it. Blocks read the same
-    where their indices along `axes` agree; `shared` are those along which blocks of a cluster load it together.
-    `by_data`: which it is depends on elements of a tensor."""
+class LoadFootprint:
+    """The part of a tensor that one block reads through one copy: `bytes`, in all iterations of the loops around it.
+    Blocks read the same part if their indices along `axes` agree; along the axes in `shared`, blocks of a cluster load
+    it together. `by_data`: its place depends on elements of a tensor."""
 
     tile: str
     axes: str
@@ -32,51 +32,55 @@ class Footprint:
     by_data: bool = False
 
 
-def footprints(kernel: Kernel) -> tuple[Footprint, ...]:
-    """Of all copies from tensors, in the order of the text."""
+def find_load_footprints(kernel: Kernel) -> tuple[LoadFootprint, ...]:
+    """Return the footprints of all copies from tensors, in program order."""
     axes = {var: frozenset(axis) for var, axis in zip(kernel.block_vars, "xyz", strict=False)}
-    return tuple(_footprints(kernel.body, _Known(axes, set()), 1))
+    return tuple(_find_footprints(kernel.body, _VariableAxes(axes, set()), 1))
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """The axes of the grid that variables depend on, and those that depend on elements of tensors."""
+class _VariableAxes:
+    """The axes of the grid that each variable depends on, and the variables that depend on elements of tensors."""
 
     axes: dict[Var, frozenset[str]]
     data: set[Var]
 
-    def of(self, *exprs: Expr) -> frozenset[str]:
-        return frozenset(axis for part in _parts(exprs) if isinstance(part, Var) for axis in self.axes.get(part, ()))
+    def find_axes(self, *exprs: Expr) -> frozenset[str]:
+        return frozenset(
+            axis for part in _walk_exprs(exprs) if isinstance(part, Var) for axis in self.axes.get(part, ())
+        )
 
-    def by_data(self, *exprs: Expr) -> bool:
-        return any(isinstance(part, Load) or part in self.data for part in _parts(exprs))
+    def depends_on_data(self, *exprs: Expr) -> bool:
+        return any(isinstance(part, Load) or part in self.data for part in _walk_exprs(exprs))
 
-    def define(self, var: Var, *exprs: Expr) -> None:
-        self.axes[var] = self.of(*exprs)
-        if self.by_data(*exprs):
+    def define_variable(self, var: Var, *exprs: Expr) -> None:
+        self.axes[var] = self.find_axes(*exprs)
+        if self.depends_on_data(*exprs):
             self.data.add(var)
 
 
-def _parts(exprs: tuple[Expr, ...]) -> Iterator[Expr]:
+def _walk_exprs(exprs: tuple[Expr, ...]) -> Iterator[Expr]:
     return (part for expr in exprs for part in walk_expr(expr))
 
 
-def _footprints(stmts: tuple[Stmt, ...], known: _Known, trip_count: int) -> Iterator[Footprint]:
+def _find_footprints(stmts: tuple[Stmt, ...], known: _VariableAxes, trip_count: int) -> Iterator[LoadFootprint]:
     for stmt in stmts:
         match stmt:
             case Bind(var=var, value=value):
-                known.define(var, value)
+                known.define_variable(var, value)
             case For(var=var, start=start, stop=stop, body=body):
-                known.define(var, start, stop)
+                known.define_variable(var, start, stop)
                 count = get_static_trip_count(stmt)
-                yield from _footprints(body, known, trip_count * (UNKNOWN_TRIP_COUNT if count is None else count))
+                yield from _find_footprints(body, known, trip_count * (UNKNOWN_TRIP_COUNT if count is None else count))
             case While(body=body):
-                yield from _footprints(body, known, trip_count * UNKNOWN_TRIP_COUNT)
+                yield from _find_footprints(body, known, trip_count * UNKNOWN_TRIP_COUNT)
             case If(then=then, orelse=orelse):
-                yield from _footprints((*then, *orelse), known, trip_count)
+                yield from _find_footprints((*then, *orelse), known, trip_count)
             case Copy(regions=(source, tile, *_)) if source.buffer.scope == "global":
                 size = math.prod(source.extent) * source.buffer.dtype.bits // 8 * trip_count
-                axes = "".join(sorted(known.of(*source.start)))
-                yield Footprint(tile.buffer.name, axes, size, shared_axes(stmt), known.by_data(*source.start))
+                axes = "".join(sorted(known.find_axes(*source.start)))
+                yield LoadFootprint(
+                    tile.buffer.name, axes, size, get_multicast_axes(stmt), known.depends_on_data(*source.start)
+                )
             case _:
                 pass

@@ -1,10 +1,10 @@
-"""Tiles that the producer warp loads though no pipelined loop does: small ones that are read behind one, as a row of
-biases, and those that all iterations of one read, as attention's queries.
+"""Tiles outside pipelined loops that the producer warp prefetches: small ones read behind a loop, such as a row of
+biases, and those that all iterations of a loop read, such as attention's queries.
 
 Loaded by the consumers, such a tile makes all of them wait for one another between their last product and their store.
-The producer loads it by TMA where it stands, ahead of them, into a ring of its own: of two versions where it is loaded
-again and again, so that loads for the next tile of the output need not wait until this one's is done with it. Each
-consumer waits for the tile before its first statement that reads it, and gives it back after its last one.
+The producer loads it early by TMA, into a ring of its own. The ring has two versions if the tile is loaded repeatedly,
+so that the load for the next output tile need not wait for the end of this one. Each consumer waits for the tile before
+its first read, and releases it after its last one.
 """
 
 from __future__ import annotations
@@ -26,53 +26,55 @@ from tilec.passes.layout.tensor_maps import is_tma_disabled, why_no_tensor_map
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
-MOST_BYTES = 4096  # of a small tile with its versions: what is larger would take memory from the rings of the loops
+MAX_SMALL_TILE_BYTES = 4096  # with all versions; larger tiles would take memory from the rings
 
 
-def prefetched(assignment: LayoutAssignment, target: Target) -> LayoutAssignment:
-    """The kernel, with these copies by TMA. Where nothing is scheduled, all copies by TMA are such."""
+def prefetch_tiles(assignment: LayoutAssignment, target: Target) -> LayoutAssignment:
+    """Return the kernel with these copies done by TMA. In a serial kernel, all copies by TMA are such."""
     if assignment.form == "serial":
         return replace(
             assignment,
-            kernel=replace(assignment.kernel, body=rewrite_statements(assignment.kernel.body, _one_at_a_time)),
+            kernel=replace(assignment.kernel, body=rewrite_statements(assignment.kernel.body, _use_single_version)),
         )
     if assignment.form != "warp_specialised":
         return assignment
     ordered = find_ordered_tensors(assignment.kernel)
-    room = _room(assignment, target)
+    room = _count_free_bytes(assignment, target)
 
-    def body(stmts: tuple[Stmt, ...], versions: int) -> tuple[Stmt, ...]:
+    def rewrite_body(stmts: tuple[Stmt, ...], versions: int) -> tuple[Stmt, ...]:
         nonlocal room
         found: dict[int, int] = {}
-        for fetch in fetches(stmts):
-            if not _may_be_prefetched(assignment, stmts, fetch, ordered):
+        for fetch in find_tile_loads(stmts):
+            if not _can_prefetch(assignment, stmts, fetch, ordered):
                 continue
             size = assignment.shared[fetch.tile.name].bytes
             if not any(fetch.tile in find_reads(loop) for loop in find_pipelined_loops(stmts)):
-                is_small = size * versions <= MOST_BYTES and not assignment.shared[fetch.tile.name].swizzle
+                is_small = size * versions <= MAX_SMALL_TILE_BYTES and not assignment.shared[fetch.tile.name].swizzle
                 if is_small and find_pipelined_loops(stmts[: fetch.first]):
                     found[fetch.copy] = versions
-            elif room >= 0:  # it has its own memory already, and is given more for another version of it
+            elif room >= 0:  # its first version has memory already
                 found[fetch.copy] = versions if room >= (versions - 1) * size else 1
                 room -= (found[fetch.copy] - 1) * size
-        return tuple(_by_tma(s, found[at]) if at in found else inside(s, versions) for at, s in enumerate(stmts))
+        return tuple(
+            _load_by_tma(s, found[at]) if at in found else rewrite_inside(s, versions) for at, s in enumerate(stmts)
+        )
 
-    def inside(stmt: Stmt, versions: int) -> Stmt:
+    def rewrite_inside(stmt: Stmt, versions: int) -> Stmt:
         match stmt:
             case For() if is_pipelined(stmt):
                 return stmt
             case For() | While():
-                return map_nested_bodies(stmt, lambda stmts: body(stmts, 2))
+                return map_nested_bodies(stmt, lambda stmts: rewrite_body(stmts, 2))
             case If():
-                return map_nested_bodies(stmt, lambda stmts: body(stmts, versions))
+                return map_nested_bodies(stmt, lambda stmts: rewrite_body(stmts, versions))
             case _:
                 return stmt
 
-    return replace(assignment, kernel=replace(assignment.kernel, body=body(assignment.kernel.body, 1)))
+    return replace(assignment, kernel=replace(assignment.kernel, body=rewrite_body(assignment.kernel.body, 1)))
 
 
-def versions_of(kernel: Kernel) -> dict[str, int]:
-    """Of each tile that is loaded so, how many there are."""
+def count_prefetched_versions(kernel: Kernel) -> dict[str, int]:
+    """Return the number of versions of each prefetched tile, by name."""
     loads = (s for s in walk_statements(kernel.body) if isinstance(s, TileOp))
     return {load.regions[1].buffer.name: load.prefetched for load in loads if load.prefetched is not None}
 
@@ -82,8 +84,8 @@ def is_prefetched(stmt: Stmt) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
-    """Which statement of a list copies a tile, and which ones are the first and the last to read it."""
+class TileLoad:
+    """A tile, and the indices in a statement list of its copy, its first reader and its last one."""
 
     tile: Buffer
     copy: int
@@ -91,8 +93,8 @@ class Fetch:
     last: int
 
 
-def fetches(stmts: tuple[Stmt, ...]) -> Iterator[Fetch]:
-    """Each copy from a tensor to a shared tile that only statements behind it in the list read, and none else
+def find_tile_loads(stmts: tuple[Stmt, ...]) -> Iterator[TileLoad]:
+    """Yield each copy from a tensor to a shared tile that only later statements of the list read, and no other one
     writes."""
     for at, stmt in enumerate(stmts):
         if not isinstance(stmt, TileOp) or not is_load(stmt):
@@ -100,20 +102,20 @@ def fetches(stmts: tuple[Stmt, ...]) -> Iterator[Fetch]:
         tile = stmt.regions[1].buffer
         reading = [n for n, other in enumerate(stmts) if tile in find_reads(other)]
         if reading and reading[0] > at and [n for n, other in enumerate(stmts) if tile in find_writes(other)] == [at]:
-            yield Fetch(tile, at, reading[0], reading[-1])
+            yield TileLoad(tile, at, reading[0], reading[-1])
 
 
-def _room(assignment: LayoutAssignment, target: Target) -> int:
-    """Bytes of shared memory that are left when pipelined loops have as many versions of what they fill as they ask,
-    or two."""
+def _count_free_bytes(assignment: LayoutAssignment, target: Target) -> int:
+    """Return the bytes of shared memory that are left if tiles of pipelined loops have the requested versions, or
+    two."""
     loops = find_pipelined_loops(assignment.kernel.body)
     stages = {b.name: loop.num_stages or 2 for loop in loops for s in loop.body for b in find_writes(s)}
     taken = sum(layout.bytes * stages.get(name, 1) for name, layout in assignment.shared.items())
     return target.limit("smem_bytes_per_cta") - taken
 
 
-def _may_be_prefetched(
-    assignment: LayoutAssignment, stmts: tuple[Stmt, ...], fetch: Fetch, ordered: frozenset[str]
+def _can_prefetch(
+    assignment: LayoutAssignment, stmts: tuple[Stmt, ...], fetch: TileLoad, ordered: frozenset[str]
 ) -> bool:
     copy, tile = stmts[fetch.copy], fetch.tile
     if not isinstance(copy, Copy):
@@ -128,24 +130,24 @@ def _may_be_prefetched(
         and why_no_tensor_map(source, tile, collect_coordinates(assignment.kernel), least_dimensions=1) is None
         and is_legal(layout, ["tma"])
         and bool(find_pipelined_loops(stmts[: fetch.last + 1]))
-        and not any(_may_leave(stmt) for stmt in stmts[fetch.copy + 1 : fetch.last + 1])
-        and _touching(stmts, tile) == _touching(assignment.kernel.body, tile)
+        and not any(_can_leave_loop(stmt) for stmt in stmts[fetch.copy + 1 : fetch.last + 1])
+        and _count_touching(stmts, tile) == _count_touching(assignment.kernel.body, tile)
     )
 
 
-def _may_leave(stmt: Stmt) -> bool:
-    """Whether the statement may leave the loop that it stands in: then its tile would not be given back."""
+def _can_leave_loop(stmt: Stmt) -> bool:
+    """Return whether the statement may leave its loop: then its tile would not be released."""
     match stmt:
         case Break():
             return True
         case If(then=then, orelse=orelse):
-            return any(map(_may_leave, (*then, *orelse)))
+            return any(map(_can_leave_loop, (*then, *orelse)))
         case _:
             return False
 
 
-def _touching(body: tuple[Stmt, ...], tile: Buffer) -> int:
-    """How many statements touch the tile, of which only nests hold others; a bound or a condition counts as one."""
+def _count_touching(body: tuple[Stmt, ...], tile: Buffer) -> int:
+    """Count the statements that access the tile; a compound one counts by its bounds or condition."""
     return sum(
         any(isinstance(e, Load) and e.buffer == tile for x in list_expressions(stmt) for e in walk_expr(x))
         if isinstance(stmt, For | While | If)
@@ -154,8 +156,8 @@ def _touching(body: tuple[Stmt, ...], tile: Buffer) -> int:
     )
 
 
-def _one_at_a_time(stmt: Stmt) -> Stmt:
-    """The statement, with the copies of its loops by TMA in rings of one version."""
+def _use_single_version(stmt: Stmt) -> Stmt:
+    """Give a copy by TMA a ring of one version."""
     match stmt:
         case Copy() | Im2col() if is_load(stmt) and stmt.via == "tma":
             return replace(stmt, prefetched=1)
@@ -163,6 +165,6 @@ def _one_at_a_time(stmt: Stmt) -> Stmt:
             return stmt
 
 
-def _by_tma(stmt: Stmt, versions: int) -> Stmt:
+def _load_by_tma(stmt: Stmt, versions: int) -> Stmt:
     assert isinstance(stmt, Copy)
     return replace(stmt, via="tma", prefetched=versions)

@@ -217,9 +217,8 @@ const besideLoops = (trace) => {
 const microseconds = (said, cycles, digits) => `${fixed(cycles / said.clock_mhz, digits)} µs`;
 
 const summary = (said) => {
-  const what = said.is_one_wave ? "a full wave" : `${count(said.blocks)} block${said.blocks === 1 ? "" : "s"}`;
   const parts = [table(["what", "value"], [
-    ["predicted", `${microseconds(said, said.predicted, 1)} for ${what}`],
+    ["predicted", `${microseconds(said, said.predicted, 1)} for ${said.counted_blocks}`],
     ["bound by", said.bound],
     ...(said.gap ? [["gap", said.gap]] : []),
     ["waves", count(said.waves)],

@@ -1,1 +1,1 @@
-"""Of what the assembler says."""
+"""Lints of the assembler's log and of machine code."""

@@ -1,6 +1,6 @@
-"""register-spill, wgmma-serialised, inserted-wait, setmaxnreg-ignored: what the assembler did, in its own log.
+"""register-spill, wgmma-serialised, inserted-wait, setmaxnreg-ignored: remarks in the assembler's log.
 
-`.loc` lines lead from a PTX line back to its source line.
+`.loc` directives map a PTX line to its source line.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from tilec.driver.lints.registry import ASSEMBLER, lint
+from tilec.driver.lints.registry import ASSEMBLER, register_lint
 from tilec.driver.work import File
 from tilec.support.diagnostics import Diagnostic, Label
 from tilec.support.source import NOWHERE, SourceFile, Span
@@ -30,29 +30,29 @@ _HELP: dict[RemarkKind, str] = {
     "setmaxnreg-ignored": "use more threads, or --pipeline-strategy unspecialize",
 }
 
-_MOST_NOTES = 3
+_MAX_NOTES = 3
 
 
-@lint(ASSEMBLER, "register-spill", "wgmma-serialised", "inserted-wait", "setmaxnreg-ignored")
-def remarks(file: File) -> Iterator[Diagnostic]:
-    yield from warnings(file.cubin.remarks, file.ptx, file.source, file.kernels[0].source_kernel.span)
+@register_lint(ASSEMBLER, "register-spill", "wgmma-serialised", "inserted-wait", "setmaxnreg-ignored")
+def find_assembler_remarks(file: File) -> Iterator[Diagnostic]:
+    yield from group_remarks(file.cubin.remarks, file.ptx, file.source, file.kernels[0].source_kernel.span)
 
 
-def warnings(remarks: Iterable[Remark], ptx: str, source: SourceFile, kernel: Span) -> list[Diagnostic]:
-    """One warning per kind and source line. A remark that names no PTX line is about the kernel as a whole."""
+def group_remarks(remarks: Iterable[Remark], ptx: str, source: SourceFile, kernel: Span) -> list[Diagnostic]:
+    """Return one warning per kind and source line. A remark without a PTX line is about the whole kernel."""
     lines = ptx.split("\n")
     names = ("", *source.imported)  # as `.file` counts them
     grouped: dict[tuple[RemarkKind, Span], list[Remark]] = {}
     for remark in remarks:
-        place = source_line(lines, remark.ptx_line) if remark.ptx_line is not None else None
+        place = find_source_line(lines, remark.ptx_line) if remark.ptx_line is not None else None
         file, line = place or (1, kernel.line)
         span = source.whole_line(line, names[file - 1]) or NOWHERE
         grouped.setdefault((remark.kind, span), []).append(remark)
-    return [_warning(kind, span, group, lines) for (kind, span), group in grouped.items()]
+    return [_build_warning(kind, span, group, lines) for (kind, span), group in grouped.items()]
 
 
-def source_line(ptx: list[str], line: int) -> tuple[int, int] | None:
-    """File and line of the last `.loc` above a line of PTX; None where the entry begins without one."""
+def find_source_line(ptx: list[str], line: int) -> tuple[int, int] | None:
+    """Return file and line of the last `.loc` above a PTX line; None if the entry has none above it."""
     for text in reversed(ptx[: min(line, len(ptx))]):
         words = text.split()
         if words[:1] == [".loc"]:
@@ -62,13 +62,13 @@ def source_line(ptx: list[str], line: int) -> tuple[int, int] | None:
     return None
 
 
-def _warning(kind: RemarkKind, span: Span, group: list[Remark], ptx: list[str]) -> Diagnostic:
+def _build_warning(kind: RemarkKind, span: Span, group: list[Remark], ptx: list[str]) -> Diagnostic:
     notes = []
-    for remark in group[:_MOST_NOTES]:
+    for remark in group[:_MAX_NOTES]:
         notes.append(remark.text if remark.code in ("spill", "warning") else f"{remark.code}: {remark.text}")
         if remark.ptx_line is not None and 0 < remark.ptx_line <= len(ptx):
             notes.append(f"PTX line {remark.ptx_line}: {ptx[remark.ptx_line - 1].strip()}")
-    if len(group) > _MOST_NOTES:
-        notes.append(f"and {len(group) - _MOST_NOTES} more of the kind")
+    if len(group) > _MAX_NOTES:
+        notes.append(f"and {len(group) - _MAX_NOTES} more of the kind")
     primary = None if span == NOWHERE else Label(span)
     return Diagnostic(kind, _TITLES[kind], primary, (), tuple(notes), _HELP.get(kind), "warning")

@@ -1,18 +1,20 @@
-"""assembled-interval: warps wait in a loop for what its schedule takes to be on its way meanwhile.
+"""assembled-interval: warps of a loop wait for operations that the schedule assumes to overlap with it.
 
-A warp issues in order, and what it waits for it waits for there, by the assembler's own schedule. Everything else is
-as fast as it could be: what is said here is the least. Where an iteration has only more instructions than the schedule
-counts, that is no flaw of the kernel: `tilec report` says so.
+A warp issues in order, by the assembler's own schedule, and each wait stalls it. The estimate is a lower bound, as
+everything else counts as ideal. An iteration that merely has more instructions than scheduled is no flaw of the kernel:
+`tilec report` shows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from tilec.driver.lints.registry import ASSEMBLER, lint
-from tilec.driver.work import File
+from tilec.driver.lints.registry import ASSEMBLER, register_lint
+from tilec.driver.work import File, Work
+from tilec.ir.tile import walk_statements
+from tilec.ops.copy import Copy
 from tilec.support.diagnostics import Diagnostic, Label
 from tilec.support.source import SourceFile, Span
 
@@ -21,53 +23,73 @@ if TYPE_CHECKING:
     from tilec.sass.issue import WarpInterval, WarpWait
     from tilec.sass.opcodes import OpcodeKind
 
-MOST = Fraction(11, 10)
-"""Of the solved interval. What a schedule rounds up or leaves out, such as the branch back, is less."""
+MAX_INTERVAL_RATIO = Fraction(11, 10)
+"""Relative to the solved interval. What a schedule rounds up or leaves out, such as the branch back, is less."""
 
-_MOST_NOTES = 3
+_MAX_NOTES = 3
 
 _HELP: dict[OpcodeKind, str] = {
     "load": "copy the tile in its own type into shared memory, where it can run ahead, and work on it from there",
     "copy": "let copies run further ahead: a larger num_stages, if shared memory has room for it",
     "wgmma": "give the tensor cores something to do meanwhile: a product that does not need this one's result",
 }
-"""By what is waited for: what is meant to run beside the loop."""
+"""By the kind of instruction that is waited for."""
+
+_ROWS = "make the rows of {} a multiple of 16 bytes, known at compile time, so that its copy can run ahead"
+"""For a tile that is copied in its own type already, by threads: its rows are not known to be aligned."""
 
 
-@lint(ASSEMBLER, "assembled-interval")
-def intervals(file: File) -> Iterator[Diagnostic]:
-    """A few milliseconds for a GEMM: the machine code is there anyway."""
+@register_lint(ASSEMBLER, "assembled-interval")
+def find_long_intervals(file: File) -> Iterator[Diagnostic]:
+    """Yield a warning for each loop whose waits exceed its schedule. Takes a few milliseconds for a GEMM."""
     if not any(work.loops for work in file.kernels):
         return
-    from tilec.driver.machine_code import judged, loop_codes
+    from tilec.driver.machine_code import find_loop_codes, select_slowest_roles
 
-    for one in judged(loop_codes(file.kernels, file.ptx, file.cubin.cubin, file.source)):
-        waited = _waited(one.interval)
-        if one.excess > MOST and sum(waited.values()) > (MOST - 1) * one.ii:
-            yield _warning(one, _HELP[max(waited, key=lambda kind: waited[kind])], file.source)
+    for one in select_slowest_roles(find_loop_codes(file.kernels, file.ptx, file.cubin.cubin, file.source)):
+        waited = _sum_waits_by_kind(one.interval)
+        if one.excess > MAX_INTERVAL_RATIO and sum(waited.values()) > (MAX_INTERVAL_RATIO - 1) * one.ii:
+            kind = max(waited, key=lambda kind: waited[kind])
+            copied = _copied_tensor(one, file.kernels) if kind == "load" else None
+            yield _build_warning(one, _HELP[kind] if copied is None else _ROWS.format(copied), file.source)
 
 
-def _warning(one: LoopCode, help: str, source: SourceFile) -> Diagnostic:
-    from tilec.driver.machine_code import said, waits_by_line
+def _copied_tensor(one: LoopCode, works: Sequence[Work]) -> str | None:
+    """Return the tensor whose load is waited for longest, if a copy in its own type loads it through registers."""
+    waits = [wait for wait in one.interval.waits if wait.producer is not None and wait.producer.kind == "load"]
+    longest = max(waits, key=lambda wait: wait.cycles)
+    place = longest.producer.line if longest.producer is not None else None
+    for kernel in (each.kernel for work in works if work.kernel.name == one.kernel for each in work.assignment.kernels):
+        for stmt in walk_statements(kernel.body):
+            if not isinstance(stmt, Copy) or stmt.via != "registers" or place is None or stmt.span.line != place[1]:
+                continue
+            source, destination = (region.buffer for region in stmt.regions)
+            if (source.scope, destination.scope) == ("global", "shared") and source.dtype == destination.dtype:
+                return source.name
+    return None
 
-    waits = waits_by_line(one.interval)
+
+def _build_warning(one: LoopCode, help: str, source: SourceFile) -> Diagnostic:
+    from tilec.driver.machine_code import describe_wait, merge_waits_by_line
+
+    waits = merge_waits_by_line(one.interval)
     secondary: tuple[Label, ...] = ()
-    if waits and (place := _line(waits[0], source)) is not None:
-        secondary = (Label(place, f"here {said(waits[0])}"),)
+    if waits and (place := _find_waiting_line(waits[0], source)) is not None:
+        secondary = (Label(place, f"here {describe_wait(waits[0])}"),)
     rest = waits[1:] if secondary else waits
     return Diagnostic(
         "assembled-interval",
         f"an iteration takes a warp {one.interval.cycles:,.0f} cycles in machine code, where {one.ii:,} are scheduled",
         Label(one.place.first_line(), f"{one.interval.issue:,.0f} cycles by stall counts alone"),
         secondary,
-        tuple(said(wait) + _where(wait) for wait in rest[:_MOST_NOTES]),
+        tuple(describe_wait(wait) + _describe_line(wait) for wait in rest[:_MAX_NOTES]),
         help,
         "warning",
     )
 
 
-def _line(wait: WarpWait, source: SourceFile) -> Span | None:
-    """The line of the kernel that waits."""
+def _find_waiting_line(wait: WarpWait, source: SourceFile) -> Span | None:
+    """Return the kernel's line of the waiting instruction."""
     if wait.at.line is None:
         return None
     file, line = wait.at.line
@@ -75,12 +97,12 @@ def _line(wait: WarpWait, source: SourceFile) -> Span | None:
     return source.whole_line(line, names[file - 1]) if 0 < file <= len(names) else None
 
 
-def _where(wait: WarpWait) -> str:
+def _describe_line(wait: WarpWait) -> str:
     return "" if wait.at.line is None else f", at line {wait.at.line[1]}"
 
 
-def _waited(found: WarpInterval) -> dict[OpcodeKind, float]:
-    """Cycles of an iteration, by what is waited for."""
+def _sum_waits_by_kind(found: WarpInterval) -> dict[OpcodeKind, float]:
+    """Return the wait cycles of an iteration by the kind of instruction that is waited for."""
     waited: dict[OpcodeKind, float] = dict.fromkeys(_HELP, 0.0)
     for wait in found.waits:
         if wait.producer is not None and wait.producer.kind in waited:

@@ -1,1 +1,1 @@
-"""Of a kernel with its layouts."""
+"""Lints of a kernel with its layouts."""

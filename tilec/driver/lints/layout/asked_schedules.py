@@ -1,17 +1,17 @@
-"""schedule-not-used: schedules that a person gave to loops that are to run serially."""
+"""schedule-not-used: a person's schedule for a loop that runs serially."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.driver.lints.registry import LAYOUT, warns
+from tilec.driver.lints.registry import LAYOUT, register_warning
 from tilec.driver.work import Work
 from tilec.ir.tile import For, walk_statements
 from tilec.support.diagnostics import Diagnostic, make_warning
 
 
-@warns(LAYOUT)
-def unused(work: Work) -> Iterator[Diagnostic]:
+@register_warning(LAYOUT)
+def find_unused_schedules(work: Work) -> Iterator[Diagnostic]:
     for loop in walk_statements(work.source_kernel.body) if work.assignment.form == "serial" else ():
         if isinstance(loop, For) and loop.stage is not None:
             yield make_warning(

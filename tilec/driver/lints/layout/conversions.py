@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.driver.lints.registry import LAYOUT, lint
+from tilec.driver.lints.registry import LAYOUT, register_lint
 from tilec.driver.work import Work
 from tilec.support.diagnostics import Diagnostic, Label
 
 
-@lint(LAYOUT, "layout-conversion")
-def conversions(work: Work) -> Iterator[Diagnostic]:
-    """Every place where a fragment changes its layout; in the order in which they were found."""
-    for made in work.assignment.conversions:
-        origin = () if made.origin == made.span else (Label(made.origin, "its layout comes from here"),)
+@register_lint(LAYOUT, "layout-conversion")
+def find_conversions(work: Work) -> Iterator[Diagnostic]:
+    """Yield a warning for every conversion of a fragment's layout, in the order of discovery."""
+    for change in work.assignment.conversions:
+        origin = () if change.origin == change.span else (Label(change.origin, "its layout comes from here"),)
         yield Diagnostic(
             "layout-conversion",
-            f"{made.buffer.name} goes through shared memory, since this needs it in other registers",
-            Label(made.span, f"{made.bytes:,} bytes are written and read again each time"),
+            f"{change.buffer.name} goes through shared memory, since this needs it in other registers",
+            Label(change.span, f"{change.bytes:,} bytes are written and read again each time"),
             origin,
             help="use fragments of one layout together, or keep what all threads need in a shared tile",
             severity="warning",

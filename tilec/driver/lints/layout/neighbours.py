@@ -1,6 +1,6 @@
-"""hint-not-used: neighbours that were to go to one thread, by `coalesced_width=` or T.vectorized, and do not.
+"""hint-not-used: `coalesced_width=` or T.vectorized asks for adjacent elements per thread, and the layout has none.
 
-Where the layout that a nest has to keep gives them to several threads, memory is reached element by element.
+Where the layout that a nest must keep spreads them over several threads, memory is accessed element by element.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tilec.driver.lints.registry import LAYOUT, warns
+from tilec.driver.lints.registry import LAYOUT, register_warning
 from tilec.driver.work import Work
 from tilec.ir.tile import Parallel, walk_statements
 from tilec.passes.layout.assign_layouts import LayoutAssignment
@@ -16,13 +16,13 @@ from tilec.passes.layout.vector_widths import find_streamed_buffers
 from tilec.support.diagnostics import Diagnostic, make_warning
 
 
-@warns(LAYOUT)
-def widths(work: Work) -> Iterator[Diagnostic]:
+@register_warning(LAYOUT)
+def find_unkept_widths(work: Work) -> Iterator[Diagnostic]:
     for assignment in work.assignment.kernels:
-        yield from _not_kept(assignment)
+        yield from _check_nest_widths(assignment)
 
 
-def _not_kept(assignment: LayoutAssignment) -> Iterator[Diagnostic]:
+def _check_nest_widths(assignment: LayoutAssignment) -> Iterator[Diagnostic]:
     for nest in walk_statements(assignment.kernel.body):
         if (
             not isinstance(nest, Parallel)

@@ -1,1 +1,1 @@
-"""Of a kernel whose loops are scheduled."""
+"""Lints of a kernel with scheduled loops."""

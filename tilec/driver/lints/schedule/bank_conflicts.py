@@ -1,11 +1,11 @@
-"""bank-conflict: two alias groups reach shared memory at once, each by a pattern that its layout cannot serve."""
+"""bank-conflict: two alias groups access shared memory at once, both in patterns that their layouts serve slowly."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tilec.driver.lints.registry import SCHEDULE, lint
-from tilec.driver.work import Planned, Work
+from tilec.driver.lints.registry import SCHEDULE, register_lint
+from tilec.driver.work import PlannedLoop, Work
 from tilec.ir.tile import Parallel, TileOp, walk_statements
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.atoms import Sweep, compute_conflict_factor, find_shared_accesses
@@ -18,34 +18,36 @@ from tilec.support.diagnostics import Diagnostic, Label
 from tilec.support.source import Span
 
 
-@lint(SCHEDULE, "bank-conflict")
-def bank_conflicts(work: Work) -> Iterator[Diagnostic]:
-    """In each role of its own, for a kernel that has such."""
+@register_lint(SCHEDULE, "bank-conflict")
+def find_bank_conflicts(work: Work) -> Iterator[Diagnostic]:
+    """Yield the warnings of each explicit role, or of the whole kernel."""
     for assignment in work.assignment.kernels:
-        yield from _met(assignment, work.loops)
+        yield from _find_conflicting_pairs(assignment, work.loops)
 
 
-def _met(assignment: LayoutAssignment, loops: Iterable[Planned]) -> Iterator[Diagnostic]:
-    """Pairs of tiles that statements reach at once, both with bank conflicts left: each where these are worst."""
-    slow = _conflicted(assignment)
+def _find_conflicting_pairs(assignment: LayoutAssignment, loops: Iterable[PlannedLoop]) -> Iterator[Diagnostic]:
+    """Yield a warning for each pair of tiles that statements access at once with bank conflicts, at its worst place."""
+    slow = _find_conflicted_tiles(assignment)
     together = [
         (stmt.span, stmt.span)
         for stmt in walk_statements(assignment.kernel.body)
         if isinstance(stmt, Parallel | TileOp)
     ]
-    together += [pair for planned in loops for pair in _overlapping(planned.loop, planned.solution.schedule)]
+    together += [
+        pair for planned in loops for pair in _find_overlapping_statements(planned.loop, planned.solution.schedule)
+    ]
     worst: dict[frozenset[str], tuple[float, Diagnostic]] = {}
     for first, second in together:
         for tile, ways in slow.get(first, {}).items():
             for other, others_ways in slow.get(second, {}).items():
                 pair = frozenset((tile, other))
                 if tile != other and ways + others_ways > worst.get(pair, (0.0,))[0]:
-                    worst[pair] = ways + others_ways, _conflict((tile, first, ways), (other, second, others_ways))
+                    worst[pair] = ways + others_ways, _build_warning((tile, first, ways), (other, second, others_ways))
     yield from (found for _, found in worst.values())
 
 
-def _conflict(one: tuple[str, Span, float], another: tuple[str, Span, float]) -> Diagnostic:
-    """Two tiles that statements reach at the same time, each so many times as long as its bytes need."""
+def _build_warning(one: tuple[str, Span, float], another: tuple[str, Span, float]) -> Diagnostic:
+    """Build the warning about two tiles; each comes with the factor by which its accesses are slowed down."""
     (tile, first, ways), (other, second, others_ways) = one, another
     return Diagnostic(
         "bank-conflict",
@@ -58,9 +60,9 @@ def _conflict(one: tuple[str, Span, float], another: tuple[str, Span, float]) ->
     )
 
 
-def _conflicted(assignment: LayoutAssignment) -> dict[Span, dict[str, float]]:
-    """For each statement, by its span, the tiles that it reaches with conflicts, and how many times longer it takes:
-    nests by the addresses of their lanes, others by the pattern in which they reach a tile."""
+def _find_conflicted_tiles(assignment: LayoutAssignment) -> dict[Span, dict[str, float]]:
+    """Return, by statement span, the tiles accessed with conflicts and the factor by which they slow it down. Nests
+    count by the addresses of their lanes, other statements by their access pattern."""
     nests = [s for s in walk_statements(assignment.kernel.body) if isinstance(s, Parallel)]
     found = {nest.span: conflicts_of_nest(nest, assignment) for nest in nests}
     inside = {s.span for nest in nests for s in walk_statements(nest.body)}
@@ -71,23 +73,23 @@ def _conflicted(assignment: LayoutAssignment) -> dict[Span, dict[str, float]]:
         found.setdefault(access.span, {})[access.tile] = compute_conflict_factor(
             assignment.shared[access.tile], access.pattern
         )
-    # What has a dot in its name nobody wrote.
+    # Names with a dot are the compiler's own.
     return {
         span: {tile: ways for tile, ways in tiles.items() if ways >= 2 and "." not in tile}
         for span, tiles in found.items()
     }
 
 
-def _overlapping(loop: LoopProblem, schedule: Schedule) -> Iterator[tuple[Span, Span]]:
-    """Statements that hold a port of shared memory in the same rows of the reservation table."""
-    held = [_shared_rows(loop.problem, schedule, op) for op in range(len(loop.statements))]
+def _find_overlapping_statements(loop: LoopProblem, schedule: Schedule) -> Iterator[tuple[Span, Span]]:
+    """Yield pairs of statements that hold a shared memory port in the same rows of the reservation table."""
+    held = [_find_shared_rows(loop.problem, schedule, op) for op in range(len(loop.statements))]
     for i, rows in enumerate(held):
         for j in range(i):
             if any(a < d and c < b for a, b in rows for c, d in held[j]):
                 yield loop.statements[j].span, loop.statements[i].span
 
 
-def _shared_rows(problem: Problem, schedule: Schedule, op: int) -> list[tuple[int, int]]:
+def _find_shared_rows(problem: Problem, schedule: Schedule, op: int) -> list[tuple[int, int]]:
     rows = []
     for use in problem.ops[op].uses:
         if problem.slots[use.slot].name.startswith("tp_smem") and use.cycles:

@@ -1,16 +1,16 @@
-"""schedule-not-proven: the solver ended with a schedule that may not be the best."""
+"""schedule-not-proven: the solver ended with a schedule that may not be optimal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.driver.lints.registry import SCHEDULE, warns
+from tilec.driver.lints.registry import SCHEDULE, register_warning
 from tilec.driver.work import Work
 from tilec.support.diagnostics import Diagnostic, Label
 
 
-@warns(SCHEDULE)
-def not_proven(work: Work) -> Iterator[Diagnostic]:
+@register_warning(SCHEDULE)
+def find_unproven_schedules(work: Work) -> Iterator[Diagnostic]:
     for planned in work.loops:
         if planned.solution.warning is not None:
             label = Label(planned.loop.loop.span)

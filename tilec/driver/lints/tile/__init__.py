@@ -1,1 +1,1 @@
-"""Of tile IR, as it was written."""
+"""Lints of tile IR as written."""

@@ -1,13 +1,13 @@
-"""nothing-written, unwritten-output: kernels of which nothing is left, and tensors that they return as they found them.
+"""nothing-written, unwritten-output: kernels without effect, and returned tensors that are never written.
 
-A kernel that prints or asserts is of use without an output.
+A kernel that only prints or asserts has an effect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.driver.lints.registry import TILE, warns
+from tilec.driver.lints.registry import TILE, register_warning
 from tilec.driver.work import Work
 from tilec.ir import tile
 from tilec.ops.device_assert import DeviceAssert
@@ -15,9 +15,9 @@ from tilec.passes.analysis.usage import find_writes
 from tilec.support.diagnostics import Diagnostic, make_warning
 
 
-@warns(TILE)
-def unwritten_outputs(work: Work) -> Iterator[Diagnostic]:
-    """A warning for a kernel without effect, or for each tensor that it returns without writing it."""
+@register_warning(TILE)
+def find_unwritten_outputs(work: Work) -> Iterator[Diagnostic]:
+    """Yield a warning for a kernel without effect, or for each tensor that it returns unwritten."""
     kernel = work.source_kernel
     written = {buffer for stmt in kernel.body for buffer in find_writes(stmt)}
     if not _has_effect(kernel, written):
@@ -41,7 +41,7 @@ def unwritten_outputs(work: Work) -> Iterator[Diagnostic]:
 
 
 def _has_effect(kernel: tile.Kernel, written: set[tile.Buffer]) -> bool:
-    """Whether anything is left of a run."""
+    """Return whether a run leaves any trace."""
     if any(buffer.scope == "global" or buffer == tile.PRINT_OUTPUT for buffer in written):
         return True
     return any(isinstance(stmt, DeviceAssert) for stmt in tile.walk_statements(kernel.body))

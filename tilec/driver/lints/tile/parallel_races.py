@@ -1,10 +1,10 @@
-"""repeated-write, neighbour-read: iterations of T.Parallel that disturb each other, since all run at the same time.
+"""repeated-write, neighbour-read: iterations of T.Parallel that interfere, since all run at the same time.
 
-A write whose index leaves out a loop variable is repeated by all iterations of that variable, and one of them is left.
-A read of an element that another iteration writes gives the value of before or of after.
+A write whose index omits a loop variable is repeated by all iterations of that variable, and one value remains. A read
+of an element that another iteration writes gives the value before or after that write.
 
-Whoever is unsure says nothing: a condition that cannot be evaluated may choose a single iteration, and an index that is
-no sum of loop variables may be another one in each iteration.
+In doubt nothing is reported: a condition that cannot be evaluated may select a single iteration, and an index that is
+not affine may differ in each iteration.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-from tilec.driver.lints.registry import TILE, warns
+from tilec.driver.lints.registry import TILE, register_warning
 from tilec.driver.work import Work
 from tilec.ir import tile
 from tilec.ir.affine import affine_form
@@ -24,35 +24,35 @@ from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 Conditions = tuple[tuple[tile.Expr, bool], ...]
-"""Conditions, each with what it must be."""
-Point = Mapping[tile.Var, int]
-"""An iteration: the values of the variables of the nest."""
+"""Conditions, each with the value that it must have."""
+Iteration = Mapping[tile.Var, int]
+"""The values of the nest's variables."""
 
-_MOST_PARTS = 32
-"""Parts of a name's value that are written in its place. What is made of more is no index of a neighbour."""
-_MOST_TRIED = 64
+_MAX_PARTS = 32
+"""The most expression nodes of a name's value that is substituted. Larger values are no index of a neighbour."""
+_MAX_ITERATIONS_TRIED = 64
 """Iterations of a variable for which a condition is evaluated."""
-_COMBINING = {"add": "sum", "max": "max", "min": "min"}
-"""Operators that atomic operations and reductions of this name carry out."""
+_REDUCTION_NAMES = {"add": "sum", "max": "max", "min": "min"}
+"""The names of atomic operations and reductions, by operator."""
 
 
-@warns(TILE)
-def parallel_races(work: Work) -> Iterator[Diagnostic]:
-    """A warning for each write and each statement that reads, once for each place in the text."""
+@register_warning(TILE)
+def find_parallel_races(work: Work) -> Iterator[Diagnostic]:
+    """Yield a warning for each racing write and read, once for each place in the text."""
     warned: set[tuple[str, Span]] = set()
     for nest in tile.walk_statements(work.source_kernel.body):
         if not isinstance(nest, tile.Parallel) or nest.is_per_thread or max(nest.extents) == 1:
             continue
-        body, file = _Body(nest), work.source.of(nest.span)
+        body, file = _NestBody(nest), work.source.of(nest.span)
         line = file.lines[nest.span.line - 1] if 0 < nest.span.line <= len(file.lines) else ""
-        for found in (*_repeated_writes(body, line), *_neighbour_reads(body)):
+        for found in (*_find_repeated_writes(body, line), *_find_neighbour_reads(body)):
             if found.primary is not None and (found.code, found.primary.span) not in warned:
                 warned.add((found.code, found.primary.span))
                 yield found
 
 
 @dataclass(frozen=True, slots=True)
-class _Write:
+class _NestWrite:
     """A store that is not atomic, and the conditions under which it runs."""
 
     stmt: tile.Store
@@ -60,60 +60,60 @@ class _Write:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """A load, the statement that it is in, and the conditions under which it runs."""
+class _NestRead:
+    """A load, its statement, and the conditions under which it runs."""
 
     load: tile.Load
     span: Span
     conditions: Conditions
 
 
-class _Body:
-    """The writes and reads of a nest, with names replaced by the values that they are bound to."""
+class _NestBody:
+    """The writes and reads of a nest, with names replaced by their values."""
 
     def __init__(self, nest: tile.Parallel) -> None:
         self.extents = {v: e for v, e in zip(nest.vars, nest.extents, strict=True) if e > 1}
-        self.writes: list[_Write] = []
-        self.reads: list[_Read] = []
+        self.writes: list[_NestWrite] = []
+        self.reads: list[_NestRead] = []
         self._bound: dict[tile.Var, tile.Expr] = {}
         self._depends: dict[tile.Var, frozenset[tile.Var | tile.Buffer]] = {v: frozenset((v,)) for v in self.extents}
-        self._add(nest.body, ())
+        self._add_statements(nest.body, ())
 
-    def _add(self, body: tuple[tile.Stmt, ...], conditions: Conditions) -> None:
+    def _add_statements(self, body: tuple[tile.Stmt, ...], conditions: Conditions) -> None:
         for stmt in body:
             for expr in list_expressions(stmt):
-                self.reads += (_Read(load, stmt.span, c) for load, c in self._loads(expr, conditions))
+                self.reads += (_NestRead(load, stmt.span, c) for load, c in self._list_loads(expr, conditions))
             match stmt:
                 case tile.If(condition=condition, then=then, orelse=orelse):
-                    condition = self.expanded(condition)
-                    self._add(then, (*conditions, (condition, True)))
-                    self._add(orelse, (*conditions, (condition, False)))
+                    condition = self.expand_names(condition)
+                    self._add_statements(then, (*conditions, (condition, True)))
+                    self._add_statements(orelse, (*conditions, (condition, False)))
                 case tile.Bind(var=var, value=value):
                     self._depends[var] = self.depends_on(value)
-                    value = self.expanded(value)
-                    if sum(1 for _ in tile.walk_expr(value)) <= _MOST_PARTS:
+                    value = self.expand_names(value)
+                    if sum(1 for _ in tile.walk_expr(value)) <= _MAX_PARTS:
                         self._bound[var] = value
                 case tile.Store(atomic=None, buffer=buffer) if buffer.scope in ("global", "shared", "fragment"):
-                    self.writes.append(_Write(stmt, conditions))
+                    self.writes.append(_NestWrite(stmt, conditions))
                 case tile.Store(previous=tile.Var() as previous):
                     self._depends[previous] = frozenset(self.extents)
 
-    def _loads(self, expr: tile.Expr, conditions: Conditions) -> Iterator[tuple[tile.Load, Conditions]]:
-        """The loads of an expression. A side of a choice runs where the choice is so."""
+    def _list_loads(self, expr: tile.Expr, conditions: Conditions) -> Iterator[tuple[tile.Load, Conditions]]:
+        """Yield the loads of an expression. Either side of a select has its condition as well."""
         if isinstance(expr, tile.Load):
             yield expr, conditions
         for child in tile.direct_operands(expr):
             under = conditions
             if isinstance(expr, tile.Select) and child is not expr.condition:
-                under = (*conditions, (self.expanded(expr.condition), child is expr.then))
-            yield from self._loads(child, under)
+                under = (*conditions, (self.expand_names(expr.condition), child is expr.then))
+            yield from self._list_loads(child, under)
 
-    def expanded(self, expr: tile.Expr) -> tile.Expr:
-        """Write the values of names in their places."""
+    def expand_names(self, expr: tile.Expr) -> tile.Expr:
+        """Substitute the values of names."""
         return tile.substitute_variables(expr, self._bound) if self._bound else expr
 
     def depends_on(self, *exprs: tile.Expr) -> frozenset[tile.Var | tile.Buffer]:
-        """The variables of the nest that a value is made of, and the buffers that it is read from."""
+        """Return the nest's variables and the buffers on which the expressions depend."""
         found: set[tile.Var | tile.Buffer] = set()
         for part in (part for expr in exprs for part in tile.walk_expr(expr)):
             if isinstance(part, tile.Var):
@@ -122,8 +122,9 @@ class _Body:
                 found.add(part.buffer)
         return frozenset(found)
 
-    def holds(self, conditions: Conditions, point: Point) -> bool | None:
-        """Whether conditions hold in an iteration, and None where it is unknown. What all iterations agree on holds."""
+    def holds(self, conditions: Conditions, point: Iteration) -> bool | None:
+        """Return whether conditions hold in an iteration; None if unknown. Conditions that are equal in all iterations
+        hold."""
         answers = []
         for condition, wanted in conditions:
             if self.depends_on(condition) & self.extents.keys():
@@ -135,7 +136,7 @@ class _Body:
 # ---- writes ----------------------------------------------------------------------------------------------------------
 
 
-def _repeated_writes(body: _Body, line: str) -> Iterator[Diagnostic]:
+def _find_repeated_writes(body: _NestBody, line: str) -> Iterator[Diagnostic]:
     for write in body.writes:
         store = write.stmt
         named = body.depends_on(*store.indices)
@@ -143,28 +144,28 @@ def _repeated_writes(body: _Body, line: str) -> Iterator[Diagnostic]:
         adds = store.buffer in made_of
         for var in body.extents:
             if var not in named and (adds or var in made_of) and _is_repeated(body, write, var, adds):
-                yield _repeated_write(store, _written_name(var, line), body.extents[var])
+                yield _build_write_warning(store, _get_written_name(var, line), body.extents[var])
                 break
 
 
-def _is_repeated(body: _Body, write: _Write, var: tile.Var, adds: bool) -> bool:
-    """Whether more than one iteration of a variable writes, for some values of the others that are tried."""
+def _is_repeated(body: _NestBody, write: _NestWrite, var: tile.Var, adds: bool) -> bool:
+    """Return whether several iterations of a variable write, for some sampled values of the others."""
     others = {other: sorted({0, 1, extent - 1}) for other, extent in body.extents.items() if other != var}
     for values in product(*others.values()):
         point = dict(zip(others, values, strict=True))
-        tried = range(min(body.extents[var], _MOST_TRIED))
+        tried = range(min(body.extents[var], _MAX_ITERATIONS_TRIED))
         answers = [body.holds(write.conditions, {**point, var: value}) for value in tried]
         if answers.count(True) > 1:
             return True
-        if None in answers:  # a condition on data chooses one iteration at most by chance
+        if None in answers:  # a condition on data selects a single iteration only by chance
             made_of = body.depends_on(*(condition for condition, _ in write.conditions))
             return adds and any(isinstance(part, tile.Buffer) for part in made_of)
     return False
 
 
-def _repeated_write(store: tile.Store, var: str, extent: int) -> Diagnostic:
+def _build_write_warning(store: tile.Store, var: str, extent: int) -> Diagnostic:
     name = store.buffer.name
-    kind = _COMBINING.get(store.value.op) if isinstance(store.value, tile.Binary) else None
+    kind = _REDUCTION_NAMES.get(store.value.op) if isinstance(store.value, tile.Binary) else None
     if kind is None or not any(_is_same_place(part, store) for part in tile.direct_operands(store.value)):
         way_out = f"name `{var}` in the index, or write {name} outside of the loop"
     elif store.buffer.scope == "fragment":
@@ -180,7 +181,7 @@ def _repeated_write(store: tile.Store, var: str, extent: int) -> Diagnostic:
     )
 
 
-def _written_name(var: tile.Var, line: str) -> str:
+def _get_written_name(var: tile.Var, line: str) -> str:
     """Return the name of a variable as the line of its loop has it: where two loops have one, the second is renamed."""
     return var.name if re.search(rf"\b{var.name}\b", line) else var.name.rpartition("_")[0] or var.name
 
@@ -192,12 +193,12 @@ def _is_same_place(part: tile.Expr, store: tile.Store) -> bool:
 # ---- reads -----------------------------------------------------------------------------------------------------------
 
 
-def _neighbour_reads(body: _Body) -> Iterator[Diagnostic]:
+def _find_neighbour_reads(body: _NestBody) -> Iterator[Diagnostic]:
     for read in body.reads:
         if read.load.buffer.scope == "fragment":
-            continue  # elements of other threads are those of before the loop: they are fetched through shared memory
+            continue  # elements of other threads are read through shared memory, as they were before the loop
         for write in body.writes:
-            if read.load.buffer == write.stmt.buffer and _collide(body, read, write):
+            if read.load.buffer == write.stmt.buffer and _has_collision(body, read, write):
                 name = read.load.buffer.name
                 also = () if write.stmt.span == read.span else (Label(write.stmt.span, "written here"),)
                 yield make_warning(
@@ -211,12 +212,12 @@ def _neighbour_reads(body: _Body) -> Iterator[Diagnostic]:
                 break
 
 
-def _collide(body: _Body, read: _Read, write: _Write) -> bool:
-    """Whether an iteration is found that reads what another one writes."""
-    there = [_parts(body, index) for index in read.load.indices]
-    here = [_parts(body, index) for index in write.stmt.indices]
+def _has_collision(body: _NestBody, read: _NestRead, write: _NestWrite) -> bool:
+    """Return whether some iteration reads what another one writes."""
+    reads = [_split_index(body, index) for index in read.load.indices]
+    writes = [_split_index(body, index) for index in write.stmt.indices]
     pairs = []
-    for a, b in zip(there, here, strict=True):
+    for a, b in zip(reads, writes, strict=True):
         if a is None or b is None or a.outer != b.outer:
             return False
         pairs.append((a, b))
@@ -224,7 +225,7 @@ def _collide(body: _Body, read: _Read, write: _Write) -> bool:
         return False
     for values in product(*(sorted({0, 1, extent // 2, extent - 1}) for extent in body.extents.values())):
         reader = dict(zip(body.extents, values, strict=True))
-        writer = _writer(body, [(a.at(reader), b) for a, b in pairs])
+        writer = _find_writer(body, [(a.at(reader), b) for a, b in pairs])
         if writer is None or writer == reader or body.holds(read.conditions, reader) is not True:
             continue
         if body.holds(write.conditions, writer) is True:
@@ -233,32 +234,32 @@ def _collide(body: _Body, read: _Read, write: _Write) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Index:
-    """A sum: variables of the nest with their factors, the largest one first, a number, and what is the same in all
-    iterations."""
+class _AffineIndex:
+    """An affine index: the nest's variables with factors, largest first, a constant, and terms invariant in the
+    nest."""
 
     inner: tuple[tuple[tile.Var, int], ...]
     constant: int
     outer: frozenset[tuple[tile.Expr, int]]
 
-    def at(self, point: Point) -> int:
-        """Its value in an iteration, without what is the same in all."""
+    def at(self, point: Iteration) -> int:
+        """Return its value in an iteration, without the invariant terms."""
         return self.constant + sum(factor * point[var] for var, factor in self.inner)
 
 
-def _parts(body: _Body, index: tile.Expr) -> _Index | None:
-    """An index as a sum; None where something else is made of the variables of the nest."""
-    form = affine_form(body.expanded(index))
+def _split_index(body: _NestBody, index: tile.Expr) -> _AffineIndex | None:
+    """Return an index as an affine sum; None if another of its terms depends on the nest's variables."""
+    form = affine_form(body.expand_names(index))
     inner = [(atom, factor) for atom, factor in form.terms if isinstance(atom, tile.Var) and atom in body.extents]
     outer = [(atom, factor) for atom, factor in form.terms if not (isinstance(atom, tile.Var) and atom in body.extents)]
     if body.depends_on(*(atom for atom, _ in outer)):
         return None
     inner.sort(key=lambda term: -term[1])
-    return _Index(tuple(inner), form.constant, frozenset(outer))
+    return _AffineIndex(tuple(inner), form.constant, frozenset(outer))
 
 
-def _writer(body: _Body, places: list[tuple[int, _Index]]) -> Point | None:
-    """The iteration that writes an element, of which each index is solved for its variables; None if none is found."""
+def _find_writer(body: _NestBody, places: list[tuple[int, _AffineIndex]]) -> Iteration | None:
+    """Return the iteration that writes an element, by solving each index for its variables; None if none is found."""
     found: dict[tile.Var, int] = {}
     for value, index in places:
         left = value - index.constant

@@ -1,70 +1,75 @@
-"""serial-elements: serial loops over independent elements, which all threads run alike, one after the other.
+"""serial-elements: serial loops over independent elements, which every thread runs in full.
 
-Whoever is unsure says nothing: a loop that reads what it writes, or whose index depends on the thread, is left alone.
+In doubt nothing is reported: a loop that reads what it writes, or whose index depends on the thread, is skipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.driver.lints.registry import TILE, lint
+from tilec.driver.lints.registry import TILE, register_lint
 from tilec.driver.work import Work
 from tilec.ir import tile
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.support.diagnostics import Diagnostic, make_warning
 
-_LEAST = 32
-"""Iterations from which on it matters: a warp would do them at once."""
+_MIN_ITERATIONS = 32
+"""Iterations from which on it matters: a warp would run them at once."""
 
 
-@lint(TILE, "serial-elements")
-def serial_elements(work: Work) -> Iterator[Diagnostic]:
-    """A warning for each loop."""
-    yield from _within(work.source_kernel.body, work.source_kernel.threads)
+@register_lint(TILE, "serial-elements")
+def find_serial_elements(work: Work) -> Iterator[Diagnostic]:
+    """Yield a warning for each such loop nest."""
+    yield from _find_redundant_nests(work.source_kernel.body, work.source_kernel.threads)
 
 
-def _within(body: tuple[tile.Stmt, ...], threads: int) -> Iterator[Diagnostic]:
+def _find_redundant_nests(body: tuple[tile.Stmt, ...], threads: int) -> Iterator[Diagnostic]:
     for stmt in body:
-        if isinstance(stmt, tile.For) and (nest := _nest(stmt)) and _count(nest) >= _LEAST and _is_redundant(nest):
-            extents = ", ".join(str(_trip_count(loop)) for loop in nest)
+        if (
+            isinstance(stmt, tile.For)
+            and (nest := _get_perfect_nest(stmt))
+            and _count_elements(nest) >= _MIN_ITERATIONS
+            and _is_redundant(nest)
+        ):
+            extents = ", ".join(str(_get_constant_trip_count(loop)) for loop in nest)
             yield make_warning(
                 "serial-elements",
-                f"{_count(nest):,} elements one after the other, each by all {threads} threads",
+                f"{_count_elements(nest):,} elements one after the other, each by all {threads} threads",
                 stmt.span,
                 "every thread runs all iterations",
                 help=f"write T.Parallel({extents}) in place of the loop{'s' if len(nest) > 1 else ''}",
             )
         elif isinstance(stmt, tile.For | tile.While | tile.If):
             for inner in tile.nested_bodies(stmt):
-                yield from _within(inner, threads)
+                yield from _find_redundant_nests(inner, threads)
 
 
-def _nest(loop: tile.For) -> list[tile.For]:
-    """The loop and those right inside it, each the only statement of the one around it; none, if it is not serial."""
-    if loop.kind != "serial" or _trip_count(loop) is None or loop.step != 1:
+def _get_perfect_nest(loop: tile.For) -> list[tile.For]:
+    """Return the perfect nest of serial loops that starts with this loop; empty if there is none."""
+    if loop.kind != "serial" or _get_constant_trip_count(loop) is None or loop.step != 1:
         return []
     if len(loop.body) == 1 and isinstance(loop.body[0], tile.For):
-        inner = _nest(loop.body[0])
+        inner = _get_perfect_nest(loop.body[0])
         return [loop, *inner] if inner else []
     return [loop]
 
 
-def _trip_count(loop: tile.For) -> int | None:
-    """Of a loop from 0 to a constant, as T.Parallel takes it."""
+def _get_constant_trip_count(loop: tile.For) -> int | None:
+    """Return the trip count of a loop from 0 to a constant, the form that T.Parallel takes."""
     if isinstance(loop.start, tile.Const) and loop.start.value == 0 and isinstance(loop.stop, tile.Const):
         return int(loop.stop.value)
     return None
 
 
-def _count(nest: list[tile.For]) -> int:
+def _count_elements(nest: list[tile.For]) -> int:
     count = 1
     for loop in nest:
-        count *= _trip_count(loop) or 0
+        count *= _get_constant_trip_count(loop) or 0
     return count
 
 
 def _is_redundant(nest: list[tile.For]) -> bool:
-    """Whether the innermost loop only stores elements, each of them in one iteration, from what none of them writes."""
+    """Return whether the innermost loop only stores elements, one per iteration, and reads none of them."""
     body = nest[-1].body
     stores = [stmt for stmt in tile.walk_statements(body) if isinstance(stmt, tile.Store)]
     if not stores or not all(isinstance(stmt, tile.Parallel) and stmt.extents == (1,) for stmt in body):
@@ -78,10 +83,10 @@ def _is_redundant(nest: list[tile.For]) -> bool:
     ]
     if written & read or tile.THREAD in parts or any(store.atomic is not None for store in stores):
         return False
-    return all(_has_all(store, nest) for store in stores)
+    return all(_is_indexed_by_all(store, nest) for store in stores)
 
 
-def _has_all(store: tile.Store, nest: list[tile.For]) -> bool:
-    """Whether the place of a store is another one in each iteration, as far as its indices name all loops."""
+def _is_indexed_by_all(store: tile.Store, nest: list[tile.For]) -> bool:
+    """Return whether a store's indices name all loops, so that each iteration writes another element."""
     named = {part for index in store.indices for part in tile.walk_expr(index)}
     return store.buffer.scope in ("global", "shared") and all(loop.var in named for loop in nest)

@@ -1,30 +1,30 @@
-"""uninitialised-read: tiles that are read and never given a value: a T.copy was forgotten, or a T.clear before T.gemm.
+"""uninitialised-read: tiles that are read but never written; a T.copy is missing, or a T.clear before T.gemm.
 
-Whoever is unsure says nothing. A tile counts as set by whatever writes it without needing what it holds, wherever that
-stands; a statement that only adds to it sets nothing. Under an `if`, and where a value is chosen, nothing is known.
+In doubt nothing is reported. A tile is initialised by any write that does not need its value, wherever that stands; a
+statement that only adds to it does not count. Reads under an `if`, or in a select, are not analysed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.driver.lints.registry import TILE, warns
+from tilec.driver.lints.registry import TILE, register_warning
 from tilec.driver.work import Work
 from tilec.ir import tile
 from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.diagnostics import Diagnostic, Label, make_warning
 
 
-@warns(TILE)
-def uninitialised_reads(work: Work) -> Iterator[Diagnostic]:
-    """A warning for each."""
+@register_warning(TILE)
+def find_uninitialised_reads(work: Work) -> Iterator[Diagnostic]:
+    """Yield a warning for each uninitialised tile."""
     kernel = work.source_kernel
     tiles = {b: None for b in kernel.buffers if b.scope in ("shared", "fragment", "local")}
     first: dict[tile.Buffer, tile.Stmt] = {}
-    for stmt in _leaves(kernel.body):
+    for stmt in _list_leaves(kernel.body):
         for buffer in find_reads(stmt):
             first.setdefault(buffer, stmt)
-        added = _added_to(stmt)
+        added = _find_only_added(stmt)
         for buffer in find_writes(stmt):
             if buffer not in added:
                 tiles.pop(buffer, None)
@@ -41,18 +41,18 @@ def uninitialised_reads(work: Work) -> Iterator[Diagnostic]:
             )
 
 
-def _leaves(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Stmt]:
-    """The statements that have no others in them, and elementwise nests."""
+def _list_leaves(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Stmt]:
+    """Yield the statements without nested statements, and elementwise nests."""
     for stmt in body:
         if isinstance(stmt, tile.For | tile.If | tile.While):
             for inner in tile.nested_bodies(stmt):
-                yield from _leaves(inner)
+                yield from _list_leaves(inner)
         else:
             yield stmt
 
 
-def _added_to(stmt: tile.Stmt) -> frozenset[tile.Buffer]:
-    """Return the buffers to which a statement writes only what is made of what was there."""
+def _find_only_added(stmt: tile.Stmt) -> frozenset[tile.Buffer]:
+    """Return the buffers that a statement only updates: each write depends on the old value."""
     match stmt:
         case tile.TileOp(only_adds=only_adds):
             return frozenset(find_writes(stmt)) if only_adds else frozenset()
@@ -61,15 +61,15 @@ def _added_to(stmt: tile.Stmt) -> frozenset[tile.Buffer]:
             if any(isinstance(s, tile.If) for s in inner):
                 return frozenset()
             stores = [s for s in inner if isinstance(s, tile.Store)]
-            given = {s.buffer for s in stores if s.indices not in _needed(s.value, s.buffer)}
+            given = {s.buffer for s in stores if s.indices not in _find_needed_elements(s.value, s.buffer)}
             return frozenset(s.buffer for s in stores) - given
         case _:
             return frozenset()
 
 
-def _needed(value: tile.Expr, buffer: tile.Buffer) -> list[tuple[tile.Expr, ...]]:
-    """The elements of the tile without which there is no value."""
+def _find_needed_elements(value: tile.Expr, buffer: tile.Buffer) -> list[tuple[tile.Expr, ...]]:
+    """Return the indices of the buffer's elements that the value always needs."""
     if isinstance(value, tile.Select):
         return []
-    here = [value.indices] if isinstance(value, tile.Load) and value.buffer == buffer else []
-    return here + [i for child in tile.direct_operands(value) for i in _needed(child, buffer)]
+    own = [value.indices] if isinstance(value, tile.Load) and value.buffer == buffer else []
+    return own + [i for child in tile.direct_operands(value) for i in _find_needed_elements(child, buffer)]

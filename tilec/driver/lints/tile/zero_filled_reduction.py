@@ -1,22 +1,25 @@
-"""zero-filled-reduction: reductions that take elements which their tensor does not have.
+"""zero-filled-reduction: reductions over elements that lie outside of their tensor.
 
-Where a copy reaches beyond a tensor, the tile gets zeros. A maximum then is at least 0, and a sum of exponentials gets
-exp(0 - largest) for each of them. The tail of a tile is what lies beyond along one of its dimensions. It is followed
-from the copy through elementwise loops: it is zeros, or what they made of zeros, or unknown.
+Where a copy reaches beyond a tensor, the tile is filled with zeros. A maximum is then at least 0, and a sum of
+exponentials gets exp(0 - largest) for each of them. The tail of a tile is the part beyond its tensor along one
+dimension. It is followed from the copy through elementwise loops: it holds zeros, values made of zeros, or is unknown.
 
-Whoever is unsure says nothing: sizes that are known at launch only, conditions, and whatever else writes a tile make
-the tail unknown.
+In doubt nothing is reported: launch-time sizes, conditions, and any other write to the tile make the tail unknown. So
+does a `T.if_then_else` whose condition keeps the arm that reads the tail inside of the tensor, as `j < N` does. A
+condition that lets elements beyond the tensor pass, such as the `j <= i` of a causal mask, changes nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from tilec.driver.lints.registry import TILE, warns
+from tilec.driver.lints.registry import TILE, register_warning
 from tilec.driver.work import Work
 from tilec.ir import tile
 from tilec.ir.affine import affine_form
+from tilec.ir.types import INT32
 from tilec.ops.copy import Copy
 from tilec.ops.reduce import Reduce
 from tilec.passes.analysis.trip_count import get_static_trip_count
@@ -25,83 +28,88 @@ from tilec.support.diagnostics import Diagnostic, Label, make_warning
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
-Made = Literal["same", "zero", "other", "unknown"]
-"""What an expression is in the tail: what it is everywhere, zero, something that is made of zeros, or unknown."""
+TailKind = Literal["same", "zero", "other", "unknown"]
+"""An expression's value in the tail: as everywhere, zero, made of zeros, or unknown."""
 
 _KEEP_ZERO = frozenset({"sqrt", "sinh", "tanh", "erf", "abs", "sin", "tan", "atan", "floor", "ceil", "trunc", "round"})
 _LOSE_ZERO = frozenset({"exp", "exp2", "exp10", "sigmoid", "cos", "cosh", "log", "log2", "log10", "rsqrt"})
 _EXPONENTIALS = frozenset({"exp", "exp2", "exp10", "sigmoid"})
-"""Functions of which minus infinity makes 0."""
+"""Functions that map minus infinity to 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """What a tile has beyond its tensor: zeros, perhaps below which no element is, or what was made of them, perhaps by
-    an exponential. `span` is the statement that read beyond the tensor."""
+    """The tail of a tile: zeros, which may be its least values, or values made of zeros, perhaps by an exponential.
+    `span` is the statement that read beyond the tensor. Element p of the tile's dimension is element
+    `start` + p of the tensor's, which has `size` of them; None where that is unknown."""
 
     tensor: tile.Buffer
     span: Span
+    size: int
+    start: tile.Expr | None
     is_zero: bool = True
     is_least: bool = False
     by_exponential: bool = False
 
 
-Place = tuple[tile.Buffer, int]
+_NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
+
+TileDimension = tuple[tile.Buffer, int]
 """A tile and one of its dimensions."""
-Ranges = dict[tile.Var, tuple[int, int]]
-"""The first and the last value of variables that take all of their values."""
+Ranges = dict[tile.Var, tuple[int, float]]
+"""The first and last value of each variable that takes every value between. The last is infinite where the launch
+decides it."""
 
 
-@warns(TILE)
-def zero_filled_reductions(work: Work) -> Iterator[Diagnostic]:
-    """A warning for each statement that reads beyond a tensor, at the first reduction that it spoils."""
+@register_warning(TILE)
+def find_zero_filled_reductions(work: Work) -> Iterator[Diagnostic]:
+    """Yield a warning for each statement that reads beyond a tensor, at the first reduction that it spoils."""
     kernel = work.source_kernel
     ranges: Ranges = {}
     for var, extent in zip(kernel.block_vars, kernel.grid, strict=False):
-        if isinstance(extent, int):
-            ranges[var] = (0, extent - 1)
+        ranges[var] = (0, extent - 1 if isinstance(extent, int) else math.inf)
     warned: set[Span] = set()
-    for found, at in _Follower().follow(kernel.body, ranges):
+    for found, at in _TailTracker().follow(kernel.body, ranges):
         if at not in warned:
             warned.add(at)
             yield found
 
 
-class _Follower:
-    """The tails that are known of, while statements are looked at in the order of the text."""
+class _TailTracker:
+    """The known tails while statements are visited in program order."""
 
     def __init__(self) -> None:
-        self.tails: dict[Place, _Tail] = {}
+        self.tails: dict[TileDimension, _Tail] = {}
 
     def follow(self, body: tuple[tile.Stmt, ...], ranges: Ranges) -> Iterator[tuple[Diagnostic, Span]]:
-        """The reductions of a tail, each with the span of what read beyond the tensor."""
+        """Yield a warning for each reduction of a tail, with the span of the read beyond the tensor."""
         for stmt in body:
             match stmt:
                 case tile.For():
-                    yield from self.follow(stmt.body, ranges | _range(stmt))
+                    yield from self.follow(stmt.body, ranges | _get_loop_range(stmt))
                 case tile.If() | tile.While():
                     for inner in tile.nested_bodies(stmt):
                         yield from self.follow(inner, {})
-                    self._forget(stmt)
+                    self._forget_written(stmt)
                 case Reduce():
-                    yield from self._reduced(stmt)
-                    self._forget(stmt)
+                    yield from self._check_reduction(stmt)
+                    self._forget_written(stmt)
                 case Copy(regions=(source, destination)):
-                    tails = _copied(source, destination, self.tails, ranges)
-                    self._forget(stmt)
+                    tails = _find_copied_tails(source, destination, self.tails, ranges)
+                    self._forget_written(stmt)
                     self.tails |= tails
                 case tile.Parallel():
-                    tails = self._computed(stmt, ranges)
-                    self._forget(stmt)
+                    tails = self._find_computed_tails(stmt, ranges)
+                    self._forget_written(stmt)
                     self.tails |= tails
                 case _:
-                    self._forget(stmt)
+                    self._forget_written(stmt)
 
-    def _forget(self, stmt: tile.Stmt) -> None:
+    def _forget_written(self, stmt: tile.Stmt) -> None:
         written = find_writes(stmt)
         self.tails = {place: tail for place, tail in self.tails.items() if place[0] not in written}
 
-    def _reduced(self, op: Reduce) -> Iterator[tuple[Diagnostic, Span]]:
+    def _check_reduction(self, op: Reduce) -> Iterator[tuple[Diagnostic, Span]]:
         long = [d for d, extent in enumerate(op.source.extent) if extent != 1]
         dim = long[op.dim] if op.dim < len(long) else op.dim
         tail = self.tails.get((op.source.buffer, dim))
@@ -116,72 +124,171 @@ class _Follower:
                 op.span,
                 f"{name} reaches beyond {tail.tensor.name}, where it is filled with zeros{becomes}",
                 secondary=(Label(tail.span, f"reads beyond {tail.tensor.name}"),),
-                help=_way_out(op, tail),
+                help=_suggest_fix(op, tail),
             ),
             tail.span,
         )
 
-    def _computed(self, nest: tile.Parallel, ranges: Ranges) -> dict[Place, _Tail]:
-        """The tails of what an elementwise loop stores, as far as each element is stored once and always."""
+    def _find_computed_tails(self, nest: tile.Parallel, ranges: Ranges) -> dict[TileDimension, _Tail]:
+        """Return the tails that an elementwise loop stores, if it stores each element once and unconditionally."""
         if nest.is_per_thread or not all(_is_plain(stmt) for stmt in nest.body):
             return {}
-        found: dict[Place, _Tail] = {}
+        found: dict[TileDimension, _Tail] = {}
         before = self.tails
         everywhere = ranges | {v: (0, e - 1) for v, e in zip(nest.vars, nest.extents, strict=True)}
         for var in nest.vars:
-            evaluated = _InTail(var, before, everywhere, nest.span)
+            evaluated = _TailEvaluator(var, before, everywhere, nest.span)
             for stmt in nest.body:
                 if isinstance(stmt, tile.Bind):
-                    evaluated.bound[stmt.var] = evaluated.value(stmt.value)
+                    evaluated.bind(stmt)
                 elif isinstance(stmt, tile.Store):
                     dims = [d for d, index in enumerate(stmt.indices) if index == var]
-                    made = evaluated.value(stmt.value)
+                    kind = evaluated.value(stmt.value)
                     tail = evaluated.tail
-                    is_followed = made in ("zero", "other") and len(dims) == 1 and stmt.buffer.scope != "global"
+                    is_followed = kind in ("zero", "other") and len(dims) == 1 and stmt.buffer.scope != "global"
                     if tail is not None and is_followed:
                         found[stmt.buffer, dims[0]] = _Tail(
-                            tail.tensor, tail.span, made == "zero", _is_least(stmt.value), evaluated.has_exponential
+                            tail.tensor,
+                            tail.span,
+                            tail.size,
+                            tail.start,
+                            kind == "zero",
+                            _is_never_negative(stmt.value),
+                            evaluated.has_exponential,
                         )
         return found
 
 
 def _is_plain(stmt: tile.Stmt) -> bool:
-    """Whether a statement of a loop runs always, and changes nothing but the element that it stores."""
+    """Return whether a statement always runs, and changes nothing but the element that it stores."""
     return isinstance(stmt, tile.Bind) or (isinstance(stmt, tile.Store) and stmt.atomic is None)
 
 
-class _InTail:
-    """What expressions are in the tail of one variable of an elementwise loop."""
+class _TailEvaluator:
+    """Evaluates expressions in the tail of one variable of an elementwise loop."""
 
-    def __init__(self, var: tile.Var, tails: Mapping[Place, _Tail], ranges: Ranges, span: Span) -> None:
+    def __init__(self, var: tile.Var, tails: Mapping[TileDimension, _Tail], ranges: Ranges, span: Span) -> None:
         self.var, self.tails, self.ranges, self.span = var, tails, ranges, span
         self.tail: _Tail | None = None
-        self.bound: dict[tile.Var, Made] = {}
+        self.bound: dict[tile.Var, tuple[TailKind, _Tail | None]] = {}
+        self.meaning: dict[tile.Var, tile.Expr] = {}
         self.has_exponential = False
 
-    def value(self, expr: tile.Expr) -> Made:
+    def bind(self, stmt: tile.Bind) -> None:
+        """Keep what a variable is in the tail, and the tail that it was read from."""
+        self.bound[stmt.var] = self._read(stmt.value)
+        self.meaning[stmt.var] = stmt.value
+
+    def _read(self, expr: tile.Expr) -> tuple[TailKind, _Tail | None]:
+        """Return what an expression is in the tail, and the tail that it reads itself."""
+        before, self.tail = self.tail, None
+        made = self.value(expr)
+        read, self.tail = self.tail, before
+        return made, read
+
+    def value(self, expr: tile.Expr) -> TailKind:
         match expr:
             case tile.Const(value=value):
                 return "zero" if value == 0 else "same"
+            case tile.Var() if expr in self.bound:
+                made, tail = self.bound[expr]
+                self.tail = tail or self.tail
+                return made
             case tile.Var():
-                return "unknown" if expr == self.var else self.bound.get(expr, "same")
+                return "unknown" if expr == self.var else "same"
             case tile.Load():
-                return self._loaded(expr)
+                return self._evaluate_load(expr)
             case tile.Cast(a=a):
                 return self.value(a)
             case tile.Unary(op="neg", a=a):
                 return self.value(a)
             case tile.Binary(op=op, a=a, b=b):
-                return _combined(op, self.value(a), self.value(b))
+                return _combine_kinds(op, self.value(a), self.value(b))
             case tile.Call(fn=fn, args=(a,)) if fn in _KEEP_ZERO or fn in _LOSE_ZERO:
                 made = self.value(a)
                 self.has_exponential |= fn in _EXPONENTIALS and made in ("zero", "other")
                 return "other" if made == "zero" and fn in _LOSE_ZERO else made
+            case tile.Select():
+                return self._chosen(expr)
             case _:
                 parts = [self.value(child) for child in tile.direct_operands(expr)]
                 return "same" if parts and all(part == "same" for part in parts) else "unknown"
 
-    def _loaded(self, load: tile.Load) -> Made:
+    def _chosen(self, select: tile.Select) -> TailKind:
+        """Return what a choice is in the tail: unknown where its condition keeps an arm inside of the tensor."""
+        made: list[TailKind] = []
+        for arm, holds in ((select.then, True), (select.orelse, False)):
+            value, tail = self._read(arm)
+            made.append(value)
+            if tail is not None and self._may_stay_inside(arm, tail, select.condition, holds):
+                made.append("unknown")
+            self.tail = tail or self.tail
+        if "unknown" in made:
+            return "unknown"
+        return "other" if "other" in made else "zero" if "zero" in made else "same"
+
+    def _may_stay_inside(self, arm: tile.Expr, tail: _Tail, condition: tile.Expr, holds: bool) -> bool:
+        """Return whether an arm is perhaps taken for elements of the tensor only."""
+        if tail.start is None:
+            return True
+        known = [bound for load in self._loads(arm) for bound in self._exists(load)]
+        index = _sum((tail.start, 1), (self.var, 1))
+        edges = [_plus(index, 1 - tail.size)]  # at most 0 below the upper edge
+        if _least(index, self.ranges) < 0:
+            edges.append(_sum((tail.start, -1), (self.var, -1)))
+        return all(self._bounds(edge, condition, holds, known) for edge in edges)
+
+    def _loads(self, expr: tile.Expr) -> Iterator[tile.Load]:
+        """Yield the loads of an expression, those of the variables that it names among them."""
+        left, seen = [expr], {expr}
+        while left:
+            for part in tile.walk_expr(left.pop()):
+                if isinstance(part, tile.Load):
+                    yield part
+                elif isinstance(part, tile.Var) and part in self.meaning and (value := self.meaning[part]) not in seen:
+                    seen.add(value)
+                    left.append(value)
+
+    def _exists(self, load: tile.Load) -> Iterator[_Form]:
+        """Yield forms that are at most 0 where a load's element is in the tensor, by its other dimensions."""
+        for dim, index in enumerate(load.indices):
+            if any(part == self.var for part in tile.walk_expr(index)):
+                continue
+            size = load.buffer.extents[dim]
+            if load.buffer.scope == "global":
+                if isinstance(size, int):
+                    yield _plus(_sum((index, 1)), 1 - size)
+            elif (tail := self.tails.get((load.buffer, dim))) is not None and tail.start is not None:
+                yield _plus(_sum((tail.start, 1), (index, 1)), 1 - tail.size)
+
+    def _bounds(self, edge: _Form, condition: tile.Expr, holds: bool, known: list[_Form]) -> bool:
+        """Return whether a condition that holds (or does not) makes `edge` at most 0, or cannot be told."""
+        match condition:
+            case tile.Unary(op="not", a=a):
+                return self._bounds(edge, a, not holds, known)
+            case tile.Binary(op="and" | "or" as op, a=a, b=b):
+                either = any if (op == "and") == holds else all
+                return either([self._bounds(edge, part, holds, known) for part in (a, b)])
+            case tile.Binary(op=op, a=a, b=b) if op in tile.COMPARISONS and not a.dtype.is_float:
+                return self._compares(edge, _NEGATED[op] if not holds else op, a, b, known)
+            case tile.Var() if condition in self.meaning:
+                return self._bounds(edge, self.meaning[condition], holds, known)
+            case _:
+                return not isinstance(condition, tile.Const)
+
+    def _compares(self, edge: _Form, op: str, a: tile.Expr, b: tile.Expr, known: list[_Form]) -> bool:
+        """Return whether `a op b` makes `edge` at most 0, or cannot be told."""
+        less, more = _sum((a, 1), (b, -1)), _sum((b, 1), (a, -1))
+        if any(atom not in self.ranges for atom in less.terms):
+            return True
+        given = {
+            "lt": [_plus(less, 1)], "le": [less], "gt": [_plus(more, 1)], "ge": [more], "eq": [less, more], "ne": [],
+        }[op]  # fmt: skip
+        rests = [_minus(edge, form) for form in given]
+        rests += [_minus(rest, form) for rest in rests for form in known]
+        return any(_most(rest, self.ranges) <= 0 for rest in rests)
+
+    def _evaluate_load(self, load: tile.Load) -> TailKind:
         named = [d for d, index in enumerate(load.indices) if any(part == self.var for part in tile.walk_expr(index))]
         if not named:
             return "same"
@@ -189,7 +296,7 @@ class _InTail:
             return "unknown"
         (dim,) = named
         if load.buffer.scope == "global":
-            tail = _beyond(load.buffer, dim, load.indices[dim], 1, self.ranges, self.span)
+            tail = _find_tail(load.buffer, dim, load.indices[dim], 1, self.ranges, self.span, self.var)
         else:
             tail = self.tails.get((load.buffer, dim)) if load.indices[dim] == self.var else None
         if tail is None:
@@ -199,8 +306,8 @@ class _InTail:
         return "zero" if tail.is_zero else "other"
 
 
-def _combined(op: str, a: Made, b: Made) -> Made:
-    """What an operator makes in the tail."""
+def _combine_kinds(op: str, a: TailKind, b: TailKind) -> TailKind:
+    """Return the result of an operator in the tail."""
     if op == "mul" and "zero" in (a, b):
         return "zero"
     if op == "div" and a == "zero" and b != "zero":
@@ -212,11 +319,15 @@ def _combined(op: str, a: Made, b: Made) -> Made:
     return "other"
 
 
-def _is_least(value: tile.Expr) -> bool:
-    """Whether a value is never negative, as far as one look tells."""
+def _is_never_negative(value: tile.Expr) -> bool:
+    """Return whether a value is obviously never negative."""
     match value:
         case tile.Call(fn="abs") | tile.Cast(a=tile.Call(fn="abs")):
             return True
+        case tile.Const(value=constant):
+            return constant >= 0
+        case tile.Select(then=a, orelse=b):
+            return _is_never_negative(a) and _is_never_negative(b)
         case tile.Binary(op="mul", a=a, b=b):
             return a == b
         case tile.Binary(op="max", a=a, b=b):
@@ -226,13 +337,13 @@ def _is_least(value: tile.Expr) -> bool:
 
 
 def _is_neutral(op: Reduce, tail: _Tail) -> bool:
-    """Whether zeros change nothing."""
+    """Return whether zeros do not change the reduction."""
     if op.kind == "max":
         return tail.is_least or op.source.buffer.dtype.kind in ("uint", "bool")
     return op.kind not in ("min", "bitand")
 
 
-def _way_out(op: Reduce, tail: _Tail) -> str:
+def _suggest_fix(op: Reduce, tail: _Tail) -> str:
     infinity = f'T.infinity("{tail.tensor.dtype.name}")'
     if tail.tensor.dtype.is_float and (op.kind in ("max", "min") and tail.is_zero):
         return f"write T.annotate_safe_value({{{tail.tensor.name}: {'-' * (op.kind == 'max')}{infinity}}})"
@@ -246,20 +357,20 @@ def _way_out(op: Reduce, tail: _Tail) -> str:
 # ---- what reads beyond a tensor --------------------------------------------------------------------------------------
 
 
-def _copied(
-    source: tile.Region, destination: tile.Region, tails: Mapping[Place, _Tail], ranges: Ranges
-) -> dict[Place, _Tail]:
-    """The tails that a copy makes or hands on."""
-    there = [d for d, extent in enumerate(source.extent) if extent != 1]
-    here = [d for d, extent in enumerate(destination.extent) if extent != 1]
-    if destination.buffer.scope == "global" or len(there) != len(here):
+def _find_copied_tails(
+    source: tile.Region, destination: tile.Region, tails: Mapping[TileDimension, _Tail], ranges: Ranges
+) -> dict[TileDimension, _Tail]:
+    """Return the tails that a copy creates or passes on."""
+    source_dims = [d for d, extent in enumerate(source.extent) if extent != 1]
+    destination_dims = [d for d, extent in enumerate(destination.extent) if extent != 1]
+    if destination.buffer.scope == "global" or len(source_dims) != len(destination_dims):
         return {}
-    found: dict[Place, _Tail] = {}
-    for a, b in zip(there, here, strict=True):
+    found: dict[TileDimension, _Tail] = {}
+    for a, b in zip(source_dims, destination_dims, strict=True):
         if destination.extent[b] != destination.buffer.extents[b]:
             continue
         if source.buffer.scope == "global":
-            tail = _beyond(source.buffer, a, source.start[a], source.extent[a], ranges, source.span)
+            tail = _find_tail(source.buffer, a, source.start[a], source.extent[a], ranges, source.span)
         else:
             tail = tails.get((source.buffer, a)) if source.is_whole else None
         if tail is not None:
@@ -267,22 +378,75 @@ def _copied(
     return found
 
 
-def _beyond(tensor: tile.Buffer, dim: int, start: tile.Expr, extent: int, ranges: Ranges, span: Span) -> _Tail | None:
-    """The tail of what begins somewhere in a tensor, if it is sure that some of it lies beyond the tensor."""
+def _find_tail(
+    tensor: tile.Buffer,
+    dim: int,
+    start: tile.Expr,
+    extent: int,
+    ranges: Ranges,
+    span: Span,
+    var: tile.Var | None = None,
+) -> _Tail | None:
+    """Return the tail of what begins somewhere in a tensor, if it is sure that some of it lies beyond the tensor. With
+    `var`, the variable of a loop, `start` is an index that depends on it."""
     size = tensor.extents[dim]
-    form = affine_form(start)
-    first = last = form.constant
-    for atom, factor in form.terms:
-        if not isinstance(atom, tile.Var) or atom not in ranges:
-            return None
-        low, high = sorted(factor * value for value in ranges[atom])
-        first, last = first + low, last + high
-    if not isinstance(size, int) or (first >= 0 and last + extent <= size):
+    form = _sum((start, 1))
+    first, last = _least(form, ranges), _most(form, ranges)
+    if not isinstance(size, int) or math.isinf(first) or math.isinf(last) or (first >= 0 and last + extent <= size):
         return None
-    return _Tail(tensor, span)
+    if var is None:
+        return _Tail(tensor, span, size, start)
+    begins = tile.Binary("sub", start, var, INT32) if form.terms.get(var) == 1 else None
+    return _Tail(tensor, span, size, begins)
 
 
-def _range(loop: tile.For) -> Ranges:
+# ---- sums of variables -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A sum of variables (or of other expressions) with factors, and of a constant."""
+
+    terms: Mapping[tile.Expr, int]
+    constant: int
+
+
+def _sum(*parts: tuple[tile.Expr, int]) -> _Form:
+    """Return the sum of expressions times factors."""
+    total = _Form({}, 0)
+    for expr, factor in parts:
+        form = affine_form(expr)
+        total = _minus(total, _Form({atom: -factor * c for atom, c in form.terms}, -factor * form.constant))
+    return total
+
+
+def _plus(form: _Form, constant: int) -> _Form:
+    return _Form(form.terms, form.constant + constant)
+
+
+def _minus(a: _Form, b: _Form) -> _Form:
+    terms = dict(a.terms)
+    for atom, factor in b.terms.items():
+        terms[atom] = terms.get(atom, 0) - factor
+    return _Form({atom: factor for atom, factor in terms.items() if factor}, a.constant - b.constant)
+
+
+def _most(form: _Form, ranges: Ranges) -> float:
+    """Return the largest value of a sum; infinity where a variable has no bound."""
+    most: float = form.constant
+    for atom, factor in form.terms.items():
+        if not isinstance(atom, tile.Var) or atom not in ranges:
+            return math.inf
+        most += max(factor * value for value in ranges[atom])
+    return most
+
+
+def _least(form: _Form, ranges: Ranges) -> float:
+    """Return the smallest value of a sum; minus infinity where a variable has no bound."""
+    return -_most(_minus(_Form({}, 0), form), ranges)
+
+
+def _get_loop_range(loop: tile.For) -> Ranges:
     count = get_static_trip_count(loop)
     if count is None or count < 1 or not isinstance(loop.start, tile.Const):
         return {}

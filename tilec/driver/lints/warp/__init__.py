@@ -1,1 +1,1 @@
-"""Of a warp program with its waits and barriers."""
+"""Lints of a warp program with its waits and barriers."""

@@ -1,32 +1,30 @@
-"""barriers-exhausted: more named barriers than the machine has, or more waits at them than may be carried from one
-iteration to the next.
-"""
+"""barriers-exhausted: more named barriers, or waits at them carried from one iteration to the next, than allowed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.driver.lints.registry import WARP, lint
+from tilec.driver.lints.registry import WARP, register_lint
 from tilec.driver.work import Work
 from tilec.ir import warp
 from tilec.support.diagnostics import Diagnostic, Label
 
 
-@lint(WARP, "barriers-exhausted")
-def barriers(work: Work) -> Iterator[Diagnostic]:
-    """Named barriers of the whole block, and those that stand in a loop and are so carried across its iterations (not
-    those of turns: a warpgroup has one each, whatever it carries); and how often an iteration of a pipelined loop meets
-    at one, since all hand-overs of a role share its barrier."""
+@register_lint(WARP, "barriers-exhausted")
+def find_exhausted_barriers(work: Work) -> Iterator[Diagnostic]:
+    """Check the named barriers of the block, those carried across iterations, and the waits per iteration. A barrier in
+    a loop is carried, but for ping-pong barriers, of which each warpgroup has one. All hand-overs of a role share its
+    barrier, so a pipelined iteration may wait at it often."""
     program, target = work.program, work.target
-    met = [(op, inside) for role in program.roles for op, inside in _barriers(role.body, False)]
+    found = [(op, inside) for role in program.roles for op, inside in _find_barriers(role.body, False)]
     ping_pong = {number for role in program.roles for number in role.ping_pong_barriers}
-    carried = {op.id for op, inside in met if inside}
+    carried = {op.id for op, inside in found if inside}
     for what, ids, limit in (
-        ("uses", ping_pong | {op.id for op, _ in met}, target.limit("named_barriers")),
+        ("uses", ping_pong | {op.id for op, _ in found}, target.limit("named_barriers")),
         ("carries across iterations", carried, target.limit("named_barriers_carried")),
     ):
         if len(ids) > limit:
-            where = next((op.span for op, _ in met if op.id == max(ids) and op.span.line), work.source_kernel.span)
+            where = next((op.span for op, _ in found if op.id == max(ids) and op.span.line), work.source_kernel.span)
             yield Diagnostic(
                 "barriers-exhausted",
                 f"the kernel {what} {len(ids)} named barriers, {target.name} allows {limit}",
@@ -35,11 +33,16 @@ def barriers(work: Work) -> Iterator[Diagnostic]:
                 severity="warning",
             )
     limit = target.limit("named_barriers_carried")
-    # Only of innermost loops: what others hand over is nothing beside the loops in them.
-    steady = (loop for role in program.roles for loop in _steady(role.body) if not any(_loops(loop.body)))
+    # Only innermost loops: hand-overs of outer loops are rare beside them.
+    steady = (
+        loop
+        for role in program.roles
+        for loop in _find_steady_states(role.body)
+        if not any(_find_outermost_loops(loop.body))
+    )
     for loop in steady:
-        stops = [op.span for op, _ in _barriers(loop.body, True)]
-        if len(stops) > limit >= len({op.id for op, inside in met if inside}):
+        stops = [op.span for op, _ in _find_barriers(loop.body, True)]
+        if len(stops) > limit >= len({op.id for op, inside in found if inside}):
             lines = sorted({stop.line for stop in stops if stop.line})
             yield Diagnostic(
                 "barriers-exhausted",
@@ -50,40 +53,40 @@ def barriers(work: Work) -> Iterator[Diagnostic]:
             )
 
 
-def _steady(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
-    """The steady states of pipelined loops."""
+def _find_steady_states(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
+    """Yield the steady states of pipelined loops."""
     for op in body:
         match op:
             case warp.Loop() | warp.Pipeline():
                 if isinstance(op, warp.Loop) and op.part == "steady":
                     yield op
-                yield from _steady(op.body)
+                yield from _find_steady_states(op.body)
             case warp.Branch():
-                yield from _steady((*op.then, *op.orelse))
+                yield from _find_steady_states((*op.then, *op.orelse))
             case _:
                 pass
 
 
-def _loops(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop | warp.Pipeline]:
-    """The outermost loops."""
+def _find_outermost_loops(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop | warp.Pipeline]:
+    """Yield the outermost loops."""
     for op in body:
         match op:
             case warp.Loop() | warp.Pipeline():
                 yield op
             case warp.Branch():
-                yield from _loops((*op.then, *op.orelse))
+                yield from _find_outermost_loops((*op.then, *op.orelse))
             case _:
                 pass
 
 
-def _barriers(body: tuple[warp.Operation, ...], inside: bool) -> Iterator[tuple[warp.BarSync, bool]]:
+def _find_barriers(body: tuple[warp.Operation, ...], inside: bool) -> Iterator[tuple[warp.BarSync, bool]]:
     for op in body:
         match op:
             case warp.BarSync():
                 yield op, inside
             case warp.Loop() | warp.Pipeline():
-                yield from _barriers(op.body, True)
+                yield from _find_barriers(op.body, True)
             case warp.Branch():
-                yield from _barriers((*op.then, *op.orelse), inside)
+                yield from _find_barriers((*op.then, *op.orelse), inside)
             case _:
                 pass

@@ -1,18 +1,18 @@
-"""not-verified: the verifier of warp programs has followed a role no further than to some place."""
+"""not-verified: the verifier of warp programs gave up on a role before its end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.driver.lints.registry import WARP, warns
+from tilec.driver.lints.registry import WARP, register_warning
 from tilec.driver.work import Work
 from tilec.ir.warp_verify import verify_program
 from tilec.support.diagnostics import Diagnostic, Label
 
 
-@warns(WARP)
-def unverified(work: Work) -> Iterator[Diagnostic]:
-    """Said to who has asked for thorough verification; the program is no other for it."""
+@register_warning(WARP)
+def find_unverified_roles(work: Work) -> Iterator[Diagnostic]:
+    """Yield a warning for each such role, if the options ask for verification; the program is the same."""
     if not work.options.verify:
         return
     for one in verify_program(work.program)[1]:
