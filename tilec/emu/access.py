@@ -257,16 +257,16 @@ def _decode_ld(form: Form) -> None:
     width = view.bits // 8
     dtype = TYPES[name].dtype
 
-    def run_one(cta: Cta, threads: Threads) -> None:
+    def load_register(cta: Cta, threads: Threads) -> None:
         cta.views[targets[0]][threads] = load(cta, threads, pointer(cta, threads), width).view(dtype)
 
     total = width * len(targets)
     if len(targets) == 1:
-        form.step.run = run_one
+        form.step.run = load_register
         return
     chunks = [(start, min(16, total - start)) for start in range(0, total, 16)]
 
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def load_vector(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         views = cta.views
         if total > 16 and (addresses & (total - 1)).any():
@@ -276,7 +276,7 @@ def _decode_ld(form: Form) -> None:
             for column, target in enumerate(targets[start // width : (start + size) // width]):
                 views[target][threads] = data[:, column]
 
-    form.step.run = run_step
+    form.step.run = load_vector
 
 
 @register_decoder("st")
@@ -291,17 +291,17 @@ def _decode_st(form: Form) -> None:
     width = view.bits // 8
     word = WORD_TYPES[width]
 
-    def run_one(cta: Cta, threads: Threads) -> None:
+    def store_register(cta: Cta, threads: Threads) -> None:
         value = cta.views[sources[0]][threads]
         store(cta, threads, pointer(cta, threads), width, value if value.dtype == word else _view_as_word(value, word))
 
     total = width * len(sources)
     if len(sources) == 1:
-        form.step.run = run_one
+        form.step.run = store_register
         return
     chunks = [(start, min(16, total - start)) for start in range(0, total, 16)]
 
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def store_vector(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         views = cta.views
         if total > 16 and (addresses & (total - 1)).any():
@@ -314,7 +314,7 @@ def _decode_st(form: Form) -> None:
             packed = data.view(WORD_TYPES[min(size, 8)])
             store(cta, threads, addresses + start, size, packed if size == 16 else packed.reshape(-1))
 
-    form.step.run = run_step
+    form.step.run = store_vector
 
 
 def _view_as_word(values: Array, word: np.dtype[Any]) -> Array:

@@ -468,7 +468,7 @@ def _decode_wait(form: Form) -> None:
                     name = f"mbarrier {barrier.address:#x} phase {barrier.phase - 1}"
                     record_event(cta, cta.thread_ids[threads], "wait", name, line, group.since)
                     group.since = -1
-        if not watched or group.must_fail_wait or (is_blocking and _fails_spuriously(cta, group, watched)):
+        if not watched or group.must_fail_wait or (is_blocking and _times_out_early(cta, group, watched)):
             group.must_fail_wait = False
             group.poll_count = 0 if not watched else group.poll_count
             cta.views[result_slot][threads] = done
@@ -505,9 +505,9 @@ def _decode_wait(form: Form) -> None:
     form.step.control = move_group
 
 
-def _fails_spuriously(cta: Cta, group: Group, watched: list[tuple[MBarrier, int, int]]) -> bool:
-    """Return whether an adversary lets `try_wait` return false, as hardware may after some time. It does so only once
-    per state of the barriers, so that a deadlock still ends."""
+def _times_out_early(cta: Cta, group: Group, watched: list[tuple[MBarrier, int, int]]) -> bool:
+    """Return whether an adversary ends a `try_wait` before its phase completes, as the time limit of hardware may. It
+    does so once per state of the barriers, noted in `group.refused`, so that a deadlock still ends."""
     generator = cta.launch.random
     seen = tuple((barrier.address, version) for barrier, version, _ in watched)
     if generator is None or group.refused == seen:

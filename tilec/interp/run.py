@@ -62,7 +62,7 @@ def run_kernel(
             machine.variables[param.name] = _take_scalar(param, given)
     for param in kernel.params:
         if isinstance(param, tile.Buffer):
-            machine.storage[param.name] = _take_tensor(param, machine.shape(param.extents), tensors)
+            machine.storage[param.name] = _decode_tensor_argument(param, machine.shape(param.extents), tensors)
     for buffer in kernel.workspaces:
         machine.storage[buffer.name] = np.full(
             buffer.shape, _get_poison(buffer.dtype), numpy_compute_type(buffer.dtype)
@@ -167,7 +167,8 @@ def _find_sizes(kernel: tile.Kernel, tensors: Mapping[str, Array]) -> dict[str, 
         raise_error("wrong-input", str(error))
 
 
-def _take_tensor(param: tile.Buffer, shape: tuple[int, ...], tensors: Mapping[str, Array]) -> Array:
+def _decode_tensor_argument(param: tile.Buffer, shape: tuple[int, ...], tensors: Mapping[str, Array]) -> Array:
+    """Return a parameter's array, checked against its shape and type, as the values to compute with."""
     if param.name not in tensors:
         raise_error("missing-input", f"there is no array for tensor {param.name}", param.span)
     array = tensors[param.name]

@@ -91,18 +91,19 @@ FourRows = Gather4 | Scatter4
 
 def _check_gather(call: Call) -> tile.TileOp:
     tensor, region = _read_tensor(call, "src"), _read_tile(call, "dst")
-    line, rows = _read_row(call, tensor, region), _read_rows(call)
+    line, rows = _read_row_region(call, tensor, region), _read_rows(call)
     barrier = as_barrier(call["barrier"], call.name)
     return Gather4(line, region, True, barrier, UNKNOWN_LEADER, *rows, span=call.span)
 
 
 def _check_scatter(call: Call) -> tile.TileOp:
     tensor, region = _read_tensor(call, "dst"), _read_tile(call, "src")
-    return Scatter4(region, _read_row(call, tensor, region), *_read_rows(call), span=call.span)
+    return Scatter4(region, _read_row_region(call, tensor, region), *_read_rows(call), span=call.span)
 
 
-def _read_row(call: Call, tensor: tile.Buffer, region: tile.Region) -> tile.Region:
-    """Return the region of one row of the tensor, as long as the rows of the tile."""
+def _read_row_region(call: Call, tensor: tile.Buffer, region: tile.Region) -> tile.Region:
+    """Return a region of one row that stands for all four: from column `col`, as long as a row of the tile. Refuse
+    another dtype."""
     if tensor.dtype != region.buffer.dtype:
         raise_error(
             "dtype-mismatch",

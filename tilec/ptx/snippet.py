@@ -123,8 +123,9 @@ def parse_snippet(text: str, inputs: int) -> Snippet:
     return snippet
 
 
-def find_target_error(snippet: Snippet, target: str, version: str) -> str | None:
-    """Return the first instruction error on a target; None if there is none."""
+def find_instruction_error(snippet: Snippet, target: str, version: str) -> str | None:
+    """Return a message on the first instruction that is unknown, has wrong operands, or needs another target or
+    version; None if all are right."""
     found = (isa.check_instruction(instruction, target, version) for instruction in snippet.instructions)
     return next((error for error in found if error is not None), None)
 

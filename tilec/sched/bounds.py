@@ -273,7 +273,7 @@ def _find_crowded_window(problem: Problem, ii: int) -> tuple[int, int, list[tupl
                 if low is not None and high is not None:
                     windows.append((low + use.offset, use.offset + use.cycles - high, op, use))
             ends = [(first, last, use.cycles) for first, last, _, use in windows]
-            crowded = _find_crowded_begins(ends, spec.width) if len(windows) > spec.width else []
+            crowded = _prefilter_begins(ends, spec.width) if len(windows) > spec.width else []
             windows.sort(key=lambda window: (window[1], window[2], window[3].offset))
             for first in crowded:
                 later_windows = [window for window in windows if window[0] >= first]
@@ -285,9 +285,9 @@ def _find_crowded_window(problem: Problem, ii: int) -> tuple[int, int, list[tupl
     return None
 
 
-def _find_crowded_begins(windows: Sequence[tuple[int, int, int]], width: int) -> list[int]:
-    """Return the begins of windows (first, last, cycles) from which on there may be too many cycles: all uses that
-    begin there or later do not fit before the first end of any of them."""
+def _prefilter_begins(windows: Sequence[tuple[int, int, int]], width: int) -> list[int]:
+    """Return the begins of windows (first, last, cycles) worth a full check: the uses that begin there or later hold
+    more cycles than `width` slots have until the earliest of their ends."""
     found, held, end = [], 0, inf
     for index, (first, last, cycles) in enumerate(by_begin := sorted(windows, reverse=True)):
         held, end = held + cycles, min(end, last)

@@ -183,8 +183,8 @@ def _elaborate_sequential(context: Context, node: ast.For, iterable: ast.Call, p
     context.out.append(loop)
 
 
-def _elaborate_nest(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    """Elaborate a nest. A T.vectorized inside one, after other statements, is a loop that each element runs."""
+def _elaborate_parallel_or_vectorized(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
+    """Elaborate T.Parallel or T.vectorized. Inside another nest a T.vectorized is written out, once per iteration."""
     if not context.is_parallel or path not in _VECTORIZED:
         elaborate_parallel(context, node, iterable, path)
         return
@@ -257,7 +257,7 @@ def _refuse_in_nest(context: Context, iterable: ast.Call, path: str, why: str = 
 
 _LOOP_ELABORATORS: dict[str, Callable[[Context, ast.For, ast.Call, str], None]] = {
     **dict.fromkeys(SEQUENTIAL_LOOPS, _elaborate_sequential),
-    **dict.fromkeys(NEST_SIGNATURES, _elaborate_nest),
+    **dict.fromkeys(NEST_SIGNATURES, _elaborate_parallel_or_vectorized),
     PERSISTENT_SIGNATURE.name: _elaborate_persistent,
     BINDING.name: _elaborate_thread_binding,
 }

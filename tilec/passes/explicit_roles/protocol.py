@@ -201,12 +201,13 @@ def _walk_role(
 ) -> Iterator[BarrierStep]:
     """Yield the barrier operations of a role."""
     values = dict.fromkeys(kernel.block_vars, 0) | known_values
-    yield from _walk_body(role.kernel.body, role, values, watch)
+    yield from _run_barrier_statements(role.kernel.body, role, values, watch)
 
 
-def _walk_body(
+def _run_barrier_statements(
     body: tuple[tile.Stmt, ...], role: Role, values: Values, watch: BarrierObserver | None
 ) -> Iterator[BarrierStep]:
+    """Run the statements of a role as far as its values are known, and yield its barrier operations."""
     for stmt in body:
         if watch is not None and isinstance(stmt, tile.TileOp | tile.Parallel):
             watch.visit_statement(role, stmt, values)
@@ -223,11 +224,13 @@ def _walk_body(
                         evaluate_known(stmt.start, values), evaluate_known(stmt.stop, values), stmt.step
                     ):
                         values[var] = index
-                        yield from _walk_body(inner, role, values, watch)
+                        yield from _run_barrier_statements(inner, role, values, watch)
             case tile.If(condition=condition, then=then, orelse=orelse) if _affects_barriers(
                 (*then, *orelse)
             ) or _is_watched(stmt, values, watch):
-                yield from _walk_body(then if evaluate_known(condition, values) else orelse, role, values, watch)
+                yield from _run_barrier_statements(
+                    then if evaluate_known(condition, values) else orelse, role, values, watch
+                )
             case tile.While(body=inner) if _affects_barriers(inner):
                 raise UnknownValue
             case tile.Break():

@@ -166,15 +166,16 @@ def _find_loads(nest: tile.Parallel) -> Iterator[tile.Load]:
 
 
 def _replace_buffers(nest: tile.Parallel, rename: ChooseBuffer) -> tile.Parallel:
-    def replace_load(part: tile.Expr) -> tile.Expr:
+    def read_chosen_buffers(part: tile.Expr) -> tile.Expr:
+        """Let every load, also in indices, read the buffer that `rename` chooses."""
         if not isinstance(part, tile.Load):
-            return map_expressions(part, replace_load)
-        return map_expressions(replace(part, buffer=rename(part.buffer, part.indices, False)), replace_load)
+            return map_expressions(part, read_chosen_buffers)
+        return map_expressions(replace(part, buffer=rename(part.buffer, part.indices, False)), read_chosen_buffers)
 
     def replace_in_statement(stmt: tile.Stmt) -> tile.Stmt:
         if isinstance(stmt, tile.Store):
             stmt = replace(stmt, buffer=rename(stmt.buffer, stmt.indices, True))
-        return map_expressions(stmt, replace_load)
+        return map_expressions(stmt, read_chosen_buffers)
 
     return replace(nest, body=rewrite_statements(nest.body, replace_in_statement))
 

@@ -50,7 +50,7 @@ def _check_statement(stmt: tile.Stmt, target: Target) -> None:
 
 def _check_ptx(expr: tile.Ptx, target: Target, span: Span) -> None:
     """Refuse T.ptx text that the assembler would refuse, for the target or the types of its registers."""
-    complaint = snippet.find_target_error(
+    complaint = snippet.find_instruction_error(
         snippet.parse_snippet(expr.text, len(expr.args)), target.ptx_target, target.ptx_version
     )
     if complaint is None:

@@ -283,7 +283,8 @@ class _MechanismSelector:
         return expand_statements(loop, parts)
 
     def apply_hint(self, part: tuple[tile.Stmt, ...], hint: Label | bool | None) -> tuple[tile.Stmt, ...]:
-        """Apply an asynchronous hint; report one that cannot be granted."""
+        """Make a copy synchronous where its hint is False; where it asks for an asynchronous copy, report a mechanism
+        that is none."""
         try:
             return apply_asynchronous_hint(part, hint)
         except CompileError as error:

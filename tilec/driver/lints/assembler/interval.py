@@ -51,7 +51,7 @@ def find_long_intervals(file: File) -> Iterator[Diagnostic]:
         if one.excess > MAX_INTERVAL_RATIO and sum(waited.values()) > (MAX_INTERVAL_RATIO - 1) * one.ii:
             kind = max(waited, key=lambda kind: waited[kind])
             copied = _copied_tensor(one, file.kernels) if kind == "load" else None
-            yield _build_warning(one, _HELP[kind] if copied is None else _ROWS.format(copied), file.source)
+            yield _warn_of_slow_loop(one, _HELP[kind] if copied is None else _ROWS.format(copied), file.source)
 
 
 def _copied_tensor(one: LoopCode, works: Sequence[Work]) -> str | None:
@@ -69,7 +69,8 @@ def _copied_tensor(one: LoopCode, works: Sequence[Work]) -> str | None:
     return None
 
 
-def _build_warning(one: LoopCode, help: str, source: SourceFile) -> Diagnostic:
+def _warn_of_slow_loop(one: LoopCode, help: str, source: SourceFile) -> Diagnostic:
+    """Warn that an iteration takes more cycles in machine code than scheduled, with the waits that cost most."""
     from tilec.driver.machine_code import describe_wait, merge_waits_by_line
 
     waits = merge_waits_by_line(one.interval)
