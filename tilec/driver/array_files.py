@@ -47,10 +47,7 @@ class ArrayFile:
             self._archive = zipfile.ZipFile(io.BytesIO(data))
             self._members = {info.filename.removesuffix(".npy"): info for info in self._archive.infolist()}
             self.headers = {name: self._read_header(name) for name in self._members}
-        except (
-            Exception,
-            MemoryError,
-        ) as error:  # numpy, zipfile and zlib each raise their own errors
+        except Exception as error:  # numpy, zipfile and zlib each raise their own errors
             self._fail_unreadable(error)
 
     def read(self, name: str) -> Array:
@@ -60,7 +57,7 @@ class ArrayFile:
                 array: Array = npy.read_array(member, allow_pickle=False)
         except MemoryError:
             raise
-        except Exception as error:  # as above
+        except Exception as error:  # numpy raises errors of many kinds for a damaged file
             self._fail_unreadable(error)
         return array
 
