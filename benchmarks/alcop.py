@@ -124,7 +124,7 @@ def shape(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> Sh
 def assignment_of(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> LayoutAssignment:
     source, options = asked(row, tile, target)
     file = engine.read_file(source, replace(options, split_loops=False), driver.Observer(), is_single=True)
-    (work,) = engine.advance_kernels(file, driver.Observer(), last="assign-layouts").kernels
+    (work,) = engine.advance_kernels(file, driver.Observer(), last="split-staged-stores").kernels
     return work.assignment
 
 

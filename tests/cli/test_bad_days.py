@@ -196,7 +196,7 @@ def test_a_bug_leaves_what_is_to_be_seen_of_it(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("tilec.passes.lower.expand.expand_schedules", broken)
+    monkeypatch.setattr("tilec.passes.lower.expand_schedules.expand_schedules", broken)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     assert tilec(VECTOR_ADD, "--target", "sm_80,sm_90a", "-o", "a b", "-j", jobs) == 3

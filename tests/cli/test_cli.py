@@ -46,8 +46,17 @@ def test_dump_writes_what_every_pass_makes(tmp_path: Path) -> None:
     named = [path.name.split(".")[0].split("-", 1) for path in sorted((tmp_path / "dump").iterdir())]
     assert [int(number) for number, _ in named] == [numbers[name] for _, name in named]
     made = {name for _, name in named}
-    assert {"parse", "fold-constants", "alias-analysis", "assign-layouts", "insert-sync", "assemble"} <= made
-    assert (tmp_path / "dump" / f"{numbers['cta-pairs']:02}-cta-pairs.layout").read_text() == "unchanged\n"
+    assert {
+        "parse-file",
+        "fold-constants",
+        "analyse-aliases",
+        "assign-layouts",
+        "insert-sync",
+        "assemble-cubin",
+    } <= made
+    assert (
+        tmp_path / "dump" / f"{numbers['choose-cta-pairs']:02}-choose-cta-pairs.layout"
+    ).read_text() == "unchanged\n"
 
 
 def test_one_can_stop_after_a_pass(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -65,9 +74,9 @@ def test_the_pipeline_is_listed(capfd: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[1] for line in lines[1:]] == [row.name for row in PIPELINE]
     found = {line.split()[1]: line for line in lines[1:]}
     assert "off: --no-split-loops" in found["split-loops"]
-    assert "off: sm_80 has no dependent_launch" in found["programmatic-launch"]
-    assert "off: only with --consumer-warpgroups" in found["consumer-warpgroups"]
-    assert "off: no explicit roles" in found["check-barriers"]
+    assert "off: sm_80 has no dependent_launch" in found["insert-programmatic-launch"]
+    assert "off: only with --consumer-warpgroups" in found["set-consumer-warpgroups"]
+    assert "off: no explicit roles" in found["check-roles"]
     assert " on" in found["insert-sync"] and "fixed by --subtile" in found["subtile"]
 
 

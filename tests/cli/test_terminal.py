@@ -25,11 +25,12 @@ GEMM = str(SAMPLES / "gemm.tl")
 BACKSTOP = 600
 """Seconds. How fast it is, the machine has a say in."""
 
-SLOW = """import sys, time
+SLOW = """import functools, sys, time
 from tilec.cli import main, terminal
-from tilec.passes.lower import expand as slow
+from tilec.passes.lower import expand_schedules as slow
 terminal._SILENCE = {silence}
 before = slow.expand_schedules
+@functools.wraps(before)
 def expand(*given, **named):
     time.sleep({seconds})
     return before(*given, **named)
@@ -86,12 +87,13 @@ PROBLEM = {
     "ops": [{"name": "a", "resource": "alu", "duration": 2}, {"name": "b", "resource": "alu", "duration": 1}],
     "edges": [[0, 1, 9, 0]],
 }  # fmt: skip
-SLOW_CALL = """import sys, time
+SLOW_CALL = """import functools, sys, time
 import importlib
 slow = importlib.import_module("{module}")
 from tilec.cli import main, terminal
 terminal._SILENCE = 0
 before = slow.{function}
+@functools.wraps(before)
 def function(*given, **named):
     time.sleep(0.5)
     return before(*given, **named)
@@ -115,9 +117,9 @@ SLOW_CALLS = {
         "running gemm by numpy, to compare with",
     ),
     "jobs": (
-        ("tilec.passes.lower.expand", "expand_schedules"),
+        ("tilec.passes.lower.expand_schedules", "expand_schedules"),
         (GEMM, "-j", "2", "--target", "sm_80,sm_90a", "-o", "out.fatbin"),
-        "pass expand of gemm.tl for sm_",
+        "pass expand-schedules of gemm.tl for sm_",
     ),
 }
 
@@ -138,7 +140,7 @@ def test_a_watch_says_what_it_is_at_and_is_quiet_while_it_waits(tmp_path: Path) 
     words = (GEMM, "--watch", "--target", "sm_80", "-o", str(tmp_path / "x.cubin"))
     code, seen = _on_terminal(SLOW.format(silence=0, seconds=0.5), *words, stop_at="Ctrl-C ends")
     assert code == 130
-    assert "tilec: pass expand of gemm.tl for sm_80" in seen
+    assert "tilec: pass expand-schedules of gemm.tl for sm_80" in seen
     assert _left_on_screen(seen).rstrip().endswith("Ctrl-C ends")
 
 

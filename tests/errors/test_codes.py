@@ -14,10 +14,11 @@ import pytest
 
 import tilec
 from tilec.cli import main
-from tilec.driver import emulate, scheduling
+from tilec.driver import emulate
 from tilec.driver.emulate import KernelArguments
 from tilec.ir.tile import Kernel
 from tilec.passes.loop.build_problem import LoopProblem
+from tilec.passes.scheduling import schedule_loop
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.solution import Attempt, Solution
 
@@ -167,13 +168,13 @@ def test_a_schedule_that_is_not_proven(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A time-limited answer is used, with a warning."""
-    solve = scheduling._solve_loop
+    solve = schedule_loop.solve_loop
 
     def tired(loop: LoopProblem, *asked: Any) -> Solution:
         solution = solve(loop, *asked)
         return replace(solution, attempts=(Attempt(1, "unknown", "solver", ""), *solution.attempts))
 
-    monkeypatch.setattr(scheduling, "_solve_loop", tired)
+    monkeypatch.setattr(schedule_loop, "solve_loop", tired)
     assert main([str(SAMPLES / "gemm.tl"), "-o", str(tmp_path / "gemm.cubin")]) == 0
     assert "warning[schedule-not-proven]: II " in reported(capfd)
     assert (tmp_path / "gemm.cubin").exists()

@@ -12,14 +12,13 @@ from pipelines import Loop
 from stages import advanced, planned, scheduled, with_schedules, work_on
 
 from tilec.driver import build as driver, emulate, engine
-from tilec.driver.work import PlannedLoop
 from tilec.emu import launch
 from tilec.interp import run as interp
 from tilec.ir.manifest import manifests_in_module
 from tilec.ir.tile import Buffer, Kernel, TileOp
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.loop.annotate import build_manual_schedule
-from tilec.passes.loop.build_problem import LoopProblem, ScheduledLoop
+from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop, ScheduledLoop
 from tilec.ptx.parse import parse_module
 from tilec.ptx.text import print_module
 from tilec.sched.problem import Problem
@@ -145,7 +144,7 @@ def compiled(
     a walk where `steps` are given. A schedule that does not hold, or a program that does not verify, is an error."""
     work = advanced(work_on(kernel, target, strategy, scheduler="heuristic"), "build-problems")
     if steps is None:
-        work = advanced(work, "emit", behind="build-problems")
+        work = advanced(work, "emit-ptx", behind="build-problems")
         return print_module(work.module), scheduled(work)
     decided: list[PlannedLoop] = []
     while len(work.loops) > len(
@@ -153,7 +152,7 @@ def compiled(
     ):  # of nested loops the inner ones first, and the next problem follows from them
         loop = work.loops[len(decided)].loop
         decided.append(planned(loop, walked(loop, steps, deeper)))
-        work = advanced(replace(work, loops=tuple(decided)), "build-problems", behind="occupancy")
+        work = advanced(replace(work, loops=tuple(decided)), "build-problems", behind="choose-stages-by-occupancy")
     known = {id(one.loop): one for one in decided}
     loops = [known.get(id(loop)) or planned(loop, walked(loop, steps, deeper)) for loop in work.problems]
     work = with_schedules(work, loops, "emit")

@@ -118,7 +118,8 @@ def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     def at_once(_: object, cluster: int) -> int:
         return AT_ONCE // cluster * cluster
 
-    monkeypatch.setattr("tilec.passes.choices.launch_grid.blocks_at_once", at_once)
+    for name in ("choose_persistent_grid", "choose_tile_scheduler", "choose_rasterisation"):
+        monkeypatch.setattr(f"tilec.passes.choices.{name}.blocks_at_once", at_once)
 
 
 def is_right(made: Build, seed: int | None) -> bool:

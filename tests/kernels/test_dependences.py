@@ -13,10 +13,10 @@ from pipelines import Loop
 from scheduled import differences, tile_ir, timed
 from stages import planned, problems, with_schedules
 
-from tilec.driver.work import PlannedLoop, Work
 from tilec.emu import Fault
 from tilec.ir.tile import Kernel
-from tilec.passes.loop.build_problem import LoopProblem
+from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop
+from tilec.passes.state import KernelState
 from tilec.ptx.text import print_module
 from tilec.sched.problem import Edge, Problem
 from tilec.sched.schedule import Schedule
@@ -77,7 +77,7 @@ def kernel_of(body: list[str], element: str) -> Loop:
     return Loop(HEAD + "".join(f"            {line}\n" for line in lines), 0, 0)
 
 
-def with_problem(kernel: Kernel, target: str) -> tuple[Work, LoopProblem]:
+def with_problem(kernel: Kernel, target: str) -> tuple[KernelState, LoopProblem]:
     work = problems(kernel, target, "unspecialize" if targets.load_target(target).has("tma") else "auto")
     (loop,) = work.problems
     return work, loop
@@ -103,7 +103,7 @@ def breaking(problem: Problem, edge: Edge) -> Schedule | None:
     return None
 
 
-def noticed(loop: Loop, work: Work, scheduled: PlannedLoop) -> bool:
+def noticed(loop: Loop, work: KernelState, scheduled: PlannedLoop) -> bool:
     """Whether the program of this schedule does not verify, faults, or computes something else."""
     try:
         ptx = print_module(with_schedules(work, [scheduled], "emit").module)

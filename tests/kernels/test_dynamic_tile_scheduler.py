@@ -35,7 +35,8 @@ PAIRS: dict[str, Value] = {"M": 768, "N": 64, "bN": 32, "K": 64, "bK": 32}  # 6 
 @pytest.fixture(autouse=True)
 def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that runs eight blocks at once."""
-    for module in ("choices.launch_grid", "grid.persistent"):
+    choices = ("choose_persistent_grid", "choose_tile_scheduler", "choose_rasterisation")
+    for module in (*(f"choices.{name}" for name in choices), "grid.persistent"):
         name = f"tilec.passes.{module}.blocks_at_once"
         monkeypatch.setattr(name, lambda _, cluster: AT_ONCE // cluster * cluster)
 

@@ -11,7 +11,7 @@ from test_paired_gemm import check, is_by_pairs
 
 from tilec.driver.build import Build, Observer, build_kernel
 from tilec.ir.warp_text import show_program
-from tilec.passes.explicit_roles import protocol
+from tilec.passes.explicit_roles import check_barriers
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions, Value
 from tilec.support.source import SourceFile
@@ -101,7 +101,7 @@ def test_what_makes_it_a_pair_is_needed(made: Build, old: str, new: str) -> None
 
 def test_one_block_alone_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the check of barriers does not know, it is for the emulator to find."""
-    monkeypatch.setattr(protocol, "check_barriers", lambda kernel, roles: None)
+    monkeypatch.setattr(check_barriers, "check_barriers", lambda: None)
     made = made_of(TEXT.replace("if cta == 0:", "if cta >= 0:"))
     assert not is_right(made, made.ptx.split("\n"))
 

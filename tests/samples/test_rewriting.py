@@ -13,7 +13,7 @@ from tilec.driver import engine
 from tilec.driver.observer import Observer
 from tilec.ir.tile import Kernel
 from tilec.passes.loop import eliminate_masks
-from tilec.passes.choices.subtile import find_subtile_candidates
+from tilec.passes.choices.choose_subtile import find_subtile_candidates
 from tilec.passes.loop.subtile import Indivisible, split_dimension
 from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.options import CompileOptions
@@ -34,12 +34,16 @@ def source_of(name: str) -> SourceFile:
 def test_every_rewriting_keeps_the_promises(name: str, target: str) -> None:
     options = CompileOptions(target=target)
     try:
-        file = engine.advance_kernels(engine.read_file(source_of(name), options, Observer()), Observer(), last="subtile-as-asked")
+        file = engine.advance_kernels(
+            engine.read_file(source_of(name), options, Observer()), Observer(), last="apply-requested-subtiles"
+        )
     except CompileError:
         return  # not for this target
     for work in file.kernels:
         try:
-            assignment = engine.advance_kernel(work, Observer(), behind="subtile-as-asked", last="check-registers")
+            assignment = engine.advance_kernel(
+                work, Observer(), behind="apply-requested-subtiles", last="check-registers"
+            )
         except CompileError:
             continue
         for way in find_subtile_candidates(work.kernel, assignment.assignment, options):
@@ -57,6 +61,8 @@ def test_a_pass_that_breaks_a_promise_is_found_out(monkeypatch: pytest.MonkeyPat
         kernel, masks = without_masks(*given)
         return replace(kernel, body=(*kernel.body, *kernel.body)), masks
 
-    monkeypatch.setattr(eliminate_masks, "eliminate_masks", twice)
-    with pytest.raises(InternalError, match=r"what eliminate-masks makes does not verify:\n.*is taken twice"):
-        engine.advance_kernels(engine.read_file(source_of("attention/causal"), CompileOptions(), Observer()), Observer())
+    monkeypatch.setattr("tilec.passes.choices.choose_masked_iterations.eliminate_masks", twice)
+    with pytest.raises(InternalError, match=r"what choose-masked-iterations makes does not verify:\n.*is taken twice"):
+        engine.advance_kernels(
+            engine.read_file(source_of("attention/causal"), CompileOptions(), Observer()), Observer()
+        )

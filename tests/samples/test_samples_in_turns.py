@@ -28,7 +28,8 @@ def test_turns(known: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     def at_once(_: object, cluster: int) -> int:
         return AT_ONCE // cluster * cluster
 
-    monkeypatch.setattr("tilec.passes.choices.launch_grid.blocks_at_once", at_once)
-    monkeypatch.setattr("tilec.passes.choices.launch_grid.fits_in_cache", lambda kernel, target: False)
+    for name in ("choose_persistent_grid", "choose_tile_scheduler", "choose_rasterisation"):
+        monkeypatch.setattr(f"tilec.passes.choices.{name}.blocks_at_once", at_once)
+    monkeypatch.setattr("tilec.passes.choices.choose_rasterisation.fits_in_cache", lambda kernel, target: False)
     constants: dict[str, Any] = dict(known.constants)
     equals_numpy(known, constants, "sm_90a")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from loops import has_schedule
 
-from tilec.driver.refusals import find_refusals
+from tilec.passes.scheduling.refusals import find_refusals
 from tilec.sched.bounds import Unschedulable
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 from tilec.sched.roofline import Roofline, count_roofline_stages, estimate_roofline

@@ -10,7 +10,7 @@ import pytest
 from tilec.driver import build as driver
 from tilec.ir.read import read_kernel
 from tilec.ir.tile import For, If, Kernel, While
-from tilec.passes.analysis.alias import AliasAnalysis, Token, analyse_aliases, print_alias_analysis
+from tilec.passes.analysis.analyse_aliases import AliasAnalysis, Token, analyse_aliases, print_alias_analysis
 from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

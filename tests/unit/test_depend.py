@@ -370,7 +370,7 @@ def test_an_inner_loop_takes_shared_memory_first(body: Make) -> None:
     schedule = found.loops[0].solution.schedule
     assert schedule.depth == (2,)
     deeper = replace(found, loops=(planned(inner, replace(schedule, depth=(5,))),))
-    (again, _) = advanced(deeper, "build-problems", behind="occupancy").problems
+    (again, _) = advanced(deeper, "build-problems", behind="choose-stages-by-occupancy").problems
     reserved = [one.problem.pools[0].reserved for one in (outer, again)]
     assert 0 <= reserved[1] - reserved[0] - 3 * 64 * 64 * 2 <= 1024  # barriers round up
 

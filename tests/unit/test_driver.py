@@ -66,7 +66,7 @@ def test_a_build_runs_every_pass_that_is_on_in_the_order_of_the_table() -> None:
     source = files.read_source(str(SAMPLES / "vector_add.tl"))
     observer = Observer()
     build = driver.build_kernel(source, CompileOptions(), observer)
-    off = {"without-cluster", "consumer-warpgroups", "fast-math", "alias-analysis"}
+    off = {"remove-cluster", "set-consumer-warpgroups", "mark-fast-math", "analyse-aliases"}
     off |= {row.name for row in PIPELINE if isinstance(row, Pass) and row.of is require_explicit_roles}
     assert [name for name, _ in observer.seconds] == [row.name for row in PIPELINE if row.name not in off]
     assert build.cubin.startswith(b"\x7fELF")

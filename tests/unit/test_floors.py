@@ -44,6 +44,8 @@ FOLDERS = {
         "grid",
         "explicit_roles",
         "cost",
+        "state",
+        "scheduling",
         "choices",
         "lower",
     ],

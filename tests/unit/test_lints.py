@@ -16,11 +16,11 @@ from tilec.driver import build as driver, engine, lints
 from tilec.driver.lints.assembler import assembler_log
 from tilec.driver.lints.registry import is_lint
 from tilec.driver.lints.warp.named_barriers import find_exhausted_barriers
-from tilec.driver.work import Work
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Kernel
 from tilec.ir.types import FLOAT16, FLOAT32, DType
 from tilec.passes.layout.tensor_memory import count_columns
+from tilec.passes.state import KernelState
 from tilec.ptx.assemble import parse_remarks
 from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.options import CompileOptions, Lint
@@ -268,7 +268,7 @@ def test_tiles_that_nobody_wrote_are_not_spoken_of() -> None:
 # ---- barriers --------------------------------------------------------------------------------------------------------
 
 
-def with_barriers(ids: range, *, inside: bool) -> Work:
+def with_barriers(ids: range, *, inside: bool) -> KernelState:
     source = SourceFile("gemm.tl", GEMM.read_text())
     file = engine.read_file(source, CompileOptions(target="sm_80"), driver.Observer(), is_single=True)
     (work,) = engine.advance_kernels(file, driver.Observer()).kernels

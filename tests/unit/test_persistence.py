@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilec.driver import build as driver
-from tilec.passes.choices.launch_grid import _simulate_dynamic, _simulate_persistent
+from tilec.passes.choices.block_order import simulate_dynamic, simulate_persistent
 from tilec.passes.cost.estimate import BlockEstimate, estimate_blocks
 from tilec.sched.decision import Decision
 from tilec.support.files import read_source
@@ -111,6 +111,6 @@ def test_blocks_dealt_out_by_hand(cycles: list[int], one_each: int, by_stride: i
     """On two multiprocessors; of each tile but the first of a block min(2, 3) cycles are hidden, but no more than it
     takes."""
     tiles = [BlockEstimate(each, filling=min(2, each), around=min(3, each)) for each in cycles]
-    assert _simulate_dynamic(cycles, 2) == one_each
-    assert _simulate_persistent(tiles, 2, is_dealt=False) == by_stride
-    assert _simulate_persistent(tiles, 2, is_dealt=True) == dealt
+    assert simulate_dynamic(cycles, 2) == one_each
+    assert simulate_persistent(tiles, 2, is_dealt=False) == by_stride
+    assert simulate_persistent(tiles, 2, is_dealt=True) == dealt

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilec.cli import main
-from tilec.driver import refusals
+from tilec.passes.scheduling import refusals
 from tilec.sched.bounds import Unschedulable, compute_bounds
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 from tilec.sched.schedule import Schedule

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tilec.driver import engine
 from tilec.driver.build import Observer, Plan, plan_kernel
-from tilec.driver.engine import KernelPass
-from tilec.driver.pipeline import Pass
-from tilec.driver.work import ChoiceWithdrawn, Work
+from tilec.passes.choices import apply_launch_grid
+from tilec.passes.state import ChoiceWithdrawn, Explorer, KernelState
 from tilec.support.files import read_source
-from tilec.support.options import CompileOptions, Stage
+from tilec.support.options import CompileOptions
 
 GEMM = Path(__file__).parents[2] / "samples" / "gemm.tl"
 
@@ -36,22 +33,15 @@ def test_the_row_takes_another_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = planned(persistent=False)
     chosen, *_ = persistence(planned())
     assert chosen != persistence(expected)[0]
-    rows, runs = list(engine._list_kernel_passes()), []
+    carry_out, runs = apply_launch_grid.apply_launch_grid, []
 
-    def launch_grid(work: Work, observer: Observer) -> Work:
-        runs.append(work.walks)
-        if work.walks:
-            raise ChoiceWithdrawn("persistent-grid", "it cannot be carried out")
-        return made(work, observer)
+    def refuse_persistence(state: KernelState, explore: Explorer) -> KernelState:
+        runs.append(state.is_persistent)
+        if state.is_persistent:
+            raise ChoiceWithdrawn("choose-persistent-grid", "it cannot be carried out")
+        return carry_out(state, explore)
 
-    (made,) = (row.run for _, row, _ in rows if isinstance(row, Pass) and row.name == "launch-grid")
-
-    def passes() -> Iterator[tuple[int, KernelPass, Stage]]:
-        for number, row, form in rows:
-            is_it = isinstance(row, Pass) and row.name == "launch-grid"
-            yield number, replace(row, run=launch_grid) if is_it else row, form
-
-    monkeypatch.setattr(engine, "_list_kernel_passes", passes)
+    monkeypatch.setattr(apply_launch_grid, "apply_launch_grid", refuse_persistence)
     found = planned()
     assert runs == [True, False]
     answer, by, why = persistence(found)

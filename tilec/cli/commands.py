@@ -79,7 +79,7 @@ def schedule(
     from tilec.driver import build as driver
     from tilec.ir.tile import For, walk_statements
     from tilec.passes.analysis.rings import is_pipelined
-    from tilec.passes.memory.staged_stores import find_staged_stores
+    from tilec.passes.memory.split_staged_stores import find_staged_stores
     from tilec.report.tables import build_decision_table, build_role_tables, build_schedule_tables, build_stores_table
 
     with report_mistakes(None):

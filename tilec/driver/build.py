@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilec.driver import engine
-from tilec.driver.explaining import format_trace
 from tilec.driver.lints import apply_lints_at_end
 from tilec.driver.observer import Observer as Observer, PipelineStopped as PipelineStopped
-from tilec.driver.work import File, PlannedLoop as PlannedLoop, Work
+from tilec.driver.stages import format_trace
+from tilec.passes.loop.build_problem import PlannedLoop as PlannedLoop
+from tilec.passes.state import FileState, KernelState
 from tilec.support import progress
 from tilec.support.diagnostics import CompileError, Diagnostic, Label, raise_error
 from tilec.support.options import CompileOptions
@@ -45,7 +46,7 @@ class Plan:
     target: Target
     loops: tuple[PlannedLoop, ...]
     decisions: tuple[Decision, ...]
-    work: Work
+    work: KernelState
 
     @property
     def trace(self) -> str:
@@ -76,7 +77,7 @@ class Build:
     manifest: Manifest
     entries: tuple[EntryReport, ...]
     warnings: tuple[Diagnostic, ...]
-    work: Work
+    work: KernelState
 
     @property
     def trace(self) -> str:
@@ -162,11 +163,11 @@ def assign_kernel_layouts(source: SourceFile, options: CompileOptions) -> tuple[
     return work.assignment, work.target
 
 
-def _make_plan(work: Work) -> Plan:
+def _make_plan(work: KernelState) -> Plan:
     return Plan(work.source_kernel, work.assignment, work.target, work.loops, work.decisions, work)
 
 
-def _make_library(file: File) -> Library:
+def _make_library(file: FileState) -> Library:
     from tilec.ir.manifest import manifests_in_module
 
     assembled = file.cubin

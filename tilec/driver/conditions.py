@@ -35,6 +35,11 @@ def require_explicit_roles(kernel: Kernel) -> str | None:
     return None if has_explicit_roles(kernel) else "no explicit roles"
 
 
+def refuse_explicit_roles(kernel: Kernel) -> str | None:
+    """Accept kernels whose work the compiler assigns to roles."""
+    return None if require_explicit_roles(kernel) else "explicit roles"
+
+
 def require_option(switch: str, is_given: Callable[[CompileOptions], bool]) -> Condition:
     """Return a condition that accepts options where `switch` is given."""
 

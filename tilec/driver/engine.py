@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from tilec.driver.front import make_kernel_observers
 from tilec.driver.observer import Observer
-from tilec.driver.pipeline import PIPELINE, Choice, FilePass, Pass
+from tilec.driver.pipeline import PIPELINE, Choice, FilePass, Lints, Pass
 from tilec.driver.stages import SUFFIX, find_violations, format_stage, get_stage_value
-from tilec.driver.work import ChoiceWithdrawn, File, Work
-from tilec.support.diagnostics import CompileError, ErrorCollector, raise_error
-from tilec.support.options import LAST_STAGE, CompileOptions, Stage, requested_verification
+from tilec.passes.state import ChoiceWithdrawn, Explorer, FileState, KernelState
+from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise_error
+from tilec.support.options import LAST_STAGE, STAGES, CompileOptions, Stage, requested_verification
 from tilec.support.source import SourceFile
 
 KernelPass = Pass | Choice
 
 _POSITIONS = {row.name: number for number, row in enumerate(PIPELINE, 1)}
-_LAYOUTS_POSITION = _POSITIONS["assign-layouts"]
-_PROBLEMS_POSITION = _POSITIONS["ping-pong"]
+_LAYOUTS_ROW, _PROBLEMS_ROW = "assign-role-layouts", "choose-ping-pong"
+"""The rows at which an exploration begins, for a kernel without layouts and with layouts."""
 
 
-def read_file(source: SourceFile, options: CompileOptions, observer: Observer, *, is_single: bool = False) -> File:
+def read_file(source: SourceFile, options: CompileOptions, observer: Observer, *, is_single: bool = False) -> FileState:
     """Run the file passes of the front end, for all kernels or for the only one that is wanted."""
-    return _run_file_passes(File(source, options, is_single), observer, is_front=True)
+    return _run_file_passes(FileState(source, options, is_single), observer, is_front=True)
 
 
-def check_kernels(source: SourceFile, options: CompileOptions, observer: Observer) -> File:
+def check_kernels(source: SourceFile, options: CompileOptions, observer: Observer) -> FileState:
     """Find all errors of the kernels before anything is solved, and raise them together."""
     mistakes = ErrorCollector()
-    file = File(source, options, mistakes=mistakes, is_checked_only=True)
+    file = FileState(source, options, mistakes=mistakes, is_checked_only=True)
     file = _run_file_passes(file, observer, is_front=True)
-    for work, seen in zip(file.kernels, _make_observers(file, observer), strict=True):
+    for state, seen in zip(file.kernels, _make_observers(file, observer), strict=True):
         try:
-            advance_kernel(work, seen)
+            advance_kernel(state, seen)
         except CompileError as last:  # later passes could not run
             if not mistakes.met:  # else it may follow from an earlier error
                 mistakes.add(last)
@@ -43,47 +44,52 @@ def check_kernels(source: SourceFile, options: CompileOptions, observer: Observe
     return file
 
 
-def advance_kernel(work: Work, observer: Observer, *, behind: str | None = None, last: str | None = None) -> Work:
+def advance_kernel(
+    state: KernelState, observer: Observer, *, behind: str | None = None, last: str | None = None
+) -> KernelState:
     """Run one kernel through the passes after `behind`, up to `last`; by default through all."""
     first = 0 if behind is None else _POSITIONS[behind]
     end = len(PIPELINE) if last is None else _POSITIONS[last]
     rows = [each for each in _list_kernel_passes() if first < each[0] <= end]
-    states: dict[str, tuple[int, Work]] = {}
+    states: dict[str, tuple[int, KernelState]] = {}
     index = 0
     while index < len(rows):
         number, row, form = rows[index]
-        states[row.name] = index, work
+        states[row.name] = index, state
         index += 1
         try:
-            work = _run_row(work, observer, number, row, form)
+            state = _run_row(state, observer, number, row, form)
         except ChoiceWithdrawn as found:
-            index, work = states[found.row]
-            work = replace(work, withdrawn_choices=(*work.withdrawn_choices, (found.row, found.why)))
+            index, state = states[found.row]
+            withdrawn = (*state.search.withdrawn_choices, (found.row, found.why))
+            state = replace(state, search=replace(state.search, withdrawn_choices=withdrawn))
             continue
-        if row.gives is not None and row.gives == LAST_STAGE.get(work.options.opt_level):
-            if work.is_checked_only:
-                return work
+        if row.gives is not None and row.gives == LAST_STAGE.get(state.options.opt_level):
+            if state.is_checked_only:
+                return state
             if number < end:
-                _fail_without_code(work.options.opt_level)
-    return work
+                _fail_without_code(state.options.opt_level)
+    return state
 
 
-def link_kernels(file: File, observer: Observer) -> File:
+def link_kernels(file: FileState, observer: Observer) -> FileState:
     """Link the file, whose kernels are all in PTX, into one cubin."""
     return _run_file_passes(file, observer, is_front=False)
 
 
-def advance_kernels(file: File, observer: Observer, *, behind: str | None = None, last: str | None = None) -> File:
+def advance_kernels(
+    file: FileState, observer: Observer, *, behind: str | None = None, last: str | None = None
+) -> FileState:
     """Return the file with each of its kernels advanced."""
     seen = _make_observers(file, observer)
     kernels = (advance_kernel(k, s, behind=behind, last=last) for k, s in zip(file.kernels, seen, strict=True))
     return replace(file, kernels=tuple(kernels))
 
 
-def explore_kernel(work: Work, last: str) -> Work:
+def explore_kernel(state: KernelState, last: str) -> KernelState:
     """Run a kernel to `last` unobserved: without layouts from layout assignment on, else from its problems on."""
-    first = _LAYOUTS_POSITION if work.layouts is None else _PROBLEMS_POSITION
-    return advance_kernel(work, Observer(), behind=PIPELINE[first - 2].name, last=last)
+    first = _POSITIONS[_LAYOUTS_ROW if state.layouts is None else _PROBLEMS_ROW]
+    return advance_kernel(state, Observer(), behind=PIPELINE[first - 2].name, last=last)
 
 
 def list_stopping_points() -> tuple[str, ...]:
@@ -103,60 +109,102 @@ def find_stage_form(name: str) -> Stage:
     return given
 
 
-def _find_reason_off(row: KernelPass, work: Work) -> str | None:
-    if work.is_checked_only and not (isinstance(row, Pass) and row.checks):
+def _find_reason_off(row: KernelPass, state: KernelState) -> str | None:
+    if state.is_checked_only and not (isinstance(row, Pass) and row.checks):
         return "it finds no mistakes"
-    return row.when(work.options, work.target) or (row.of(work.kernel) if isinstance(row, Pass) else None)
+    return row.when(state.options, state.target) or (row.of(state.kernel) if isinstance(row, Pass) else None)
 
 
-def _run_row(work: Work, observer: Observer, number: int, row: KernelPass, form: Stage) -> Work:
+def _run_row(state: KernelState, observer: Observer, number: int, row: KernelPass, form: Stage) -> KernelState:
     is_unwanted = isinstance(row, Pass) and row.is_only_shown and not observer.is_wanted(row.gives, row.name)
-    is_on = not is_unwanted and _find_reason_off(row, work) is None
+    is_on = not is_unwanted and _find_reason_off(row, state) is None
+    if row.name == _LAYOUTS_ROW:
+        state = replace(state, search=replace(state.search, before_layouts=state))
     if is_on:
         observer.begins(row.name)
-        work = _run_choice(row, work, observer) if isinstance(row, Choice) else row.run(work, observer)
-    is_given = row.gives is not None and not is_unwanted and not work.is_checked_only
+        state = _run_functions(row, state, observer)
+    is_given = row.gives is not None and not is_unwanted and not state.is_checked_only
     if is_on or is_given:
         stage = row.gives or form
-        work, broken = _verify_kernel(work, stage, row.gives is not None)
-        observer.observe_pass(number, row.name, row.gives, SUFFIX[stage], partial(format_stage, stage, work), broken)
-    return work
+        state, broken = _verify_kernel(state, stage, row.gives is not None)
+        observer.observe_pass(number, row.name, row.gives, SUFFIX[stage], partial(format_stage, stage, state), broken)
+    return state
 
 
-def _run_choice(row: Choice, work: Work, observer: Observer) -> Work:
-    """Answer the choice's questions; return the kernel and record the decisions."""
-    from tilec.passes.choices.question import answer_questions
+def _run_functions(row: KernelPass, state: KernelState, observer: Observer) -> KernelState:
+    """Run the functions of a row on the kernel, and return the state with what they write."""
+    if isinstance(row, Lints):
+        for lint in row.load_functions():
+            lint(state, observer)
+        return state
 
-    def explore_timed(considered: Work, last: str) -> Work:
+    def explore_timed(considered: KernelState, last: str) -> KernelState:
         began = time.perf_counter()
         try:
             return explore_kernel(considered, last)
         finally:
             observer.explored(time.perf_counter() - began)
 
-    work, decisions = answer_questions(row.asks(work, explore_timed))
-    return replace(work, decisions=(*work.decisions, *decisions)) if decisions else work
+    explore = explore_timed if isinstance(row, Choice) else explore_kernel
+    results = [function(**_select_arguments(function, state, explore)) for function in row.load_functions()]
+    if isinstance(row, Choice):
+        from tilec.passes.choices.question import answer_questions
+
+        state, decisions = answer_questions(results[0])
+        return replace(state, decisions=(*state.decisions, *decisions)) if decisions else state
+    if not row.writes:
+        return state
+    parts = dict(zip(row.writes, results[0] if len(row.writes) > 1 else results, strict=True))
+    if "state" in parts:
+        new_state: KernelState = parts["state"]
+        return new_state
+    if "decisions" in parts:
+        parts["decisions"] = (*state.decisions, *parts["decisions"])
+    if row.keeps_source:
+        parts["source_kernel"] = parts["kernel"]
+    return replace(state, **parts)
 
 
-def _verify_kernel(work: Work, stage: Stage, is_complete: bool) -> tuple[Work, Iterable[str]]:
+def _select_arguments(function: Callable[..., Any], state: KernelState, explore: Explorer) -> dict[str, Any]:
+    """Return the parts of the state that the function's parameters name: of the kernel, its search or its options."""
+    return {name: _select_part(name, state, explore) for name in list_parameters(function)}
+
+
+def list_parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of a function's parameters."""
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+
+
+def _select_part(name: str, state: KernelState, explore: Explorer) -> Any:
+    if name == "state":
+        return state
+    if name == "explore":
+        return explore
+    holder = next((each for each in (state, state.search, state.options) if hasattr(each, name)), state)
+    return getattr(holder, name)
+
+
+def _verify_kernel(state: KernelState, stage: Stage, is_complete: bool) -> tuple[KernelState, Iterable[str]]:
     """Return the violations in this form, unless the same value was verified before. After a pass that completes no
     stage, kernels are verified only with `options.verification` or at a level without code."""
-    level = "all" if work.options.verify else requested_verification()
-    everything = bool(level) or work.options.opt_level == 0
+    level = "all" if state.options.verify else requested_verification()
+    everything = bool(level) or state.options.opt_level == 0
     if not is_complete and (not everything or (stage == "warp" and level != "all")):
-        return work, ()
-    known = stage, is_complete and stage == "tile", get_stage_value(stage, work)
-    if known == work.verified:
-        return work, ()
-    return replace(work, verified=known), find_violations(stage, work, is_complete=is_complete, everything=everything)
+        return state, ()
+    known = stage, is_complete and stage == "tile", get_stage_value(stage, state)
+    if known == state.verified:
+        return state, ()
+    return replace(state, verified=known), find_violations(stage, state, is_complete=is_complete, everything=everything)
 
 
-def _run_file_passes(file: File, observer: Observer, *, is_front: bool) -> File:
+def _run_file_passes(file: FileState, observer: Observer, *, is_front: bool) -> FileState:
     first = next(number for number, _, _ in _list_kernel_passes())
     for number, row in enumerate(PIPELINE, 1):
         if isinstance(row, FilePass) and (number < first) == is_front:
             observer.begins(row.name)
-            file = row.run(file, observer)
+            (function,) = row.load_functions()
+            file = function(file, observer)
             suffix = SUFFIX[row.gives] if row.gives else None
             observer.observe_pass(number, row.name, row.gives, suffix, partial(format_stage, row.gives or "ast", file))
     return file
@@ -174,8 +222,21 @@ def _list_kernel_passes() -> Iterator[tuple[int, KernelPass, Stage]]:
         yield number, row, form
 
 
-def _make_observers(file: File, observer: Observer) -> list[Observer]:
-    return make_kernel_observers(observer, [work.kernel for work in file.kernels])
+def _make_observers(file: FileState, observer: Observer) -> list[Observer]:
+    """Return an observer for each kernel. Several kernels together have no text of a stage that each has by itself."""
+    kernels = [state.kernel for state in file.kernels]
+    if len(kernels) == 1:
+        return [observer]
+    if single := [s for s in STAGES[1:-2] if s in observer.keep or s == observer.stop_after]:
+        raise_error(
+            "ambiguous-entry",
+            f"the file has {len(kernels)} kernels, each with its own {single[0]}",
+            kernels[0].span,
+            "one of them",
+            secondary=tuple(Label(k.span, "another") for k in kernels[1:]),
+            help="choose with --entry",
+        )
+    return [observer.of_kernel(kernel.name) for kernel in kernels]
 
 
 def _fail_without_code(level: int) -> None:

@@ -16,7 +16,7 @@ from tilec.support.records import dataclass
 from tilec.support.source import SourceFile, Span
 
 if TYPE_CHECKING:
-    from tilec.driver.work import Work
+    from tilec.passes.state import KernelState
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class LoopCode:
         return self.interval.cycles / self.ii
 
 
-def find_loop_codes(works: Sequence[Work], ptx: str, cubin: bytes, source: SourceFile) -> tuple[LoopCode, ...]:
+def find_loop_codes(works: Sequence[KernelState], ptx: str, cubin: bytes, source: SourceFile) -> tuple[LoopCode, ...]:
     """Return the machine code of all scheduled loops, in the order of kernels and of the PTX. Loops with inner loops,
     or with too few iterations left, are skipped. Returns nothing where an assembler of another release writes an
     unknown format."""
@@ -100,7 +100,7 @@ def _describe_producer(wait: WarpWait) -> str:
 
 
 def _find_kernel_loop_codes(
-    work: Work, function: Function, found: Sequence[PtxLoop], files: Sequence[str]
+    work: KernelState, function: Function, found: Sequence[PtxLoop], files: Sequence[str]
 ) -> Iterator[LoopCode]:
     known = find_loops(function)
     latencies = Latencies(work.target)

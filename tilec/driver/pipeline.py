@@ -1,154 +1,206 @@
 """The pass table: every pass from kernel text to cubin, in order. Whatever builds, checks, tunes or shows a kernel runs
 a part of this table, and nothing else calls a pass (`driver.engine` runs it).
 
-A pass takes the state of a file, or of one of its kernels, and returns it rewritten. A choice is a row that decides:
-its answers are decisions, which the schedule trace keeps; its candidates may run through a part of the table.
+The row `insert-sync` of folder `passes.lower` is the function `insert_sync` of `tilec/passes/lower/insert_sync.py`,
+which is imported when the row runs. It takes the parts of the kernel's state that its parameters name, and returns
+those that the row `writes`. A choice is a row that decides: its answers are decisions, which the schedule trace keeps;
+its candidates may run through a part of the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import Any
 
-from tilec.driver import choices, explaining, explicit_roles, front, lints, lowering, planning, scheduling
 from tilec.driver.conditions import (
     Condition,
     KernelCondition,
     accept_always,
     accept_every_kernel,
+    refuse_explicit_roles,
     require_explicit_roles,
     require_level,
     require_option,
 )
-from tilec.driver.work import File, Work
 from tilec.support.options import DECIDING_LEVEL, Stage
 from tilec.support.records import dataclass
 
-if TYPE_CHECKING:
-    from tilec.driver.observer import Observer
-    from tilec.passes.choices.question import QuestionGenerator
-
 
 @dataclass(frozen=True, slots=True)
-class FilePass:
-    """A pass over the whole file. `gives` is the stage that it completes (`--emit`)."""
+class Row:
+    """A row of the table: a function of the same name, in a file of that name in `folder`. `gives` is the stage that it
+    completes (`--emit`)."""
 
     name: str
-    run: Callable[[File, Observer], File]
+    folder: str
     gives: Stage | None = None
+
+    def load_functions(self) -> tuple[Callable[..., Any], ...]:
+        """Import what the row runs: one function, or several checks."""
+        return (_load_function(self.folder, self.name),)
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class FilePass(Row):
+    """A pass over the whole file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass(Row):
     """A pass over one kernel. It runs if neither `when` (options, target) nor `of` (kernel) gives a reason against it.
-    `shows` is the kernel's form from here on, where that is no stage of its own. `decides` lists the decisions that it
-    may record. `tilec check` runs only passes with `checks`. A pass that `is_only_shown` runs only if its stage is
-    wanted."""
 
-    name: str
-    run: Callable[[Work, Observer], Work]
-    gives: Stage | None = None
+    `writes` are the parts of the state that it returns: none where it only checks, `state` for all of it. `shows` is
+    the kernel's form from here on, where that is no stage of its own. `decides` lists the decisions that it may record.
+    `tilec check` runs only passes with `checks`. A pass that `is_only_shown` runs only if its stage is wanted. After a
+    pass with `keeps_source` the kernel still counts as the source's.
+    """
+
+    writes: tuple[str, ...] = ()
     when: Condition = accept_always
     of: KernelCondition = accept_every_kernel
     shows: Stage | None = None
     decides: tuple[str, ...] = ()
     checks: bool = False
     is_only_shown: bool = False
+    keeps_source: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """A decision of the compiler. It `asks` questions about a kernel, each with candidates (`passes.choices.question`);
-    the engine prices these and takes the cheapest. `decides` lists the decisions that it may record, and `switches` the
-    options that fix them."""
+class Checks(Pass):
+    """Several `functions` that only find errors, each in a file of its name in a folder of `tilec/passes`."""
 
-    name: str
-    asks: Callable[[Work, choices.Explorer], QuestionGenerator[Work]]
-    decides: tuple[str, ...]
-    switches: tuple[str, ...]
+    functions: tuple[str, ...] = ()
+
+    def load_functions(self) -> tuple[Callable[..., Any], ...]:
+        return tuple(_load_function(*f"passes.{name}".rsplit(".", 1)) for name in self.functions)
+
+
+@dataclass(frozen=True, slots=True)
+class Lints(Pass):
+    """The lints of a stage. Its function is in the folder itself, beside the folders of the lints."""
+
+    def load_functions(self) -> tuple[Callable[..., Any], ...]:
+        return (getattr(import_module(f"tilec.{self.folder}"), self.name.replace("-", "_")),)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Row):
+    """A decision of the compiler. Its function asks questions about a kernel, each with candidates
+    (`passes.choices.question`); the engine prices these and takes the cheapest. `decides` lists the decisions that it
+    may record, and `switches` the options that fix them."""
+
+    folder: str = "passes.choices"
+    decides: tuple[str, ...] = ()
+    switches: tuple[str, ...] = ()
     when: Condition = accept_always
-    gives: Stage | None = None
 
 
-WARP_DECISIONS = ("consumer warpgroups", "loads", "arrivals", "product")
+def _load_function(folder: str, name: str) -> Callable[..., Any]:
+    spelled = name.replace("-", "_")
+    function: Callable[..., Any] = getattr(import_module(f"tilec.{folder}.{spelled}"), spelled)
+    return function
+
+
+_WARP_DECISIONS = ("consumer warpgroups", "loads", "arrivals", "product")
+_ENDS, _ANALYSIS, _LAYOUT, _MEMORY = "driver.ends", "passes.analysis", "passes.layout", "passes.memory"
+_LOOP, _GRID, _ROLES, _LOWER = "passes.loop", "passes.grid", "passes.explicit_roles", "passes.lower"
+_CHOICES, _SCHEDULING, _LINTS = "passes.choices", "passes.scheduling", "driver.lints"
+
+_KERNEL, _LAYOUTS, _PROGRAM, _STATE = ("kernel",), ("layouts",), ("warp_program",), ("state",)
 
 _WITH_CONSUMERS = require_option("--consumer-warpgroups", lambda options: options.consumer_warpgroups is not None)
 _NO_CLUSTER = require_option("--cluster none", lambda options: options.cluster == (1, 1, 1))
 _MAY_DECIDE = require_level(DECIDING_LEVEL, "")
 _FAST_MATH = require_option("--fast-math", lambda options: options.fast_math)
+_MAY_CONTRACT = require_level(0, "--no-fma", fma=True)
+_MAY_LIMIT_STAGES = require_level(3, "--no-stages-by-occupancy", stages_by_occupancy=True, schedule=None)
+_MAY_SPLIT = require_level(3, "--no-split-loops", split_loops=True)
+_MAY_START_EARLY = require_level(3, "--no-pdl", needs="dependent_launch", pdl=True)
+_WITH_ROLES, _WITHOUT_ROLES = require_explicit_roles, refuse_explicit_roles
 
 PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
-    FilePass("parse", front.parse_file, gives="ast"),
-    FilePass("elaborate", front.elaborate_file),
-    Pass("without-cluster", front.without_cluster, when=_NO_CLUSTER),
-    Pass(
-        "consumer-warpgroups",
-        front.consumer_warpgroups,
-        when=_WITH_CONSUMERS,
+    FilePass("parse-file", _ENDS, gives="ast"),
+    FilePass("elaborate-file", _ENDS),
+    Pass("remove-cluster", _ANALYSIS, writes=_KERNEL, when=_NO_CLUSTER),
+    Pass("set-consumer-warpgroups", _GRID, writes=_KERNEL, when=_WITH_CONSUMERS),
+    Pass("fold-constants", _ANALYSIS, gives="tile", writes=_KERNEL, checks=True, keeps_source=True),
+    Pass("mark-fast-math", _ANALYSIS, writes=_KERNEL, when=_FAST_MATH, keeps_source=True),
+    Pass("analyse-aliases", _ANALYSIS, gives="alias", writes=("aliases",), is_only_shown=True),
+    Pass("contract-products", _LOOP, writes=_KERNEL, when=_MAY_CONTRACT, checks=True, keeps_source=True),
+    Choice("choose-masked-iterations", decides=("mask",), switches=("--no-split-loops",), when=_MAY_DECIDE),
+    Pass("convert-sums-to-fragments", _ROLES, writes=_KERNEL, checks=True),
+    Pass("apply-requested-subtiles", _LOOP, writes=("kernel", "decisions"), decides=("subtile",), checks=True),
+    Pass("legalise-types", _LAYOUT, writes=_KERNEL, checks=True),
+    Pass("make-names-unique", _ANALYSIS, writes=_KERNEL, checks=True),
+    Pass("split-roles", _ROLES, writes=_KERNEL, of=_WITH_ROLES, checks=True),
+    Checks(
+        "check-operations",
+        "passes",
+        of=_WITH_ROLES,
+        checks=True,
+        functions=("explicit_roles.check_cta_pairs", "layout.check_tensor_memory"),
     ),
-    Pass("fold-constants", front.fold_constants, gives="tile", checks=True),
-    Pass("fast-math", front.fast_math, when=_FAST_MATH),
-    Pass("alias-analysis", front.analyse_aliases, gives="alias", is_only_shown=True),
-    Pass("contract-products", front.contract_products, when=require_level(0, "--no-fma", fma=True), checks=True),
-    Choice("eliminate-masks", choices.eliminate_masks, ("mask",), ("--no-split-loops",), when=_MAY_DECIDE),
-    Pass("sums-in-fragments", planning.sums_in_fragments, checks=True),
-    Pass("subtile-as-asked", planning.subtile_as_asked, decides=("subtile",), checks=True),
-    Pass("legalise-types", planning.legalise_types, checks=True),
-    Pass("split-roles", explicit_roles.split_roles, of=require_explicit_roles, checks=True),
-    Pass("check-role-pairs", explicit_roles.check_role_pairs, of=require_explicit_roles, checks=True),
-    Pass("check-tensor-memory", explicit_roles.check_tensor_memory, of=require_explicit_roles, checks=True),
-    Pass("role-mechanisms", explicit_roles.role_mechanisms, of=require_explicit_roles, checks=True),
-    Pass("expected-bytes", explicit_roles.expected_bytes, of=require_explicit_roles, checks=True),
-    Pass("assign-layouts", planning.assign_layouts, shows="layout", checks=True),
-    Pass("check-role-registers", explicit_roles.check_role_registers, of=require_explicit_roles, checks=True),
-    Pass("check-stage-counts", explicit_roles.check_stage_counts, of=require_explicit_roles, checks=True),
-    Pass("check-barriers", explicit_roles.check_barriers, of=require_explicit_roles, checks=True),
-    Pass("check-role-races", explicit_roles.check_role_races, of=require_explicit_roles, checks=True),
-    Choice("detect-pipelines", choices.detect_pipelines, ("loop",), ("--no-auto-pipeline",)),
-    Choice("persistent-grid", choices.persistent_grid, ("persistent grid",), ("--no-persistent",)),
-    Choice("cluster", choices.decide_cluster, ("cluster",), ("--cluster",)),
-    Choice("rasterisation", choices.decide_rasterisation, ("rasterisation",), ("--rasterisation",)),
-    Choice("tile-scheduler", choices.tile_scheduler, ("tile scheduler",), ("--tile-scheduler",)),
-    Pass("launch-grid", planning.launch_grid),
-    Choice("register-stages", choices.register_stages, ("register stages",), ("--register-stages",)),
-    Choice("cta-pairs", choices.cta_pairs, ("CTA pairs",), ("--no-cta-pairs",)),
-    Choice("multicast", choices.decide_multicast, ("multicast",), ("--no-multicast",)),
-    Choice("roles", choices.decide_roles, ("roles",), ("--pipeline-strategy",)),
-    Pass("explain-warps", planning.explain_warps, decides=WARP_DECISIONS),
-    Choice("overlap", choices.decide_overlap, ("overlap",), ("--no-overlap",)),
-    Choice("dependent-launch", choices.dependent_launch, ("programmatic dependent launch",), ("--no-pdl",)),
-    Pass("check-registers", planning.check_registers, checks=True),
-    Choice("subtile", choices.decide_subtile, ("subtile",), ("--subtile",)),
+    Pass("assign-role-mechanisms", _ROLES, writes=("kernel", "versions"), of=_WITH_ROLES, checks=True),
+    Pass("compute-expected-bytes", _ROLES, writes=_KERNEL, of=_WITH_ROLES, checks=True),
+    Pass("assign-role-layouts", _ROLES, writes=_LAYOUTS, of=_WITH_ROLES, shows="layout", checks=True),
+    Pass("select-mechanisms", _LAYOUT, writes=("mechanisms",), of=_WITHOUT_ROLES, shows="tile", checks=True),
+    Pass("assign-layouts", _LAYOUT, writes=_LAYOUTS, of=_WITHOUT_ROLES, shows="layout", checks=True),
+    Pass("prefetch-tiles", _MEMORY, writes=_LAYOUTS, of=_WITHOUT_ROLES, checks=True),
+    Pass("split-staged-stores", _MEMORY, writes=_LAYOUTS, of=_WITHOUT_ROLES, checks=True),
+    Pass("check-generator-copies", _LAYOUT, checks=True),
+    Checks(
+        "check-roles",
+        "passes",
+        of=_WITH_ROLES,
+        checks=True,
+        functions=(
+            "explicit_roles.check_role_registers",
+            "explicit_roles.check_stage_counts",
+            "explicit_roles.check_barriers",
+            "explicit_roles.check_role_races",
+        ),
+    ),
+    Choice("choose-pipelined-loops", decides=("loop",), switches=("--no-auto-pipeline",)),
+    Choice("choose-persistent-grid", decides=("persistent grid",), switches=("--no-persistent",)),
+    Choice("choose-cluster", decides=("cluster",), switches=("--cluster",)),
+    Choice("choose-rasterisation", decides=("rasterisation",), switches=("--rasterisation",)),
+    Choice("choose-tile-scheduler", decides=("tile scheduler",), switches=("--tile-scheduler",)),
+    Pass("apply-launch-grid", _CHOICES, writes=_STATE),
+    Choice("choose-register-stages", decides=("register stages",), switches=("--register-stages",)),
+    Choice("choose-cta-pairs", decides=("CTA pairs",), switches=("--no-cta-pairs",)),
+    Choice("choose-multicast", decides=("multicast",), switches=("--no-multicast",)),
+    Choice("choose-roles", decides=("roles",), switches=("--pipeline-strategy",)),
+    Pass("explain-warps", _LOOP, writes=("decisions",), decides=_WARP_DECISIONS),
+    Choice("choose-overlap", decides=("overlap",), switches=("--no-overlap",)),
+    Choice("choose-programmatic-launch", decides=("programmatic dependent launch",), switches=("--no-pdl",)),
+    Pass("check-registers", _LAYOUT, checks=True),
+    Choice("choose-subtile", decides=("subtile",), switches=("--subtile",)),
     Choice(
-        "occupancy",
-        choices.decide_occupancy,
-        ("stages",),
-        ("--no-stages-by-occupancy",),
-        when=require_level(3, "--no-stages-by-occupancy", stages_by_occupancy=True, schedule=None),
+        "choose-stages-by-occupancy",
         gives="layout",
+        decides=("stages",),
+        switches=("--no-stages-by-occupancy",),
+        when=_MAY_LIMIT_STAGES,
     ),
-    Choice("ping-pong", choices.ping_pong, ("ping-pong",), ("--no-ping-pong",)),
-    Pass("build-problems", scheduling.build_problems, gives="problem", checks=True),
-    Choice("epilogue-warp", choices.epilogue_warp, ("epilogue warp",), ("--no-epilogue-warp",)),
-    Pass("solve", scheduling.solve_loops),
-    Pass("order-roles", scheduling.order_roles, of=require_explicit_roles),
-    Pass("explain-loops", explaining.explain_loops, decides=("copies", "search")),
-    Pass("lint-tile", lints.lint_tile, checks=True),
-    Pass("lint-layout", lints.lint_layout),
-    Pass("lint-schedule", lints.lint_schedule, gives="schedule"),
-    Pass("expand", lowering.expand_loops, gives="expand"),
-    Pass("allocate-shared", lowering.allocate_shared),
-    Pass("insert-sync", lowering.insert_sync, shows="warp"),
-    Pass("split-loops", lowering.split_loops, when=require_level(3, "--no-split-loops", split_loops=True)),
-    Pass(
-        "programmatic-launch",
-        lowering.programmatic_launch,
-        when=require_level(3, "--no-pdl", needs="dependent_launch", pdl=True),
-    ),
-    Pass("lint-warp", lints.lint_warp, gives="warp"),
-    Pass("emit", lowering.emit_ptx),
-    FilePass("join-modules", lowering.join_modules),
-    FilePass("print", lowering.print_ptx, gives="ptx"),
-    FilePass("assemble", lowering.assemble_cubin, gives="cubin"),
+    Choice("choose-ping-pong", decides=("ping-pong",), switches=("--no-ping-pong",)),
+    Pass("build-problems", _SCHEDULING, gives="problem", writes=_STATE, checks=True),
+    Choice("choose-epilogue-warp", decides=("epilogue warp",), switches=("--no-epilogue-warp",)),
+    Pass("solve-loops", _SCHEDULING, writes=("loops",)),
+    Pass("order-roles", _LOOP, writes=_LAYOUTS, of=_WITH_ROLES),
+    Pass("explain-loops", _LOOP, writes=("decisions",), decides=("copies", "search")),
+    Lints("lint-tile", _LINTS, checks=True),
+    Lints("lint-layout", _LINTS),
+    Lints("lint-schedule", _LINTS, gives="schedule"),
+    Pass("expand-schedules", _LOWER, gives="expand", writes=_PROGRAM),
+    Pass("allocate-shared", _LOWER, writes=_PROGRAM),
+    Pass("insert-sync", _LOWER, writes=_PROGRAM, shows="warp"),
+    Pass("split-loops", _LOWER, writes=_PROGRAM, when=_MAY_SPLIT),
+    Pass("insert-programmatic-launch", _LOWER, writes=_PROGRAM, when=_MAY_START_EARLY),
+    Lints("lint-warp", _LINTS, gives="warp"),
+    Pass("emit-ptx", _ENDS, writes=("ptx_module",)),
+    FilePass("join-modules", _ENDS),
+    FilePass("print-ptx", _ENDS, gives="ptx"),
+    FilePass("assemble-cubin", _ENDS, gives="cubin"),
 )
 """In order. A file's kernels go through the passes over one kernel one after the other."""

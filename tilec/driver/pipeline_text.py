@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def describe_row(row: FilePass | Pass | Choice) -> str:
-    """Return the docstring of a row's function, on one line."""
-    function = row.asks if isinstance(row, Choice) else row.run
-    return " ".join((function.__doc__ or "").split())
+    """Return the first paragraph of the docstring of each of a row's functions, on one line."""
+    texts = [(function.__doc__ or "").partition("\n\n")[0] for function in row.load_functions()]
+    return " ".join(" ".join(texts).split())
 
 
 def show_pipeline(options: CompileOptions, target: Target, kernels: Sequence[Kernel]) -> str:
@@ -27,7 +27,7 @@ def show_pipeline(options: CompileOptions, target: Target, kernels: Sequence[Ker
     for number, row in enumerate(PIPELINE, 1):
         why = end or _find_reason_off(row, options, target, kernels)
         state = "on" if why is None else f"off: {why}"
-        lines.append(f"{number:2}  {row.name:20} {state:32} {_describe_results(row)}".rstrip())
+        lines.append(f"{number:2}  {row.name:26} {state:32} {_describe_results(row)}".rstrip())
         if row.gives is not None and row.gives == LAST_STAGE.get(options.opt_level):
             end = f"-O{options.opt_level} ends before"
     return "\n".join(lines) + "\n"

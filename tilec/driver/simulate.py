@@ -21,8 +21,8 @@ from tilec.target.table import Target, load_target
 
 if TYPE_CHECKING:
     from tilec.driver.build import Build, Library
-    from tilec.driver.work import Work
     from tilec.ir.manifest import Manifest
+    from tilec.passes.state import KernelState
     from tilec.ptx.assemble import EntryReport
 
 _MAX_BLOCKS = 1 << 14
@@ -50,7 +50,7 @@ def simulate_library(
 
 
 def _simulate_kernel(
-    work: Work,
+    work: KernelState,
     manifest: Manifest,
     ptx: str,
     entries: Sequence[EntryReport],
@@ -78,7 +78,7 @@ def _simulate_kernel(
 
 
 def _estimate_cluster_cycles(
-    work: Work, target: Target, grid: tuple[int, int, int], cluster: tuple[int, int, int]
+    work: KernelState, target: Target, grid: tuple[int, int, int], cluster: tuple[int, int, int]
 ) -> tuple[float, ...]:
     """Return the serial cycles of each cluster's work, or () where all clusters do the same."""
     if math.prod(grid) > _MAX_BLOCKS:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-from tilec.driver.work import File, Work
-from tilec.support.options import Stage
+from tilec.passes.state import FileState, KernelState
+from tilec.support.options import CompileOptions, Stage, describe_changes
 
 if TYPE_CHECKING:
+    from tilec.ir.tile import Kernel
     from tilec.passes.layout.assign_layouts import LayoutAssignment
+    from tilec.passes.loop.build_problem import LoopProblem
     from tilec.target.table import Target
 
 SUFFIX: dict[Stage, str] = {
@@ -27,24 +30,21 @@ SUFFIX: dict[Stage, str] = {
 """The file suffix of each stage's text."""
 
 
-def format_stage(stage: Stage, value: File | Work) -> str | bytes:
+def format_stage(stage: Stage, value: FileState | KernelState) -> str | bytes:
     """Return the text of a file, or of one of its kernels, at this stage."""
-    if isinstance(value, File):
+    if isinstance(value, FileState):
         return _format_file(stage, value)
     match stage:
         case "alias":
-            from tilec.passes.analysis.alias import analyse_aliases, print_alias_analysis
+            from tilec.passes.analysis.analyse_aliases import print_alias_analysis
 
-            return print_alias_analysis(analyse_aliases(value.kernel))
+            assert value.aliases is not None
+            return print_alias_analysis(value.aliases)
         case "layout":
             return _format_assignment(value.assignment, value.target)
         case "problem":
-            from tilec.driver.scheduling import format_problems
-
-            return format_problems(value.problems)
+            return _format_problems(value.problems)
         case "schedule":
-            from tilec.driver.explaining import format_trace
-
             return format_trace(value)
         case "expand" | "warp":
             from tilec.ir.warp_text import show_program
@@ -56,7 +56,42 @@ def format_stage(stage: Stage, value: File | Work) -> str | bytes:
             return print_kernel(value.kernel)
 
 
-def _format_file(stage: Stage, file: File) -> str | bytes:
+def _format_problems(loops: tuple[LoopProblem, ...]) -> str:
+    """Return the problems as the JSON that `tilec schedule --problem` reads."""
+    import json
+
+    from tilec.sched.text import problem_to_json
+
+    return json.dumps([problem_to_json(loop.problem) for loop in loops], indent=1, ensure_ascii=False) + "\n"
+
+
+def format_trace(state: KernelState) -> str:
+    """Return the schedule trace: why each loop is scheduled as it is, and all decisions."""
+    from tilec.passes.explicit_roles.role_listing import list_roles_and_pipelines
+    from tilec.passes.memory.split_staged_stores import find_staged_stores
+    from tilec.sched.trace import build_trace, dump_trace
+
+    assignment, target, kernel = state.assignment, state.target, state.source_kernel
+    stores = [asdict(store) for one in assignment.kernels for store in find_staged_stores(one)]
+    solved = [(p.loop.problem, p.solution) for p in state.loops]
+    also = {**_record_inputs(kernel, state.options), **list_roles_and_pipelines(kernel, assignment)}
+    return dump_trace(build_trace(solved, kernel.name, target.name, target.calibration, state.decisions, stores, also))
+
+
+def _record_inputs(kernel: Kernel, options: CompileOptions) -> dict[str, Any]:
+    """Return the inputs of the kernel and the options on which schedules depend."""
+    return {
+        "constants": {name: str(value) for name, value in options.defines},
+        "options": describe_changes(options),
+        "threads": kernel.threads,
+        "tiles": [
+            {"name": b.name, "scope": b.scope, "shape": [*map(str, b.extents)], "dtype": b.dtype.name}
+            for b in kernel.buffers
+        ],
+    }
+
+
+def _format_file(stage: Stage, file: FileState) -> str | bytes:
     if stage == "cubin":
         return file.cubin.cubin
     if stage == "ptx":
@@ -68,7 +103,7 @@ def _format_file(stage: Stage, file: File) -> str | bytes:
     return unparse_module(file.tree)
 
 
-def get_stage_value(stage: Stage, work: Work) -> object:
+def get_stage_value(stage: Stage, work: KernelState) -> object:
     """Return the value that passes rewrite while a kernel has this form."""
     match stage:
         case "layout":
@@ -83,7 +118,7 @@ def get_stage_value(stage: Stage, work: Work) -> object:
             return work.kernel
 
 
-def find_violations(stage: Stage, work: Work, *, is_complete: bool, everything: bool) -> Iterable[str]:
+def find_violations(stage: Stage, work: KernelState, *, is_complete: bool, everything: bool) -> Iterable[str]:
     """Return a kernel's violations in this form, at the completed stage or on the way to it."""
     from tilec.driver.verifiers import find_rewritten_violations, find_stage_violations
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from tilec.support.options import Stage
 
 if TYPE_CHECKING:
-    from tilec.driver.work import PlannedLoop
     from tilec.ir.tile import Kernel
     from tilec.passes.layout.assign_layouts import LayoutAssignment
-    from tilec.passes.loop.build_problem import LoopProblem
+    from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop
 
 
 def find_stage_violations(stage: Stage, value: Any, *, everything: bool = True) -> Iterator[str]:

@@ -59,7 +59,9 @@ from tilec.ops.vectors import LDG, VECTOR_TYPES as VECTOR_NAMES, WIDE_ACCESSES a
 from tilec.ops.views import VIEWS
 from tilec.ops.warp_functions import WARP_FUNCTIONS
 from tilec.passes.analysis import clusters
-from tilec.passes.explicit_roles import pipeline_counts, role_races, split_roles as divide
+from tilec.passes.explicit_roles import split_roles as divide
+from tilec.passes.explicit_roles.check_role_races import check_role_races
+from tilec.passes.explicit_roles.check_stage_counts import check_stage_counts
 from tilec.support.records import dataclass
 
 
@@ -327,7 +329,7 @@ WARPGROUPS = LanguageEntry(
     that come there, and a fragment belongs to them. In a kernel with barriers `if tx < 128:`, with
     `tx = T.get_thread_binding()`, is the same. Loops run as they are written, T.Pipelined too. Before the first of
     these blocks all threads of the block do everything together, and wait for each other.""",
-    (roles.elaborate_role_section, divide._take_share, divide._check_fragments, role_races.check_role_races),
+    (roles.elaborate_role_section, divide._take_share, divide._check_fragments, check_role_races),
 )
 
 PIPELINES = (
@@ -358,7 +360,7 @@ PIPELINES = (
             stages.drain_pipeline,
             stages.announce_bytes,
             pipeline_rules.finish_pipelines,
-            pipeline_counts.check_stage_counts,
+            check_stage_counts,
         ),
     ),
     LanguageEntry(

@@ -1,7 +1,7 @@
 """An abstract machine of barriers: roles that run until they have to wait, barriers that count arrivals, and vector
 clocks of what a role knows to have happened after it has waited for a phase.
 
-Two checks run it. `explicit_roles.protocol`, with `explicit_roles.role_races`, feeds it the statements by which a
+Two checks run it. `explicit_roles.protocol`, with `explicit_roles.check_role_races`, feeds it the statements by which a
 kernel orders its roles itself; `ir.warp_verify`, with `ir.warp_order`, feeds it the rings of a warp program. The
 machine is one, the drivers are two, because they know different things:
 

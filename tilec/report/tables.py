@@ -22,7 +22,7 @@ from tilec.target import table as target
 if TYPE_CHECKING:
     from rich.console import JustifyMethod, RenderableType
 
-    from tilec.passes.memory.staged_stores import StagedStore
+    from tilec.passes.memory.split_staged_stores import StagedStore
     from tilec.sched.decision import Decision
     from tilec.sched.problem import Pool, Problem
     from tilec.sched.schedule import Schedule

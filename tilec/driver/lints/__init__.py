@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tilec.driver.lints.registry import ASSEMBLER, LAYOUT, SCHEDULE, TILE, WARP, LintStage, Seen, is_lint
 from tilec.driver.observer import Observer, PipelineStopped
-from tilec.driver.work import File, Work
+from tilec.passes.state import FileState, KernelState
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 
@@ -47,31 +47,31 @@ def _apply_lint_option(options: CompileOptions, observer: Observer) -> None:
 # ---- the passes ------------------------------------------------------------------------------------------------------
 
 
-def lint_tile(work: Work, observer: Observer) -> Work:
+def lint_tile(work: KernelState, observer: Observer) -> KernelState:
     """Run the lints of the kernel as written, such as for tiles that are read but never written."""
     if not work.mistakes.met:  # an erroneous statement may have been the missing write
         run_lints(TILE, work, work.options, observer)
     return work
 
 
-def lint_layout(work: Work, observer: Observer) -> Work:
+def lint_layout(work: KernelState, observer: Observer) -> KernelState:
     """Run the lints of layouts and of mechanisms for copies and products."""
     run_lints(LAYOUT, work, work.options, observer)
     return work
 
 
-def lint_schedule(work: Work, observer: Observer) -> Work:
+def lint_schedule(work: KernelState, observer: Observer) -> KernelState:
     """Run the lints of schedules, and of statements that they overlap."""
     run_lints(SCHEDULE, work, work.options, observer)
     return work
 
 
-def lint_warp(work: Work, observer: Observer) -> Work:
+def lint_warp(work: KernelState, observer: Observer) -> KernelState:
     """Run the lints of barriers."""
     run_lints(WARP, work, work.options, observer)
     return work
 
 
-def lint_assembler(file: File, observer: Observer) -> None:
+def lint_assembler(file: FileState, observer: Observer) -> None:
     """Run the lints of the assembler's remarks."""
     run_lints(ASSEMBLER, file, file.options, observer)

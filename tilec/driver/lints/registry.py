@@ -10,7 +10,7 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeAlias, TypeVar
 
-from tilec.driver.work import File, Work
+from tilec.passes.state import FileState, KernelState
 from tilec.support.diagnostics import Diagnostic, InternalError
 
 Seen = TypeVar("Seen")
@@ -42,19 +42,19 @@ class LintStage(Generic[Seen]):
         return tuple(self._looks)
 
 
-TILE: LintStage[Work] = LintStage("tile")
+TILE: LintStage[KernelState] = LintStage("tile")
 """The state of the kernel as written, `source_kernel`."""
 
-LAYOUT: LintStage[Work] = LintStage("layout")
+LAYOUT: LintStage[KernelState] = LintStage("layout")
 """The same with final layouts and grid, `assignment`, for `target`."""
 
-SCHEDULE: LintStage[Work] = LintStage("schedule")
+SCHEDULE: LintStage[KernelState] = LintStage("schedule")
 """The same with its scheduled `loops`."""
 
-WARP: LintStage[Work] = LintStage("warp")
+WARP: LintStage[KernelState] = LintStage("warp")
 """The same with its warp program with waits and barriers, `program`."""
 
-ASSEMBLER: LintStage[File] = LintStage("assembler")
+ASSEMBLER: LintStage[FileState] = LintStage("assembler")
 """The file with all its kernels, its `ptx`, and the assembler's remarks, `cubin.remarks`."""
 
 # ---- to add one ------------------------------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ def _read_layout(
 
 def _check_fragment_size(buffer: tile.Buffer, layout: tile.LoopLayout, threads: int) -> None:
     """Refuse a fragment that does not fit the registers, before its layout is evaluated for each element."""
-    from tilec.passes.layout.register_limits import MAX_REGISTERS  # a cycle: that module imports the choice of layouts
+    from tilec.passes.layout.check_registers import MAX_REGISTERS  # a cycle: that module imports the choice of layouts
 
     registers = -(-math.prod(buffer.shape) * layout.copies * buffer.dtype.bits // (32 * threads))
     if registers > MAX_REGISTERS:

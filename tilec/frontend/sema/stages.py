@@ -220,7 +220,7 @@ def drain_pipeline(context: Context, handle: PipelineHandle, span: Span) -> None
 
 def announce_bytes(context: Context, stage: PipelineStage, call: Call) -> None:
     """Announce the bytes of the payload, or a given number, to the stage's barrier. They count TMA copies only, which
-    are known after mechanism selection (`explicit_roles.expected_bytes`)."""
+    are known after mechanism selection (`explicit_roles.compute_expected_bytes`)."""
     context.ledger.use(stage.taken, call.span)
     if stage.side == "consumer":
         raise_error(

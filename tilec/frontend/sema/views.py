@@ -25,8 +25,8 @@ from tilec.ops.signature import Argument, Call as Arguments, as_dtype, as_shape,
 from tilec.ops.values import IndexMap, Method, describe_value, show_shape
 from tilec.ops.views import AT_DATA, DATA, VIEWS
 from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.passes.analysis.make_names_unique import UniqueNames
 from tilec.passes.analysis.scheduling_hints import rewrite_scheduled_bodies
-from tilec.passes.analysis.unique_names import UniqueNames
 from tilec.passes.layout.placements import build_bounds_condition, remap_indices
 from tilec.passes.layout.reshape_views import (
     assemble_view_element,

@@ -15,7 +15,7 @@ from tilec.ops.copy import Copy
 from tilec.ops.rendezvous import Rendezvous
 from tilec.ops.signature import Argument, Call
 from tilec.passes.analysis.fold_constants import fold_expr
-from tilec.passes.analysis.unique_names import UniqueNames
+from tilec.passes.analysis.make_names_unique import UniqueNames
 from tilec.passes.analysis.usage import list_expressions
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
@@ -81,13 +81,6 @@ def bind_block_rank(statements: tuple[tile.Stmt, ...], value: tile.Expr, span: S
     return (tile.Bind(tile.CLUSTER_RANK, value, span), *statements)
 
 
-def remove_cluster(kernel: tile.Kernel) -> tile.Kernel:
-    """Put each block on its own, unless something in the kernel is about clusters."""
-    operations = [s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.TileOp)]
-    needs = any(s.reaches_blocks or (isinstance(s, Rendezvous) and not _is_grid_sync(s)) for s in operations)
-    return kernel if needs or uses_rank(kernel.body) else replace(kernel, cluster=tile.NO_CLUSTER)
-
-
 def resolve_cluster_masks(
     statements: tuple[tile.Stmt, ...], block_vars: Sequence[tile.Var], cluster: tile.Cluster
 ) -> tuple[tile.Stmt, ...]:
@@ -138,20 +131,21 @@ def add_grid_counter(
     statements: tuple[tile.Stmt, ...], unique: UniqueNames, buffers: list[tile.Buffer]
 ) -> tuple[tile.Stmt, ...]:
     """Give each T.sync_grid the tensor in which the blocks count arrivals."""
-    if not any(_is_grid_sync(s) for s in tile.walk_statements(statements)):
+    if not any(is_grid_sync(s) for s in tile.walk_statements(statements)):
         return statements
     counter = tile.Buffer(unique.take("grid_barrier"), (1,), UINT32, "global")
     buffers.append(counter)
 
     def add_counter(stmt: tile.Stmt) -> tile.Stmt:
-        if _is_grid_sync(stmt):
+        if is_grid_sync(stmt):
             return replace(stmt, counter=counter.name)
         return map_nested_bodies(stmt, lambda body: map_statements(body, add_counter))
 
     return tuple(map(add_counter, statements))
 
 
-def _is_grid_sync(op: tile.Stmt) -> TypeGuard[Rendezvous]:
+def is_grid_sync(op: tile.Stmt) -> TypeGuard[Rendezvous]:
+    """Return whether the statement is a T.sync_grid."""
     return isinstance(op, Rendezvous) and op.what == "sync_grid"
 
 

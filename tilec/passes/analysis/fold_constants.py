@@ -21,7 +21,7 @@ from tilec.ir.types import BOOL, DType
 
 
 def fold_constants(kernel: tile.Kernel) -> tile.Kernel:
-    """Fold the constants of a kernel."""
+    """Fold constants and simplify integer arithmetic."""
     body = _fold_body(kernel.body, prune=True)
     return kernel if body is kernel.body else replace(kernel, body=body)
 

@@ -1,3 +1,2 @@
 """Passes over kernels with explicit roles: they split the roles, assign their mechanisms, check and list them. Each
-module carries out a row of the pipeline (`driver.explicit_roles`), or serves one; what any kernel needs does not belong
-here."""
+module is a row of the pass table (`driver.pipeline`), or serves one; what any kernel needs does not belong here."""

@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import field
 from types import MappingProxyType
 from typing import Protocol
 
 from tilec.ir import tile
 from tilec.ir.barrier_machine import Barrier, run_together
-from tilec.ir.types import INT32
 from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx
+from tilec.ops.refused import is_refused
 from tilec.ops.sync import BlockBarrier
 from tilec.ops.warpgroups import NamedArrive
 from tilec.passes.analysis.control_slice import is_variable
@@ -32,14 +32,17 @@ from tilec.passes.explicit_roles.known_values import (
     is_known,
     set_value,
 )
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support import records
-from tilec.support.diagnostics import CompileError, InternalError, Label, raise_error
+from tilec.support.diagnostics import ErrorCollector, InternalError, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 MAX_STEPS = 5_000  # of each role: far more than a round through all phases needs
 ASSUMED_SIZE = 7680
 """The value assumed for sizes known only at launch, itself or a multiple: tiles of usual sizes divide it."""
+_BARRIER_MISTAKES = ("bad-cta-pair", "unbalanced-acquires", "missing-arrival", "barrier-deadlock", "transaction-bytes")
+"""Errors that may follow from one another: only the first is reported."""
 BarrierName = tuple[str, int]
 BarrierPlace = tuple[int, str, int]
 """A barrier of a block of the cluster."""
@@ -109,31 +112,17 @@ class BarrierObserver(Protocol):
         """Observe that the role has waited until this many phases are complete."""
 
 
-def check_barriers(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
-    """Run the barriers to find errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`."""
-    statements = [s for role in roles for s in tile.walk_statements(role.kernel.body) if isinstance(s, tile.TileOp)]
-    _check_arrivals(_find_allocations(kernel), statements)
-    with suppress(UnknownValue):
-        try:
-            run_barriers(kernel, roles)
-        except UnknownValue:
-            _run_with_size(kernel, roles)
+def list_checkable_roles(assignment: LayoutAssignment, mistakes: ErrorCollector) -> list[Role]:
+    """Return the roles whose barriers can be run: none after an error that others may follow from."""
+    statements = tile.walk_statements(assignment.kernel.body)
+    # A refused statement may have been an arrival.
+    if mistakes.has(*_BARRIER_MISTAKES) or any(map(is_refused, statements)):
+        return []
+    return [Role(part.name, part.assignment.kernel, part.is_common) for part in assignment.roles]
 
 
-def _run_with_size(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
-    """Run the barriers with a value for the only size known at launch. Several sizes may be related, so these are not
-    tried."""
-    scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
-    if len(scalars) != 1:
-        return
-    try:
-        run_barriers(kernel, roles, {scalars[0]: ASSUMED_SIZE})
-    except CompileError as error:
-        note = f"so it is where {scalars[0].name} = {ASSUMED_SIZE:,}"
-        raise CompileError(*(replace(d, notes=(*d.notes, note)) for d in error.diagnostics)) from None
-
-
-def _find_allocations(kernel: tile.Kernel) -> dict[str, AllocBarrier]:
+def find_allocations(kernel: tile.Kernel) -> dict[str, AllocBarrier]:
+    """Return the allocation of each barrier, by name."""
     return {barrier_name(s): s for s in tile.walk_statements(kernel.body) if isinstance(s, AllocBarrier)}
 
 
@@ -146,7 +135,7 @@ def run_barriers(
     """Run the barriers of the first block, and of the blocks that reach them. Raises `UnknownValue` where control flow
     depends on other scalars than these. Errors: `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in tile.walk_statements(role.kernel.body) if isinstance(s, tile.TileOp)]
-    allocations = _find_allocations(kernel)
+    allocations = find_allocations(kernel)
     blocks = range(kernel.cluster.blocks if any(s.reaches_blocks for s in statements) else 1)
     barriers = {
         (block, name, i): _TrackedBarrier(count)
@@ -176,21 +165,6 @@ def _find_block_indices(kernel: tile.Kernel, number: int) -> dict[tile.Var, int]
 def barrier_name(op: tile.TileOp) -> str:
     assert op.barrier is not None
     return op.barrier.buffer.name
-
-
-def _check_arrivals(allocations: dict[str, AllocBarrier], statements: list[tile.TileOp]) -> None:
-    arrived = {barrier_name(s) for s in statements if isinstance(s, Arrive | CpAsyncArrive | ExpectTx) or s.commits}
-    for op in statements:
-        # A drain needs no arrival: no iteration may have filled a stage.
-        if isinstance(op, AwaitBarrier) and barrier_name(op) not in arrived and op.drains is None:
-            raise_error(
-                "missing-arrival",
-                f"nobody arrives at {barrier_name(op)}, which is waited for here",
-                op.span,
-                "waits for ever",
-                secondary=(Label(allocations[barrier_name(op)].span, "allocated here"),),
-                help=f"write T.barrier_arrive({barrier_name(op)}) where the work is done, also behind T.tma_copy",
-            )
 
 
 # ---- operations of one role ------------------------------------------------------------------------------------------

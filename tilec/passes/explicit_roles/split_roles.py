@@ -23,8 +23,8 @@ from tilec.ops.barriers import BARRIER_OPERATIONS, AllocBarrier
 from tilec.ops.refused import is_refused
 from tilec.ops.warpgroups import NamedArrive
 from tilec.passes.analysis.control_slice import is_variable
+from tilec.passes.analysis.make_names_unique import make_names_unique
 from tilec.passes.analysis.substitution import substitute_stmt
-from tilec.passes.analysis.unique_names import make_names_unique
 from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
@@ -57,9 +57,12 @@ def has_explicit_roles(kernel: tile.Kernel) -> bool:
 
 
 def split_roles(kernel: tile.Kernel) -> tile.Kernel:
-    """Split the roles of a kernel. Its barriers come first, then the statements of all warpgroups together, then each
-    role's statements under a condition on its warpgroups. A kernel with one role stays as it is. Errors:
-    `cross-role-fragment`, `cross-role-operation`."""
+    """Split the kernel into one block of statements for each role.
+
+    Its barriers come first, then the statements of all warpgroups together, then each role's statements under a
+    condition on its warpgroups. A kernel with one role stays as it is. Errors: `cross-role-fragment`,
+    `cross-role-operation`.
+    """
     first = next(
         (i for i, stmt in enumerate(kernel.body) if any(guarded_warpgroups(s) for s in tile.walk_statements((stmt,)))),
         None,

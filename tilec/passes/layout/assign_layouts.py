@@ -32,7 +32,7 @@ from tilec.ops.gemm import Gemm, Policy
 from tilec.ops.reduce import Reduce, is_reducible
 from tilec.ops.reducer import ACROSS_COPIES, FinalizeReducer
 from tilec.ops.refused import is_refused, make_refused
-from tilec.passes.analysis.unique_names import make_names_unique
+from tilec.passes.analysis.make_names_unique import make_names_unique
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.passes.layout import vector_widths as widths
 from tilec.passes.layout.atoms import (
@@ -142,21 +142,24 @@ class RoleAssignment:
     is_common: bool = False
 
 
-def assign_layouts(selected: MechanismSelection, mistakes: ErrorCollector = RAISE_FIRST) -> LayoutAssignment:
-    """Assign layouts, and choose the warp partition of open products so that fewer bytes pass through shared memory.
-    Products are tried one after the other, in program order."""
-    best = assign_fragment_layouts(selected, mistakes)
-    for at, product in enumerate(_find_open_products(selected.kernel)):
+def assign_layouts(selection: MechanismSelection, mistakes: ErrorCollector = RAISE_FIRST) -> LayoutAssignment:
+    """Choose a layout for each tile.
+
+    Also choose the warp partition of open products, one after the other, so that fewer bytes pass through shared
+    memory.
+    """
+    best = assign_fragment_layouts(selection, mistakes)
+    for at, product in enumerate(_find_open_products(selection.kernel)):
         if not best.conversions or mistakes.met:
             break
         for policy in POLICIES:
-            changed = _set_policy(selected, at, policy)
+            changed = _set_policy(selection, at, policy)
             if changed is None or policy == product.policy:
                 continue
             assignment = assign_fragment_layouts(changed)
             if _count_converted_bytes(assignment) < _count_converted_bytes(best):
-                best, selected = assignment, changed
-    return replace(best, shared=assign_shared_layouts([best], selected, mistakes))
+                best, selection = assignment, changed
+    return replace(best, shared=assign_shared_layouts([best], selection, mistakes))
 
 
 POLICIES: tuple[Policy, ...] = ("full_row", "full_col")

@@ -32,7 +32,7 @@ from tilec.support.source import Span
 
 
 def legalise_types(kernel: tile.Kernel, mistakes: ErrorCollector = RAISE_FIRST) -> tile.Kernel:
-    """Replace these types in a kernel; return the kernel itself where it has none."""
+    """Compute with other types in place of those that the machine lacks, which are stored as bytes."""
     buffers = [p for p in (*kernel.params, *kernel.buffers) if isinstance(p, tile.Buffer)]
     named = {e.dtype for s in tile.walk_statements(kernel.body) for x in list_expressions(s) for e in tile.walk_expr(x)}
     if not any(dtype in NARROW_TYPES for dtype in (*named, *(b.dtype for b in buffers))):

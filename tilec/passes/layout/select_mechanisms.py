@@ -99,7 +99,10 @@ def select_mechanisms(
     mistakes: ErrorCollector = RAISE_FIRST,
     tma_loads: bool = True,
 ) -> MechanismSelection:
-    """Select a mechanism for each copy and product. `tma_loads`: loops without a producer role may load by TMA too."""
+    """Choose a mechanism for each copy and product.
+
+    `tma_loads`: loops without a producer role may load by TMA too.
+    """
     check_arithmetic(kernel.body, target, mistakes)
     form = FormChoice("unspecialised")
     with mistakes.caught():
@@ -342,7 +345,7 @@ class _MechanismSelector:
         source, destination = op.regions
         scopes = (source.buffer.scope, destination.buffer.scope)
         if op.signals_barrier:
-            return (op,)  # `explicit_roles.role_mechanisms`
+            return (op,)  # `explicit_roles.assign_role_mechanisms`
         if "tmem" in scopes:
             check_tensor_copy(op, self.kernel.threads)
             return (replace(op, via="tcgen05"),)
@@ -439,7 +442,7 @@ class _MechanismSelector:
             return None
         name = f"{source.buffer.name}.staging"
         taken = sum(s.name.startswith(name) for s in self.staging)
-        # No dot before the number: chunks of `memory.staged_stores` have names with a dot.
+        # No dot before the number: chunks of `memory.split_staged_stores` have names with a dot.
         buffer = tile.Buffer(f"{name}{taken or ''}", source.buffer.shape, destination.buffer.dtype, "shared", op.span)
         if why_no_tma_store(destination, buffer, self.coordinates) is not None:
             return None
@@ -457,7 +460,7 @@ class _MechanismSelector:
 
     def find_smallest_staging(self, buffer: tile.Buffer, source: tile.Buffer) -> tile.Buffer:
         """Return the smallest staging tile of an accumulator: one chunk where it can be stored in chunks, as
-        `memory.staged_stores` decides once layouts are known."""
+        `memory.split_staged_stores` decides once layouts are known."""
         columns = STAGED_CHUNK_BYTES // buffer.dtype.bytes
         origins = self.origins.get(source.name, frozenset({""}))
         if self.in_pipeline or not origins <= self.row_accumulators or buffer.shape[-1] % columns:

@@ -312,23 +312,6 @@ def check_tensor_copy(op: Copy, threads: int) -> None:
         )
 
 
-def check_columns(kernel: tile.Kernel, target: Target) -> None:
-    """Refuse tiles of the kernel in tensor memory that do not fit. Errors: `tensor-memory-overflow`."""
-    multiplied = find_factors(kernel)
-    needed = {b: count_columns(b, b in multiplied) for b in kernel.buffers if b.scope == "tmem"}
-    total, limit = sum(needed.values()), target.limit("tmem_columns") if needed else 0
-    if total > limit:
-        most = max(needed, key=lambda tensor: needed[tensor])
-        raise_error(
-            "tensor-memory-overflow",
-            f"the tiles take {total} columns of tensor memory, {target.name} has {limit}",
-            most.span,
-            f"{most.name} alone takes {needed[most]}",
-            secondary=tuple(Label(b.span, f"{each} columns") for b, each in needed.items() if b is not most),
-            help="use smaller tiles: a column of 32 bits holds 128 rows, whatever the type",
-        )
-
-
 def is_tensor_product(op: Gemm, threads: int, target: Target) -> bool:
     """Return True if tcgen05.mma does this product of shared tiles, and the warps of the block can read its sum."""
     rows, width = op.regions[2].buffer.shape
@@ -367,7 +350,7 @@ def why_no_tensor_product(op: Gemm, target: Target) -> str | None:
     return None
 
 
-# ---- sums that a kernel wants there (`explicit_roles.tensor_sums`) ---------------------------------------------------
+# ---- sums that a kernel wants there (`explicit_roles.convert_sums_to_fragments`) -------------------------------------
 
 
 def find_held_products(body: tuple[tile.Stmt, ...]) -> Iterator[Gemm]:

@@ -58,12 +58,13 @@ from tilec.passes.loop.ping_pong import find_tensor_core_runs
 from tilec.passes.loop.product_steps import add_first_step_wait, move_loads_into_products, price_product_steps
 from tilec.passes.loop.ring_links import find_ring_links, producer_reads_before_commit
 from tilec.passes.loop.statement_price import count_demands, price_statement
-from tilec.passes.memory.prefetch import count_prefetched_versions
+from tilec.passes.memory.prefetch_tiles import count_prefetched_versions
 from tilec.passes.memory.privatise import add_private_copies, find_private_tiles
 from tilec.passes.memory.shared_limits import refuse_tiles, refuse_versions
 from tilec.passes.memory.shared_reuse import find_tiles_over_rings
 from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Role, Slot, Use
 from tilec.sched.schedule import Schedule
+from tilec.sched.solution import Solution
 from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector
 from tilec.support.records import dataclass
 from tilec.target.table import Target
@@ -125,12 +126,25 @@ class ScheduledLoop:
         return find_tensor_core_runs(self.loop.problem, self.schedule, products)
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedLoop:
+    """A pipelined loop with the solution of its scheduling problem."""
+
+    loop: LoopProblem
+    solution: Solution
+
+    @property
+    def scheduled(self) -> ScheduledLoop:
+        """The loop with the solution's schedule."""
+        return ScheduledLoop(self.loop, self.solution.schedule)
+
+
 def loops_to_schedule(assignment: LayoutAssignment) -> tuple[tile.For, ...]:
     """Return the pipelined loops in program order; none in a serial kernel."""
     return () if assignment.form == "serial" else find_pipelined_loops(assignment.kernel.body)
 
 
-def build_problems(
+def build_ready_problems(
     assignment: LayoutAssignment,
     target: Target,
     decided: Sequence[ScheduledLoop] = (),

@@ -19,6 +19,7 @@ Product = tuple[tile.Expr, tile.Expr, bool]
 
 
 def contract_products(kernel: tile.Kernel) -> tile.Kernel:
+    """Fuse products with sums."""
     body = _contract_body(kernel.body, ())
     return kernel if body is kernel.body else replace(kernel, body=body)
 

@@ -18,9 +18,9 @@ from tilec.ir.rewrite import map_expressions, map_nested_bodies
 from tilec.ir.text import show_expr
 from tilec.ir.types import BOOL, INT32
 from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.passes.analysis.make_names_unique import make_names_unique
 from tilec.passes.analysis.rings import is_pipelined
 from tilec.passes.analysis.thresholds import OPPOSITES, build_difference, solve_threshold
-from tilec.passes.analysis.unique_names import make_names_unique
 from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.records import dataclass
 from tilec.target.table import Target

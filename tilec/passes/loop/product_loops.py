@@ -7,7 +7,7 @@
                                                         T.gemm(A_shared.registers, B_shared.registers, C)
 
 `loop.register_stages` pipelines such a loop like one in the kernel's text: with two stages, the fragments of an
-iteration's first step are loaded during the last step of the iteration before. `choices.register_stages` decides
+iteration's first step are loaded during the last step of the iteration before. `choices.choose_register_stages` decides
 whether it pays.
 """
 

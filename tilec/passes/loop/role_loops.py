@@ -11,10 +11,8 @@ begins with has each release as early as possible, for the role that waits for t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ops.barriers import AllocBarrier, get_barrier
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.rings import find_accesses
@@ -24,7 +22,6 @@ from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.loop.describe import describe_statement
 from tilec.passes.loop.statement_price import price_statement
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
-from tilec.sched.schedule import Schedule
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 
@@ -131,11 +128,11 @@ def _is_movable(stmt: tile.Stmt) -> bool:
 
 def build_role_problems(assignment: LayoutAssignment, target: Target) -> tuple[LoopProblem, ...]:
     """Return the problem of each of `find_role_loops`."""
-    pipelines = _map_tiles_to_pipelines(assignment.kernel)
+    pipelines = map_tiles_to_pipelines(assignment.kernel)
     return tuple(_build_problem(part, loop, pipelines, target) for part, loop in find_role_loops(assignment))
 
 
-def _map_tiles_to_pipelines(kernel: tile.Kernel) -> dict[str, str]:
+def map_tiles_to_pipelines(kernel: tile.Kernel) -> dict[str, str]:
     """Return the pipeline that holds each tile, by the tiles' names."""
     made = [s for s in kernel.body if isinstance(s, AllocBarrier)]
     return {buffer: str(op.pipeline) for op in made for buffer in op.holds or ()}
@@ -251,31 +248,3 @@ def release_early(units: Sequence[StatementUnit], pipelines: Mapping[str, str]) 
 
 def _is_release(unit: StatementUnit) -> bool:
     return isinstance(unit.main, tile.TileOp) and unit.main.releases is not None
-
-
-# ---- reordering ------------------------------------------------------------------------------------------------------
-
-
-def order_roles(assignment: LayoutAssignment, schedules: Mapping[tuple[str, tile.Var], Schedule]) -> LayoutAssignment:
-    """Return the roles with the statements of their loops in the order of the schedules. Schedules are keyed by role
-    and loop variable, since roles may share a loop of the kernel."""
-    pipelines = _map_tiles_to_pipelines(assignment.kernel)
-
-    def order_role(part: RoleAssignment) -> RoleAssignment:
-        own = {var: schedule for (role, var), schedule in schedules.items() if role == part.name}
-        kernel = part.assignment.kernel
-        kernel = replace(kernel, body=_order_body(kernel.body, own, pipelines))
-        return replace(part, assignment=replace(part.assignment, kernel=kernel))
-
-    return replace(assignment, roles=tuple(map(order_role, assignment.roles)))
-
-
-def _order_body(body: Statements, schedules: Mapping[tile.Var, Schedule], pipelines: Mapping[str, str]) -> Statements:
-    def order_statement(stmt: tile.Stmt) -> tile.Stmt:
-        if not isinstance(stmt, tile.For) or stmt.var not in schedules:
-            return map_nested_bodies(stmt, lambda inside: _order_body(inside, schedules, pipelines))
-        parts = release_early(group_statements(stmt.body), pipelines)
-        reordered = (s for place in schedules[stmt.var].order for s in parts[place].statements)
-        return replace(stmt, body=tuple(reordered))
-
-    return map_statements(body, order_statement)

@@ -18,7 +18,7 @@ from tilec.ir import tile
 from tilec.ir.rewrite import map_declared_variables, map_expressions, map_nested_bodies
 from tilec.ir.types import INT32
 from tilec.passes.analysis.fold_constants import fold_constants
-from tilec.passes.analysis.unique_names import UniqueNames
+from tilec.passes.analysis.make_names_unique import UniqueNames
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.support.records import dataclass
 

@@ -9,12 +9,16 @@ from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ir.warp import MBARRIER_BYTES, Program, SharedTile
 from tilec.passes.memory.shared_limits import format_size_sum
 from tilec.support.diagnostics import Label, raise_error
+from tilec.support.options import EnvironmentSwitches
 from tilec.target.table import Target
 
 
-def allocate_shared(program: Program, target: Target, *, unlimited: bool = False) -> Program:
-    """Lay tiles one after another in program order, those of rings last; tiles that reuse the rings' memory begin where
-    these do, and barriers come last. `unlimited` accepts what no block could hold. Errors: `shared-memory-overflow`."""
+def allocate_shared(program: Program, target: Target, switches: EnvironmentSwitches) -> Program:
+    """Assign each tile an offset in shared memory.
+
+    Tiles lie one after another in program order, those of rings last; tiles that reuse the rings' memory begin where
+    these do, and barriers come last. Errors: `shared-memory-overflow`.
+    """
     in_rings = {name for ring in program.rings for name in ring.buffers}
     kept = [t for t in program.shared if not t.over_rings and t.buffer.name not in in_rings]
     placed, begin = _stack_tiles(kept, 0)
@@ -25,7 +29,7 @@ def allocate_shared(program: Program, target: Target, *, unlimited: bool = False
     barriers_at = -(-max(end, end_over) // MBARRIER_BYTES) * MBARRIER_BYTES
     total = barriers_at + program.barrier_bytes + program.tensor_bytes
     limit = target.limit("smem_bytes_per_cta")
-    if total > limit and not unlimited:
+    if total > limit and not switches.unlimited_smem:
         largest = sorted(tiles, key=lambda t: -t.bytes)
         behind = over if end_over > end else rings
         sizes = {t.buffer.name: t.bytes for t in tiles if t.buffer.name in placed | behind}

@@ -54,6 +54,7 @@ from tilec.support.records import dataclass
 
 
 def insert_sync(program: warp.Program) -> warp.Program:
+    """Insert waits, fences and barriers."""
     by_async = frozenset(find_async_tiles(program)) if program.explicit_roles else frozenset()
     if program.explicit_roles:
         program = prepare_arrivals(program, by_async)

@@ -58,8 +58,8 @@ Cursors = tuple[warp.Cursor, ...]
 
 
 class Expansion(Protocol):
-    """The program that a role's pipeline is a part of: an `Expander` of `lower.expand`. Loops are known by their
-    variable, rings by name."""
+    """The program that a role's pipeline is a part of: an `Expander` of `lower.expand_schedules`. Loops are known by
+    their variable, rings by name."""
 
     assignment: LayoutAssignment
     trip_count: dict[tile.Var, int | None]

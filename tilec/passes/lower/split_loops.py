@@ -21,8 +21,11 @@ MAX_THRESHOLDS = 2
 
 
 def split_loops(program: warp.Program) -> warp.Program:
-    """Split loops where loads have a role of their own. A single role has no registers to spare for what the assembler
-    keeps from one piece to the next: kernels that just fit spill."""
+    """Split steady states where a condition on the loop's variable is known in each part.
+
+    Only where loads have a role of their own: a single role has no registers to spare for what the assembler keeps from
+    one piece to the next, and kernels that just fit spill.
+    """
     if len(program.roles) == 1:
         return program
     return replace(program, roles=tuple(replace(role, body=_split_body(role.body)) for role in program.roles))

@@ -17,7 +17,7 @@ from tilec.ir.multicast import count_multicast_blocks, sliced_dimension
 from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ops.copy import Copy
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.memory.prefetch import is_prefetched
+from tilec.passes.memory.prefetch_tiles import is_prefetched
 
 
 def mark_multicast(assignment: LayoutAssignment, *, enabled: bool = True) -> LayoutAssignment:

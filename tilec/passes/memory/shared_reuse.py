@@ -13,7 +13,7 @@ from tilec.ops.copy.cluster import Send
 from tilec.ops.sync import is_ordering_statement
 from tilec.passes.analysis.rings import find_accesses, find_pipelined_loops
 from tilec.passes.analysis.usage import list_expressions
-from tilec.passes.memory.prefetch import count_prefetched_versions
+from tilec.passes.memory.prefetch_tiles import count_prefetched_versions
 
 
 def find_tiles_over_rings(kernel: tile.Kernel) -> frozenset[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tilec.driver.lints.registry import ASSEMBLER, register_lint
-from tilec.driver.work import File
+from tilec.passes.state import FileState
 from tilec.support.diagnostics import Diagnostic, Label
 from tilec.support.source import NOWHERE, SourceFile, Span
 
@@ -34,7 +34,7 @@ _MAX_NOTES = 3
 
 
 @register_lint(ASSEMBLER, "register-spill", "wgmma-serialised", "inserted-wait", "setmaxnreg-ignored")
-def find_assembler_remarks(file: File) -> Iterator[Diagnostic]:
+def find_assembler_remarks(file: FileState) -> Iterator[Diagnostic]:
     yield from group_remarks(file.cubin.remarks, file.ptx, file.source, file.kernels[0].source_kernel.span)
 
 

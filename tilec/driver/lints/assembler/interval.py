@@ -12,9 +12,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from tilec.driver.lints.registry import ASSEMBLER, register_lint
-from tilec.driver.work import File, Work
 from tilec.ir.tile import walk_statements
 from tilec.ops.copy import Copy
+from tilec.passes.state import FileState, KernelState
 from tilec.support.diagnostics import Diagnostic, Label
 from tilec.support.source import SourceFile, Span
 
@@ -40,7 +40,7 @@ _ROWS = "make the rows of {} a multiple of 16 bytes, known at compile time, so t
 
 
 @register_lint(ASSEMBLER, "assembled-interval")
-def find_long_intervals(file: File) -> Iterator[Diagnostic]:
+def find_long_intervals(file: FileState) -> Iterator[Diagnostic]:
     """Yield a warning for each loop whose waits exceed its schedule. Takes a few milliseconds for a GEMM."""
     if not any(work.loops for work in file.kernels):
         return
@@ -54,7 +54,7 @@ def find_long_intervals(file: File) -> Iterator[Diagnostic]:
             yield _warn_of_slow_loop(one, _HELP[kind] if copied is None else _ROWS.format(copied), file.source)
 
 
-def _copied_tensor(one: LoopCode, works: Sequence[Work]) -> str | None:
+def _copied_tensor(one: LoopCode, works: Sequence[KernelState]) -> str | None:
     """Return the tensor whose load is waited for longest, if a copy in its own type loads it through registers."""
     waits = [wait for wait in one.interval.waits if wait.producer is not None and wait.producer.kind == "load"]
     longest = max(waits, key=lambda wait: wait.cycles)

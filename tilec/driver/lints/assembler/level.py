@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.driver.lints.registry import ASSEMBLER, register_warning
-from tilec.driver.work import File
+from tilec.passes.state import FileState
 from tilec.ptx.assembler_level import choose_assembler_level, count_consecutive_waits
 from tilec.support.diagnostics import Diagnostic
 
 
 @register_warning(ASSEMBLER)
-def find_lower_level(file: File) -> Iterator[Diagnostic]:
+def find_lower_level(file: FileState) -> Iterator[Diagnostic]:
     """Yield the warning, which is about the whole file: all of its kernels are assembled at once."""
     wanted, forced = file.options.opt_level, file.options.assembler_level
     level = choose_assembler_level(file.ptx, wanted, forced)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.driver.lints.registry import LAYOUT, register_warning
-from tilec.driver.work import Work
 from tilec.ir.tile import For, walk_statements
+from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, make_warning
 
 
 @register_warning(LAYOUT)
-def find_unused_schedules(work: Work) -> Iterator[Diagnostic]:
+def find_unused_schedules(work: KernelState) -> Iterator[Diagnostic]:
     for loop in walk_statements(work.source_kernel.body) if work.assignment.form == "serial" else ():
         if isinstance(loop, For) and loop.stage is not None:
             yield make_warning(

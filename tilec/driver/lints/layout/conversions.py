@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.driver.lints.registry import LAYOUT, register_lint
-from tilec.driver.work import Work
+from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, Label
 
 
 @register_lint(LAYOUT, "layout-conversion")
-def find_conversions(work: Work) -> Iterator[Diagnostic]:
+def find_conversions(work: KernelState) -> Iterator[Diagnostic]:
     """Yield a warning for every conversion of a fragment's layout, in the order of discovery."""
     for change in work.assignment.conversions:
         origin = () if change.origin == change.span else (Label(change.origin, "its layout comes from here"),)

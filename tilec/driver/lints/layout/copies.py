@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.driver.lints.registry import LAYOUT, register_warning
-from tilec.driver.work import Work
 from tilec.ir.tile import TileOp, walk_statements
 from tilec.passes.analysis.ordering import is_asynchronous_copy
+from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, make_warning
 
 
 @register_warning(LAYOUT)
-def find_synchronous_copies(work: Work) -> Iterator[Diagnostic]:
+def find_synchronous_copies(work: KernelState) -> Iterator[Diagnostic]:
     for stmt in (stmt for assignment in work.assignment.kernels for stmt in walk_statements(assignment.kernel.body)):
         if isinstance(stmt, TileOp) and is_asynchronous_copy(stmt) and stmt.via == "registers":
             source, tile = stmt.regions

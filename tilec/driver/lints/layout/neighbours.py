@@ -9,15 +9,15 @@ import math
 from collections.abc import Iterator
 
 from tilec.driver.lints.registry import LAYOUT, register_warning
-from tilec.driver.work import Work
 from tilec.ir.tile import Parallel, walk_statements
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.vector_widths import find_streamed_buffers
+from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, make_warning
 
 
 @register_warning(LAYOUT)
-def find_unkept_widths(work: Work) -> Iterator[Diagnostic]:
+def find_unkept_widths(work: KernelState) -> Iterator[Diagnostic]:
     for assignment in work.assignment.kernels:
         yield from _check_nest_widths(assignment)
 

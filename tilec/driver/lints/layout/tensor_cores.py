@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.driver.lints.registry import LAYOUT, register_lint
-from tilec.driver.work import Work
 from tilec.passes.layout.tensor_memory import count_columns, find_crowded_out_sums
 from tilec.passes.layout.tensor_products import find_fallback_products
+from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, Label
 
 
 @register_lint(LAYOUT, "tensor-memory-exhausted")
-def find_exhausted_tensor_memory(work: Work) -> Iterator[Diagnostic]:
+def find_exhausted_tensor_memory(work: KernelState) -> Iterator[Diagnostic]:
     """Warn of accumulators that stay in registers because an SM has no columns left for them."""
     assignment, target = work.assignment, work.target
     has_sums_there = target.has("tcgen05") and assignment.form == "warp_specialised"
@@ -34,7 +34,7 @@ def find_exhausted_tensor_memory(work: Work) -> Iterator[Diagnostic]:
 
 
 @register_lint(LAYOUT, "mma-sync-fallback")
-def find_mma_sync_products(work: Work) -> Iterator[Diagnostic]:
+def find_mma_sync_products(work: KernelState) -> Iterator[Diagnostic]:
     """Warn of products that use mma.sync although tcgen05.mma supports them, unless the options ask for that."""
     assignment, target, options = work.assignment, work.target, work.options
     if options.opt_level < 3 or options.pipeline_strategy != "auto" or "unspecialised" in assignment.kernel.asks:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilec.driver.lints.registry import LAYOUT, register_lint
-from tilec.driver.work import Work
 from tilec.ir.affine import row_divisor
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.tile import Buffer, Kernel, Region, Stmt, TileOp, walk_statements
@@ -15,6 +14,7 @@ from tilec.ops.copy import Copy
 from tilec.ops.lowering import TMA_ALIGNMENT
 from tilec.passes.analysis.rings import find_pipelined_loops, is_load
 from tilec.passes.layout.kernel_form import choose_kernel_form
+from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, Label
 
 _ALIGNED_ROW = 1 << 20
@@ -22,7 +22,7 @@ _ALIGNED_ROW = 1 << 20
 
 
 @register_lint(LAYOUT, "rows-without-tma")
-def rows(work: Work) -> Iterator[Diagnostic]:
+def rows(work: KernelState) -> Iterator[Diagnostic]:
     """Warn of each tensor whose rows keep the loads of a pipelined loop from TMA, where aligned rows would not."""
     kernel, target, strategy = work.source_kernel, work.target, work.options.pipeline_strategy
     if not target.has("tma") or work.assignment.roles or work.assignment.form == "warp_specialised":

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tilec.driver.lints.registry import SCHEDULE, register_lint
-from tilec.driver.work import PlannedLoop, Work
 from tilec.ir.tile import Parallel, TileOp, walk_statements
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.atoms import Sweep, compute_conflict_factor, find_shared_accesses
 from tilec.passes.layout.lane_addresses import find_conflict_factors as conflicts_of_nest
 from tilec.passes.layout.transpose_operands import is_operand_transposition
-from tilec.passes.loop.build_problem import LoopProblem
+from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop
+from tilec.passes.state import KernelState
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 from tilec.support.diagnostics import Diagnostic, Label
@@ -19,7 +19,7 @@ from tilec.support.source import Span
 
 
 @register_lint(SCHEDULE, "bank-conflict")
-def find_bank_conflicts(work: Work) -> Iterator[Diagnostic]:
+def find_bank_conflicts(work: KernelState) -> Iterator[Diagnostic]:
     """Yield the warnings of each explicit role, or of the whole kernel."""
     for assignment in work.assignment.kernels:
         yield from _find_conflicting_pairs(assignment, work.loops)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator
 
 from tilec.driver.lints.registry import SCHEDULE, register_lint
-from tilec.driver.work import Work
 from tilec.ir import tile
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.analysis.usage import list_expressions
@@ -14,6 +13,7 @@ from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.loop.nest_price import is_per_element
 from tilec.passes.loop.statement_price import is_asynchronous
+from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, Label
 from tilec.target.table import Target
 
@@ -22,7 +22,7 @@ _DIVIDE_BY_CONSTANT, _DIVIDE_BY_VALUE = 6, 20
 
 
 @register_lint(SCHEDULE, "address-latency")
-def find_long_address_arithmetic(work: Work) -> Iterator[Diagnostic]:
+def find_long_address_arithmetic(work: KernelState) -> Iterator[Diagnostic]:
     """Yield the warnings of each loop."""
     for planned in work.loops:
         yield from _find_inflating_statements(planned.loop, work.assignment, work.target)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.driver.lints.registry import SCHEDULE, register_warning
-from tilec.driver.work import Work
+from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, Label
 
 
 @register_warning(SCHEDULE)
-def find_unproven_schedules(work: Work) -> Iterator[Diagnostic]:
+def find_unproven_schedules(work: KernelState) -> Iterator[Diagnostic]:
     for planned in work.loops:
         if planned.solution.warning is not None:
             label = Label(planned.loop.loop.span)

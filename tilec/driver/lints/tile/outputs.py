@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.driver.lints.registry import TILE, register_warning
-from tilec.driver.work import Work
 from tilec.ir import tile
 from tilec.ops.device_assert import DeviceAssert
 from tilec.passes.analysis.usage import find_writes
+from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, make_warning
 
 
 @register_warning(TILE)
-def find_unwritten_outputs(work: Work) -> Iterator[Diagnostic]:
+def find_unwritten_outputs(work: KernelState) -> Iterator[Diagnostic]:
     """Yield a warning for a kernel without effect, or for each tensor that it returns unwritten."""
     kernel = work.source_kernel
     written = {buffer for stmt in kernel.body for buffer in find_writes(stmt)}

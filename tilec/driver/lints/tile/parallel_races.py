@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 
 from tilec.driver.lints.registry import TILE, register_warning
-from tilec.driver.work import Work
 from tilec.ir import tile
 from tilec.ir.affine import affine_form
 from tilec.passes.analysis.fold_constants import compute_expr
 from tilec.passes.analysis.usage import list_expressions
+from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, Label, make_warning
 from tilec.support.records import dataclass
 from tilec.support.source import Span
@@ -37,7 +37,7 @@ _REDUCTION_NAMES = {"add": "sum", "max": "max", "min": "min"}
 
 
 @register_warning(TILE)
-def find_parallel_races(work: Work) -> Iterator[Diagnostic]:
+def find_parallel_races(work: KernelState) -> Iterator[Diagnostic]:
     """Yield a warning for each racing write and read, once for each place in the text."""
     warned: set[tuple[str, Span]] = set()
     for nest in tile.walk_statements(work.source_kernel.body):

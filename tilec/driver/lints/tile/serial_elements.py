@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.driver.lints.registry import TILE, register_lint
-from tilec.driver.work import Work
 from tilec.ir import tile
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, make_warning
 
 _MIN_ITERATIONS = 32
@@ -18,7 +18,7 @@ _MIN_ITERATIONS = 32
 
 
 @register_lint(TILE, "serial-elements")
-def find_serial_elements(work: Work) -> Iterator[Diagnostic]:
+def find_serial_elements(work: KernelState) -> Iterator[Diagnostic]:
     """Yield a warning for each such loop nest."""
     yield from _find_redundant_nests(work.source_kernel.body, work.source_kernel.threads)
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.driver.lints.registry import TILE, register_warning
-from tilec.driver.work import Work
 from tilec.ir import tile
 from tilec.passes.analysis.usage import find_reads, find_writes
+from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, Label, make_warning
 
 
 @register_warning(TILE)
-def find_uninitialised_reads(work: Work) -> Iterator[Diagnostic]:
+def find_uninitialised_reads(work: KernelState) -> Iterator[Diagnostic]:
     """Yield a warning for each uninitialised tile."""
     kernel = work.source_kernel
     tiles = {b: None for b in kernel.buffers if b.scope in ("shared", "fragment", "local")}

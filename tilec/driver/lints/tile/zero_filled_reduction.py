@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from tilec.driver.lints.registry import TILE, register_warning
-from tilec.driver.work import Work
 from tilec.ir import tile
 from tilec.ir.affine import affine_form
 from tilec.ir.types import INT32
@@ -24,6 +23,7 @@ from tilec.ops.copy import Copy
 from tilec.ops.reduce import Reduce
 from tilec.passes.analysis.trip_count import get_static_trip_count
 from tilec.passes.analysis.usage import find_writes
+from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, Label, make_warning
 from tilec.support.records import dataclass
 from tilec.support.source import Span
@@ -62,7 +62,7 @@ decides it."""
 
 
 @register_warning(TILE)
-def find_zero_filled_reductions(work: Work) -> Iterator[Diagnostic]:
+def find_zero_filled_reductions(work: KernelState) -> Iterator[Diagnostic]:
     """Yield a warning for each statement that reads beyond a tensor, at the first reduction that it spoils."""
     kernel = work.source_kernel
     ranges: Ranges = {}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.driver.lints.registry import WARP, register_lint
-from tilec.driver.work import Work
 from tilec.ir import warp
+from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, Label
 
 
 @register_lint(WARP, "barriers-exhausted")
-def find_exhausted_barriers(work: Work) -> Iterator[Diagnostic]:
+def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
     """Check the named barriers of the block, those carried across iterations, and the waits per iteration. A barrier in
     a loop is carried, but for ping-pong barriers, of which each warpgroup has one. All hand-overs of a role share its
     barrier, so a pipelined iteration may wait at it often."""

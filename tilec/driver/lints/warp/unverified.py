@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.driver.lints.registry import WARP, register_warning
-from tilec.driver.work import Work
 from tilec.ir.warp_verify import verify_program
+from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, Label
 
 
 @register_warning(WARP)
-def find_unverified_roles(work: Work) -> Iterator[Diagnostic]:
+def find_unverified_roles(work: KernelState) -> Iterator[Diagnostic]:
     """Yield a warning for each such role, if the options ask for verification; the program is the same."""
     if not work.options.verify:
         return

@@ -1,0 +1,106 @@
+"""From a syntax tree or from stored tile IR to the state of each kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tilec.driver.observer import Observer
+from tilec.passes.state import FileState, KernelState, SearchState
+from tilec.support import progress
+from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise_error
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
+
+if TYPE_CHECKING:
+    from tilec.ir.tile import Kernel
+
+
+def elaborate_file(file: FileState, observer: Observer) -> FileState:
+    """Elaborate the file's kernels into tile IR."""
+    options = file.options
+    if file.is_tile_ir:
+        return replace(file, kernels=(begin_kernel(_read_stored_kernel(file.source, options), file),))
+    from tilec.frontend.sema import elaborate as reading
+
+    assert file.tree is not None and file.imported is not None
+    given = (file.tree, file.source, dict(options.defines), options.entry, partial(observer.warn, options=options))
+    machine = (
+        partial(_count_multiprocessors, options),
+        options.cluster or (1, 1, 1),
+        partial(_get_compute_capability, options),
+    )
+    if file.is_single:
+        return replace(file, kernels=(begin_kernel(reading.elaborate_entry(*given, file.imported, *machine), file),))
+    mistakes = file.mistakes if file.is_checked_only else ErrorCollector()
+    kernels = reading.elaborate_all(*given, file.imported, *machine, mistakes, observer.bound)
+    if not file.is_checked_only:
+        mistakes.end()
+    return replace(file, kernels=tuple(begin_kernel(kernel, file) for kernel in kernels))
+
+
+def begin_kernel(kernel: Kernel, file: FileState) -> KernelState:
+    """Return the initial state of a kernel, with nothing decided yet."""
+    from tilec.sched.budget import WORK_PER_EFFORT, Budget
+    from tilec.target.table import load_target
+
+    options = file.options
+    if options.refuse_inline_ptx:
+        _refuse_ptx(kernel)
+    target = load_target(options.target, options.calibration, options.gpu)
+    target = target if options.stmatrix else target.without("stmatrix")
+    budget = Budget(options.search_budget * WORK_PER_EFFORT // 1000, tried=_show_interval)
+    return KernelState(
+        file.source, options, target, kernel, kernel, SearchState(budget), file.mistakes, file.is_checked_only
+    )
+
+
+def _refuse_ptx(kernel: Kernel) -> None:
+    from tilec.ir import tile
+    from tilec.passes.analysis.usage import list_expressions
+
+    for stmt in tile.walk_statements(kernel.body):
+        if any(isinstance(e, tile.Ptx) for expr in list_expressions(stmt) for e in tile.walk_expr(expr)):
+            raise_error("inline-ptx-refused", "the kernel has T.ptx, and --no-inline-ptx refuses it", stmt.span, "here")
+
+
+def _show_interval(interval: int) -> None:
+    progress.report_detail(f"interval {interval}")
+
+
+def _count_multiprocessors(options: CompileOptions) -> int:
+    from tilec.target import table as targets
+
+    return targets.load_target(options.target, options.calibration, options.gpu).limit("sms")
+
+
+def _get_compute_capability(options: CompileOptions) -> tuple[int, int]:
+    """Return the compute capability: 9 and 0 for sm_90a."""
+    from tilec.target import table as targets
+
+    number = int(
+        "".join(c for c in targets.load_target(options.target, options.calibration).ptx_target if c.isdecimal())
+    )
+    return number // 10, number % 10
+
+
+def _read_stored_kernel(source: SourceFile, options: CompileOptions) -> Kernel:
+    """Read a kernel from a file of tile IR."""
+    from tilec.ir.read import read_kernel
+    from tilec.ir.verify import tile_violations
+    from tilec.ops.form import find_violations
+    from tilec.support.diagnostics import Diagnostic
+
+    if options.defines:
+        raise_error(
+            "unknown-define", f"{options.defines[0][0]} cannot be defined: tile IR has no constants left to override"
+        )
+    kernel = read_kernel(source.text)
+    # Operations can only be checked once their regions and expressions are valid.
+    mistakes = ErrorCollector()
+    for find in (tile_violations, find_violations):
+        for span, fault in find(kernel):
+            mistakes.add(CompileError(Diagnostic("bad-tile-ir", f"this tile IR does not verify: {fault}", Label(span))))
+        mistakes.end()
+    return kernel

@@ -1,0 +1,39 @@
+"""From a warp program to PTX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilec.codegen.emit import emit_module
+from tilec.ir.tile import Kernel
+from tilec.ir.warp import Program
+from tilec.passes.analysis.usage import find_tensor_directions
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.layout.check_registers import check_assembler_work
+from tilec.ptx.module import Module
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
+from tilec.target.table import Target
+
+
+def emit_ptx(
+    program: Program,
+    target: Target,
+    source: SourceFile,
+    source_kernel: Kernel,
+    assignment: LayoutAssignment,
+    options: CompileOptions,
+) -> Module:
+    """Emit PTX, unless it is too large for the assembler."""
+    module = emit_module(
+        program,
+        target,
+        Path(source.path).name,  # without its folder, which must not change the output
+        find_tensor_directions(source_kernel),
+        imported=tuple(source.imported),
+        outputs=source_kernel.outputs,
+        fast_math="fast-math" in source_kernel.asks,
+        fma=options.fma,
+    )
+    check_assembler_work(assignment, sum(len(entry.body) for entry in module.entries))
+    return module

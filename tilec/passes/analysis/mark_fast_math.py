@@ -1,0 +1,12 @@
+"""Approximate functions, by option."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.ir.tile import Kernel
+
+
+def mark_fast_math(kernel: Kernel) -> Kernel:
+    """Mark the kernel as using approximate functions."""
+    return replace(kernel, asks=tuple(sorted({*kernel.asks, "fast-math"})))

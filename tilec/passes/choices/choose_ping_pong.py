@@ -1,0 +1,97 @@
+"""Decision: ping-pong, that is whether the consumer warpgroups of a loop run independently, and alternate at the tensor
+cores (`loop.assign_roles`).
+
+Then one computes while another one multiplies; but each has issue slots and tiles of its own, and more instructions are
+issued. The lower bound of the interval decides without a schedule. If both bounds are equal, as where products fill the
+interval, the longest dependence cycle beside products decides: it says how easily the bound is reached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.ops.transpose import Transpose
+from tilec.passes.choices.question import (
+    Candidate,
+    Outcome,
+    Question,
+    QuestionGenerator,
+    ask_question,
+    make_ruled_question,
+)
+from tilec.passes.loop.build_problem import LoopProblem, PingPongVariants, find_ping_pong_loops, loops_to_schedule
+from tilec.passes.loop.explain_loops import name_ping_pong_decision
+from tilec.passes.state import KernelState
+from tilec.sched.bounds import Bound, Bounds, Unschedulable, compute_bounds
+from tilec.sched.problem import Problem
+
+
+def choose_ping_pong(state: KernelState) -> QuestionGenerator[KernelState]:
+    """Decide whether warpgroups of a loop run independently and alternate at the tensor cores."""
+    if state.search.explored is not None or state.assignment.roles:
+        return state
+    options, loops, divided_loops = state.options, loops_to_schedule(state.assignment), []
+    given = {"overlap": options.overlap, "store_role": options.epilogue_warp}
+    for loop, _, divided in find_ping_pong_loops(
+        state.assignment, state.target, unlimited_smem=options.switches.unlimited_smem, **given
+    ):
+        what = name_ping_pong_decision(loop, loops)
+        if not options.ping_pong:
+            yield from ask_question(
+                make_ruled_question(what, "the command line", "--no-ping-pong", Candidate("no", lambda: state))
+            )
+        elif (question := _ask_for_ping_pong(what, divided(), options.max_scheduled_ii)) is not None:
+            divided_loops.append((yield from ask_question(question)).value)
+    return replace(state, search=replace(state.search, divided=tuple(divided_loops)))
+
+
+def _ask_for_ping_pong(what: str, division: PingPongVariants, max_interval: int | None) -> Question[LoopProblem] | None:
+    """Ask whether warpgroups run independently; None where the loop has no schedule, which the solver reports. A loop
+    whose interval must exceed `most` is not scheduled, and its warpgroups stay together."""
+    together, per_group = division.together, division.ping_ponging
+    stay = Candidate("no", lambda: together, "--no-ping-pong")
+    if per_group is None:
+        return make_ruled_question(what, "the compiler", "there is no room for more of them in shared memory", stay)
+    try:
+        of_one, of_more = compute_bounds(together.problem), compute_bounds(per_group.problem)
+    except Unschedulable:
+        return None
+    ping_ponging = Candidate(f"{division.groups} warpgroups", lambda: per_group, "--ping-pong")
+    least, possible = of_one.mii, of_more.mii
+    cycles = _find_longest_recurrence(together.problem, of_one), _find_longest_recurrence(per_group.problem, of_more)
+    # All threads of the block transpose operands together.
+    is_transposed = any(isinstance(stmt, Transpose) for stmt in together.statements)
+    are_alike = least == possible and cycles[0] > cycles[1] and not is_transposed
+    if are_alike:
+        least, possible = cycles
+
+    def explain_outcome(outcome: Outcome) -> str:
+        if outcome.chosen != "no" and are_alike:
+            room = f"dependences of one iteration on the next take {possible} cycles in place of {least}"
+            return f"one computes while another one multiplies: no interval is below {of_one.mii}, and {room}"
+        if outcome.chosen == "no":
+            return f"no interval below {of_more.mii} cycles with more, nor below {of_one.mii} with one"
+        return "one computes while another one multiplies"
+
+    if max_interval is not None and of_one.mii > max_interval:
+        return make_ruled_question(what, "the command line", f"--max-scheduled-ii {max_interval}", stay)
+    return Question(
+        what,
+        (stay, ping_ponging),
+        price=lambda loop: possible if loop is per_group else least,
+        unit="cycles an iteration",
+        explain=explain_outcome,
+    )
+
+
+def _find_longest_recurrence(problem: Problem, found: Bounds) -> int:
+    """Return the longest recurrence that spends at least an eighth of its cycles outside the slots that fill the
+    interval."""
+    full = {bound.name for bound in found.binding if bound.kind == "slot"}
+
+    def count_other_cycles(bound: Bound) -> int:
+        uses = (use for op in {*bound.ops} for use in problem.ops[op].uses)
+        return bound.ii - sum(use.cycles for use in uses if problem.slots[use.slot].name in full)
+
+    cycles = (bound for bound in found.each if bound.kind == "recurrence" and 8 * count_other_cycles(bound) >= bound.ii)
+    return max((bound.ii for bound in cycles), default=0)

@@ -1,0 +1,154 @@
+"""Decision: the order in which blocks go over the grid (`grid.rasterisation_order`). It is a decision of -O3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from tilec.ir.tile import Kernel, Raster
+from tilec.passes.analysis.cluster_launch_control import has_block_requests
+from tilec.passes.choices.block_order import LEAST_GAIN, MAX_TILES, Y_FIRST, order_by_columns, simulate_dynamic
+from tilec.passes.choices.question import (
+    Candidate,
+    Outcome,
+    Question,
+    QuestionGenerator,
+    ask_question,
+    make_ruled_question,
+)
+from tilec.passes.cost.estimate import estimate_blocks
+from tilec.passes.grid.persistent import blocks_at_once, why_not_dynamically_scheduled
+from tilec.passes.grid.rasterisation_order import (
+    build_grid_walk,
+    find_best_raster,
+    fits_in_cache,
+    has_own_order,
+    scale_to_blocks,
+)
+from tilec.passes.grid.rasterise import AS_NUMBERED, scale_to_clusters
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.memory.load_footprints import LoadFootprint, find_load_footprints
+from tilec.passes.state import KernelState
+from tilec.support.options import DECIDING_LEVEL
+from tilec.target.table import Target
+
+
+def choose_rasterisation(state: KernelState) -> QuestionGenerator[KernelState]:
+    """Choose the order in which blocks walk the grid, for reuse in the L2 cache."""
+    return replace(state, kernel=(yield from ask_question(_ask_for_order(state))).value)
+
+
+def _ask_for_order(state: KernelState) -> Question[Kernel]:
+    """Ask in which order blocks go over the grid."""
+    kernel, assignment, target, options = state.kernel, state.assignment, state.target, state.options
+
+    def keep_order(why: str) -> Question[Kernel]:
+        return make_ruled_question("rasterisation", "the compiler", why, Candidate("x first", lambda: kernel))
+
+    def set_raster(raster: Raster | None) -> Kernel:
+        return kernel if raster == kernel.raster else replace(kernel, raster=raster)
+
+    x_first = Candidate("x first", partial(set_raster, None), "--rasterisation none")
+    if kernel.raster is not None:
+        return make_ruled_question(
+            "rasterisation", "the kernel", "T.use_swizzle", Candidate(_show_raster(kernel.raster), lambda: kernel)
+        )
+    if has_block_requests(kernel):
+        return keep_order("blocks ask for others' work by the numbers that the machine gives them")
+    if options.rasterisation == 0:
+        return make_ruled_question("rasterisation", "the command line", "--rasterisation none", x_first)
+    if len(kernel.grid) < 2 or 1 in kernel.grid[:2]:
+        return keep_order("the grid is a line of blocks")
+    loads, at_once = find_load_footprints(assignment.kernel), blocks_at_once(target, kernel.cluster.blocks)
+    if options.rasterisation is not None:
+        raster = _choose_panel_axis(kernel, loads, at_once, options.rasterisation)
+        given = Candidate(_show_raster(raster), partial(set_raster, raster), f"--rasterisation {options.rasterisation}")
+        return make_ruled_question(
+            "rasterisation", "the command line", f"--rasterisation {options.rasterisation}", given, x_first
+        )
+    if options.opt_level < DECIDING_LEVEL:
+        return keep_order(f"decided from -O{DECIDING_LEVEL} on")
+    if assignment.roles:
+        return keep_order("the kernel has explicit roles")
+    if has_own_order(kernel):
+        return keep_order("blocks may wait for others that were begun before them")
+    if not state.is_persistent or why_not_dynamically_scheduled(kernel, target) is None:
+        by_length = _choose_longest_first(kernel, assignment, target, at_once, x_first, set_raster)
+        if by_length is not None:
+            return by_length
+    if any(strip.by_data for strip in loads):
+        return keep_order("which tiles a block loads depends on elements of a tensor")
+    if fits_in_cache(kernel, target):
+        return keep_order("all tensors together fit into the L2 cache")
+    walk = build_grid_walk(kernel, loads, at_once)
+    waves = -(-walk.tiles // walk.at_once)
+    best = find_best_raster(walk)
+    if best == AS_NUMBERED:
+        return keep_order(
+            "all blocks run at once" if waves == 1 else "no other order lets a wave touch less of the tensors"
+        )
+    raster = scale_to_blocks(best, kernel.cluster.extents)
+    panels = Candidate(_show_raster(raster), partial(set_raster, raster), f"--rasterisation {raster.panel}")
+    touched = walk.count_bytes_of_waves(AS_NUMBERED), walk.count_bytes_of_waves(best)
+
+    def explain_outcome(outcome: Outcome) -> str:
+        if outcome.chosen == "x first":
+            return "no other order lets a wave touch less of the tensors"
+        before, after = (each / waves / 2**20 for each in touched)
+        return f"a wave of {at_once} blocks touches {after:.1f} MiB of the tensors, and {before:.1f} MiB with x first"
+
+    def count_cycles(ordered: Kernel) -> int:
+        return -(-touched[ordered.raster is not None] // target.limit("dram_bytes_per_cycle"))
+
+    return Question(
+        "rasterisation", (x_first, panels), price=count_cycles, explain=explain_outcome, least_gain=LEAST_GAIN
+    )
+
+
+def _choose_longest_first(
+    kernel: Kernel,
+    assignment: LayoutAssignment,
+    target: Target,
+    at_once: int,
+    x_first: Candidate[Kernel],
+    with_raster: Callable[[Raster | None], Kernel],
+) -> Question[Kernel] | None:
+    """Ask whether blocks go along y first, where the duration of a block depends on x and the first ones take longest:
+    then no long block begins when all others are nearly done (FlashAttention-3 orders its causal tiles so). Additional
+    loads of the waves are added. None where it saves nothing."""
+    tiles = estimate_blocks(assignment, target, MAX_TILES)
+    if tiles is None or kernel.cluster.blocks > 1 or len({each.cycles for each in tiles}) < 2:
+        return None
+    before, after = (
+        simulate_dynamic([each.cycles for each in order], at_once) for order in (tiles, order_by_columns(kernel, tiles))
+    )
+    if not fits_in_cache(kernel, target):
+        walk = build_grid_walk(kernel, find_load_footprints(assignment.kernel), at_once)
+        more = walk.count_bytes_of_waves(Y_FIRST) - walk.count_bytes_of_waves(AS_NUMBERED)
+        after += max(more, 0) // target.limit("dram_bytes_per_cycle")
+    if after > before * (1 - LEAST_GAIN):
+        return None
+    return Question(
+        "rasterisation",
+        (x_first, Candidate(_show_raster(Y_FIRST), partial(with_raster, Y_FIRST), None)),
+        price=lambda ordered: before if ordered.raster is None else after,
+        explain=lambda _: "its blocks differ in length, and those that take longest begin first",
+        least_gain=LEAST_GAIN,
+    )
+
+
+def _choose_panel_axis(kernel: Kernel, loads: tuple[LoadFootprint, ...], at_once: int, panel: int) -> Raster:
+    """Return panels of this many rows, or of as many columns if waves then touch fewer bytes."""
+    walk = build_grid_walk(kernel, loads, at_once)
+    rows, columns = Raster(panel), Raster(panel, by_rows=False)
+    cost = [walk.count_bytes_of_waves(scale_to_clusters(raster, kernel.cluster.extents)) for raster in (rows, columns)]
+    return columns if cost[1] < cost[0] else rows
+
+
+def _show_raster(raster: Raster) -> str:
+    if not raster.panel:
+        return "x first"
+    if raster == Y_FIRST:
+        return "y first"
+    return f"panels of {raster.panel} {'rows' if raster.by_rows else 'columns'}"

@@ -1,0 +1,85 @@
+"""Mechanisms and layouts of a kernel with explicit roles.
+
+Each role of a kernel (`explicit_roles.split_roles`) is treated as a kernel of its own, except that all roles choose the
+layouts of shared tiles together. Operations of roles alone have their mechanisms before
+(`explicit_roles.assign_role_mechanisms`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.ir import tile
+from tilec.passes.analysis.substitution import rename_buffers
+from tilec.passes.explicit_roles.split_roles import ExplicitRole, find_split_roles
+from tilec.passes.layout.assign_layouts import (
+    LayoutAssignment,
+    RoleAssignment,
+    assign_fragment_layouts,
+    assign_shared_layouts,
+)
+from tilec.passes.layout.select_mechanisms import select_mechanisms
+from tilec.support.diagnostics import ErrorCollector
+from tilec.support.options import EnvironmentSwitches
+from tilec.target.table import Target
+
+
+def assign_role_layouts(
+    kernel: tile.Kernel,
+    target: Target,
+    switches: EnvironmentSwitches,
+    mistakes: ErrorCollector,
+    versions: tuple[tuple[str, int], ...],
+) -> LayoutAssignment:
+    """Choose a mechanism for each copy and product of each role, and a layout for each tile."""
+    parts = find_split_roles(kernel)
+    used_names: set[str] = {b.name for b in kernel.buffers}
+    assignments: list[LayoutAssignment] = []
+    for part in parts:
+        selected = select_mechanisms(part.kernel, target, "none", switches, mistakes, tma_loads=False)
+        assignments.append(
+            _rename_added_tiles(
+                assign_fragment_layouts(selected, mistakes), _buffer_names(part.kernel), used_names, part
+            )
+        )
+    shared = assign_shared_layouts(assignments, selected, mistakes)
+    assignments = [
+        replace(one, shared={n: s for n, s in shared.items() if n in _buffer_names(one.kernel)}) for one in assignments
+    ]
+    made = tuple(
+        RoleAssignment(part.name, part.first_thread // 32, one, part.is_common)
+        for part, one in zip(parts, assignments, strict=True)
+    )
+    used = dict.fromkeys(b for one in assignments for b in one.kernel.buffers)
+    names = {buffer.name for buffer in used}
+    allocated = dict.fromkeys(b for b in kernel.buffers if b.scope == "barrier")  # even if no role has anything to do
+    return LayoutAssignment(
+        replace(kernel, buffers=(*(used | allocated),)),
+        "serial",
+        {name: layout for one in assignments for name, layout in one.fragments.items()},
+        shared,
+        tuple(made for one in assignments for made in one.conversions),
+        made,
+        tuple((name, depth) for name, depth in versions if name in names),
+    )
+
+
+def _buffer_names(kernel: tile.Kernel) -> set[str]:
+    return {b.name for b in kernel.buffers}
+
+
+def _rename_added_tiles(
+    assignment: LayoutAssignment, kernel_names: set[str], used_names: set[str], part: ExplicitRole
+) -> LayoutAssignment:
+    """Rename the tiles that passes have added to a role, if another role has a tile of that name."""
+    new_names: dict[str, str] = {}
+    for buffer in assignment.kernel.buffers:
+        if buffer.name not in kernel_names:
+            new_names[buffer.name] = f"{buffer.name}.{part.groups.start}" if buffer.name in used_names else buffer.name
+            used_names.add(new_names[buffer.name])
+    if all(old == new for old, new in new_names.items()):
+        return assignment
+    body = tuple(rename_buffers(s, new_names) for s in assignment.kernel.body)
+    buffers = tuple(replace(b, name=new_names.get(b.name, b.name)) for b in assignment.kernel.buffers)
+    fragments = {new_names.get(name, name): layout for name, layout in assignment.fragments.items()}
+    return replace(assignment, kernel=replace(assignment.kernel, body=body, buffers=buffers), fragments=fragments)

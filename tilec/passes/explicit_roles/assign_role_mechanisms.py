@@ -1,0 +1,147 @@
+"""Mechanisms of the operations that only kernels with explicit roles have: each has one mechanism, or is refused. All
+other operations get theirs as in any kernel (`layout.select_mechanisms`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilec.ir import tile
+from tilec.ir.rewrite import rewrite_statements
+from tilec.ops.barriers import ExpectTx
+from tilec.ops.block_scaled import ScaleCopy, ScaledGemm
+from tilec.ops.cluster_launch import TryCancel
+from tilec.ops.copy import Copy
+from tilec.ops.four_rows import Gather4
+from tilec.ops.gemm import Gemm
+from tilec.ops.warpgroups import SetRegisters, WaitWgmma
+from tilec.passes.analysis.box_starts import Coordinates, collect_coordinates
+from tilec.passes.analysis.make_names_unique import make_names_unique
+from tilec.passes.analysis.named_versions import find_versioned_tiles, rewrite_to_versions
+from tilec.passes.explicit_roles.check_cta_pairs import find_remote_barriers
+from tilec.passes.layout.block_scales import why_not_scaled
+from tilec.passes.layout.legalise import refuse_missing_barrier
+from tilec.passes.layout.tensor_maps import why_not_tma
+from tilec.passes.layout.tensor_memory import find_factors, why_no_tensor_product
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.records import dataclass
+from tilec.target.table import Target
+
+
+@dataclass(frozen=True, slots=True)
+class _KernelFacts:
+    """Facts of a kernel that decide mechanisms: barriers, by name, to which it announces bytes itself; barriers that
+    count bytes in another block; tiles in tensor memory that are multiplied; known coordinates."""
+
+    announced: frozenset[str]
+    remote_barriers: Mapping[str, tile.Expr]
+    multiplied: frozenset[tile.Buffer]
+    coordinates: Coordinates
+
+    @classmethod
+    def collect(cls, kernel: tile.Kernel) -> _KernelFacts:
+        return cls(
+            _find_announced_barriers(kernel),
+            find_remote_barriers(kernel),
+            find_factors(kernel),
+            collect_coordinates(kernel),
+        )
+
+
+def assign_role_mechanisms(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[tuple[str, int], ...]]:
+    """Choose mechanisms for operations that only roles have, on the tile versions that they name.
+
+    Returns the number of versions of each such tile, too. Errors: `unsupported-operand`.
+    """
+    versions, facts = find_versioned_tiles(kernel), _KernelFacts.collect(kernel)
+    on_one = tuple(rewrite_to_versions(stmt, versions) for stmt in kernel.body)
+    body = rewrite_statements(on_one, lambda stmt: _assign_statement(stmt, facts, target))
+    buffers = tuple(versions.get(buffer, buffer) for buffer in kernel.buffers)
+    layouts = tuple(pinned for pinned in kernel.layouts if pinned.buffer not in versions)
+    made = make_names_unique(replace(kernel, body=body, buffers=buffers, layouts=layouts))
+    return made, tuple((buffer.name, buffer.shape[0]) for buffer in versions)
+
+
+def _assign_statement(stmt: tile.Stmt, facts: _KernelFacts, target: Target) -> tile.Stmt:
+    match stmt:
+        case Copy() if not facts.multiplied.isdisjoint(r.buffer for r in stmt.regions):
+            return replace(stmt, factor=True)
+        case tile.TileOp():
+            return _assign_operation(stmt, facts, target)
+        case _:
+            return stmt
+
+
+def _assign_operation(op: tile.TileOp, facts: _KernelFacts, target: Target) -> tile.TileOp:
+    """Assign the one mechanism of an operation of explicit roles, or refuse it."""
+    if isinstance(op, Copy) and op.signals is not None:
+        return _assign_stage_copy(op, facts, target)
+    if op.signals_barrier:
+        reason = _why_not_signalling(op, facts, target)
+        assert op.barrier is not None and isinstance(op, Copy | Gather4 | TryCancel)
+        name = op.barrier.buffer.name
+        op = replace(op, announces=name not in facts.announced, via="tma")
+        if name in facts.remote_barriers:
+            op = replace(op, block=facts.remote_barriers[name])
+        if reason is not None:
+            raise_error(
+                "unsupported-operand",
+                "this T.tma_copy cannot go by TMA",
+                op.span,
+                reason,
+                help="write T.copy, and T.barrier_arrive behind it",
+            )
+    elif isinstance(op, ScaledGemm | ScaleCopy):
+        op = replace(op, via="tcgen05")
+        if reason := why_not_scaled(op, target):
+            what = "T.tcgen05_gemm_blockscaled" if isinstance(op, ScaledGemm) else "T.tcgen05_cp_warpx4"
+            raise_error("unsupported-operand", f"{target.name} cannot do this {what}", op.span, reason)
+    elif isinstance(op, Gemm) and op.is_in_tensor_memory:
+        if op.held is not None:
+            refuse_missing_barrier(op)
+        reason = why_no_tensor_product(op, target) if target.has("tcgen05") else f"{target.name} has no tensor memory"
+        op = replace(op, via="tcgen05")
+        if reason is not None:
+            raise_error(
+                "unsupported-operand",
+                "this T.tcgen05_gemm cannot go by tcgen05.mma",
+                op.span,
+                reason,
+                secondary=(Label(op.regions[2].buffer.span, "C is allocated here"),),
+                help="write T.gemm into a fragment, which takes the instruction that there is",
+            )
+    elif isinstance(op, WaitWgmma):
+        op = replace(op, via="wgmma" if target.has("wgmma") else "nothing")
+    elif isinstance(op, SetRegisters):
+        op = replace(op, via="setmaxnreg")
+        if not target.has("setmaxnreg"):
+            raise_error(
+                "unsupported-operand",
+                f"{target.name} cannot move registers from one warp to another",
+                op.span,
+                help="leave it out, or compile for a target that can, as sm_90a",
+            )
+    return op
+
+
+def _why_not_signalling(op: tile.TileOp, facts: _KernelFacts, target: Target) -> str | None:
+    if isinstance(op, Gather4 | TryCancel):
+        return None  # `layout.select_mechanisms` checks these
+    return why_not_tma(op, frozenset(), facts.coordinates) if target.has("tma") else f"{target.name} has no TMA"
+
+
+def _assign_stage_copy(op: Copy, facts: _KernelFacts, target: Target) -> tile.TileOp:
+    """Assign a mechanism to a copy into a pipeline stage: TMA, which signals the stage's barrier, or an ordinary copy,
+    which is complete when the stage is released."""
+    plain = replace(op, signals=None, leader=None)
+    if not target.has("tma") or why_not_tma(plain, frozenset(), facts.coordinates) is not None:
+        return plain
+    return _assign_operation(replace(plain, barrier=op.signals, leader=op.leader), facts, target)
+
+
+def _find_announced_barriers(kernel: tile.Kernel) -> frozenset[str]:
+    found = set()
+    for stmt in tile.walk_statements(kernel.body):
+        if isinstance(stmt, ExpectTx):
+            found.add(stmt.barrier.buffer.name)
+    return frozenset(found)

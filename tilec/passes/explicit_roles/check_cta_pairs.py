@@ -1,0 +1,111 @@
+"""Products of CTA pairs in kernels with explicit roles (T.tcgen05_gemm with use_2cta): their conditions, and the
+barriers that count the bytes of their tiles.
+
+A thread of the first block issues all of them. So both blocks count their tiles at the barrier of the first: beside
+T.tma_copy stands T.mbarrier_arrive(bar, 0), in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilec.ir import tile
+from tilec.ir.groups import TENSOR_LANES
+from tilec.ops.barriers import Arrive, get_barrier
+from tilec.ops.copy import Copy
+from tilec.ops.gemm import get_matrix_shape
+from tilec.passes.analysis.usage import find_writes
+from tilec.passes.grid.cta_pair_products import COLUMN_MULTIPLE, MAX_COLUMNS
+from tilec.support.diagnostics import ErrorCollector, Label, raise_error
+
+
+def _list_operations(kernel: tile.Kernel) -> list[tile.TileOp]:
+    return [s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.TileOp)]
+
+
+def find_remote_barriers(kernel: tile.Kernel) -> dict[str, tile.Expr]:
+    """Return the barriers, by name, at which all threads arrive in one block of their pair, and that block."""
+    operations = _list_operations(kernel)
+    if not any(op.is_paired for op in operations):
+        return {}
+    where: dict[str, set[tile.Expr | None]] = {}
+    for op in operations:
+        if isinstance(op, Arrive):
+            where.setdefault(get_barrier(op).name, set()).add(op.block)
+    alike = {name: next(iter(blocks)) for name, blocks in where.items() if len(blocks) == 1}
+    return {name: block for name, block in alike.items() if isinstance(block, tile.Const)}
+
+
+def check_cta_pairs(kernel: tile.Kernel, mistakes: ErrorCollector) -> None:
+    """Check that products of CTA pairs are possible, and that TMA fills their tiles.
+
+    Errors: `bad-cta-pair`.
+    """
+    if mistakes.met:  # a product may be missing
+        return
+    with mistakes.caught():
+        _check_pairs(kernel)
+
+
+def _check_pairs(kernel: tile.Kernel) -> None:
+    operations = _list_operations(kernel)
+    paired = [op for op in operations if op.is_paired]
+    if not paired:
+        return
+    if kernel.cluster.blocks != 2:
+        raise_error(
+            "bad-cta-pair",
+            "only clusters of two blocks are pairs",
+            paired[0].span,
+            f"this kernel's have {kernel.cluster.blocks}" if kernel.cluster.blocks > 1 else "this kernel has none",
+            help="write cluster_dims=2 in T.Kernel",
+        )
+    products = [op for op in operations if op.is_in_tensor_memory]
+    alone = next((op for op in products if not op.is_paired), None)
+    if alone is not None or not products:
+        raise_error(
+            "bad-cta-pair",
+            "all products of a kernel are done by two blocks, or none",
+            (alone or paired[0]).span,
+            "done by one block" if alone else "no product is",
+            secondary=(Label(paired[0].span, "done by two"),) if alone else (),
+            help="pass use_2cta=True to each T.tcgen05_gemm",
+        )
+    for op in products:
+        if reason := _why_not_paired(op):
+            raise_error("bad-cta-pair", "two blocks cannot do this product together", op.span, reason)
+    factors = {r.buffer: op for op in products for r in op.regions[:2]}
+    for stmt in tile.walk_statements(kernel.body):
+        _check_filled_by_tma(stmt, factors)
+
+
+def _why_not_paired(op: tile.TileOp) -> str | None:
+    a, _, c = op.regions
+    rows, columns = get_matrix_shape(c)
+    if a.buffer.scope != "shared":
+        return f"A must be a shared tile, and {a.buffer.name} lies in tensor memory"
+    if rows % TENSOR_LANES:
+        return f"each has {rows} rows of {c.buffer.name}, which are no multiple of {TENSOR_LANES}"
+    if columns > MAX_COLUMNS or columns % COLUMN_MULTIPLE:
+        return f"{c.buffer.name} has {columns} columns, which are no multiple of {COLUMN_MULTIPLE} up to {MAX_COLUMNS}"
+    return None
+
+
+def _check_filled_by_tma(stmt: tile.Stmt, factors: Mapping[tile.Buffer, tile.TileOp]) -> None:
+    """Refuse factors that threads write: an arrival at the other block's barrier does not make these writes visible
+    there."""
+    by_tma = isinstance(stmt, tile.TileOp) and (
+        stmt.signals_barrier or (isinstance(stmt, Copy) and stmt.signals is not None)
+    )
+    if by_tma or not isinstance(stmt, tile.TileOp | tile.Parallel):
+        return
+    buffer = next((buffer for buffer in find_writes(stmt) if buffer in factors), None)
+    if buffer is not None:
+        raise_error(
+            "bad-cta-pair",
+            f"{buffer.name} is multiplied by two blocks, so TMA alone fills it",
+            stmt.span,
+            "filled by threads here",
+            secondary=(Label(factors[buffer].span, "multiplied here"),),
+            help="write T.tma_copy with the barrier that the product waits for",
+        )

@@ -1,0 +1,50 @@
+"""Check of the registers that a kernel's roles request together (T.set_max_nreg)."""
+
+from __future__ import annotations
+
+from tilec.ir import tile
+from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ops.warpgroups import SetRegisters
+from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
+from tilec.support.diagnostics import ErrorCollector, Label, raise_error
+from tilec.support.source import Span
+from tilec.target.table import Target
+
+
+def check_role_registers(assignment: LayoutAssignment, target: Target, mistakes: ErrorCollector) -> None:
+    """Check that the roles' registers fit the machine.
+
+    Errors: `too-many-registers`.
+    """
+    with mistakes.caught():
+        _check_requests(assignment.kernel.threads, assignment.roles, target)
+
+
+def _check_requests(threads: int, roles: tuple[RoleAssignment, ...], target: Target) -> None:
+    """Refuse requests for more registers than there are: a role waits until others have released as many, so for
+    ever."""
+    at_first = target.limit("registers_per_sm") // threads // 8 * 8
+    requests: dict[str, tuple[int, Span]] = {}
+    total = 0
+    for part in roles:
+        counts = [s for s in tile.walk_statements(part.assignment.kernel.body) if isinstance(s, SetRegisters)]
+        most = max(counts, key=lambda op: op.count, default=None)
+        if not part.is_common:
+            total += part.assignment.kernel.threads * (at_first if most is None else most.count)
+        if most is not None:
+            requests[part.name] = most.count, most.span
+    limit = target.limit("registers_per_sm")
+    if requests and total > limit:
+        name, (count, span) = max(requests.items(), key=lambda item: item[1][0])
+        others = tuple(Label(where, f"{n} for {other}") for other, (n, where) in requests.items() if other != name)
+        raise_error(
+            "too-many-registers",
+            f"the roles ask for {total:,} registers, {target.name} has {limit:,}",
+            span,
+            f"{count} for each thread of {name}",
+            secondary=others,
+            notes=(
+                f"without T.set_max_nreg a thread of this block has {at_first}; a warpgroup has {WARPGROUP_THREADS}",
+            ),
+            help="ask for fewer here, or let other roles give up more",
+        )

@@ -1,0 +1,241 @@
+"""Check that the roles of a kernel acquire equally many stages of each pipeline.
+
+A role that acquires more waits for ever. One that acquires fewer leaves stages that nobody waits for, into which copies
+may still be in flight when the block ends.
+
+Acquires are counted, not run: a loop whose iterations are all alike multiplies its count. Sizes known only at launch
+are tried with several values. Counts differ if they do so for all of these values and depend on the same sizes: `n` and
+`n + 1` differ; whether `n` and `m` do, or `n` and 8, only the launch knows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from tilec.ir import tile
+from tilec.ir.operation_interfaces import PipelineEnd
+from tilec.ir.types import INT32
+from tilec.ops.barriers import AwaitBarrier
+from tilec.passes.analysis.control_slice import is_variable
+from tilec.passes.analysis.usage import find_writes
+from tilec.passes.explicit_roles.known_values import (
+    LoopLeft,
+    UnknownValue,
+    Values,
+    evaluate_known,
+    forget_variables,
+    set_value,
+)
+from tilec.passes.explicit_roles.protocol import ASSUMED_SIZE, Role, list_checkable_roles
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.support.diagnostics import ErrorCollector, Label, raise_error
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+_SIZE_FACTORS = (2, 7)
+_MAX_ITERATIONS = 10_000
+"""The most iterations that are followed one by one, in loops whose iterations differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class _StageCount:
+    """The number of stages of a pipeline that a role acquires on one side of it, for each tried choice of sizes, and
+    the place. `sizes` are the sizes that the number depends on."""
+
+    role: str
+    side: str
+    stages: tuple[int, ...]
+    sizes: frozenset[tile.Var]
+    span: Span
+
+
+def check_stage_counts(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: ErrorCollector) -> None:
+    """Check that all roles acquire equally many stages of each pipeline.
+
+    Errors: `unbalanced-acquires`.
+    """
+    roles = list_checkable_roles(assignment, mistakes)
+    with mistakes.caught():
+        _check_pipelines(kernel, roles)
+
+
+def _check_pipelines(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
+    """Check each pipeline in the first and the last block."""
+    scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
+    for block_name, block in _find_outermost_blocks(kernel):
+        found: dict[str, list[_StageCount]] = {}
+        for role in roles:
+            for pipeline, count in _count_acquires(role, block, scalars):
+                found.setdefault(pipeline, []).append(count)
+        for pipeline, counts in found.items():
+            _check_pipeline(pipeline, counts, block_name, scalars)
+
+
+def _find_outermost_blocks(kernel: tile.Kernel) -> Iterator[tuple[str, Values]]:
+    """Yield the first block and, if it is known, the last: loops that depend on the block may differ there."""
+    first = dict.fromkeys(kernel.block_vars, 0)
+    yield "the first", first
+    last = {v: e - 1 for v, e in zip(kernel.block_vars, kernel.grid, strict=False) if isinstance(e, int)}
+    if len(last) == len(first) and last != first:
+        yield "the last", last
+
+
+def _check_pipeline(pipeline: str, counts: Sequence[_StageCount], block_name: str, scalars: Sequence[tile.Var]) -> None:
+    blamed = _find_deviating_role(counts)
+    if blamed is None:
+        return
+    majority = next(count for count in _sort_by_agreement(counts) if _always_differ(count, blamed))
+    others = [c for c in counts if c is not blamed]
+    does, are = ("fills", "taken") if blamed.side == "producer" else ("takes", "filled")
+    if majority.side == blamed.side:
+        are = "filled" if blamed.side == "producer" else "taken"
+    sizes = [var for var in scalars if var in blamed.sizes]
+    where = "".join(f", where {var.name} = {ASSUMED_SIZE:,}" for var in sizes)
+    raise_error(
+        "unbalanced-acquires",
+        f"{blamed.role} {does} {_stages_text(blamed)} of {pipeline}, of which {majority.stages[0]:,} are {are}",
+        blamed.span,
+        _describe_count(blamed),
+        secondary=tuple(Label(c.span, _describe_count(c)) for c in others),
+        notes=(f"so it is in {block_name} block of the grid{where}",),
+        help="let every role of a pipeline make as many iterations; compare the bounds of the loops",
+    )
+
+
+def _find_deviating_role(counts: Sequence[_StageCount]) -> _StageCount | None:
+    """Return the count that differs from the majority; of two equally common counts, the smaller."""
+    majority = _sort_by_agreement(counts)
+    different = [c for c in counts if _always_differ(c, majority[0])]
+    if not different:
+        return None
+    if _count_agreeing(counts, different[0]) == _count_agreeing(counts, majority[0]):
+        return min((*different, majority[0]), key=lambda c: c.stages[0])
+    return different[0]
+
+
+def _sort_by_agreement(counts: Sequence[_StageCount]) -> list[_StageCount]:
+    return sorted(counts, key=lambda count: -_count_agreeing(counts, count))
+
+
+def _count_agreeing(counts: Sequence[_StageCount], count: _StageCount) -> int:
+    return sum(other.stages == count.stages for other in counts)
+
+
+def _always_differ(one: _StageCount, other: _StageCount) -> bool:
+    """Return whether two counts differ for all sizes."""
+    return one.sizes == other.sizes and all(a != b for a, b in zip(one.stages, other.stages, strict=True))
+
+
+def _stages_text(count: _StageCount) -> str:
+    return f"{count.stages[0]:,} stage{'s' * (count.stages[0] != 1)}"
+
+
+def _describe_count(count: _StageCount) -> str:
+    return f"{count.role} {'fills' if count.side == 'producer' else 'takes'} {_stages_text(count)}"
+
+
+# ---- counting --------------------------------------------------------------------------------------------------------
+
+
+def _count_acquires(role: Role, block: Values, scalars: Sequence[tile.Var]) -> Iterator[tuple[str, _StageCount]]:
+    """Yield a role's counts by pipeline: 0 for an acquire that it never reaches, none if its loops depend on computed
+    values."""
+    places: dict[PipelineEnd, Span] = {}
+    for stmt in tile.walk_statements(role.kernel.body):
+        if isinstance(stmt, tile.TileOp) and (acquires := _find_acquired_end(stmt)):
+            places.setdefault(acquires, stmt.span)
+    if not places:
+        return
+    try:
+        majority = dict.fromkeys(scalars, ASSUMED_SIZE)
+        first = _count_in_role(role, block | majority)
+        tried = {
+            var: _count_in_role(role, block | majority | {var: ASSUMED_SIZE * _SIZE_FACTORS[0]}) for var in scalars
+        }
+        tallies = [
+            first,
+            *tried.values(),
+            *(_count_in_role(role, block | dict.fromkeys(scalars, ASSUMED_SIZE * t)) for t in _SIZE_FACTORS),
+        ]
+    except UnknownValue:
+        return
+    for acquires, span in places.items():
+        pipeline, side = acquires
+        sizes = frozenset(var for var, tally in tried.items() if tally[acquires] != first[acquires])
+        yield pipeline, _StageCount(role.name, side, tuple(t[acquires] for t in tallies), sizes, span)
+
+
+def _find_acquired_end(op: tile.TileOp) -> PipelineEnd | None:
+    """Return the pipeline, and the side, whose stage an operation acquires."""
+    return op.acquires if isinstance(op, AwaitBarrier) else None
+
+
+def _count_in_role(role: Role, values: Mapping[tile.Var, int]) -> Counter[PipelineEnd]:
+    counting = _AcquireCounter()
+    counting.count_body(role.kernel.body, dict(values), counting.counts)
+    return counting.counts
+
+
+class _AcquireCounter:
+    def __init__(self) -> None:
+        self.counts: Counter[PipelineEnd] = Counter()
+        self.iterations = 0
+
+    def count_body(self, body: tuple[tile.Stmt, ...], values: Values, counts: Counter[PipelineEnd]) -> None:
+        """Add the acquires of the statements to `counts`, and update `values`."""
+        for stmt in body:
+            match stmt:
+                case tile.TileOp():
+                    for buffer in find_writes(stmt):
+                        values.pop(tile.Var(buffer.name), None)
+                    if acquires := _find_acquired_end(stmt):
+                        counts[acquires] += 1
+                case tile.Bind(var=var, value=value):
+                    set_value(var, value, values)
+                case tile.For(body=inner) if _affects_counts(inner):
+                    self.count_loop(stmt, values, counts)
+                case tile.If(condition=condition, then=then, orelse=orelse) if _affects_counts((*then, *orelse)):
+                    self.count_body(then if evaluate_known(condition, values) else orelse, values, counts)
+                case tile.While(body=inner) if _affects_counts(inner):
+                    raise UnknownValue
+                case tile.Break():
+                    raise LoopLeft
+                case tile.Parallel(body=(tile.Store(buffer=buffer, value=value),)) if is_variable(buffer):
+                    set_value(tile.Var(buffer.name), value, values)
+                case _:
+                    forget_variables(stmt, values)
+
+    def count_loop(self, loop: tile.For, values: Values, counts: Counter[PipelineEnd]) -> None:
+        iterations = range(evaluate_known(loop.start, values), evaluate_known(loop.stop, values), loop.step)
+        per_iteration: Counter[PipelineEnd] = Counter()
+        iteration_values = {var: value for var, value in values.items() if var != loop.var}
+        forget_variables(loop, iteration_values)
+        try:
+            self.count_body(loop.body, dict(iteration_values), per_iteration)
+        except (UnknownValue, LoopLeft):
+            self.count_each_iteration(loop, iterations, values, counts)
+            return
+        for acquires, times in per_iteration.items():
+            counts[acquires] += times * len(iterations)
+        forget_variables(loop, values)
+
+    def count_each_iteration(
+        self, loop: tile.For, iterations: range, values: Values, counts: Counter[PipelineEnd]
+    ) -> None:
+        for index in iterations:
+            self.iterations += 1
+            if self.iterations > _MAX_ITERATIONS:
+                raise UnknownValue
+            values[loop.var] = index
+            try:
+                self.count_body(loop.body, values, counts)
+            except LoopLeft:
+                return
+
+
+def _affects_counts(body: tuple[tile.Stmt, ...]) -> bool:
+    return any(
+        isinstance(s, tile.Break) or (isinstance(s, tile.TileOp) and _find_acquired_end(s) is not None)
+        for s in tile.walk_statements(body)
+    )

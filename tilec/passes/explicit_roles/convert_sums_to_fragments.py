@@ -1,0 +1,158 @@
+"""Convert sums that a kernel allocates in tensor memory, without ordering them itself, to fragments.
+
+The other passes know such a sum as a fragment. T.copy copies it to a fragment; if neither has another use, the two are
+one. `layout.tensor_memory` puts it back into tensor memory, or refuses it.
+
+    for k in T.Pipelined(…):                              T.clear(C)
+        T.gemm(A, B, C_tmem, clear_accum=k == 0)          for k in T.Pipelined(…):
+    T.copy(C_tmem, C)                                         T.gemm(A, B, C)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tilec.ir import tile
+from tilec.ir.expr import make_constant
+from tilec.ir.rewrite import map_nested_bodies, map_statements
+from tilec.ir.types import BOOL
+from tilec.ops.copy import Copy
+from tilec.ops.fill import Fill
+from tilec.ops.gemm import Gemm
+from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.passes.explicit_roles.split_roles import has_explicit_roles
+from tilec.passes.layout.tensor_memory import find_held_products
+from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, Label, raise_error
+from tilec.support.source import Span
+
+
+def convert_sums_to_fragments(kernel: tile.Kernel, mistakes: ErrorCollector = RAISE_FIRST) -> tile.Kernel:
+    """Turn sums in tensor memory into fragments where the kernel leaves their order to the compiler.
+
+    Errors: `unsupported-operand`, where a sum is cleared otherwise than in the first iteration of its loop.
+    """
+    converted = kernel
+    with mistakes.caught():
+        converted = _convert_sums(kernel)
+    return converted  # noqa: RET504 (an error ends the block without a value)
+
+
+def _convert_sums(kernel: tile.Kernel) -> tile.Kernel:
+    if has_explicit_roles(kernel):
+        return kernel
+    tiles = dict.fromkeys(op.regions[2].buffer for op in find_held_products(kernel.body))
+    if not tiles:
+        return kernel
+    fragments = {buffer: _find_final_fragment(kernel, buffer) or replace(buffer, scope="fragment") for buffer in tiles}
+    buffers = tuple(b for b in dict.fromkeys(fragments.get(b, b) for b in kernel.buffers))
+    subtiles = tuple(replace(s, buffer=fragments.get(s.buffer, s.buffer)) for s in kernel.subtiles)
+    return replace(kernel, body=_rewrite_body(kernel.body, fragments), buffers=buffers, subtiles=subtiles)
+
+
+def _touches_buffer(stmt: tile.Stmt, buffer: tile.Buffer) -> bool:
+    return buffer in find_reads(stmt) or buffer in find_writes(stmt)
+
+
+def _find_final_fragment(kernel: tile.Kernel, buffer: tile.Buffer) -> tile.Buffer | None:
+    """Return the fragment to which a complete sum is copied, if nothing uses the fragment before: it can be the sum
+    itself."""
+    for body in _walk_statement_lists(kernel.body):
+        for at, stmt in enumerate(body):
+            if not isinstance(stmt, Copy) or stmt.regions[0].buffer != buffer:
+                continue
+            fragment = stmt.regions[1].buffer
+            alike = (fragment.scope, fragment.extents, fragment.dtype) == ("fragment", buffer.extents, buffer.dtype)
+            if not alike or not all(r.is_whole for r in stmt.regions):
+                return None
+            before, after = body[:at], body[at + 1 :]
+            is_summed_before = _count_uses(buffer, before) + 1 == _count_uses(buffer, kernel.body)
+            is_used_behind = _count_uses(fragment, after) + 1 == _count_uses(fragment, kernel.body)
+            return fragment if is_summed_before and is_used_behind else None
+    return None
+
+
+def _walk_statement_lists(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[tile.Stmt, ...]]:
+    """Yield the statement list and the nested ones, except those of pipelined loops."""
+    yield body
+    for stmt in body:
+        if not isinstance(stmt, tile.For) or stmt.kind != "pipelined":
+            for inner in tile.nested_bodies(stmt):
+                yield from _walk_statement_lists(inner)
+
+
+def _count_uses(buffer: tile.Buffer, body: tuple[tile.Stmt, ...]) -> int:
+    """Count the statements without nested ones, and the conditions, that use the buffer."""
+    return sum(_touches_buffer(s, buffer) for s in tile.walk_statements(body) if not tile.nested_bodies(s)) + sum(
+        buffer in {e.buffer for x in list_expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load)}
+        for s in tile.walk_statements(body)
+        if tile.nested_bodies(s)
+    )
+
+
+# ---- rewriting -------------------------------------------------------------------------------------------------------
+
+
+def _rewrite_body(body: tuple[tile.Stmt, ...], fragments: Mapping[tile.Buffer, tile.Buffer]) -> tuple[tile.Stmt, ...]:
+    def rewrite_list(stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+        return map_statements(stmts, rewrite_statement)
+
+    def rewrite_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
+        match stmt:
+            case Copy(regions=(source, destination)) if fragments.get(source.buffer) == destination.buffer:
+                return ()
+            case tile.TileOp(regions=regions):
+                stmt = stmt.with_regions(tuple(replace(r, buffer=fragments.get(r.buffer, r.buffer)) for r in regions))
+                return _convert_product(stmt) if isinstance(stmt, Gemm) and stmt.held is not None else stmt
+            case tile.For():
+                before, loop = _hoist_clearing(stmt, fragments)
+                return *before, map_nested_bodies(loop, rewrite_list)
+            case tile.Parallel():
+                return stmt
+            case _:
+                return map_nested_bodies(stmt, rewrite_list)
+
+    return rewrite_list(body)
+
+
+def _hoist_clearing(loop: tile.For, fragments: Mapping[tile.Buffer, tile.Buffer]) -> tuple[list[tile.Stmt], tile.For]:
+    """Hoist the clearing of sums in a loop's first iteration: return the fills before the loop, and the loop."""
+    fills: list[tile.Stmt] = []
+    body = list(loop.body)
+    for buffer, fragment in fragments.items():
+        at = next((i for i, s in enumerate(body) if _touches_buffer(s, buffer)), None)
+        if at is None:
+            continue
+        op = body[at]
+        if isinstance(op, Gemm) and _is_first_iteration(op.clear_when, loop):
+            fills.append(_build_clearing(fragment, op.span))
+            body[at] = replace(op, clear_when=tile.Const(False, BOOL))
+    return fills, replace(loop, body=tuple(body))
+
+
+def _is_first_iteration(initialises: object, loop: tile.For) -> bool:
+    match initialises:
+        case tile.Binary(op="eq", a=a, b=b):
+            return (a, b) in ((loop.var, loop.start), (loop.start, loop.var))
+        case _:
+            return False
+
+
+def _build_clearing(fragment: tile.Buffer, span: Span) -> tile.TileOp:
+    whole = tile.Region(fragment, tuple(tile.int32_const(0) for _ in fragment.shape), fragment.shape, span)
+    return Fill(whole, make_constant(0, fragment.dtype), span=span)
+
+
+def _convert_product(op: Gemm) -> tile.TileOp:
+    """Return the product into a fragment, which clears its sum always or never."""
+    initialises = op.clear_when
+    if not isinstance(initialises, tile.Const):
+        raise_error(
+            "unsupported-operand",
+            "this T.gemm clears its sum in some iterations of a loop",
+            op.span,
+            "only the first iteration of the loop that it stands in can do that, before anything else touches C",
+            secondary=(Label(op.regions[2].buffer.span, "C is allocated here"),),
+            help="T.clear C before the loop",
+        )
+    return replace(op, clear_when=None, leader=None, clear_accum=bool(initialises.value))

@@ -1,0 +1,30 @@
+"""Refuse loops in which several threads would draw a random number for one element of a fragment."""
+
+from __future__ import annotations
+
+from tilec.ir import tile
+from tilec.ir.layout import Fragment
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, raise_error
+
+
+def check_generator_copies(assignment: LayoutAssignment, mistakes: ErrorCollector = RAISE_FIRST) -> None:
+    """Check that no loop draws random numbers for a fragment with copies in several threads."""
+    for one in assignment.kernels:
+        for nest in (s for s in tile.walk_statements(one.kernel.body) if isinstance(s, tile.Parallel)):
+            with mistakes.caught():
+                check_generator_nest(nest, one.nest_layout(nest))
+
+
+def check_generator_nest(nest: tile.Parallel, layout: Fragment, groups: int = 1) -> None:
+    """Refuse a loop that draws numbers where several threads of one of the `groups` have a copy of an element."""
+    stored = {s.buffer.scope: s.buffer for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store)}
+    if {"local", "fragment"} <= stored.keys() and layout.replica_index(groups) is not None:
+        name = stored["fragment"].name
+        raise_error(
+            "thread-dependent",
+            f"several threads have a copy of each element of {name}, and each would draw a number of its own",
+            nest.span,
+            f"sets {name} by random numbers",
+            help="let the loop set a shared tile, of which there is one",
+        )

@@ -1,0 +1,84 @@
+"""Limits of fragments and nests, both of which are unrolled: registers and elements of a thread."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from tilec.ir.tile import Parallel, walk_statements
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, Label, raise_error
+
+MAX_REGISTERS = 1024
+"""Four times the registers of a thread. The assembler's time and memory grow with live registers times instructions: at
+the limits of both, half a minute and more than a gigabyte."""
+
+MAX_ELEMENTS = 65_536
+"""Elements of a nest for each thread: more become more instructions than the assembler takes (too-many-instructions),
+and the cost model visits each."""
+
+MAX_WORK = 1 << 24
+"""Registers of fragments times instructions, where the assembler has to spill: three quarters of this took ptxas 13.0
+42 seconds and 375 MB."""
+
+_THREAD_REGISTERS = 255
+
+_MAX_SHOWN = 3
+
+
+def check_registers(assignment: LayoutAssignment, mistakes: ErrorCollector = RAISE_FIRST) -> None:
+    """Check that the kernel's fragments fit in the registers that the assembler may use.
+
+    Those a little too large are spilled, with a warning (register-spill).
+    """
+    for one in assignment.kernels:
+        with mistakes.caught():
+            _check_fragments(one)
+        for nest in (s for s in walk_statements(one.kernel.body) if isinstance(s, Parallel)):
+            count = one.nest_layout(nest).register_count
+            if count > MAX_ELEMENTS:
+                with mistakes.caught():
+                    raise_error(
+                        "too-many-instructions",
+                        f"each thread computes {count} elements, {MAX_ELEMENTS} are the most",
+                        nest.span.first_line(),
+                        "they are unrolled",
+                        help="compute with a smaller tile in a T.serial loop, or in more blocks",
+                    )
+
+
+def check_assembler_work(assignment: LayoutAssignment, instructions: int) -> None:
+    """Refuse fragments that make this many instructions too much work for the assembler."""
+    for one in assignment.kernels:
+        registers = sum(_count_registers(one).values())
+        if registers > _THREAD_REGISTERS and registers * instructions > MAX_WORK:
+            _refuse_fragments(one, f"and {instructions:,} instructions use them: too many to assemble")
+
+
+def _count_registers(assignment: LayoutAssignment) -> dict[str, int]:
+    """Count the registers of a thread for each fragment."""
+    known = {buffer.name: buffer for buffer in assignment.kernel.buffers}
+    bits = {
+        name: f.register_count * known[name].dtype.bits for name, f in assignment.fragments.items() if name in known
+    }
+    return {name: -(-count // 32) for name, count in bits.items()}
+
+
+def _check_fragments(assignment: LayoutAssignment) -> None:
+    if sum(_count_registers(assignment).values()) > MAX_REGISTERS:
+        _refuse_fragments(
+            assignment, f"which has {_THREAD_REGISTERS}: up to {MAX_REGISTERS} are spilled, more are refused"
+        )
+
+
+def _refuse_fragments(assignment: LayoutAssignment, why: str) -> NoReturn:
+    taken, known = _count_registers(assignment), {buffer.name: buffer for buffer in assignment.kernel.buffers}
+    largest = sorted(taken, key=lambda name: (-taken[name], name))[:_MAX_SHOWN]
+    first, *others = (Label(known[n].span, f"{n}: {taken[n]} registers of each thread") for n in largest)
+    raise_error(
+        "fragment-overflow",
+        f"the fragments take {sum(taken.values())} registers of a thread, {why}",
+        first.span,
+        first.text,
+        secondary=tuple(others),
+        help="use smaller tiles, or more threads to share them",
+    )

@@ -1,0 +1,67 @@
+"""Tiles in the parts that T.annotate_subtile or a schedule file asks for (`loop.subtile`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilec.ir import tile
+from tilec.passes.loop.subtile import Indivisible, split_dimension
+from tilec.sched.decision import Decider, Decision
+from tilec.support.diagnostics import ErrorCollector, raise_error
+from tilec.support.options import CompileOptions
+
+
+def show_subtile(cut: tile.Subtile) -> str:
+    """Return a subtile as the trace has it: `scores (1, 2)`."""
+    return f"{cut.buffer.name} ({', '.join(map(str, cut.parts))})"
+
+
+def apply_requested_subtiles(
+    kernel: tile.Kernel, options: CompileOptions, mistakes: ErrorCollector
+) -> tuple[tile.Kernel, tuple[Decision, ...]]:
+    """Split tiles into the parts that the kernel asks for, or that the trace of its schedule has."""
+    decisions: tuple[Decision, ...] = ()
+    with mistakes.caught():
+        kernel, decisions = _apply_subtiles(kernel, options)
+    return kernel, decisions
+
+
+def _apply_subtiles(kernel: tile.Kernel, options: CompileOptions) -> tuple[tile.Kernel, tuple[Decision, ...]]:
+    by: Decider = "the kernel"
+    requested, why = kernel.subtiles, "T.annotate_subtile"
+    if not requested and options.schedule is not None:
+        by, requested, why = "the command line", tuple(_read_trace_subtiles(kernel, options.schedule)), "--schedule"
+    whole = replace(kernel, subtiles=()) if kernel.subtiles else kernel
+    for cut in requested:
+        whole = _apply_subtile(whole, cut)
+    chosen = ", ".join(show_subtile(cut) for cut in requested if max(cut.parts) > 1) or "none"
+    return whole, (Decision("subtile", chosen, by, why),) if requested else ()
+
+
+def _read_trace_subtiles(kernel: tile.Kernel, trace: str) -> Iterator[tile.Subtile]:
+    """Yield the subtiles that a trace records. The reader of its schedule reports a text that is no trace."""
+    recorded = re.search(r'"what": "subtile",\s*"chosen": "(.*?)"', trace)
+    for name, parts in re.findall(r"(\S+) \(([\d, ]+)\)", recorded[1] if recorded else ""):
+        buffer = next((b for b in kernel.buffers if b.name == name), None)
+        if buffer is not None:
+            yield tile.Subtile(buffer, tuple(map(int, parts.split(", "))), kernel.span)
+
+
+def _apply_subtile(kernel: tile.Kernel, cut: tile.Subtile) -> tile.Kernel:
+    parts = max(cut.parts)
+    if parts == 1:
+        return kernel
+    try:
+        if cut.buffer not in kernel.buffers:
+            raise Indivisible("it is in parts already, with another tile")
+        return split_dimension(kernel, cut.buffer, cut.parts.index(parts), parts)
+    except Indivisible as reason:
+        raise_error(
+            "bad-subtile",
+            f"{cut.buffer.name} cannot be cut into {parts} parts",
+            cut.span,
+            str(reason),
+            help="leave T.annotate_subtile out: the compiler cuts tiles where it can and where that pays",
+        )

@@ -1,0 +1,50 @@
+"""Explanations of the decisions about a kernel's loops, for its author."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilec.ir import tile
+from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop
+from tilec.sched.budget import Budget
+from tilec.sched.decision import Decision
+from tilec.support.options import CompileOptions
+
+
+def explain_loops(
+    loops: Sequence[PlannedLoop], options: CompileOptions, decisions: Sequence[Decision], budget: Budget
+) -> Iterator[Decision]:
+    """Record the decisions that were made while the kernel's loops were scheduled."""
+    yield from _explain_operand_transposes([planned.loop for planned in loops], options, decisions)
+    if budget.is_spent:
+        is_default = options.search_budget == CompileOptions().search_budget
+        why = f"the search took all of its {options.search_budget} units: a larger --search-budget may find more"
+        yield Decision("search", "budget spent", "the compiler" if is_default else "the command line", why)
+
+
+def _explain_operand_transposes(
+    loops: Sequence[LoopProblem], options: CompileOptions, decided: Sequence[Decision]
+) -> Iterator[Decision]:
+    """Explain whether each warpgroup has a copy of the tiles that are transposed for products. `decided` are the
+    decisions about the warpgroups."""
+    reasons = {decision.what: decision.why for decision in decided}
+    for loop in loops:
+        names = ", ".join(sorted(loop.own_tiles))
+        if not names:
+            continue
+        if loop.groups > 1:
+            chosen = f"a copy for each of {loop.groups} warpgroups"
+            yield Decision(f"copies of {names}", chosen, "the compiler", "none waits for what another one turns")
+        elif not options.ping_pong:
+            yield Decision(f"copies of {names}", "one for all warpgroups", "the command line", "--no-ping-pong")
+        else:
+            why = (
+                reasons.get(name_ping_pong_decision(loop.loop, [each.loop for each in loops]))
+                or "other statements of the loop keep the warpgroups together"
+            )
+            yield Decision(f"copies of {names}", "one for all warpgroups", "the compiler", why)
+
+
+def name_ping_pong_decision(loop: tile.For, loops: Sequence[tile.For]) -> str:
+    """Return the name of the ping-pong decision of a loop, one of `loops`."""
+    return "ping-pong" if len(loops) == 1 else f"ping-pong at line {loop.span.line}"

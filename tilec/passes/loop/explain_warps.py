@@ -1,0 +1,70 @@
+"""Explanations of the decisions about a kernel's warps, for its author."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.tile import walk_statements
+from tilec.ops.gemm import Gemm
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.layout.tensor_products import find_fallback_products
+from tilec.passes.loop.pools import count_product_pieces
+from tilec.sched.decision import Decision
+from tilec.support.options import CompileOptions
+from tilec.target.table import Target
+
+
+def explain_warps(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> Iterator[Decision]:
+    """Record the decisions about warps that were made with mechanisms and layouts."""
+    yield from _explain_consumer_warpgroups(assignment, options)
+    yield from _explain_loads(assignment, options)
+    yield from _explain_products(assignment, target)
+
+
+def _explain_consumer_warpgroups(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
+    """Explain how many warpgroups compute in a kernel with a producer warp."""
+    if assignment.form == "warp_specialised":
+        groups = max(assignment.kernel.threads // WARPGROUP_THREADS, 1)
+        chosen = f"{groups} warpgroup{'s' if groups > 1 else ''}"
+        by_option = Decision(
+            "consumer warpgroups", chosen, "the command line", f"--consumer-warpgroups {options.consumer_warpgroups}"
+        )
+        by_kernel = Decision("consumer warpgroups", chosen, "the kernel", f"threads={assignment.kernel.threads}")
+        yield by_kernel if options.consumer_warpgroups is None else by_option
+
+
+def _explain_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
+    """Explain which threads load in a kernel without a producer role, and which arrive at its barriers."""
+    if assignment.has_one_loader:
+        yield Decision("loads", "by TMA", "the compiler", "one of the threads begins all that wgmma takes")
+    elif assignment.form != "warp_specialised" and not options.tma_loads:
+        yield Decision("loads", "by all threads", "the command line", "--no-tma-loads")
+    if (assignment.has_one_loader or assignment.form == "warp_specialised") and options.arrivals == "thread":
+        yield Decision("arrivals", "each thread", "the command line", "--arrivals thread")
+
+
+def _explain_products(assignment: LayoutAssignment, target: Target) -> Iterator[Decision]:
+    """Explain products that need several wgmma instructions for their columns, and products that tcgen05 cannot do."""
+    for left in find_fallback_products(assignment, target):
+        why = f"not tcgen05.mma: {left.why}; {left.help}"
+        yield Decision(f"product at line {left.op.span.line}", "mma.sync", "the compiler", why)
+    threads = assignment.block_threads
+    start = target.limit("registers_per_sm") // threads
+    sums = (
+        (role.fragments[op.c.buffer.name], op.c.buffer)
+        for role in assignment.kernels
+        for op in walk_statements(role.kernel.body)
+        if isinstance(op, Gemm) and op.via == "wgmma"
+    )
+    for columns, pieces in dict(
+        count_product_pieces(buffer, layout, threads, target) for layout, buffer in sums
+    ).items():
+        if pieces == 1:
+            continue
+        yield Decision(
+            "products",
+            f"{columns} columns by {pieces} instructions",
+            "the compiler",
+            f"{threads} threads start with {start} registers each, and the assembler wants more for m64n{columns}",
+        )

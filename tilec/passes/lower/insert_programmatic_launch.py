@@ -1,0 +1,83 @@
+"""Programmatic dependent launch, for kernels that have none of their own.
+
+Where the launch asks for it, a kernel begins while the one before it in the stream ends. Before it waits for that one
+it may do whatever reaches no tensor: initialise barriers, prefetch tensor maps, reallocate registers. And it lets the
+next kernel begin, as far as that one's own wait, when its blocks have begun their last accesses to memory.
+
+Every thread that reaches a tensor waits before it first does: also to write, since the kernel before may still read. A
+kernel that began early and never waited would end before the one before it, and let the next one read too soon; so one
+that reaches no tensor waits at its end.
+
+A wait pays where there is work before it. Kernels without barriers begin with their loads: they do not wait, and so
+must not begin early; they only let the next one begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilec.ir import warp
+from tilec.ir.tile import Buffer
+from tilec.ir.warp import GridControl, Operation, Program, Role
+from tilec.passes.lower.touches import find_touches
+from tilec.support.source import NOWHERE, Span
+
+
+def insert_programmatic_launch(program: Program) -> Program:
+    """Start the kernel while the kernel before it ends, unless the kernel itself says what it waits for.
+
+    Inserts the wait, and the signal to the next kernel. A program with grid barriers stays as it is, too: blocks of the
+    next kernel could take the place of blocks that must run at the same time.
+    """
+    operations = [op for role in _list_roles(program) for op in warp.walk_operations(role.body)]
+    if any(isinstance(op, GridControl | warp.GridSync) for op in operations):
+        return program
+    tensors = frozenset(p.name for p in program.params if isinstance(p, Buffer))
+    number, at = _find_launch_point(program.roles, tensors)
+    teller = program.roles[number]
+    word = GridControl("launch_dependents", span=_find_span(teller.body, at))
+    roles = list(program.roles)
+    roles[number] = replace(teller, body=(*teller.body[:at], word, *teller.body[at:]))
+    if not program.barrier_bytes:
+        return replace(program, roles=tuple(roles))
+    if not any(_reaches_tensor(op, tensors) for role in roles for op in role.body):
+        roles[0] = replace(roles[0], body=(*roles[0].body, GridControl("wait")))
+    common = None if program.common is None else _add_wait(program.common, tensors)
+    return replace(program, roles=tuple(_add_wait(role, tensors) for role in roles), common=common, begins_early=True)
+
+
+def _list_roles(program: Program) -> tuple[Role, ...]:
+    return program.roles if program.common is None else (program.common, *program.roles)
+
+
+def _add_wait(role: Role, tensors: frozenset[str]) -> Role:
+    """Insert a wait before the role's first operation that reaches a tensor, at any depth."""
+    first = next((at for at, op in enumerate(role.body) if _reaches_tensor(op, tensors)), None)
+    if first is None:
+        return role
+    wait = GridControl("wait", span=_find_span(role.body, first))
+    return replace(role, body=(*role.body[:first], wait, *role.body[first:]))
+
+
+def _find_launch_point(roles: Sequence[Role], tensors: frozenset[str]) -> tuple[int, int]:
+    """Return the role that signals the next kernel, and the index of its operation: a producer behind its last loads,
+    any other before its last operation that reaches a tensor."""
+    for number, role in enumerate(roles):
+        if role.name == "producer":
+            return number, 1 + max((at for at, op in enumerate(role.body) if _reaches_tensor(op, tensors)), default=-1)
+    body = roles[0].body
+    return 0, max((at for at, op in enumerate(body) if _reaches_tensor(op, tensors)), default=len(body))
+
+
+def _reaches_tensor(op: Operation, tensors: frozenset[str]) -> bool:
+    """Return True if the operation, or one inside it, reads or writes a tensor."""
+    return any(
+        isinstance(inner, warp.TmaLoad | warp.TmaStore)
+        or any(touch.buffer in tensors for touch in find_touches(inner, frozenset())[0])
+        for inner in warp.walk_operations((op,))
+    )
+
+
+def _find_span(body: tuple[Operation, ...], at: int) -> Span:
+    return body[min(at, len(body) - 1)].span if body else NOWHERE

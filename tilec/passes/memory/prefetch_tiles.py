@@ -1,0 +1,170 @@
+"""Tiles outside pipelined loops that the producer warp prefetches: small ones read behind a loop, such as a row of
+biases, and those that all iterations of a loop read, such as attention's queries.
+
+Loaded by the consumers, such a tile makes all of them wait for one another between their last product and their store.
+The producer loads it early by TMA, into a ring of its own. The ring has two versions if the tile is loaded repeatedly,
+so that the load for the next output tile need not wait for the end of this one. Each consumer waits for the tile before
+its first read, and releases it after its last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilec.ir.rewrite import map_nested_bodies, rewrite_statements
+from tilec.ir.tile import Break, Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk_expr, walk_statements
+from tilec.ops.copy import Copy
+from tilec.ops.im2col import Im2col
+from tilec.passes.analysis.box_starts import collect_coordinates
+from tilec.passes.analysis.rings import find_pipelined_loops, is_load, is_pipelined
+from tilec.passes.analysis.tensor_order import find_ordered_tensors
+from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.layout.atoms import is_legal
+from tilec.passes.layout.tensor_maps import is_tma_disabled, why_no_tensor_map
+from tilec.support.records import dataclass
+from tilec.target.table import Target
+
+MAX_SMALL_TILE_BYTES = 4096  # with all versions; larger tiles would take memory from the rings
+
+
+def prefetch_tiles(assignment: LayoutAssignment, target: Target) -> LayoutAssignment:
+    """Load tiles that loops only read by TMA before the loops. In a serial kernel, all copies by TMA are such."""
+    if assignment.form == "serial":
+        return replace(
+            assignment,
+            kernel=replace(assignment.kernel, body=rewrite_statements(assignment.kernel.body, _use_single_version)),
+        )
+    if assignment.form != "warp_specialised":
+        return assignment
+    ordered = find_ordered_tensors(assignment.kernel)
+    room = _count_free_bytes(assignment, target)
+
+    def rewrite_body(stmts: tuple[Stmt, ...], versions: int) -> tuple[Stmt, ...]:
+        nonlocal room
+        found: dict[int, int] = {}
+        for fetch in find_tile_loads(stmts):
+            if not _can_prefetch(assignment, stmts, fetch, ordered):
+                continue
+            size = assignment.shared[fetch.tile.name].bytes
+            if not any(fetch.tile in find_reads(loop) for loop in find_pipelined_loops(stmts)):
+                is_small = size * versions <= MAX_SMALL_TILE_BYTES and not assignment.shared[fetch.tile.name].swizzle
+                if is_small and find_pipelined_loops(stmts[: fetch.first]):
+                    found[fetch.copy] = versions
+            elif room >= 0:  # its first version has memory already
+                found[fetch.copy] = versions if room >= (versions - 1) * size else 1
+                room -= (found[fetch.copy] - 1) * size
+        return tuple(
+            _load_by_tma(s, found[at]) if at in found else rewrite_inside(s, versions) for at, s in enumerate(stmts)
+        )
+
+    def rewrite_inside(stmt: Stmt, versions: int) -> Stmt:
+        match stmt:
+            case For() if is_pipelined(stmt):
+                return stmt
+            case For() | While():
+                return map_nested_bodies(stmt, lambda stmts: rewrite_body(stmts, 2))
+            case If():
+                return map_nested_bodies(stmt, lambda stmts: rewrite_body(stmts, versions))
+            case _:
+                return stmt
+
+    return replace(assignment, kernel=replace(assignment.kernel, body=rewrite_body(assignment.kernel.body, 1)))
+
+
+def count_prefetched_versions(kernel: Kernel) -> dict[str, int]:
+    """Return the number of versions of each prefetched tile, by name."""
+    loads = (s for s in walk_statements(kernel.body) if isinstance(s, TileOp))
+    return {load.regions[1].buffer.name: load.prefetched for load in loads if load.prefetched is not None}
+
+
+def is_prefetched(stmt: Stmt) -> bool:
+    return isinstance(stmt, TileOp) and stmt.prefetched is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TileLoad:
+    """A tile, and the indices in a statement list of its copy, its first reader and its last one."""
+
+    tile: Buffer
+    copy: int
+    first: int
+    last: int
+
+
+def find_tile_loads(stmts: tuple[Stmt, ...]) -> Iterator[TileLoad]:
+    """Yield each copy from a tensor to a shared tile that only later statements of the list read, and no other one
+    writes."""
+    for at, stmt in enumerate(stmts):
+        if not isinstance(stmt, TileOp) or not is_load(stmt):
+            continue
+        tile = stmt.regions[1].buffer
+        reading = [n for n, other in enumerate(stmts) if tile in find_reads(other)]
+        if reading and reading[0] > at and [n for n, other in enumerate(stmts) if tile in find_writes(other)] == [at]:
+            yield TileLoad(tile, at, reading[0], reading[-1])
+
+
+def _count_free_bytes(assignment: LayoutAssignment, target: Target) -> int:
+    """Return the bytes of shared memory that are left if tiles of pipelined loops have the requested versions, or
+    two."""
+    loops = find_pipelined_loops(assignment.kernel.body)
+    stages = {b.name: loop.num_stages or 2 for loop in loops for s in loop.body for b in find_writes(s)}
+    taken = sum(layout.bytes * stages.get(name, 1) for name, layout in assignment.shared.items())
+    return target.limit("smem_bytes_per_cta") - taken
+
+
+def _can_prefetch(
+    assignment: LayoutAssignment, stmts: tuple[Stmt, ...], fetch: TileLoad, ordered: frozenset[str]
+) -> bool:
+    copy, tile = stmts[fetch.copy], fetch.tile
+    if not isinstance(copy, Copy):
+        return False
+    source, destination, layout = copy.source, copy.destination, assignment.shared[tile.name]
+    return (
+        copy.via in ("cp_async", "registers")
+        and not (copy.width is not None or copy.is_asynchronous or is_tma_disabled(copy))
+        and destination.is_whole
+        and source.buffer.name not in ordered
+        and not any(isinstance(e, Load) for index in source.start for e in walk_expr(index))
+        and why_no_tensor_map(source, tile, collect_coordinates(assignment.kernel), least_dimensions=1) is None
+        and is_legal(layout, ["tma"])
+        and bool(find_pipelined_loops(stmts[: fetch.last + 1]))
+        and not any(_can_leave_loop(stmt) for stmt in stmts[fetch.copy + 1 : fetch.last + 1])
+        and _count_touching(stmts, tile) == _count_touching(assignment.kernel.body, tile)
+    )
+
+
+def _can_leave_loop(stmt: Stmt) -> bool:
+    """Return whether the statement may leave its loop: then its tile would not be released."""
+    match stmt:
+        case Break():
+            return True
+        case If(then=then, orelse=orelse):
+            return any(map(_can_leave_loop, (*then, *orelse)))
+        case _:
+            return False
+
+
+def _count_touching(body: tuple[Stmt, ...], tile: Buffer) -> int:
+    """Count the statements that access the tile; a compound one counts by its bounds or condition."""
+    return sum(
+        any(isinstance(e, Load) and e.buffer == tile for x in list_expressions(stmt) for e in walk_expr(x))
+        if isinstance(stmt, For | While | If)
+        else tile in (*find_reads(stmt), *find_writes(stmt))
+        for stmt in walk_statements(body)
+    )
+
+
+def _use_single_version(stmt: Stmt) -> Stmt:
+    """Give a copy by TMA a ring of one version."""
+    match stmt:
+        case Copy() | Im2col() if is_load(stmt) and stmt.via == "tma":
+            return replace(stmt, prefetched=1)
+        case _:
+            return stmt
+
+
+def _load_by_tma(stmt: Stmt, versions: int) -> Stmt:
+    assert isinstance(stmt, Copy)
+    return replace(stmt, via="tma", prefetched=versions)

@@ -1,0 +1,126 @@
+"""A schedule for a pipelined loop: by hints in the kernel, from a trace, or by the solver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop
+from tilec.passes.state import Exploration
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.options import CompileOptions
+
+if TYPE_CHECKING:
+    from tilec.sched.budget import Budget
+    from tilec.sched.cache import Solver
+    from tilec.sched.problem import Problem
+    from tilec.sched.schedule import Schedule
+    from tilec.sched.solution import Solution
+
+
+def schedule_loop(
+    loop: LoopProblem,
+    read: Schedule | None,
+    options: CompileOptions,
+    budget: Budget,
+    exploration: Exploration | None = None,
+) -> PlannedLoop:
+    """Return the loop with its schedule from the trace, from the kernel's hints, or from the solver."""
+    if read is not None:
+        return _use_given_schedule(loop, read)
+    from tilec.passes.loop.annotate import build_manual_schedule
+    from tilec.sched.solve import record_given_schedule
+
+    manual = build_manual_schedule(loop)
+    solution = (
+        record_given_schedule(loop.problem, manual)
+        if manual is not None
+        else solve_loop(loop, options, budget, exploration)
+    )
+    return PlannedLoop(loop, solution)
+
+
+def solve_loop(loop: LoopProblem, options: CompileOptions, budget: Budget, exploration: Exploration | None) -> Solution:
+    """Solve a loop's problem, or find only what `exploration` asks for."""
+    from tilec.passes.scheduling.refusals import describe_binding
+    from tilec.sched.bounds import Unschedulable, compute_bounds
+    from tilec.sched.roles import solve_with_best_roles
+    from tilec.sched.solve import find_smallest_interval, solve_problem
+
+    problem, most = loop.problem, options.max_scheduled_ii
+    try:
+        is_light = most is not None and len({*loop.roles}) > 1 and compute_bounds(problem).mii > most
+        if is_light:
+            problem = replace(problem, force_serial=True)
+        solver: Solver
+        if exploration is not None and exploration.is_by_heuristic:
+            up_to = exploration.most
+            solver, name = partial(solve_problem, scheduler="heuristic", most=up_to), f"heuristic up to {up_to}"
+        elif exploration is not None and options.scheduler == "exact" and not is_light:
+            solver, name = find_smallest_interval, "interval"
+        else:
+            solver, name = partial(solve_problem, scheduler=options.scheduler), options.scheduler
+        return solve_with_best_roles(problem, make_cached_solver(options, budget, solver, name), only_by_rule=is_light)
+    except Unschedulable as refusal:
+        involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)
+        raise_error(
+            "unschedulable",
+            f"no schedule exists: {refusal.reason}",
+            loop.loop.span,
+            secondary=involved,
+            notes=describe_binding(loop.problem, refusal),
+        )
+
+
+def make_cached_solver(
+    options: CompileOptions, budget: Budget, solver: Solver, name: str
+) -> Callable[[Problem], Solution]:
+    """Return the solver with its cache on disk."""
+    from tilec.sched.cache import solve_cached
+
+    folder = Path(options.cache_dir) if options.cache_dir is not None else None
+    return partial(
+        solve_cached, folder=folder, afresh=options.solve_afresh, solver=solver, scheduler=name, budget=budget
+    )
+
+
+def _use_given_schedule(loop: LoopProblem, schedule: Schedule) -> PlannedLoop:
+    """Return the loop with the schedule of a trace. Raises if it is illegal: a person may have edited it."""
+    from tilec.passes.scheduling.refusals import describe_placement, find_refusals
+    from tilec.sched.roles import choose_roles_by_rule, is_valid_assignment, resolve_roles
+    from tilec.sched.solve import record_given_schedule
+    from tilec.sched.verify import find_violations
+
+    if broken := tuple(find_violations(loop.problem, schedule)):
+        is_divided = len(schedule.role) == len(loop.problem.ops) and is_valid_assignment(loop.problem, schedule.role)
+        plain = resolve_roles(loop.problem, schedule.role if is_divided else choose_roles_by_rule(loop.problem))
+        refused = list(find_refusals(plain, schedule))
+        ops = dict.fromkeys(op for refusal in refused for op in refusal.ops)
+        placed = tuple(describe_placement(plain, schedule, op) for op in ops)
+        # One label a statement: its first refusal.
+        blamed = {refusal.ops[0]: refusal.text for refusal in reversed(refused)}
+        labels = tuple(Label(loop.statements[op].span, text) for op, text in sorted(blamed.items()))
+        title = "the given schedule does not hold for this loop"
+        raise_error("bad-schedule", title, loop.loop.span, secondary=labels, notes=(*broken, *placed))
+    return PlannedLoop(loop, record_given_schedule(loop.problem, schedule))
+
+
+def _read_schedules(trace: str, loops: int) -> tuple[Schedule, ...]:
+    """Read the schedules of a trace, one for each of `loops` loops."""
+    from tilec.sched.trace import TraceError, read_schedules
+
+    try:
+        schedules = read_schedules(trace)
+    except TraceError as error:
+        raise_error("bad-schedule", f"the schedule file cannot be used: {error}")
+    if len(schedules) != loops:
+        raise_error("bad-schedule", f"the schedule file has {len(schedules)} loops, the kernel {loops}")
+    return tuple(schedules)
+
+
+def read_given_schedules(options: CompileOptions, loops: int) -> tuple[Schedule | None, ...]:
+    """Return the schedule that the command line gives to each of `loops` loops, or None for each."""
+    return (None,) * loops if options.schedule is None else _read_schedules(options.schedule, loops)

@@ -1,0 +1,79 @@
+"""The schedules of a kernel's pipelined loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop
+from tilec.passes.scheduling.schedule_loop import make_cached_solver, read_given_schedules, schedule_loop
+from tilec.passes.state import KernelState
+from tilec.sched.bounds import compute_bounds
+from tilec.sched.budget import Budget
+from tilec.sched.roles import resolve_roles
+from tilec.sched.slack import deepen_rings
+from tilec.sched.solve import settle_objectives
+from tilec.support.options import CompileOptions
+
+
+def solve_loops(state: KernelState) -> tuple[PlannedLoop, ...]:
+    """Solve the scheduling problem of each pipelined loop."""
+    if state.search.explored is not None:
+        planned = tuple(_settle_loop(each, state.options, state.search.budget) for each in state.search.explored)
+    else:
+        planned = solve_problems(state, where=lambda loop: True)
+    if state.search.exploration is not None:
+        return planned
+    if state.options.schedule is None and len(planned) == 1 and state.assignment.form == "warp_specialised":
+        return (_deepen_rings(planned[0]),)
+    return planned
+
+
+def solve_problems(state: KernelState, where: Callable[[LoopProblem], bool]) -> tuple[PlannedLoop, ...]:
+    """Schedule the loops for which `where` holds; loops that have a schedule keep it."""
+    problems, options = state.problems, state.options
+    if not problems:
+        return ()
+    known = {p.loop.loop.var: p for p in state.loops}
+    return tuple(
+        known.get(loop.loop.var) or schedule_loop(loop, given, options, state.search.budget, state.search.exploration)
+        for loop, given in zip(problems, read_given_schedules(options, len(problems)), strict=True)
+        if loop.loop.var in known or where(loop)
+    )
+
+
+def _deepen_rings(planned: PlannedLoop) -> PlannedLoop:
+    """Return the kernel's only loop with as many tile versions as it asks for, if they fit. A block that moves
+    registers between its warps has the multiprocessor to itself."""
+    loop, solution = planned.loop, planned.solution
+    if loop.loop.num_stages is None or loop.loop.stage is not None:
+        return planned
+    loaded = (r for r, plan in enumerate(loop.rings) if all(loop.roles[op] == "producer" for op in plan.producers))
+    schedule = deepen_rings(loop.problem, solution.schedule, tuple(loaded))
+    return replace(planned, solution=replace(solution, schedule=schedule))
+
+
+def _settle_loop(planned: PlannedLoop, options: CompileOptions, budget: Budget) -> PlannedLoop:
+    """Return the loop with the best schedule at its known interval."""
+    found = planned.solution
+    if found.is_settled:
+        return planned
+    # Without open roles the cache can verify the solution by itself.
+    role = found.schedule.role
+    problem = resolve_roles(planned.loop.problem, role)
+    plain = replace(
+        found, schedule=replace(found.schedule, role=()), bounds=compute_bounds(problem), attempts=(), work=0
+    )
+    name = f"settled {plain.schedule.ii} {plain.schedule.start}"
+    settled_solution = make_cached_solver(
+        options, budget, lambda resolved, *rest: settle_objectives(resolved, plain, *rest), name
+    )(problem)
+    solution = replace(
+        found,
+        schedule=replace(settled_solution.schedule, role=role),
+        objectives=settled_solution.objectives,
+        work=found.work + settled_solution.work,
+        is_cut=settled_solution.is_cut,
+        is_settled=True,
+    )
+    return replace(planned, solution=solution)
