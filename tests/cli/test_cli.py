@@ -77,7 +77,7 @@ def test_the_pipeline_is_listed(capfd: pytest.CaptureFixture[str]) -> None:
     assert "off: sm_80 has no dependent_launch" in found["insert-programmatic-launch"]
     assert "off: only with --consumer-warpgroups" in found["set-consumer-warpgroups"]
     assert "off: no explicit roles" in found["check-roles"]
-    assert " on" in found["insert-sync"] and "fixed by --subtile" in found["subtile"]
+    assert " on" in found["insert-sync"] and "fixed by --subtile" in found["choose-subtile"]
 
 
 def test_stop_after_prints_the_stage(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilec.driver.observer import Observer
 from tilec.driver.pipeline import PIPELINE, Choice, FilePass, Lints, Pass
@@ -16,6 +16,9 @@ from tilec.passes.state import ChoiceWithdrawn, Explorer, FileState, KernelState
 from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise_error
 from tilec.support.options import LAST_STAGE, STAGES, CompileOptions, Stage, requested_verification
 from tilec.support.source import SourceFile
+
+if TYPE_CHECKING:
+    from tilec.sched.decision import Decision
 
 KernelPass = Pass | Choice
 
@@ -148,10 +151,7 @@ def _run_functions(row: KernelPass, state: KernelState, observer: Observer) -> K
     explore = explore_timed if isinstance(row, Choice) else explore_kernel
     results = [function(**_select_arguments(function, state, explore)) for function in row.load_functions()]
     if isinstance(row, Choice):
-        from tilec.passes.choices.question import answer_questions
-
-        state, decisions = answer_questions(results[0])
-        return replace(state, decisions=(*state.decisions, *decisions)) if decisions else state
+        return _answer_choice(row, results[0], state)
     if not row.writes:
         return state
     parts = dict(zip(row.writes, results[0] if len(row.writes) > 1 else results, strict=True))
@@ -163,6 +163,21 @@ def _run_functions(row: KernelPass, state: KernelState, observer: Observer) -> K
     if row.keeps_source:
         parts["source_kernel"] = parts["kernel"]
     return replace(state, **parts)
+
+
+def _answer_choice(row: Choice, asked: Any, state: KernelState) -> KernelState:
+    """Answer what a choice asks; return the state with the answer and the decisions."""
+    from tilec.passes.choices.question import Question, answer_question, answer_questions
+
+    if asked is None:
+        return state
+    decisions: tuple[Decision, ...]
+    if isinstance(asked, Question):
+        answer = answer_question(asked)
+        state, decisions = replace(state, **dict.fromkeys(row.writes, answer.value)), (answer.decision,)
+    else:
+        state, decisions = answer_questions(asked)
+    return replace(state, decisions=(*state.decisions, *decisions)) if decisions else state
 
 
 def _select_arguments(function: Callable[..., Any], state: KernelState, explore: Explorer) -> dict[str, Any]:

@@ -26,6 +26,8 @@ from tilec.driver.conditions import (
 from tilec.support.options import DECIDING_LEVEL, Stage
 from tilec.support.records import dataclass
 
+_KERNEL, _LAYOUTS, _PROGRAM, _STATE = ("kernel",), ("layouts",), ("warp_program",), ("state",)
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -86,11 +88,13 @@ class Lints(Pass):
 
 @dataclass(frozen=True, slots=True)
 class Choice(Row):
-    """A decision of the compiler. Its function asks questions about a kernel, each with candidates
-    (`passes.choices.question`); the engine prices these and takes the cheapest. `decides` lists the decisions that it
-    may record, and `switches` the options that fix them."""
+    """A decision of the compiler. Its function returns a question, whose answer is the part of the state that the row
+    `writes`, or None where there is nothing to decide; or it asks several questions one after the other, and returns
+    the state (`passes.choices.question`). The engine prices the candidates and takes the cheapest. `decides` lists the
+    decisions that it may record, and `switches` the options that fix them."""
 
     folder: str = "passes.choices"
+    writes: tuple[str, ...] = _STATE
     decides: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()
     when: Condition = accept_always
@@ -106,8 +110,6 @@ _WARP_DECISIONS = ("consumer warpgroups", "loads", "arrivals", "product")
 _ENDS, _ANALYSIS, _LAYOUT, _MEMORY = "driver.ends", "passes.analysis", "passes.layout", "passes.memory"
 _LOOP, _GRID, _ROLES, _LOWER = "passes.loop", "passes.grid", "passes.explicit_roles", "passes.lower"
 _CHOICES, _SCHEDULING, _LINTS = "passes.choices", "passes.scheduling", "driver.lints"
-
-_KERNEL, _LAYOUTS, _PROGRAM, _STATE = ("kernel",), ("layouts",), ("warp_program",), ("state",)
 
 _WITH_CONSUMERS = require_option("--consumer-warpgroups", lambda options: options.consumer_warpgroups is not None)
 _NO_CLUSTER = require_option("--cluster none", lambda options: options.cluster == (1, 1, 1))
@@ -164,16 +166,21 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Choice("choose-pipelined-loops", decides=("loop",), switches=("--no-auto-pipeline",)),
     Choice("choose-persistent-grid", decides=("persistent grid",), switches=("--no-persistent",)),
     Choice("choose-cluster", decides=("cluster",), switches=("--cluster",)),
-    Choice("choose-rasterisation", decides=("rasterisation",), switches=("--rasterisation",)),
+    Choice("choose-rasterisation", writes=_KERNEL, decides=("rasterisation",), switches=("--rasterisation",)),
     Choice("choose-tile-scheduler", decides=("tile scheduler",), switches=("--tile-scheduler",)),
     Pass("apply-launch-grid", _CHOICES, writes=_STATE),
     Choice("choose-register-stages", decides=("register stages",), switches=("--register-stages",)),
-    Choice("choose-cta-pairs", decides=("CTA pairs",), switches=("--no-cta-pairs",)),
-    Choice("choose-multicast", decides=("multicast",), switches=("--no-multicast",)),
-    Choice("choose-roles", decides=("roles",), switches=("--pipeline-strategy",)),
+    Choice("choose-cta-pairs", writes=_LAYOUTS, decides=("CTA pairs",), switches=("--no-cta-pairs",)),
+    Choice("choose-multicast", writes=_LAYOUTS, decides=("multicast",), switches=("--no-multicast",)),
+    Choice("choose-roles", writes=_LAYOUTS, decides=("roles",), switches=("--pipeline-strategy",)),
     Pass("explain-warps", _LOOP, writes=("decisions",), decides=_WARP_DECISIONS),
-    Choice("choose-overlap", decides=("overlap",), switches=("--no-overlap",)),
-    Choice("choose-programmatic-launch", decides=("programmatic dependent launch",), switches=("--no-pdl",)),
+    Choice("choose-overlap", writes=_LAYOUTS, decides=("overlap",), switches=("--no-overlap",)),
+    Choice(
+        "choose-programmatic-launch",
+        writes=_LAYOUTS,
+        decides=("programmatic dependent launch",),
+        switches=("--no-pdl",),
+    ),
     Pass("check-registers", _LAYOUT, checks=True),
     Choice("choose-subtile", decides=("subtile",), switches=("--subtile",)),
     Choice(

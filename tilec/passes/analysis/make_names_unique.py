@@ -30,8 +30,10 @@ class UniqueNames:
 
 
 def make_names_unique(kernel: tile.Kernel) -> tile.Kernel:
-    """Give each variable of the kernel a name of its own, so that a pass may write a statement in two places. In
-    program order, the first declaration keeps its name. Return the kernel itself where nothing is declared twice."""
+    """Give each variable of the kernel a name of its own, so that a pass may write a statement in two places.
+
+    In program order, the first declaration keeps its name. Return the kernel itself where nothing is declared twice.
+    """
     names = UniqueNames({d.name for d in (*kernel.params, *kernel.buffers, *kernel.block_vars)})
     body = _rename_body(kernel.body, names, {})
     return kernel if body is kernel.body else replace(kernel, body=body)

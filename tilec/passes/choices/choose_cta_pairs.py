@@ -3,25 +3,25 @@ in a given cluster they load less, and do nothing more."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from tilec.passes.choices.question import Candidate, QuestionGenerator, ask_question, make_ruled_question
+from tilec.passes.choices.question import Candidate, Question, make_ruled_question
 from tilec.passes.grid.cta_pair_products import can_pair, pair_products
-from tilec.passes.state import KernelState
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.support.options import CompileOptions
+from tilec.target.table import Target
 
 
-def choose_cta_pairs(state: KernelState) -> QuestionGenerator[KernelState]:
+def choose_cta_pairs(
+    assignment: LayoutAssignment, target: Target, options: CompileOptions
+) -> Question[LayoutAssignment] | None:
     """Decide which products the tensor cores of two blocks compute together."""
-    if not can_pair(state.assignment, state.target):
-        return state
-    single = Candidate("none", lambda: state, "--no-cta-pairs")
-    if not state.options.cta_pairs:
-        return (
-            yield from ask_question(make_ruled_question("CTA pairs", "the command line", "--no-cta-pairs", single))
-        ).value
-    paired, answer = pair_products(state.assignment, state.target)
+    if not can_pair(assignment, target):
+        return None
+    single = Candidate("none", lambda: assignment, "--no-cta-pairs")
+    if not options.cta_pairs:
+        return make_ruled_question("CTA pairs", "the command line", "--no-cta-pairs", single)
+    paired, answer = pair_products(assignment, target)
     if paired is None:
-        return (yield from ask_question(make_ruled_question("CTA pairs", "the compiler", answer, single))).value
-    both = Candidate(answer, lambda: replace(state, layouts=paired), "--cta-pairs")
+        return make_ruled_question("CTA pairs", "the compiler", answer, single)
+    both = Candidate(answer, lambda: paired, "--cta-pairs")
     why = "they need the same columns, which their tensor cores can read from each other"
-    return (yield from ask_question(make_ruled_question("CTA pairs", "the compiler", why, both, single))).value
+    return make_ruled_question("CTA pairs", "the compiler", why, both, single)

@@ -4,25 +4,21 @@ interval."""
 from __future__ import annotations
 
 from tilec.passes.analysis.rings import find_pipelined_loops
-from tilec.passes.choices.question import Candidate, Question, QuestionGenerator, ask_question, make_ruled_question
-from tilec.passes.state import KernelState
+from tilec.passes.choices.question import Candidate, Question, make_ruled_question
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.support.options import CompileOptions
 
 
-def choose_overlap(state: KernelState) -> QuestionGenerator[KernelState]:
-    """Decide whether statements of two iterations may interleave within a role."""
-    question = _ask_for_overlap(state)
-    return state if question is None else (yield from ask_question(question)).value
+def choose_overlap(assignment: LayoutAssignment, options: CompileOptions) -> Question[LayoutAssignment] | None:
+    """Decide whether statements of two iterations may interleave within a role.
 
-
-def _ask_for_overlap(state: KernelState) -> Question[KernelState] | None:
-    """Ask whether a role begins an iteration before it has ended the last one; None where there are no roles. The
-    solver carries the answer out."""
-    assignment, options = state.assignment, state.options
+    There is no question without roles. The solver carries the answer out.
+    """
     if assignment.form != "warp_specialised" or assignment.roles or not find_pipelined_loops(assignment.kernel.body):
         return None
-    in_order = Candidate("no", lambda: state, "--no-overlap")
+    in_order = Candidate("no", lambda: assignment, "--no-overlap")
     if not options.overlap:
         return make_ruled_question("overlap", "the command line", "--no-overlap", in_order)
-    mixed = Candidate("yes", lambda: state, "--overlap")
+    mixed = Candidate("yes", lambda: assignment, "--overlap")
     why = "a role may compute in an iteration before it is done with the last one"
     return make_ruled_question("overlap", "the compiler", why, mixed, in_order)

@@ -7,28 +7,27 @@ from __future__ import annotations
 from tilec.ir.tile import TileOp, walk_statements
 from tilec.ops.barriers import AllocBarrier
 from tilec.ops.rendezvous import Rendezvous
-from tilec.passes.choices.question import Candidate, Question, QuestionGenerator, ask_question, make_ruled_question
+from tilec.passes.choices.question import Candidate, Question, make_ruled_question
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import is_bulk_load
-from tilec.passes.state import KernelState
 from tilec.sched.decision import Decider
-from tilec.support.options import DECIDING_LEVEL
+from tilec.support.options import DECIDING_LEVEL, CompileOptions
+from tilec.target.table import Target
 
 
-def choose_programmatic_launch(state: KernelState) -> QuestionGenerator[KernelState]:
-    """Decide whether the kernel starts while the kernel before it ends."""
-    return (yield from ask_question(_ask_for_early_start(state))).value
+def choose_programmatic_launch(
+    assignment: LayoutAssignment, target: Target, options: CompileOptions
+) -> Question[LayoutAssignment]:
+    """Decide whether the kernel starts while the kernel before it ends.
 
-
-def _ask_for_early_start(state: KernelState) -> Question[KernelState]:
-    """Ask for programmatic launch. The state is the same with either answer: a pass over the warp program carries it
-    out."""
-    assignment, target, options = state.assignment, state.target, state.options
+    A pass over the warp program carries the answer out.
+    """
     operations = [s for one in assignment.kernels for s in walk_statements(one.kernel.body) if isinstance(s, TileOp)]
     rendezvous = {s.what for s in operations if isinstance(s, Rendezvous)}
     has_barriers = any(isinstance(s, AllocBarrier) or is_bulk_load(s) for s in operations)
-    yes, no = (Candidate(word, lambda: state, option) for word, option in (("yes", "--pdl"), ("no", "--no-pdl")))
+    yes, no = (Candidate(word, lambda: assignment, option) for word, option in (("yes", "--pdl"), ("no", "--no-pdl")))
 
-    def rule_out(why: str, by: Decider = "the compiler") -> Question[KernelState]:
+    def rule_out(why: str, by: Decider = "the compiler") -> Question[LayoutAssignment]:
         return make_ruled_question("programmatic dependent launch", by, why, no)
 
     if rendezvous & {"pdl_sync", "pdl_trigger"}:

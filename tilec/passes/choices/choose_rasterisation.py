@@ -9,14 +9,7 @@ from functools import partial
 from tilec.ir.tile import Kernel, Raster
 from tilec.passes.analysis.cluster_launch_control import has_block_requests
 from tilec.passes.choices.block_order import LEAST_GAIN, MAX_TILES, Y_FIRST, order_by_columns, simulate_dynamic
-from tilec.passes.choices.question import (
-    Candidate,
-    Outcome,
-    Question,
-    QuestionGenerator,
-    ask_question,
-    make_ruled_question,
-)
+from tilec.passes.choices.question import Candidate, Outcome, Question, make_ruled_question
 from tilec.passes.cost.estimate import estimate_blocks
 from tilec.passes.grid.persistent import blocks_at_once, why_not_dynamically_scheduled
 from tilec.passes.grid.rasterisation_order import (
@@ -29,19 +22,14 @@ from tilec.passes.grid.rasterisation_order import (
 from tilec.passes.grid.rasterise import AS_NUMBERED, scale_to_clusters
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.memory.load_footprints import LoadFootprint, find_load_footprints
-from tilec.passes.state import KernelState
-from tilec.support.options import DECIDING_LEVEL
+from tilec.support.options import DECIDING_LEVEL, CompileOptions
 from tilec.target.table import Target
 
 
-def choose_rasterisation(state: KernelState) -> QuestionGenerator[KernelState]:
+def choose_rasterisation(
+    kernel: Kernel, assignment: LayoutAssignment, target: Target, options: CompileOptions, is_persistent: bool
+) -> Question[Kernel]:
     """Choose the order in which blocks walk the grid, for reuse in the L2 cache."""
-    return replace(state, kernel=(yield from ask_question(_ask_for_order(state))).value)
-
-
-def _ask_for_order(state: KernelState) -> Question[Kernel]:
-    """Ask in which order blocks go over the grid."""
-    kernel, assignment, target, options = state.kernel, state.assignment, state.target, state.options
 
     def keep_order(why: str) -> Question[Kernel]:
         return make_ruled_question("rasterisation", "the compiler", why, Candidate("x first", lambda: kernel))
@@ -73,7 +61,7 @@ def _ask_for_order(state: KernelState) -> Question[Kernel]:
         return keep_order("the kernel has explicit roles")
     if has_own_order(kernel):
         return keep_order("blocks may wait for others that were begun before them")
-    if not state.is_persistent or why_not_dynamically_scheduled(kernel, target) is None:
+    if not is_persistent or why_not_dynamically_scheduled(kernel, target) is None:
         by_length = _choose_longest_first(kernel, assignment, target, at_once, x_first, set_raster)
         if by_length is not None:
             return by_length

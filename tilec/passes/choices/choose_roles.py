@@ -4,34 +4,29 @@ compute."""
 from __future__ import annotations
 
 from tilec.passes.analysis.rings import find_pipelined_loops
-from tilec.passes.choices.question import Candidate, Question, QuestionGenerator, ask_question, make_ruled_question
-from tilec.passes.state import KernelState
+from tilec.passes.choices.question import Candidate, Question, make_ruled_question
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.support.options import CompileOptions
 
 
-def choose_roles(state: KernelState) -> QuestionGenerator[KernelState]:
+def choose_roles(assignment: LayoutAssignment, options: CompileOptions) -> Question[LayoutAssignment]:
     """Choose which warps load and which compute, within what layouts and mechanisms allow."""
-    return (yield from ask_question(_ask_for_roles(state))).value
 
-
-def _ask_for_roles(state: KernelState) -> Question[KernelState]:
-    """Ask which warps do what. Layouts have decided it: the state is the same with each answer."""
-    assignment, options = state.assignment, state.options
-
-    def keep_state() -> KernelState:
-        return state
+    def keep_layouts() -> LayoutAssignment:
+        return assignment
 
     if assignment.roles:
         names = ", ".join(part.name for part in assignment.roles)
         return make_ruled_question(
-            "roles", "the kernel", "it says which threads run which statements", Candidate(names, keep_state)
+            "roles", "the kernel", "it says which threads run which statements", Candidate(names, keep_layouts)
         )
     if assignment.form == "warp_specialised":
-        by_role = Candidate("producer, consumer", keep_state, "--pipeline-strategy warp-specialize")
-        alike = Candidate("all warps alike", keep_state, "--pipeline-strategy unspecialize")
+        by_role = Candidate("producer, consumer", keep_layouts, "--pipeline-strategy warp-specialize")
+        alike = Candidate("all warps alike", keep_layouts, "--pipeline-strategy unspecialize")
         return make_ruled_question("roles", "the compiler", "a warp of its own loads ahead by TMA", by_role, alike)
     loops = find_pipelined_loops(assignment.kernel.body)
     in_order = ", loops one iteration after the other" if loops and assignment.form == "serial" else ""
-    alike = Candidate(f"all warps alike{in_order}", keep_state)
+    alike = Candidate(f"all warps alike{in_order}", keep_layouts)
     if assignment.why_alike is not None:
         return make_ruled_question("roles", "the compiler", assignment.why_alike, alike)
     if options.pipeline_strategy == "auto":
