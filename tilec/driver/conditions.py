@@ -18,16 +18,6 @@ KernelCondition = Callable[["Kernel"], str | None]
 """Returns why a pass does not apply to a kernel, or None where it does."""
 
 
-def accept_always(options: CompileOptions, target: Target) -> str | None:
-    """Accept all options and targets."""
-    return None
-
-
-def accept_every_kernel(kernel: Kernel) -> str | None:
-    """Accept every kernel."""
-    return None
-
-
 def require_explicit_roles(kernel: Kernel) -> str | None:
     """Accept kernels that assign their work to roles explicitly."""
     from tilec.passes.explicit_roles.split_roles import has_explicit_roles

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilec.driver.observer import Observer
 from tilec.driver.pipeline import PIPELINE, Choice, FilePass, Lints, Pass
@@ -16,9 +16,6 @@ from tilec.passes.state import ChoiceWithdrawn, Explorer, FileState, KernelState
 from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise_error
 from tilec.support.options import LAST_STAGE, STAGES, CompileOptions, Stage, requested_verification
 from tilec.support.source import SourceFile
-
-if TYPE_CHECKING:
-    from tilec.sched.decision import Decision
 
 KernelPass = Pass | Choice
 
@@ -115,7 +112,8 @@ def find_stage_form(name: str) -> Stage:
 def _find_reason_off(row: KernelPass, state: KernelState) -> str | None:
     if state.is_checked_only and not (isinstance(row, Pass) and row.checks):
         return "it finds no mistakes"
-    return row.when(state.options, state.target) or (row.of(state.kernel) if isinstance(row, Pass) else None)
+    why = row.when(state.options, state.target) if row.when else None
+    return why or (row.of(state.kernel) if isinstance(row, Pass) and row.of else None)
 
 
 def _run_row(state: KernelState, observer: Observer, number: int, row: KernelPass, form: Stage) -> KernelState:
@@ -136,10 +134,40 @@ def _run_row(state: KernelState, observer: Observer, number: int, row: KernelPas
 
 def _run_functions(row: KernelPass, state: KernelState, observer: Observer) -> KernelState:
     """Run the functions of a row on the kernel, and return the state with what they write."""
+    functions = row.load_functions()
+    if isinstance(row, Choice):
+        (ask,) = functions
+        return _answer_choice(row, ask(**_select_arguments(ask, state, _time_exploring(observer))), state)
     if isinstance(row, Lints):
-        for lint in row.load_functions():
+        for lint in functions:
             lint(state, observer)
         return state
+    results = []
+    for function in functions:
+        try:
+            results.append(function(**_select_arguments(function, state, explore_kernel)))
+        except CompileError as error:
+            if not row.continues:
+                raise
+            state.mistakes.add(error)
+    if not row.writes or not results:
+        return state
+    parts = dict(zip(row.writes, results[0] if len(row.writes) > 1 else results, strict=True))
+    if row.keeps_source:
+        parts["source_kernel"] = parts["kernel"]
+    return _write_parts(state, parts)
+
+
+def _write_parts(state: KernelState, parts: dict[str, Any]) -> KernelState:
+    """Return the state with these parts, or the one that they consist of, and with further decisions."""
+    written: KernelState = parts.pop("state", state)
+    if decisions := tuple(parts.pop("decisions", ())):
+        parts["decisions"] = (*written.decisions, *decisions)
+    return replace(written, **parts) if parts else written
+
+
+def _time_exploring(observer: Observer) -> Explorer:
+    """Return `explore_kernel` with its time counted as exploring."""
 
     def explore_timed(considered: KernelState, last: str) -> KernelState:
         began = time.perf_counter()
@@ -148,21 +176,7 @@ def _run_functions(row: KernelPass, state: KernelState, observer: Observer) -> K
         finally:
             observer.explored(time.perf_counter() - began)
 
-    explore = explore_timed if isinstance(row, Choice) else explore_kernel
-    results = [function(**_select_arguments(function, state, explore)) for function in row.load_functions()]
-    if isinstance(row, Choice):
-        return _answer_choice(row, results[0], state)
-    if not row.writes:
-        return state
-    parts = dict(zip(row.writes, results[0] if len(row.writes) > 1 else results, strict=True))
-    if "state" in parts:
-        new_state: KernelState = parts["state"]
-        return new_state
-    if "decisions" in parts:
-        parts["decisions"] = (*state.decisions, *parts["decisions"])
-    if row.keeps_source:
-        parts["source_kernel"] = parts["kernel"]
-    return replace(state, **parts)
+    return explore_timed
 
 
 def _answer_choice(row: Choice, asked: Any, state: KernelState) -> KernelState:
@@ -171,13 +185,11 @@ def _answer_choice(row: Choice, asked: Any, state: KernelState) -> KernelState:
 
     if asked is None:
         return state
-    decisions: tuple[Decision, ...]
     if isinstance(asked, Question):
         answer = answer_question(asked)
-        state, decisions = replace(state, **dict.fromkeys(row.writes, answer.value)), (answer.decision,)
-    else:
-        state, decisions = answer_questions(asked)
-    return replace(state, decisions=(*state.decisions, *decisions)) if decisions else state
+        return _write_parts(state, {row.writes[0]: answer.value, "decisions": (answer.decision,)})
+    made, decisions = answer_questions(asked)
+    return _write_parts(made, {"decisions": decisions})
 
 
 def _select_arguments(function: Callable[..., Any], state: KernelState, explore: Explorer) -> dict[str, Any]:

@@ -16,8 +16,6 @@ from typing import Any
 from tilec.driver.conditions import (
     Condition,
     KernelCondition,
-    accept_always,
-    accept_every_kernel,
     refuse_explicit_roles,
     require_explicit_roles,
     require_level,
@@ -27,6 +25,7 @@ from tilec.support.options import DECIDING_LEVEL, Stage
 from tilec.support.records import dataclass
 
 _KERNEL, _LAYOUTS, _PROGRAM, _STATE = ("kernel",), ("layouts",), ("warp_program",), ("state",)
+_SPLIT = ("kernel", "decisions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +53,18 @@ class Pass(Row):
 
     `writes` are the parts of the state that it returns: none where it only checks, `state` for all of it. `shows` is
     the kernel's form from here on, where that is no stage of its own. `decides` lists the decisions that it may record.
-    `tilec check` runs only passes with `checks`. A pass that `is_only_shown` runs only if its stage is wanted. After a
-    pass with `keeps_source` the kernel still counts as the source's.
+    `tilec check` runs only passes with `checks`, and goes on after an error of one that `continues`. A pass that
+    `is_only_shown` runs only if its stage is wanted. After a pass with `keeps_source` the kernel still counts as the
+    source's.
     """
 
     writes: tuple[str, ...] = ()
-    when: Condition = accept_always
-    of: KernelCondition = accept_every_kernel
+    when: Condition | None = None
+    of: KernelCondition | None = None
     shows: Stage | None = None
     decides: tuple[str, ...] = ()
     checks: bool = False
+    continues: bool = False
     is_only_shown: bool = False
     keeps_source: bool = False
 
@@ -72,9 +73,13 @@ class Pass(Row):
 class Checks(Pass):
     """Several `functions` that only find errors, each in a file of its name in a folder of `tilec/passes`."""
 
+    folder: str = "passes"
+    checks: bool = True
+    continues: bool = True
     functions: tuple[str, ...] = ()
 
     def load_functions(self) -> tuple[Callable[..., Any], ...]:
+        """Import the checks."""
         return tuple(_load_function(*f"passes.{name}".rsplit(".", 1)) for name in self.functions)
 
 
@@ -97,7 +102,7 @@ class Choice(Row):
     writes: tuple[str, ...] = _STATE
     decides: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()
-    when: Condition = accept_always
+    when: Condition | None = None
 
 
 def _load_function(folder: str, name: str) -> Callable[..., Any]:
@@ -106,6 +111,12 @@ def _load_function(folder: str, name: str) -> Callable[..., Any]:
     return function
 
 
+_OPERATION_CHECKS = ("explicit_roles.check_cta_pairs", "layout.check_tensor_memory")
+_ROLE_CHECKS = tuple(
+    f"explicit_roles.{name}"
+    for name in ("check_role_registers", "check_stage_counts", "check_barriers", "check_role_races")
+)
+_LAUNCH_DECISIONS = ("programmatic dependent launch",)
 _WARP_DECISIONS = ("consumer warpgroups", "loads", "arrivals", "product")
 _ENDS, _ANALYSIS, _LAYOUT, _MEMORY = "driver.ends", "passes.analysis", "passes.layout", "passes.memory"
 _LOOP, _GRID, _ROLES, _LOWER = "passes.loop", "passes.grid", "passes.explicit_roles", "passes.lower"
@@ -131,18 +142,12 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass("analyse-aliases", _ANALYSIS, gives="alias", writes=("aliases",), is_only_shown=True),
     Pass("contract-products", _LOOP, writes=_KERNEL, when=_MAY_CONTRACT, checks=True, keeps_source=True),
     Choice("choose-masked-iterations", decides=("mask",), switches=("--no-split-loops",), when=_MAY_DECIDE),
-    Pass("convert-sums-to-fragments", _ROLES, writes=_KERNEL, checks=True),
-    Pass("apply-requested-subtiles", _LOOP, writes=("kernel", "decisions"), decides=("subtile",), checks=True),
+    Pass("convert-sums-to-fragments", _ROLES, writes=_KERNEL, checks=True, continues=True),
+    Pass("apply-requested-subtiles", _LOOP, writes=_SPLIT, decides=("subtile",), checks=True, continues=True),
     Pass("legalise-types", _LAYOUT, writes=_KERNEL, checks=True),
     Pass("make-names-unique", _ANALYSIS, writes=_KERNEL, checks=True),
     Pass("split-roles", _ROLES, writes=_KERNEL, of=_WITH_ROLES, checks=True),
-    Checks(
-        "check-operations",
-        "passes",
-        of=_WITH_ROLES,
-        checks=True,
-        functions=("explicit_roles.check_cta_pairs", "layout.check_tensor_memory"),
-    ),
+    Checks("check-operations", of=_WITH_ROLES, functions=_OPERATION_CHECKS),
     Pass("assign-role-mechanisms", _ROLES, writes=("kernel", "versions"), of=_WITH_ROLES, checks=True),
     Pass("compute-expected-bytes", _ROLES, writes=_KERNEL, of=_WITH_ROLES, checks=True),
     Pass("assign-role-layouts", _ROLES, writes=_LAYOUTS, of=_WITH_ROLES, shows="layout", checks=True),
@@ -151,18 +156,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass("prefetch-tiles", _MEMORY, writes=_LAYOUTS, of=_WITHOUT_ROLES, checks=True),
     Pass("split-staged-stores", _MEMORY, writes=_LAYOUTS, of=_WITHOUT_ROLES, checks=True),
     Pass("check-generator-copies", _LAYOUT, checks=True),
-    Checks(
-        "check-roles",
-        "passes",
-        of=_WITH_ROLES,
-        checks=True,
-        functions=(
-            "explicit_roles.check_role_registers",
-            "explicit_roles.check_stage_counts",
-            "explicit_roles.check_barriers",
-            "explicit_roles.check_role_races",
-        ),
-    ),
+    Checks("check-roles", of=_WITH_ROLES, functions=_ROLE_CHECKS),
     Choice("choose-pipelined-loops", decides=("loop",), switches=("--no-auto-pipeline",)),
     Choice("choose-persistent-grid", decides=("persistent grid",), switches=("--no-persistent",)),
     Choice("choose-cluster", decides=("cluster",), switches=("--cluster",)),
@@ -175,12 +169,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Choice("choose-roles", writes=_LAYOUTS, decides=("roles",), switches=("--pipeline-strategy",)),
     Pass("explain-warps", _LOOP, writes=("decisions",), decides=_WARP_DECISIONS),
     Choice("choose-overlap", writes=_LAYOUTS, decides=("overlap",), switches=("--no-overlap",)),
-    Choice(
-        "choose-programmatic-launch",
-        writes=_LAYOUTS,
-        decides=("programmatic dependent launch",),
-        switches=("--no-pdl",),
-    ),
+    Choice("choose-programmatic-launch", writes=_LAYOUTS, decides=_LAUNCH_DECISIONS, switches=("--no-pdl",)),
     Pass("check-registers", _LAYOUT, checks=True),
     Choice("choose-subtile", decides=("subtile",), switches=("--subtile",)),
     Choice(

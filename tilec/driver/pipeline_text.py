@@ -38,8 +38,8 @@ def _find_reason_off(
 ) -> str | None:
     if isinstance(row, FilePass):
         return None
-    why = row.when(options, target)
-    if why is not None or isinstance(row, Choice):
+    why = row.when(options, target) if row.when else None
+    if why is not None or isinstance(row, Choice) or row.of is None:
         return why
     reasons = [row.of(kernel) for kernel in kernels]
     return reasons[0] if reasons and None not in reasons else None

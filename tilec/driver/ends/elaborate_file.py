@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tilec.driver.observer import Observer
+from tilec.ir import tile
+from tilec.ir.tile import Kernel
+from tilec.passes.analysis.usage import list_expressions
 from tilec.passes.state import FileState, KernelState, SearchState
+from tilec.sched.budget import WORK_PER_EFFORT, Budget
 from tilec.support import progress
-from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise_error
+from tilec.support.diagnostics import CompileError, Diagnostic, ErrorCollector, Label, raise_error
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
-
-if TYPE_CHECKING:
-    from tilec.ir.tile import Kernel
+from tilec.target.table import load_target
 
 
 def elaborate_file(file: FileState, observer: Observer) -> FileState:
@@ -42,9 +43,6 @@ def elaborate_file(file: FileState, observer: Observer) -> FileState:
 
 def begin_kernel(kernel: Kernel, file: FileState) -> KernelState:
     """Return the initial state of a kernel, with nothing decided yet."""
-    from tilec.sched.budget import WORK_PER_EFFORT, Budget
-    from tilec.target.table import load_target
-
     options = file.options
     if options.refuse_inline_ptx:
         _refuse_ptx(kernel)
@@ -57,9 +55,6 @@ def begin_kernel(kernel: Kernel, file: FileState) -> KernelState:
 
 
 def _refuse_ptx(kernel: Kernel) -> None:
-    from tilec.ir import tile
-    from tilec.passes.analysis.usage import list_expressions
-
     for stmt in tile.walk_statements(kernel.body):
         if any(isinstance(e, tile.Ptx) for expr in list_expressions(stmt) for e in tile.walk_expr(expr)):
             raise_error("inline-ptx-refused", "the kernel has T.ptx, and --no-inline-ptx refuses it", stmt.span, "here")
@@ -70,18 +65,12 @@ def _show_interval(interval: int) -> None:
 
 
 def _count_multiprocessors(options: CompileOptions) -> int:
-    from tilec.target import table as targets
-
-    return targets.load_target(options.target, options.calibration, options.gpu).limit("sms")
+    return load_target(options.target, options.calibration, options.gpu).limit("sms")
 
 
 def _get_compute_capability(options: CompileOptions) -> tuple[int, int]:
     """Return the compute capability: 9 and 0 for sm_90a."""
-    from tilec.target import table as targets
-
-    number = int(
-        "".join(c for c in targets.load_target(options.target, options.calibration).ptx_target if c.isdecimal())
-    )
+    number = int("".join(c for c in load_target(options.target, options.calibration).ptx_target if c.isdecimal()))
     return number // 10, number % 10
 
 
@@ -90,7 +79,6 @@ def _read_stored_kernel(source: SourceFile, options: CompileOptions) -> Kernel:
     from tilec.ir.read import read_kernel
     from tilec.ir.verify import tile_violations
     from tilec.ops.form import find_violations
-    from tilec.support.diagnostics import Diagnostic
 
     if options.defines:
         raise_error(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache
 
 from tilec.ir import tile
 from tilec.ops.fill import Fill
@@ -23,8 +23,6 @@ from tilec.passes.choices.question import (
     Candidate,
     Outcome,
     Question,
-    QuestionGenerator,
-    ask_question,
     make_ruled_question,
 )
 from tilec.passes.layout.assign_layouts import LayoutAssignment
@@ -35,7 +33,6 @@ from tilec.passes.state import Exploration, Explorer, KernelState
 from tilec.sched.solution import Solution
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import DECIDING_LEVEL, CompileOptions
-from tilec.support.records import dataclass
 
 DEFAULT_PARTS = 2
 LEAST_GAIN = Fraction(1, 20)
@@ -43,17 +40,8 @@ LEAST_GAIN = Fraction(1, 20)
 MAX_SOLVER_GAIN = Fraction(3, 22)
 """The most by which a solver is assumed to shorten the heuristic interval. So a candidate whose heuristic interval is a
 tenth above the one to beat is solved."""
-
-
-@dataclass(frozen=True, slots=True)
-class SubtilePlan:
-    """Ways to schedule a kernel with split tiles. `solve_quickly` gives the heuristic solution of its only loop, up to
-    an interval of this many cycles. `made` gives the result of the solver, and `interval` the loop's interval in it.
-    None stands for a kernel without a schedule, or with other products."""
-
-    solve_quickly: Callable[[tile.Kernel, int | None], Solution | None]
-    made: Callable[[tile.Kernel], KernelState | None]
-    interval: Callable[[KernelState], int | None]
+SplitPlanner = Callable[[tile.Kernel, Exploration], KernelState | None]
+"""Schedules the loop of a kernel with split tiles; None for a kernel without a schedule, or with fewer products."""
 
 
 def find_subtile_candidates(
@@ -89,16 +77,15 @@ def find_subtile_candidates(
     return tuple(found)
 
 
-def choose_subtile(state: KernelState, explore: Explorer) -> QuestionGenerator[KernelState]:
+def choose_subtile(state: KernelState, explore: Explorer) -> Question[KernelState] | None:
     """Choose whole or split tiles for the only pipelined loop, whichever has the smaller interval."""
     unassigned = state.search.before_layouts
     assert unassigned is not None
     is_asked = any(decision.what == "subtile" for decision in unassigned.decisions)
     splits = () if is_asked else find_subtile_candidates(unassigned.kernel, state.assignment, state.options)
     if not splits:
-        return state
-    planned = plan_loops(state, explore, Exploration())
-    whole_products = find_wgmma_products(state.assignment.kernel.body)
+        return None
+    products = len(find_wgmma_products(state.assignment.kernel.body))
 
     @cache
     def assign_split_layouts(split: tile.Kernel) -> KernelState | None:
@@ -106,49 +93,38 @@ def choose_subtile(state: KernelState, explore: Explorer) -> QuestionGenerator[K
             tried = explore(replace(unassigned, kernel=split), "choose-programmatic-launch")
         except CompileError:
             return None
-        return tried if len(find_wgmma_products(tried.assignment.kernel.body)) >= len(whole_products) else None
+        return tried if len(find_wgmma_products(tried.assignment.kernel.body)) >= products else None
 
-    def solve_by_heuristic(split: tile.Kernel, most: int | None) -> Solution | None:
-        tried = assign_split_layouts(split)
-        if tried is None:
-            return None
-        try:
-            tried = plan_loops(tried, explore, Exploration(is_by_heuristic=True, most=most))
-        except CompileError:
-            return None
-        return _get_only_solution(tried)
-
-    def plan_split(split: tile.Kernel) -> KernelState | None:
-        if split is unassigned.kernel:
-            return planned
+    def plan_split(split: tile.Kernel, exploration: Exploration) -> KernelState | None:
         tried = assign_split_layouts(split)
         try:
-            return None if tried is None else plan_loops(tried, explore, Exploration())
+            return None if tried is None else plan_loops(tried, explore, exploration)
         except CompileError:
             return None
 
-    def get_interval(tried: KernelState) -> int | None:
-        solution = _get_only_solution(tried)
-        return None if solution is None else solution.schedule.ii
-
-    (loop,) = planned.loops
-    plan = SubtilePlan(solve_by_heuristic, plan_split, get_interval)
-    question = _ask_for_subtile(unassigned.kernel, state.options, splits, loop.solution, plan)
-    return (yield from ask_question(question)).value
+    planned = plan_loops(state, explore, Exploration())
+    return _compare_splits(unassigned.kernel, splits, planned, plan_split)
 
 
-def _get_only_solution(state: KernelState) -> Solution | None:
+def _get_only_solution(state: KernelState | None) -> Solution | None:
     """Return the solution of the only loop, or None."""
-    return state.loops[0].solution if len(state.loops) == 1 else None
+    return state.loops[0].solution if state is not None and len(state.loops) == 1 else None
 
 
-def _ask_for_subtile(
-    kernel: tile.Kernel, options: CompileOptions, ways: tuple[tile.Subtile, ...], whole: Solution, plan: SubtilePlan
+def _get_interval(state: KernelState) -> int | None:
+    solution = _get_only_solution(state)
+    return None if solution is None else solution.schedule.ii
+
+
+def _compare_splits(
+    kernel: tile.Kernel, ways: tuple[tile.Subtile, ...], planned: KernelState, plan: SplitPlanner
 ) -> Question[KernelState]:
-    """Ask whether the kernel's tiles are whole or in parts. `whole` is the solved loop of the kernel as it is."""
+    """Ask whether the kernel's tiles are whole or in parts. `planned` has the solved loop of the kernel as it is."""
+    options, (loop,) = planned.options, planned.loops
+    whole = loop.solution
     ii, requested = whole.schedule.ii, options.subtile
     busy = max((b for b in whole.bounds.each if b.kind == "slot"), key=lambda bound: bound.ii)
-    as_it_is = Candidate("none", partial(plan.made, kernel), "--subtile none")
+    as_it_is = Candidate("none", lambda: planned, "--subtile none")
     # Beyond this heuristic interval, a solver is not expected to save as much as parts have to.
     max_interval = None if requested is not None else int(ii * (1 - LEAST_GAIN) / (1 - MAX_SOLVER_GAIN))
     divided = tuple(_build_candidate(kernel, way, busy.ii, max_interval, plan) for way in ways)
@@ -175,7 +151,7 @@ def _ask_for_subtile(
     return Question(
         "subtile",
         (as_it_is, *divided),
-        price=plan.interval,
+        price=_get_interval,
         unit="cycles an iteration",
         explain=explain_outcome,
         least_gain=LEAST_GAIN,
@@ -185,7 +161,7 @@ def _ask_for_subtile(
 
 
 def _build_candidate(
-    kernel: tile.Kernel, way: tile.Subtile, busy: int, max_interval: int | None, plan: SubtilePlan
+    kernel: tile.Kernel, way: tile.Subtile, busy: int, max_interval: int | None, plan: SplitPlanner
 ) -> Candidate[KernelState]:
     """Build the candidate of one split. Its bounds: a unit busy for the whole interval stays so; then the heuristic
     schedule."""
@@ -199,8 +175,8 @@ def _build_candidate(
 
     @cache
     def solve_quickly() -> Solution | None:
-        made = split_kernel()
-        return None if made is None else plan.solve_quickly(made, max_interval)
+        made, by_heuristic = split_kernel(), Exploration(is_by_heuristic=True, most=max_interval)
+        return None if made is None else _get_only_solution(plan(made, by_heuristic))
 
     def bound_interval() -> int | None:
         found = solve_quickly()
@@ -212,7 +188,7 @@ def _build_candidate(
 
     def plan_fully() -> KernelState | None:
         parts = split_kernel()
-        return None if parts is None else plan.made(parts)
+        return None if parts is None else plan(parts, Exploration())
 
     return Candidate(
         show_subtile(way), plan_fully, f"--subtile {max(way.parts)}", (lambda: busy, bound_interval, estimate_interval)

@@ -29,11 +29,6 @@ def check_barriers(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: 
     Errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`.
     """
     roles = list_checkable_roles(assignment, mistakes)
-    with mistakes.caught():
-        _run_checked(kernel, roles)
-
-
-def _run_checked(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
     statements = [s for role in roles for s in tile.walk_statements(role.kernel.body) if isinstance(s, tile.TileOp)]
     _check_arrivals(find_allocations(kernel), statements)
     with suppress(UnknownValue):

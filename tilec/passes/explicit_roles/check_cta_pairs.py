@@ -43,11 +43,6 @@ def check_cta_pairs(kernel: tile.Kernel, mistakes: ErrorCollector) -> None:
     """
     if mistakes.met:  # a product may be missing
         return
-    with mistakes.caught():
-        _check_pairs(kernel)
-
-
-def _check_pairs(kernel: tile.Kernel) -> None:
     operations = _list_operations(kernel)
     paired = [op for op in operations if op.is_paired]
     if not paired:

@@ -12,7 +12,7 @@ tiles, are left to the emulator.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import field
 from typing import NoReturn
@@ -204,11 +204,6 @@ def check_role_races(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes
     Errors: `role-race`.
     """
     roles = list_checkable_roles(assignment, mistakes)
-    with mistakes.caught():
-        _find_race(kernel, roles)
-
-
-def _find_race(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
     if kernel.cluster.blocks > 1 or len(roles) < 2:
         return
     scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]

@@ -5,28 +5,22 @@ from __future__ import annotations
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ops.warpgroups import SetRegisters
-from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
-from tilec.support.diagnostics import ErrorCollector, Label, raise_error
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 from tilec.target.table import Target
 
 
-def check_role_registers(assignment: LayoutAssignment, target: Target, mistakes: ErrorCollector) -> None:
+def check_role_registers(assignment: LayoutAssignment, target: Target) -> None:
     """Check that the roles' registers fit the machine.
 
-    Errors: `too-many-registers`.
+    A role that asks for more than there are waits for others to release as many, so for ever. Errors:
+    `too-many-registers`.
     """
-    with mistakes.caught():
-        _check_requests(assignment.kernel.threads, assignment.roles, target)
-
-
-def _check_requests(threads: int, roles: tuple[RoleAssignment, ...], target: Target) -> None:
-    """Refuse requests for more registers than there are: a role waits until others have released as many, so for
-    ever."""
-    at_first = target.limit("registers_per_sm") // threads // 8 * 8
+    at_first = target.limit("registers_per_sm") // assignment.kernel.threads // 8 * 8
     requests: dict[str, tuple[int, Span]] = {}
     total = 0
-    for part in roles:
+    for part in assignment.roles:
         counts = [s for s in tile.walk_statements(part.assignment.kernel.body) if isinstance(s, SetRegisters)]
         most = max(counts, key=lambda op: op.count, default=None)
         if not part.is_common:

@@ -56,12 +56,6 @@ def check_stage_counts(kernel: tile.Kernel, assignment: LayoutAssignment, mistak
     Errors: `unbalanced-acquires`.
     """
     roles = list_checkable_roles(assignment, mistakes)
-    with mistakes.caught():
-        _check_pipelines(kernel, roles)
-
-
-def _check_pipelines(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
-    """Check each pipeline in the first and the last block."""
     scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
     for block_name, block in _find_outermost_blocks(kernel):
         found: dict[str, list[_StageCount]] = {}

@@ -23,22 +23,15 @@ from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.passes.explicit_roles.split_roles import has_explicit_roles
 from tilec.passes.layout.tensor_memory import find_held_products
-from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, Label, raise_error
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 
 
-def convert_sums_to_fragments(kernel: tile.Kernel, mistakes: ErrorCollector = RAISE_FIRST) -> tile.Kernel:
+def convert_sums_to_fragments(kernel: tile.Kernel) -> tile.Kernel:
     """Turn sums in tensor memory into fragments where the kernel leaves their order to the compiler.
 
     Errors: `unsupported-operand`, where a sum is cleared otherwise than in the first iteration of its loop.
     """
-    converted = kernel
-    with mistakes.caught():
-        converted = _convert_sums(kernel)
-    return converted  # noqa: RET504 (an error ends the block without a value)
-
-
-def _convert_sums(kernel: tile.Kernel) -> tile.Kernel:
     if has_explicit_roles(kernel):
         return kernel
     tiles = dict.fromkeys(op.regions[2].buffer for op in find_held_products(kernel.body))

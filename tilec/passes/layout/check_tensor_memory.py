@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from tilec.ir import tile
 from tilec.passes.layout.tensor_memory import count_columns, find_factors
-from tilec.support.diagnostics import ErrorCollector, Label, raise_error
+from tilec.support.diagnostics import Label, raise_error
 from tilec.target.table import Target
 
 
-def check_tensor_memory(kernel: tile.Kernel, target: Target, mistakes: ErrorCollector) -> None:
+def check_tensor_memory(kernel: tile.Kernel, target: Target) -> None:
     """Check that the roles' tensor memory fits the machine.
 
     Errors: `tensor-memory-overflow`.
     """
-    if target.has("tcgen05"):
-        with mistakes.caught():
-            _check_columns(kernel, target)
-
-
-def _check_columns(kernel: tile.Kernel, target: Target) -> None:
+    if not target.has("tcgen05"):
+        return
     multiplied = find_factors(kernel)
     needed = {b: count_columns(b, b in multiplied) for b in kernel.buffers if b.scope == "tmem"}
     total, limit = sum(needed.values()), target.limit("tmem_columns") if needed else 0

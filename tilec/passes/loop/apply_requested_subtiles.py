@@ -9,7 +9,7 @@ from dataclasses import replace
 from tilec.ir import tile
 from tilec.passes.loop.subtile import Indivisible, split_dimension
 from tilec.sched.decision import Decider, Decision
-from tilec.support.diagnostics import ErrorCollector, raise_error
+from tilec.support.diagnostics import raise_error
 from tilec.support.options import CompileOptions
 
 
@@ -18,17 +18,8 @@ def show_subtile(cut: tile.Subtile) -> str:
     return f"{cut.buffer.name} ({', '.join(map(str, cut.parts))})"
 
 
-def apply_requested_subtiles(
-    kernel: tile.Kernel, options: CompileOptions, mistakes: ErrorCollector
-) -> tuple[tile.Kernel, tuple[Decision, ...]]:
+def apply_requested_subtiles(kernel: tile.Kernel, options: CompileOptions) -> tuple[tile.Kernel, tuple[Decision, ...]]:
     """Split tiles into the parts that the kernel asks for, or that the trace of its schedule has."""
-    decisions: tuple[Decision, ...] = ()
-    with mistakes.caught():
-        kernel, decisions = _apply_subtiles(kernel, options)
-    return kernel, decisions
-
-
-def _apply_subtiles(kernel: tile.Kernel, options: CompileOptions) -> tuple[tile.Kernel, tuple[Decision, ...]]:
     by: Decider = "the kernel"
     requested, why = kernel.subtiles, "T.annotate_subtile"
     if not requested and options.schedule is not None:

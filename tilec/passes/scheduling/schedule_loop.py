@@ -108,19 +108,16 @@ def _use_given_schedule(loop: LoopProblem, schedule: Schedule) -> PlannedLoop:
     return PlannedLoop(loop, record_given_schedule(loop.problem, schedule))
 
 
-def _read_schedules(trace: str, loops: int) -> tuple[Schedule, ...]:
-    """Read the schedules of a trace, one for each of `loops` loops."""
+def read_given_schedules(options: CompileOptions, loops: int) -> tuple[Schedule | None, ...]:
+    """Return the schedule that the given trace has for each of `loops` loops; None for each without a trace."""
+    if options.schedule is None:
+        return (None,) * loops
     from tilec.sched.trace import TraceError, read_schedules
 
     try:
-        schedules = read_schedules(trace)
+        schedules = read_schedules(options.schedule)
     except TraceError as error:
         raise_error("bad-schedule", f"the schedule file cannot be used: {error}")
     if len(schedules) != loops:
         raise_error("bad-schedule", f"the schedule file has {len(schedules)} loops, the kernel {loops}")
     return tuple(schedules)
-
-
-def read_given_schedules(options: CompileOptions, loops: int) -> tuple[Schedule | None, ...]:
-    """Return the schedule that the command line gives to each of `loops` loops, or None for each."""
-    return (None,) * loops if options.schedule is None else _read_schedules(options.schedule, loops)
