@@ -13,7 +13,7 @@ from test_walked_pass import KERNEL, PAGE, compiler_in, tilec
 
 pytestmark = pytest.mark.weekly
 
-NAME = "copies_to_itself"
+NAME = "choose_copies"
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def copy(tmp_path: Path) -> Path:
     (block,) = (block for block in blocks(PAGE) if block.title == f"{NAME}.py")
     (row,) = re.findall(r"`(Choice\(.*?\),)`", page)
     ((field, below),) = re.findall(r'^    (drop_copies: bool = .*)\n    (""".*""")$', page, re.MULTILINE)
-    compiler_in(tmp_path, NAME, block.text, row)
+    compiler_in(tmp_path, f"choices/{NAME}.py", block.text, row)
     options = tmp_path / "tilec/support/options.py"
     text = options.read_text(encoding="utf-8")
     before = next(line for line in text.splitlines() if line.startswith("    stmatrix: bool"))
@@ -52,7 +52,7 @@ def test_one_file_and_one_row_and_one_option_are_a_choice(copy: Path) -> None:
     assert [(each["answer"], each["price"]) for each in weighed] == [("stay", 3), ("dropped", 2)]
     asked = decision(copy, "--no-drop-copies")
     assert (asked["chosen"], asked["by"]) == ("stay", "the command line")
-    assert "copies-to-itself" in tilec(copy, "k.tl", "--print-pipeline")
+    assert "choose-copies" in tilec(copy, "k.tl", "--print-pipeline")
     assert "copies to itself" in tilec(copy, "schedule", "k.tl")
     tried = tilec(copy, "tune", "k.tl", "--trials", "2", "-j", "1")
     assert "drop-copies" in tried, tried

@@ -27,19 +27,16 @@ def k(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64, 64), "float32")):
 """
 
 
-def compiler_in(folder: Path, name: str, text: str, row: str) -> None:
-    """A copy of the compiler with one more file of its driver, and a row for it behind `fold-constants`."""
+def compiler_in(folder: Path, file: str, text: str, row: str) -> None:
+    """A copy of the compiler with one more file of its passes, and a row for it behind `fold-constants`."""
     shutil.copytree(ROOT / "tilec", folder / "tilec", ignore=shutil.ignore_patterns("__pycache__"))
     for shared in ("grammar", "targets", "cmake"):
         (folder / shared).symlink_to(ROOT / shared)
-    (folder / f"tilec/driver/{name}.py").write_text(text, encoding="utf-8")
+    (folder / f"tilec/passes/{file}").write_text(text, encoding="utf-8")
     table = folder / "tilec/driver/pipeline.py"
     lines = table.read_text(encoding="utf-8")
     before = next(line for line in lines.splitlines() if 'Pass("fold-constants"' in line)
-    lines = lines.replace(before, f"{before}\n    {row}")
-    table.write_text(
-        lines.replace("from tilec.driver import ", f"from tilec.driver import {name}, ", 1), encoding="utf-8"
-    )
+    table.write_text(lines.replace(before, f"{before}\n    {row}"), encoding="utf-8")
 
 
 @pytest.fixture
@@ -47,7 +44,7 @@ def copy(tmp_path: Path) -> Path:
     """The compiler, with what the section adds to it."""
     (block,) = (block for block in blocks(PAGE) if block.title == "drop_copies.py")
     (row,) = re.findall(r"`(Pass\(.*?\),)`", (ROOT / PAGE).read_text(encoding="utf-8"))
-    compiler_in(tmp_path, "drop_copies", block.text, row)
+    compiler_in(tmp_path, "loop/drop_copies.py", block.text, row)
     (tmp_path / "k.tl").write_text(KERNEL, encoding="utf-8")
     return tmp_path
 
