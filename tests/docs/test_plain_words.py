@@ -13,15 +13,20 @@ from pathlib import Path
 import pytest
 from fenced import ROOT
 
+from tilec.driver.pipeline import PIPELINE
+
 COUNTED = {
     "functions with a name of one word": 58,
     "docstrings that open with a question word": 5,
-    "files under 60 lines": 115,
-    "files in folders of more than 20": 460,
-    "functions with seven parameters or more": 53,
-    "boolean parameters": 301,
+    "files under 60 lines": 110,
+    "files in folders of more than 20": 456,
+    "functions with seven parameters or more": 52,
+    "boolean parameters": 299,
 }
 """At most so many of each. Whoever makes one fewer writes the new number here; nobody writes a larger one."""
+
+PASSES = {name.rpartition(".")[2] for row in PIPELINE for name in row.list_modules()}
+"""Files of one pass each, however short: a row of the table, its function and its file have one name."""
 
 _QUESTION = re.compile(r"(?:what|whether|how|which|where|who|whose|when|why)\b", re.IGNORECASE)
 
@@ -57,7 +62,7 @@ def find(what: str) -> Iterator[str]:
     for module in read_modules():
         place = str(module.path.relative_to(ROOT))
         match what:
-            case "files under 60 lines" if module.lines < 60 and module.path.name != "__init__.py":
+            case "files under 60 lines" if module.lines < 60 and module.path.stem not in ("__init__", *PASSES):
                 yield place
             case "files in folders of more than 20" if folders[module.path.parent] > 20:
                 yield place

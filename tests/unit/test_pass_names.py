@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tilec.driver.engine import list_parameters
-from tilec.driver.pipeline import PIPELINE, Checks, Choice, FilePass, Lints, Pass
+from tilec.driver.pipeline import PIPELINE, Choice, FilePass, Lints, Pass
 from tilec.passes.state import KernelState, SearchState
 from tilec.support.options import CompileOptions
 
@@ -36,13 +36,13 @@ REWRITES = {
 
 
 def functions_of(row: FilePass | Pass | Choice) -> Iterator[tuple[str, Callable[..., Any]]]:
-    names = [name.rpartition(".")[2] for name in row.functions] if isinstance(row, Checks) else [row.name]
-    yield from zip((name.replace("-", "_") for name in names), row.load_functions(), strict=True)
+    yield from zip((name.rpartition(".")[2] for name in row.list_modules()), row.load_functions(), strict=True)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_row_function_and_file_have_one_name(row: FilePass | Pass | Choice) -> None:
     for name, function in functions_of(row):
+        assert len(row.list_modules()) > 1 or name == row.name.replace("-", "_")
         assert function.__name__ == name and Path(inspect.getsourcefile(function) or "").stem == name
 
 
@@ -79,5 +79,5 @@ def test_only_the_engine_calls_a_pass() -> None:
 def test_passes_are_imported_when_they_run() -> None:
     look = "import sys; import tilec.driver.engine; print(*(name for name in sys.modules if name.startswith('tilec.')))"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd=ROOT)
-    modules = {f"tilec.{row.folder}.{row.name.replace('-', '_')}" for row in ROWS}
+    modules = {f"tilec.{name}" for row in ROWS for name in row.list_modules()}
     assert not modules & set(done.stdout.split())

@@ -37,9 +37,14 @@ class Row:
     folder: str
     gives: Stage | None = None
 
+    def list_modules(self) -> tuple[str, ...]:
+        """Return the module of the row's function, or of each of its checks, below `tilec`."""
+        return (f"{self.folder}.{self.name.replace('-', '_')}",)
+
     def load_functions(self) -> tuple[Callable[..., Any], ...]:
         """Import what the row runs: one function, or several checks."""
-        return (_load_function(self.folder, self.name),)
+        modules = self.list_modules()
+        return tuple(getattr(import_module(f"tilec.{each}"), each.rpartition(".")[2]) for each in modules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +83,9 @@ class Checks(Pass):
     continues: bool = True
     functions: tuple[str, ...] = ()
 
-    def load_functions(self) -> tuple[Callable[..., Any], ...]:
-        """Import the checks."""
-        return tuple(_load_function(*f"passes.{name}".rsplit(".", 1)) for name in self.functions)
+    def list_modules(self) -> tuple[str, ...]:
+        """Return the modules of the checks."""
+        return tuple(f"passes.{name}" for name in self.functions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,7 @@ class Lints(Pass):
     """The lints of a stage. Its function is in the folder itself, beside the folders of the lints."""
 
     def load_functions(self) -> tuple[Callable[..., Any], ...]:
+        """Import what runs the lints."""
         return (getattr(import_module(f"tilec.{self.folder}"), self.name.replace("-", "_")),)
 
 
@@ -103,12 +109,6 @@ class Choice(Row):
     decides: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()
     when: Condition | None = None
-
-
-def _load_function(folder: str, name: str) -> Callable[..., Any]:
-    spelled = name.replace("-", "_")
-    function: Callable[..., Any] = getattr(import_module(f"tilec.{folder}.{spelled}"), spelled)
-    return function
 
 
 _OPERATION_CHECKS = ("explicit_roles.check_cta_pairs", "layout.check_tensor_memory")

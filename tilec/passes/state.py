@@ -52,7 +52,7 @@ class Exploration:
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """What the choices about a kernel know. `before_layouts` is the kernel's state before it had layouts, and
+    """The state of the choices about a kernel. `before_layouts` is the kernel's state before it had layouts, and
     `kernel_before_grid` the kernel before decisions about its grid. `withdrawn_choices` lists choices whose answer was
     impossible, and why. `explored` are loops that a choice has scheduled already, only up to their intervals if
     `exploration` asked for no more; `divided` are problems with a decided ping-pong."""

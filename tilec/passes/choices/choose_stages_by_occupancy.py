@@ -15,12 +15,12 @@ from functools import partial
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.tile import For, Stmt
 from tilec.passes.analysis.rings import is_pipelined
-from tilec.passes.choices.plan_loops import plan_loops
 from tilec.passes.choices.question import Candidate, Outcome, Question, QuestionGenerator, ask_question
 from tilec.passes.cost.estimate import DoesNotFit, StageOption, predict_by_stages
 from tilec.passes.cost.report import count_versions_under_way
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import ScheduledLoop
+from tilec.passes.scheduling.solve_loops import plan_loops
 from tilec.passes.state import Explorer, KernelState
 from tilec.support.identity import IdentityKey
 from tilec.support.shares import show_share

@@ -18,7 +18,6 @@ from tilec.ir import tile
 from tilec.ops.fill import Fill
 from tilec.passes.analysis.rings import find_pipelined_loops
 from tilec.passes.analysis.usage import find_reads, find_writes
-from tilec.passes.choices.plan_loops import plan_loops
 from tilec.passes.choices.question import (
     Candidate,
     Outcome,
@@ -29,6 +28,7 @@ from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.apply_requested_subtiles import show_subtile
 from tilec.passes.loop.assign_roles import find_wgmma_products
 from tilec.passes.loop.subtile import Indivisible, find_related_dimensions, split_dimension
+from tilec.passes.scheduling.solve_loops import plan_loops
 from tilec.passes.state import Exploration, Explorer, KernelState
 from tilec.sched.solution import Solution
 from tilec.support.diagnostics import CompileError

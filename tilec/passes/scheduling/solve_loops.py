@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop
 from tilec.passes.scheduling.schedule_loop import make_cached_solver, read_given_schedules, schedule_loop
-from tilec.passes.state import KernelState
+from tilec.passes.state import Exploration, Explorer, KernelState
 from tilec.sched.bounds import compute_bounds
 from tilec.sched.budget import Budget
 from tilec.sched.roles import resolve_roles
@@ -40,6 +40,13 @@ def solve_problems(state: KernelState, where: Callable[[LoopProblem], bool]) -> 
         for loop, given in zip(problems, read_given_schedules(options, len(problems)), strict=True)
         if loop.loop.var in known or where(loop)
     )
+
+
+def plan_loops(state: KernelState, explore: Explorer, exploration: Exploration | None = None) -> KernelState:
+    """Schedule the kernel's loops so that later rows do not, or answer only what `exploration` asks about them."""
+    scheduled = explore(replace(state, search=replace(state.search, exploration=exploration)), "solve-loops")
+    search = replace(scheduled.search, explored=scheduled.loops, exploration=None)
+    return replace(scheduled, search=search)
 
 
 def _deepen_rings(planned: PlannedLoop) -> PlannedLoop:
