@@ -169,8 +169,7 @@ class _BoundsAnalysis:
             case tile.Binary(op="floordiv", a=a, b=b) if self.find_bounds(b)[0] > 0:
                 return _bounds_of_quotient(self.find_bounds(a), self.find_bounds(b))
             case tile.Binary(op="floormod", a=a, b=b) if self.find_bounds(b)[0] > 0:
-                (low, high), (least, largest) = self.find_bounds(a), self.find_bounds(b)
-                return (low, high) if low >= 0 and high < least else (0, largest - 1)
+                return _bounds_of_remainder(self.find_bounds(a), self.find_bounds(b))
             case tile.Binary(op="bitand", a=a, b=b):
                 most = [high for low, high in (self.find_bounds(a), self.find_bounds(b)) if low >= 0]
                 return (0, min(most)) if most else _bounds_of_type(expr)
@@ -210,6 +209,11 @@ def _bounds_of_quotient(dividend: Bounds, divisor: Bounds) -> Bounds:
     (low, high), (least, largest) = dividend, divisor
     by_low, by_high = (largest if low >= 0 else least), (least if high >= 0 else largest)
     return _divide_down(low, by_low), _divide_down(high, by_high)
+
+
+def _bounds_of_remainder(dividend: Bounds, divisor: Bounds) -> Bounds:
+    """Return the bounds of what a positive divisor leaves of a dividend that is divided down."""
+    return dividend if dividend[0] >= 0 and dividend[1] < divisor[0] else (0, divisor[1] - 1)
 
 
 def _divide_down(number: float, by: float) -> float:
