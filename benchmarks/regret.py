@@ -92,17 +92,23 @@ class Workload:
 
 def compile_variant(case: Mapping[str, Any], label: str, gpu: str | None) -> tuple[dict[str, str], float] | None:
     """Return the decisions of a variant and its predicted microseconds; None where the compiler refuses it."""
-    kernel = case["kernel"]
+    kernel, constants = find_kernel(case)
     source = SourceFile(Path(kernel).name, (gpu_cases.ROOT / kernel).read_text(encoding="utf-8"))
     words = "" if label.startswith(BASE) else label.removesuffix(f" ({BASE})")
     sizes = {name: int(size) for name, size in gpu_cases.gpu_inputs.SCALARS.get(kernel, {}).items() if size >= 1}
     try:
-        options = replace(gpu_cases.options_of(words, case["constants"]), gpu=gpu)
+        options = replace(gpu_cases.options_of(words, constants), gpu=gpu)
         built = driver.build_kernel(source, options, driver.Observer())
         report = driver.build_report(built, sizes)
     except (CompileError, gpu_cases.click.ClickException):
         return None
     return gpu_cases.describe_decisions(built), report.at(report.predicted)
+
+
+def find_kernel(case: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Return the file of a case's kernel, and the constants that it was compiled with."""
+    held = case if "kernel" in case else case["parameters"]
+    return held["kernel"], held["constants"]
 
 
 def compile_case(case: Mapping[str, Any], gpu: str | None) -> dict[str, tuple[dict[str, str], float] | None]:
@@ -131,7 +137,7 @@ def read_workload(case: Mapping[str, Any], compiled: Mapping[str, tuple[dict[str
     assert base is not None, f"{case['name']} does not compile"
     alike = [one for one in found if one.is_decision and one.decisions == base[0]]
     decided = replace(alike[0], predicted=base[1]) if alike else None
-    return Workload(case["name"], case["kernel"], base[0], tuple(found), decided)
+    return Workload(case["name"], find_kernel(case)[0], base[0], tuple(found), decided)
 
 
 def recorded_decisions(case: Mapping[str, Any], label: str) -> dict[str, str] | None:
