@@ -344,8 +344,9 @@ def with_arrays(folder: Path, case: Case, file: str, built: driver.Build, arrays
 
 
 def narrowed(name: str, array: Any) -> Any:
-    """Return the array in 32 bits where they say the same: what is allowed may grow by a rounding."""
-    if array.dtype != np.float64:
+    """Return what is expected (`out_`) or allowed (`allowed_`) in 32 bits where they say the same: what is allowed may
+    grow by a rounding. Arguments (`in_`) stay as the kernel takes them."""
+    if array.dtype != np.float64 or name.startswith("in_"):
         return array
     with np.errstate(over="ignore"):
         single = array.astype(np.float32)
@@ -421,6 +422,17 @@ def options_of(words: str, defines: Mapping[str, Any]) -> CompileOptions:
     return options
 
 
+SWITCHES = (
+    "--no-persistent", "--cluster none", "--cluster 2x1", "--cluster 1x2", "--no-multicast", "--rasterisation none",
+    "--rasterisation 8", "--pipeline-strategy none", "--pipeline-strategy unspecialize",
+    "--pipeline-strategy warp-specialize", "--no-tma-loads", "--consumer-warpgroups 1", "--consumer-warpgroups 2",
+    "--no-overlap", "--no-ping-pong", "--subtile none", "--subtile 2", "--no-stages-by-occupancy", "--no-epilogue-warp",
+    "--no-stmatrix", "--arrivals thread", "--no-split-loops", "--no-pdl", "--no-persistent --cluster 2x1",
+    "--no-persistent --cluster none", "--no-persistent --pipeline-strategy none", "--no-persistent --no-overlap",
+)  # fmt: skip
+"""Options with which each workload is timed beside what the compiler decides by itself."""
+
+
 def write_workloads(folder: Path, pattern: str, note: Callable[[str], None]) -> None:
     """Write each workload as the compiler decides, and with each alternative that gives another cubin. Those that the
     folder has already are kept."""
@@ -430,33 +442,38 @@ def write_workloads(folder: Path, pattern: str, note: Callable[[str], None]) -> 
         if fnmatch.fnmatch(one["name"], pattern) and one["name"] not in known:
             note(one["name"])
             made = alternatives(one, note)
+            decided = {label: describe_decisions(built) for label, built in made.items()}
             scalars = dict(gpu_inputs.SCALARS.get(one["kernel"], {}))
             parameters = {
                 "kernel": one["kernel"], "constants": one["constants"], "labels": list(made), "work": one["work"],
                 "unit": one["unit"], "recipes": gpu_inputs.recipes(one["kernel"], one["constants"]),
-                "scalars": scalars,
+                "scalars": scalars, "decided": decided,
             }  # fmt: skip
             case = Case(one["name"], "workloads", "variants", parameters=parameters)
-            cases.append(written(folder, case, [(Path(one["kernel"]).stem, cubin) for cubin in made.values()]))
+            cases.append(written(folder, case, [(Path(one["kernel"]).stem, built.cubin) for built in made.values()]))
             index(folder, cases)
     index(folder, cases)
 
 
-def alternatives(one: Mapping[str, Any], note: Callable[[str], None]) -> dict[str, bytes]:
-    """Return the cubins of a workload by what was asked of the compiler, each once, as decided first."""
+def alternatives(one: Mapping[str, Any], note: Callable[[str], None]) -> dict[str, driver.Build]:
+    """Return the builds of a workload by what was asked of the compiler, each cubin once, as decided first."""
     source = SourceFile(Path(one["kernel"]).name, (ROOT / one["kernel"]).read_text(encoding="utf-8"))
-    made: dict[str, bytes] = {}
-    for label in one["variants"]:
+    made: dict[str, driver.Build] = {}
+    for label in dict.fromkeys((*one["variants"], *SWITCHES)):
         words = "" if label.startswith("as decided") else label.removesuffix(" (as decided)")
         try:
-            cubin = driver.build_kernel(source, options_of(words, one["constants"]), driver.Observer()).cubin
+            built = driver.build_kernel(source, options_of(words, one["constants"]), driver.Observer())
         except (CompileError, click.ClickException) as refusal:
             assert made, f"{one['name']} does not compile: {refusal}"
             note(f"  {label}: refused")
             continue
-        if cubin not in made.values():
-            made[label] = cubin
+        if all(built.cubin != other.cubin for other in made.values()):
+            made[label] = built
     return made
+
+
+def describe_decisions(built: driver.Build) -> dict[str, str]:
+    return {decision.what: decision.chosen for decision in built.work.decisions}
 
 
 # ---- the suite -------------------------------------------------------------------------------------------------------

@@ -210,6 +210,8 @@ def result(
                 break
         found = {"fault": variants[base]["fault"], "work": case.parameters["work"]}
         found |= {"unit": case.parameters["unit"], "ceiling": case.name, "variants": variants}
+        for label, decisions in case.parameters.get("decided", {}).items():
+            variants[label]["decisions"] = decisions
         if found["fault"]:
             return found
         say({"begins": case.name})

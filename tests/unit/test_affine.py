@@ -36,6 +36,10 @@ leaves = st.one_of(st.sampled_from(VARIABLES), st.integers(-9, 9).map(int32_cons
 divisors = st.sampled_from([1, 2, 3, 4, 8, 16]).map(int32_const)
 
 
+def at_least_one(expr: Expr) -> Expr:
+    return Binary("max", expr, int32_const(1), INT32)
+
+
 def combine(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
     def binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
         return Binary(op, a, b, INT32)
@@ -50,6 +54,7 @@ def combine(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
         st.builds(lambda a: Unary("neg", a, INT32), inner),
         st.builds(binary, st.sampled_from(["add", "sub", "mul", "min", "max"]), inner, inner),
         st.builds(binary, st.sampled_from(["floordiv", "floormod"]), inner, divisors),
+        st.builds(binary, st.sampled_from(["floordiv", "floormod"]), inner, inner.map(at_least_one)),
         st.builds(select, st.sampled_from(COMPARISONS), inner, inner, inner, inner),
         st.builds(there_and_back, inner, st.sampled_from([INT8, UINT8, UINT32, INT64])),
     )
@@ -144,6 +149,10 @@ def test_constants_fold_on_the_way() -> None:
         (Binary("floormod", X, int32_const(16), INT32), (0, 15)),
         (Binary("floormod", Y, int32_const(4), INT32), (0, 3)),
         (Binary("floordiv", Y, int32_const(4), INT32), (-2, 2)),
+        (Binary("floordiv", X, Binary("add", X, int32_const(2), INT32), INT32), (0, 7)),
+        (Binary("floordiv", Y, at_least_one(Var("anything")), INT32), (-6, 9)),
+        (Binary("floormod", Var("anything"), Binary("add", X, int32_const(2), INT32), INT32), (0, 16)),
+        (Binary("floormod", X, Y, INT32), UNKNOWN),
         (Binary("mul", Y, Y, INT32), (-54, 81)),
         (Binary("min", X, Var("anything"), INT32), (-math.inf, 15)),
         (Cast(Binary("mul", X, int32_const(100), INT32), INT8), (-128, 127)),

@@ -170,6 +170,12 @@ def _grown(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
             inner,
             positive,
         ),
+        st.builds(
+            lambda op, a, b: Binary(op, a, Binary("max", b, int32_const(1), INT32), INT32),
+            st.sampled_from(["floordiv", "floormod"]),
+            inner,
+            inner,
+        ),
         st.builds(lambda a, c: Binary("bitand", a, int32_const(c), INT32), inner, constants),
         st.builds(lambda a, b: Select(Binary("lt", a, b, BOOL), a, b, INT32), inner, inner),
     )

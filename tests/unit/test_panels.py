@@ -4,16 +4,26 @@ says, and no more than the plain one."""
 from __future__ import annotations
 
 import itertools
+import math
 import random
+from pathlib import Path
 
 import pytest
 
-from tilec.ir.tile import Raster, Var
+from tilec.driver import build as driver
+from tilec.ir import warp_signs
+from tilec.ir.tile import Raster, Var, walk_statements
+from tilec.ir.warp_values import Definitions
+from tilec.ops.copy import Copy
+from tilec.passes.analysis.box_starts import Coordinates
 from tilec.passes.analysis.fold_constants import compute_expr
 from tilec.passes.grid.rasterisation_order import GridWalk, find_best_raster
 from tilec.passes.grid.rasterise import AS_NUMBERED, locate_tile, scale_to_clusters
 from tilec.passes.memory.load_footprints import LoadFootprint
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
 
+SAMPLES = Path(__file__).parents[2] / "samples"
 Tile = tuple[int, int, int]
 NUMBER = Var("number")
 
@@ -73,6 +83,18 @@ def test_the_model_counts_what_the_code_does(
         assert sorted(order) == sorted(itertools.product(range(width), range(depth), range(height)))
         assert walk.count_bytes_of_waves(raster) == counted(walk, order)
     assert walk.count_bytes_of_waves(best) <= walk.count_bytes_of_waves(AS_NUMBERED)
+
+
+@pytest.mark.parametrize("raster", [AS_NUMBERED, Raster(3), Raster(11), Raster(5, by_rows=False)])
+@pytest.mark.parametrize("extents", [(32, 32), (31, 33), (Var("w"), 32), (32, Var("d")), (Var("w"), Var("d"))])
+def test_no_tile_begins_below_0(extents: tuple[int | Var, int | Var], raster: Raster) -> None:
+    """TMA stores a tile only where that is proven, by selection and again by the verifier."""
+    known = {e: (0.0, math.inf) for e in extents if isinstance(e, Var)}
+    tiles = [e for e in extents if isinstance(e, int)]
+    known[NUMBER] = (0.0, math.prod(tiles) - 1 if len(tiles) == 2 else math.inf)
+    for index in locate_tile(NUMBER, *extents, raster):
+        assert Coordinates({}, {}, known).is_never_negative(index)
+        assert warp_signs._BoundsAnalysis(Definitions({}), dict(known)).find_bounds(index)[0] >= 0
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -155,3 +177,14 @@ def test_columns_that_blocks_above_each_other_share() -> None:
 def test_panels_of_clusters_are_one_cluster_high_at_least() -> None:
     assert [scale_to_clusters(Raster(panel), (1, 2)).panel for panel in (0, 1, 2, 4, 5)] == [0, 1, 1, 2, 2]
     assert [scale_to_clusters(Raster(panel, by_rows=False), (2, 1)).panel for panel in (0, 1, 4)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("sample", "sizes"), [("gemm", {"M": 4096}), ("gemm/dynamic", {})])
+def test_panels_keep_stores_by_tma(sample: str, sizes: dict[str, int]) -> None:
+    """The last panel of such a grid has another height: a computed one."""
+    path = SAMPLES / f"{sample}.tl"
+    options = CompileOptions(target="sm_90a", defines=tuple({**sizes, "N": 4096, "K": 4096}.items()))
+    kernel, _ = driver.assign_kernel_layouts(SourceFile(path.name, path.read_text(encoding="utf-8")), options)
+    copies = [s for s in walk_statements(kernel.kernel.body) if isinstance(s, Copy)]
+    stores = [copy for copy in copies if copy.regions[1].buffer.name == "C"]
+    assert {store.via for store in stores} == {"tma_store"}

@@ -181,6 +181,13 @@ def _wrap_interval(bounds: Interval, dtype: DType) -> Interval:
     return bounds if low <= bounds[0] and bounds[1] <= high else (low, high)
 
 
+def _floor_quotient(x: float, y: float) -> float:
+    """Return ⌊x / y⌋ of a positive y, where both may be infinite: an end of a quotient's interval."""
+    if math.isinf(x):
+        return x
+    return x // y if not math.isinf(y) else 0 if x >= 0 else -1
+
+
 def _interval_of_binary(op: str, a: Interval, b: Interval) -> Interval:
     match op:
         case "add":
@@ -192,13 +199,13 @@ def _interval_of_binary(op: str, a: Interval, b: Interval) -> Interval:
                 return UNKNOWN
             products = [0 if 0 in (x, y) else x * y for x in a for y in b]
             return (min(products), max(products))
-        case "floordiv" if b[0] == b[1] and b[0] > 0:
-            low, high = (x if math.isinf(x) else x // b[0] for x in a)
-            return low, high
-        case "floormod" if b[0] == b[1] and b[0] > 0:
+        case "floordiv" if b[0] > 0:
+            quotients = [_floor_quotient(x, y) for x in a for y in b]
+            return (min(quotients), max(quotients))
+        case "floormod" if b[0] > 0:
             if a[0] >= 0 and a[1] < b[0]:
                 return a
-            return (0, b[0] - 1)
+            return (0, b[1] - 1)
         case "bitand" if max(a[0], b[0]) >= 0:  # the result has no bits that a non-negative operand lacks
             return (0, min(most for least, most in (a, b) if least >= 0))
         case "shr" if b[0] == b[1] and 0 <= b[0] < 32 and a != UNKNOWN:

@@ -164,8 +164,12 @@ class _BoundsAnalysis:
             case tile.Binary(op="mul", a=a, b=b):
                 corners = [x * y if x and y else 0 for x, y in product(self.find_bounds(a), self.find_bounds(b))]
                 return _bounds_of_result((min(corners), max(corners)), expr.dtype, _reads_memory(expr))
-            case tile.Binary(op="floordiv" | "floormod" | "shr" as op, a=a, b=tile.Const(value=int(by))) if by > 0:
-                return _bounds_of_quotient(op, self.find_bounds(a), by)
+            case tile.Binary(op="shr", a=a, b=tile.Const(value=int(by))) if by > 0:
+                return _bounds_of_quotient(self.find_bounds(a), (1 << by, 1 << by))
+            case tile.Binary(op="floordiv", a=a, b=b) if self.find_bounds(b)[0] > 0:
+                return _bounds_of_quotient(self.find_bounds(a), self.find_bounds(b))
+            case tile.Binary(op="floormod", a=a, b=b) if self.find_bounds(b)[0] > 0:
+                return _bounds_of_remainder(self.find_bounds(a), self.find_bounds(b))
             case tile.Binary(op="bitand", a=a, b=b):
                 most = [high for low, high in (self.find_bounds(a), self.find_bounds(b)) if low >= 0]
                 return (0, min(most)) if most else _bounds_of_type(expr)
@@ -199,12 +203,25 @@ def _union_of_bounds(*all_bounds: Bounds) -> Bounds:
     return min(low for low, _ in all_bounds), max(high for _, high in all_bounds)
 
 
-def _bounds_of_quotient(op: str, bounds: Bounds, by: int) -> Bounds:
-    low, high = bounds
-    if op == "floormod":
-        return bounds if low >= 0 and high < by else (0, by - 1)
-    divisor = 1 << by if op == "shr" else by
-    return low if math.isinf(low) else low // divisor, high if math.isinf(high) else high // divisor
+def _bounds_of_quotient(dividend: Bounds, divisor: Bounds) -> Bounds:
+    """Return the bounds of a quotient that is rounded down, of a positive divisor: the least dividend is divided by the
+    largest divisor, unless it is negative; the largest dividend the other way round."""
+    (low, high), (least, largest) = dividend, divisor
+    by_low, by_high = (largest if low >= 0 else least), (least if high >= 0 else largest)
+    return _divide_down(low, by_low), _divide_down(high, by_high)
+
+
+def _bounds_of_remainder(dividend: Bounds, divisor: Bounds) -> Bounds:
+    """Return the bounds of what a positive divisor leaves of a dividend that is divided down."""
+    return dividend if dividend[0] >= 0 and dividend[1] < divisor[0] else (0, divisor[1] - 1)
+
+
+def _divide_down(number: float, by: float) -> float:
+    if math.isinf(number):
+        return number
+    if math.isinf(by):
+        return 0 if number >= 0 else -1
+    return number // by
 
 
 def _bounds_of_result(bounds: Bounds, dtype: DType, of_memory: bool) -> Bounds:

@@ -89,6 +89,9 @@ def locate_tile(
     if not (isinstance(along, tile.Const) and along.value <= panel):
         odd = tile.Binary("eq", _fold_binary("floormod", which, tile.int32_const(2)), tile.int32_const(1), BOOL)
         column = tile.Select(odd, _fold_binary("sub", last_column, column), column, INT32)
+    if not (isinstance(across, tile.Const) and isinstance(along, tile.Const)):
+        # Redundant too: TMA stores only where a tile is known not to begin below 0.
+        column, row = (_fold_binary("max", index, tile.int32_const(0)) for index in (column, row))
     return (column, row) if raster.by_rows else (row, column)
 
 
