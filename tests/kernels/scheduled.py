@@ -155,7 +155,7 @@ def compiled(
         work = advanced(replace(work, loops=tuple(decided)), "build-problems", behind="choose-stages-by-occupancy")
     known = {id(one.loop): one for one in decided}
     loops = [known.get(id(loop)) or planned(loop, walked(loop, steps, deeper)) for loop in work.problems]
-    work = with_schedules(work, loops, "emit")
+    work = with_schedules(work, loops, "emit-ptx")
     return print_module(work.module), scheduled(work)
 
 

@@ -106,7 +106,7 @@ def breaking(problem: Problem, edge: Edge) -> Schedule | None:
 def noticed(loop: Loop, work: KernelState, scheduled: PlannedLoop) -> bool:
     """Whether the program of this schedule does not verify, faults, or computes something else."""
     try:
-        ptx = print_module(with_schedules(work, [scheduled], "emit").module)
+        ptx = print_module(with_schedules(work, [scheduled], "emit-ptx").module)
     except InternalError as broken:
         assert "lint-warp" in str(broken), "the program verifier, and nobody before it"
         return True

@@ -56,7 +56,7 @@ def compiled(expr: Expr, target: str) -> tuple[Kernel, str, Any]:
     out = Buffer("out", (N,), expr.dtype, "global")
     body = Parallel((LANE,), (N,), (Store(out, (LANE,), expr),))
     kernel = Kernel("scalar", (*loaded, out), (1,), (Var("bx"),), N, (), (body,))
-    module = advanced(work_on(kernel, target), "emit").module
+    module = advanced(work_on(kernel, target), "emit-ptx").module
     for item in module.entries[0].body:
         if isinstance(item, Instruction):
             assert check_instruction(item, module.target, module.version) is None, item

@@ -24,7 +24,7 @@ def expanded(path: Path, target: str) -> Program:
     """The program of a kernel before any wait is placed in it."""
     source = files.read_source(str(path))
     file = engine.read_file(source, CompileOptions(target=target), Observer(), is_single=True)
-    return engine.advance_kernels(file, Observer(), last="expand").kernels[0].program
+    return engine.advance_kernels(file, Observer(), last="expand-schedules").kernels[0].program
 
 
 @pytest.fixture(scope="module")
