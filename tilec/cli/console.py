@@ -185,7 +185,7 @@ def _list_notes(error: BaseException) -> list[str]:
 def show_times(seconds: Sequence[tuple[str, float]], total: float) -> None:
     """Print the time of each pass, verification and dumps included, and the total of the process."""
     for name, spent in (*seconds, ("total", total)):
-        print(f"{name:24} {spent * 1000:9.1f} ms", file=sys.stderr)
+        print(f"{name:26} {spent * 1000:9.1f} ms", file=sys.stderr)
 
 
 def show_entries(entries: Iterable[EntryReport], manifests: Iterable[Manifest], names_target: bool = False) -> None:

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 from tilec.ir.tile import Kernel
 from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop, build_ready_problems, loops_to_schedule
-from tilec.passes.loop.role_loops import build_role_problems
-from tilec.passes.scheduling.legality import check_ceilings, check_loops
 from tilec.passes.scheduling.schedule_loop import read_given_schedules, schedule_loop
 from tilec.passes.state import KernelState
 from tilec.support.diagnostics import raise_error
@@ -18,6 +16,8 @@ from tilec.support.options import CompileOptions
 def build_problems(state: KernelState) -> KernelState:
     """Build the scheduling problem of each pipelined loop."""
     if state.is_checked_only:
+        from tilec.passes.scheduling.legality import check_loops
+
         check_loops(state.assignment, state.target, state.options.switches, state.mistakes)
         return state
     if (explored := state.search.explored) is not None:
@@ -25,6 +25,8 @@ def build_problems(state: KernelState) -> KernelState:
     if state.options.schedule is not None:
         _check_trace_tiles(state.options.schedule, state.source_kernel, state.options)
     if state.assignment.roles:
+        from tilec.passes.loop.role_loops import build_role_problems
+
         # A role's loop is one in which it acquires pipeline stages.
         scheduled = state.strategy != "none"
         problems = build_role_problems(state.assignment, state.target) if scheduled else ()
@@ -51,8 +53,11 @@ def _build_all_problems(state: KernelState) -> tuple[tuple[LoopProblem, ...], tu
             store_role=options.epilogue_warp,
             divided=state.search.divided,
         )
-        for loop in ready if target.ceilings else ():
-            check_ceilings(loop, target)
+        if target.ceilings:
+            from tilec.passes.scheduling.legality import check_ceilings
+
+            for loop in ready:
+                check_ceilings(loop, target)
         found += ready
         if len(found) == len(loops):
             return tuple(sorted(found, key=lambda loop: place[loop.loop.var])), tuple(decided)
