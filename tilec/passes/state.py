@@ -71,7 +71,8 @@ class KernelState:
     """The state of one kernel. `source_kernel` is the source's with folded constants, and `kernel` the rewritten one;
     `selection` is `kernel` with mechanisms, and `assignment` with layouts. `problems` and `loops` are its pipelined
     loops before and after scheduling. `versions` counts the versions of tiles whose versions the kernel itself indexes;
-    `kernel` then has one. `is_persistent` is about its grid. `mistakes` collects errors; with `is_checked_only` nothing
+    `kernel` then has one. `is_persistent` is about its grid, of
+    which `residency` blocks are expected to share a multiprocessor. `mistakes` collects errors; with `is_checked_only` nothing
     else is wanted. `verified` is the last verified form, its completeness and its value."""
 
     source: SourceFile
@@ -88,6 +89,7 @@ class KernelState:
     mechanisms: MechanismSelection | None = None
     layouts: LayoutAssignment | None = None
     is_persistent: bool = False
+    residency: int = 1
     problems: tuple[LoopProblem, ...] = ()
     loops: tuple[PlannedLoop, ...] = ()
     warp_program: Program | None = None

@@ -40,7 +40,7 @@ from tilec.passes.choices.question import (
     make_ruled_question,
 )
 from tilec.passes.cost.estimate import find_deciding_axes
-from tilec.passes.cost.kernel import BlockWalk, build_loop_nest, find_innermost_loops
+from tilec.passes.cost.kernel import BlockWalk, build_loop_nest, build_machine, find_innermost_loops
 from tilec.passes.grid.cta_pair_products import pair_products
 from tilec.passes.grid.rasterisation_order import has_own_order
 from tilec.passes.layout.assign_layouts import LayoutAssignment
@@ -112,7 +112,7 @@ def _ask_for_cluster(
     if not loops or assignment.form != "warp_specialised" or has_own_order(kernel):
         return choose_none("no producer warp loads what blocks have in common", *fitting.values())
     load = _estimate_cache_load(assignment, target)
-    keep_pace = walks and all(map(_only_multiplies, loops))
+    keep_pace = walks and all(map(only_multiplies, loops))
     if not keep_pace and load < (MIN_CACHE_LOAD if walks else MIN_CACHE_LOAD_ONE_WAVE):
         why = (
             f"loops keep the L2 cache busy for {show_share(load)} of their time: less would not pay for blocks' waiting"
@@ -139,11 +139,12 @@ def _estimate_cache_load(assignment: LayoutAssignment, target: Target) -> float:
     walk = BlockWalk(assignment, target, loops)
     blocks = math.prod(extent for extent in assignment.kernel.grid if isinstance(extent, int))
     loading = min(target.limit("sms"), blocks)
+    machine = build_machine(target, 0, 0)
 
     def estimate_loop_load(loop: tile.For) -> float:
         loads = (stmt for stmt in find_scheduled_statements(loop) if isinstance(stmt, tile.TileOp) and is_load(stmt))
-        busy = sum(walk.price_statement(stmt).loaded for stmt in loads) * loading / target.limit("l2_bytes_per_cycle")
-        each = build_loop_nest(walk, loop, 1, 1, loading)
+        busy = sum(walk.price_statement(stmt).loaded for stmt in loads) * loading / machine.l2_bytes_per_cycle
+        each = build_loop_nest(walk, loop, 1, 1, loading, machine)
         return busy / max(each.use, each.own, 1)
 
     return max(map(estimate_loop_load, loops), default=0.0)
@@ -161,7 +162,7 @@ def _build_candidate(cluster: tile.Cluster) -> Candidate[tile.Cluster]:
     return Candidate(show_cluster(cluster), lambda: cluster, f"--cluster {show_cluster(cluster)}")
 
 
-def _only_multiplies(loop: tile.For) -> bool:
+def only_multiplies(loop: tile.For) -> bool:
     """Return whether a loop only loads, transposes and multiplies tiles. wgmma cannot read some operands
     untransposed."""
     work = [stmt for stmt in loop.body if not isinstance(stmt, tile.Bind)]

@@ -13,23 +13,26 @@ from tilec.passes.choices.question import (
     ask_question,
     make_ruled_question,
 )
-from tilec.passes.cost.estimate import estimate_blocks
+from tilec.passes.cost.estimate import estimate_blocks, estimate_residency
 from tilec.passes.grid.persistent import blocks_at_once, why_not_dynamically_scheduled, why_not_persistent
 from tilec.passes.state import KernelState
 
 
 def choose_persistent_grid(state: KernelState) -> QuestionGenerator[KernelState]:
     """Decide whether to launch only as many blocks as run at once, each looping over the grid."""
-    is_persistent = (yield from ask_question(_ask_for_persistence(state))).value
+    is_specialised = state.assignment.form == "warp_specialised" and not state.assignment.roles
+    residency = estimate_residency(state.assignment, state.target) if is_specialised else 1
+    is_persistent = (yield from ask_question(_ask_for_persistence(state, residency))).value
     search = replace(state.search, kernel_before_grid=state.kernel)
-    return replace(state, is_persistent=is_persistent, search=search)
+    return replace(state, is_persistent=is_persistent, residency=residency, search=search)
 
 
-def _ask_for_persistence(state: KernelState) -> Question[bool]:
-    """Ask whether as many blocks as run at once walk over the grid. A later pass may have found why they cannot."""
+def _ask_for_persistence(state: KernelState, residency: int) -> Question[bool]:
+    """Ask whether as many blocks as run at once walk over the grid, `residency` of them on each multiprocessor. A later
+    pass may have found why they cannot."""
     kernel, assignment, target, options = state.kernel, state.assignment, state.target, state.options
     against = dict(state.search.withdrawn_choices).get("choose-persistent-grid")
-    at_once = blocks_at_once(target, kernel.cluster.blocks)
+    at_once = residency * blocks_at_once(target, kernel.cluster.blocks)
     stays = Candidate("no", lambda: False, "--no-persistent")
     if not options.persistent:
         return make_ruled_question("persistent grid", "the command line", "--no-persistent", stays)

@@ -27,7 +27,12 @@ from tilec.target.table import Target
 
 
 def choose_rasterisation(
-    kernel: Kernel, assignment: LayoutAssignment, target: Target, options: CompileOptions, is_persistent: bool
+    kernel: Kernel,
+    assignment: LayoutAssignment,
+    target: Target,
+    options: CompileOptions,
+    is_persistent: bool,
+    residency: int,
 ) -> Question[Kernel]:
     """Choose the order in which blocks walk the grid, for reuse in the L2 cache."""
 
@@ -48,7 +53,8 @@ def choose_rasterisation(
         return make_ruled_question("rasterisation", "the command line", "--rasterisation none", x_first)
     if len(kernel.grid) < 2 or 1 in kernel.grid[:2]:
         return keep_order("the grid is a line of blocks")
-    loads, at_once = find_load_footprints(assignment.kernel), blocks_at_once(target, kernel.cluster.blocks)
+    loads = find_load_footprints(assignment.kernel)
+    at_once = residency * blocks_at_once(target, kernel.cluster.blocks)
     if options.rasterisation is not None:
         raster = _choose_panel_axis(kernel, loads, at_once, options.rasterisation)
         given = Candidate(_show_raster(raster), partial(set_raster, raster), f"--rasterisation {options.rasterisation}")

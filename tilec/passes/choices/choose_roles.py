@@ -1,34 +1,111 @@
-"""Decision: which warps load and which compute. It is a rule: a warp that only loads never delays those that
-compute."""
+"""Decision: which warps load and which compute.
+
+A warp that only loads never delays those that compute, and in a persistent grid it loads the next block's tiles while
+the last one is stored. But its block takes more threads, and a ring that is too short for the latency of its loads
+stalls it all the same. There several blocks on a multiprocessor, whose warps are all alike, hide each other's waits.
+The model weighs the two for loops that only load tiles and multiply them: it knows too little of what others compute.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
+
+from tilec.ir.tile import For, walk_statements
+from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.rings import find_pipelined_loops
-from tilec.passes.choices.question import Candidate, Question, make_ruled_question
-from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.support.options import CompileOptions
+from tilec.passes.choices.choose_cluster import only_multiplies
+from tilec.passes.choices.question import (
+    Candidate,
+    Outcome,
+    Question,
+    QuestionGenerator,
+    ask_question,
+    make_ruled_question,
+)
+from tilec.passes.cost.estimate import DoesNotFit, StageOption, predict_by_stages
+from tilec.passes.state import LAYOUTS_ROW, Explorer, KernelState
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import DECIDING_LEVEL
+
+LEAST_GAIN = Fraction(1, 20)
+"""The fraction of the predicted cycles that warps which are all alike have to save."""
+MIN_ROUNDS = 4
+"""How often a loop has to go through its ring, at least, for the ring's length to matter: in a shorter loop the load of
+its first tiles does, which a persistent grid hides."""
+_ALIKE = "all warps alike"
 
 
-def choose_roles(assignment: LayoutAssignment, options: CompileOptions) -> Question[LayoutAssignment]:
+def choose_roles(state: KernelState, explore: Explorer) -> QuestionGenerator[KernelState]:
     """Choose which warps load and which compute, within what layouts and mechanisms allow."""
+    return (yield from ask_question(_ask_for_roles(state, explore))).value
 
-    def keep_layouts() -> LayoutAssignment:
-        return assignment
+
+def _ask_for_roles(state: KernelState, explore: Explorer) -> Question[KernelState]:
+    assignment, options = state.assignment, state.options
+
+    def keep_state() -> KernelState:
+        return state
 
     if assignment.roles:
         names = ", ".join(part.name for part in assignment.roles)
         return make_ruled_question(
-            "roles", "the kernel", "it says which threads run which statements", Candidate(names, keep_layouts)
+            "roles", "the kernel", "it says which threads run which statements", Candidate(names, keep_state)
         )
-    if assignment.form == "warp_specialised":
-        by_role = Candidate("producer, consumer", keep_layouts, "--pipeline-strategy warp-specialize")
-        alike = Candidate("all warps alike", keep_layouts, "--pipeline-strategy unspecialize")
-        return make_ruled_question("roles", "the compiler", "a warp of its own loads ahead by TMA", by_role, alike)
     loops = find_pipelined_loops(assignment.kernel.body)
-    in_order = ", loops one iteration after the other" if loops and assignment.form == "serial" else ""
-    alike = Candidate(f"all warps alike{in_order}", keep_layouts)
-    if assignment.why_alike is not None:
-        return make_ruled_question("roles", "the compiler", assignment.why_alike, alike)
-    if options.pipeline_strategy == "auto":
-        return make_ruled_question("roles", "the kernel", "its pass configuration", alike)
-    return make_ruled_question("roles", "the command line", f"--pipeline-strategy {options.pipeline_strategy}", alike)
+    if assignment.form != "warp_specialised":
+        in_order = ", loops one iteration after the other" if loops and assignment.form == "serial" else ""
+        alike = Candidate(f"{_ALIKE}{in_order}", keep_state)
+        if assignment.why_alike is not None:
+            return make_ruled_question("roles", "the compiler", assignment.why_alike, alike)
+        if options.pipeline_strategy == "auto":
+            return make_ruled_question("roles", "the kernel", "its pass configuration", alike)
+        by_line = f"--pipeline-strategy {options.pipeline_strategy}"
+        return make_ruled_question("roles", "the command line", by_line, alike)
+    by_role = Candidate("producer, consumer", keep_state, "--pipeline-strategy warp-specialize")
+    if state.strategy == "warp-specialize":
+        return make_ruled_question("roles", "the command line", "--pipeline-strategy warp-specialize", by_role)
+    why = "a warp of its own loads ahead by TMA"
+    expected = _predict_as_written(state) if all(map(_is_plain_product, loops)) else None
+    if expected is None or options.opt_level < DECIDING_LEVEL or expected.iterations < MIN_ROUNDS * expected.stages:
+        alike = Candidate(_ALIKE, lambda: None, "--pipeline-strategy unspecialize")
+        return make_ruled_question("roles", "the compiler", why, by_role, alike)
+
+    def assign_alike_layouts() -> KernelState | None:
+        asked = replace(state.kernel, asks=tuple(sorted({*state.kernel.asks, "unspecialised"})))
+        try:
+            return explore(replace(state, kernel=asked, layouts=None), LAYOUTS_ROW)
+        except CompileError:
+            return None
+
+    def count_cycles(considered: KernelState) -> int | None:
+        found = expected if considered is state else _predict_as_written(considered)
+        if found is None:
+            return None
+        return expected.persistent_cycles if considered is state else found.predicted.cycles
+
+    def explain_outcome(outcome: Outcome) -> str:
+        if outcome.chosen == by_role.answer:
+            return why
+        return (
+            f"{expected.stages} stages are too few for the latency of its loads: several blocks of a multiprocessor "
+            "hide it from each other"
+        )
+
+    alike = Candidate(_ALIKE, assign_alike_layouts, "--pipeline-strategy unspecialize", (lambda: expected.busy,))
+    return Question("roles", (by_role, alike), price=count_cycles, explain=explain_outcome, least_gain=LEAST_GAIN)
+
+
+def _is_plain_product(loop: For) -> bool:
+    """Return whether a loop only loads tiles and multiplies them into one sum: of two, an epilogue takes more registers
+    than the estimate knows."""
+    sums = {stmt.c.buffer.name for stmt in walk_statements(loop.body) if isinstance(stmt, Gemm)}
+    return only_multiplies(loop) and len(sums) == 1
+
+
+def _predict_as_written(state: KernelState) -> StageOption | None:
+    """Return the prediction with as many stages as the loops may have; None where the kernel does not seem to fit."""
+    try:
+        return max(predict_by_stages(state.assignment, state.target), key=lambda option: option.stages)
+    except DoesNotFit:
+        return None

@@ -15,7 +15,6 @@ from tilec.passes.grid.persistent import (
     why_not_dynamically_scheduled,
 )
 from tilec.passes.state import KernelState
-from tilec.target.table import Target
 
 
 def choose_tile_scheduler(state: KernelState) -> QuestionGenerator[KernelState]:
@@ -23,7 +22,7 @@ def choose_tile_scheduler(state: KernelState) -> QuestionGenerator[KernelState]:
     if not state.is_persistent:
         return state
     if state.options.tile_scheduler == "auto" and not state.target.has("cluster.launch_control"):
-        return replace(state, kernel=_schedule_tiles_statically(state.kernel, state.target))
+        return replace(state, kernel=_schedule_tiles_statically(state))
     return replace(state, kernel=(yield from ask_question(_ask_for_scheduler(state))).value)
 
 
@@ -31,7 +30,7 @@ def _ask_for_scheduler(state: KernelState) -> Question[Kernel]:
     """Ask how a block of a persistent grid gets its next tile."""
     kernel, assignment, target, options = state.kernel, state.assignment, state.target, state.options
     requested = options.tile_scheduler
-    static = Candidate("static", lambda: _schedule_tiles_statically(kernel, target), "--tile-scheduler static")
+    static = Candidate("static", lambda: _schedule_tiles_statically(state), "--tile-scheduler static")
     if requested == "static":
         return make_ruled_question("tile scheduler", "the command line", "--tile-scheduler static", static)
     if reason := why_not_dynamically_scheduled(kernel, target):
@@ -47,7 +46,7 @@ def _ask_for_scheduler(state: KernelState) -> Question[Kernel]:
     if tiles is None:
         return make_ruled_question("tile scheduler", "the compiler", why, dynamic, static)
     in_order = order_by_columns(kernel, tiles) if kernel.raster == Y_FIRST else tiles
-    at_once = blocks_at_once(target, kernel.cluster.blocks)
+    at_once = state.residency * blocks_at_once(target, kernel.cluster.blocks)
     return Question(
         "tile scheduler",
         (dynamic, static),
@@ -57,6 +56,7 @@ def _ask_for_scheduler(state: KernelState) -> Question[Kernel]:
     )
 
 
-def _schedule_tiles_statically(kernel: Kernel, target: Target) -> Kernel:
+def _schedule_tiles_statically(state: KernelState) -> Kernel:
     """Return the kernel whose persistent blocks advance by the number of blocks that run at once."""
-    return make_persistent(kernel, blocks_at_once(target, kernel.cluster.blocks))
+    kernel = state.kernel
+    return make_persistent(kernel, state.residency * blocks_at_once(state.target, kernel.cluster.blocks))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 
 from tilec.ir import tile
@@ -12,6 +13,7 @@ from tilec.ops.gemm import Gemm
 from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
+from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.cost.kernel import (
     BlockCost,
     BlockWalk,
@@ -27,6 +29,7 @@ from tilec.passes.cost.kernel import (
 from tilec.passes.cost.model import Launch, Prediction, count_ctas_per_sm, predict_blocks
 from tilec.passes.grid.persistent import replace_dynamic_by_static_stride
 from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.loop.pools import choose_register_split
 from tilec.passes.loop.product_steps import count_steps_along_k, price_product_steps
 from tilec.passes.loop.statement_price import count_demands
 from tilec.support.identity import IdentityKey
@@ -48,6 +51,9 @@ class DoesNotFit(Exception):
 REGISTERS_FOR_PREFETCH = 16
 """Additional registers of a thread with prefetched fragments: addresses of other loads are computed while these
 live."""
+ASSEMBLED_SHARE = Fraction(83, 100)
+"""The share of the estimated registers that a warp-specialised kernel needs once it is assembled: 70 to 99 % for nine
+samples, since fragments do not all live at once."""
 MISFIT_FACTOR = 1000
 """The factor by which a variant that does not seem to fit ranks behind one that does."""
 
@@ -70,11 +76,21 @@ def estimate_cycles(assignment: LayoutAssignment, target: Target) -> int:
 @dataclass(frozen=True, slots=True)
 class StageOption:
     """A number of stages for each loop (fewer where a loop may not have as many), the number of blocks that then fit a
-    multiprocessor `together`, and the prediction."""
+    multiprocessor `together`, and the prediction. Of its cycles a producer warp hides `hidden` in a persistent grid:
+    its next tiles are loaded while the consumers store the last one. The multiprocessors are busy with loads and
+    products for `busy` cycles at least. The longest loop has so many `iterations`."""
 
     stages: int
     together: int
     predicted: Prediction
+    hidden: int = 0
+    busy: int = 0
+    iterations: int = 0
+
+    @property
+    def persistent_cycles(self) -> int:
+        """The predicted cycles of a persistent grid."""
+        return max(self.predicted.cycles - self.hidden, self.busy)
 
 
 def predict_by_stages(
@@ -94,23 +110,37 @@ def predict_by_stages(
     blocks = [walk.walk_block(place) for place in sample_blocks((x, y, z), SAMPLED_BLOCKS)]
     visits = dict.fromkeys((IdentityKey(loop), trip_count) for block in blocks for loop, trip_count, _ in block.loops)
     loading = min(sms, max(x * y * z, 1)) if is_known else sms
-    of_loops = {loop: build_loop_nest(walk, loop.of, 1, 1, loading) for loop, _ in visits}
-    nests = {(loop, trip_count): of_loops[loop].of(trip_count) for loop, trip_count in visits}
     tensors = [p for p in kernel.params if isinstance(p, tile.Buffer) and not p.is_dynamic]
     tensor_total = sum(count_tensor_bytes(tensor) for tensor in tensors) if is_known else 0
+    loaded = sum(block.loaded for block in blocks) * x * y * z // len(blocks)
+    machine = build_machine(target, loaded, tensor_total)
+    of_loops = {loop: build_loop_nest(walk, loop.of, 1, 1, loading, machine) for loop, _ in visits}
+    nests = {(loop, trip_count): of_loops[loop].of(trip_count) for loop, trip_count in visits}
 
-    def count_cycles(stages: int, block: BlockCost, neighbours: int) -> int:
-        return block.around + sum(
-            times * _count_staged_cycles(nests[IdentityKey(loop), n], loop, stages, neighbours)
-            for loop, n, times in block.loops
-        )
+    busy = [
+        sum(times * nests[IdentityKey(loop), n].count_busy_cycles() for loop, n, times in block.loops)
+        for block in blocks
+    ]
 
-    def predict_option(stages: int, together: int) -> Prediction:
+    def count_cycles(stages: int, block: BlockCost, held: int, neighbours: int) -> int:
+        staged = [(_limit_stages(nests[IdentityKey(loop), n], loop, stages), times) for loop, n, times in block.loops]
+        alone = block.around + sum(times * count_nest_cycles(nest, 1) for nest, times in staged)
+        # Blocks of a multiprocessor fill each other's waits, and share what loads and multiplies.
+        waiting = block.around + sum(times * nest.count_waiting_cycles(neighbours) for nest, times in staged)
+        return max(alone, waiting if neighbours > 1 else 0, neighbours * held)
+
+    def predict_option(stages: int, together: int) -> StageOption:
         ctas = x * y * z if is_known else sms * together
         launch = Launch(ctas, together, sum(block.loaded for block in blocks) * ctas // len(blocks), tensor_total)
-        return predict_blocks([partial(count_cycles, stages, block) for block in blocks], launch, build_machine(target))
+        cycles = [partial(count_cycles, stages, block, held) for block, held in zip(blocks, busy, strict=True)]
+        predicted = predict_blocks(cycles, launch, machine)
+        around = sum(block.around for block in blocks) // len(blocks)
+        filling = max((nest.levels[0].latency + nest.levels[0].transfer for nest in nests.values()), default=0)
+        hidden = max(predicted.waves - 1, 0) * min(filling, around)
+        iterations = max((trip_count for _, trip_count in nests), default=0)
+        return StageOption(stages, together, predicted, hidden, sum(busy) * ctas // (len(busy) * sms), iterations)
 
-    return tuple(StageOption(stages, together, predict_option(stages, together)) for stages, together in rooms)
+    return tuple(predict_option(stages, together) for stages, together in rooms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +168,15 @@ def estimate_blocks(assignment: LayoutAssignment, target: Target, most: int) -> 
     except DoesNotFit:
         return None
     walk = BlockWalk(assignment, target, loops)
-    nests = {IdentityKey(loop): build_loop_nest(walk, loop, 1, stages, target.limit("sms")) for loop in loops}
+    x, y, z = (*extents, 1, 1)[:3]
+    sampled = [walk.walk_block(place) for place in sample_blocks((x, y, z), SAMPLED_BLOCKS)]
+    tensors = [p for p in kernel.params if isinstance(p, tile.Buffer) and not p.is_dynamic]
+    loaded = sum(block.loaded for block in sampled) * x * y * z // len(sampled)
+    machine = build_machine(target, loaded, sum(map(count_tensor_bytes, tensors)))
+    nests = {IdentityKey(loop): build_loop_nest(walk, loop, 1, stages, target.limit("sms"), machine) for loop in loops}
     deciding = find_deciding_axes(kernel)
     known: dict[tuple[int, ...], BlockEstimate] = {}
     found = []
-    x, y, z = (*extents, 1, 1)[:3]
     for place in sample_blocks((x, y, z), most):
         at = tuple(place[axis] for axis in deciding)
         if at not in known:
@@ -153,7 +187,7 @@ def estimate_blocks(assignment: LayoutAssignment, target: Target, most: int) -> 
 
 def _estimate_block(block: BlockCost, nests: Mapping[IdentityKey[tile.For], LoopNest], stages: int) -> BlockEstimate:
     runs = [(loop, times, nests[IdentityKey(loop)].of(trip_count)) for loop, trip_count, times in block.loops]
-    cycles = sum(times * _count_staged_cycles(one, loop, stages, 1) for loop, times, one in runs)
+    cycles = sum(times * count_nest_cycles(_limit_stages(one, loop, stages), 1) for loop, times, one in runs)
     filling = max((one.levels[0].latency + one.levels[0].transfer for *_, one in runs), default=0)
     return BlockEstimate(block.around + cycles, filling, block.around)
 
@@ -192,6 +226,22 @@ def estimate_registers(assignment: LayoutAssignment, target: Target) -> int:
     return held + 2 * read + OTHER_REGISTERS + for_prefetch
 
 
+def estimate_residency(assignment: LayoutAssignment, target: Target) -> int:
+    """Estimate how many blocks of a warp-specialised kernel share a multiprocessor, with all versions of their tiles.
+    Where registers are moved between roles, a block takes a multiprocessor whole; tensor memory is not shared either.
+    """
+    if target.has("tcgen05") or choose_register_split(assignment, target) != (None, None):
+        return 1
+    loops = find_innermost_loops(assignment)
+    registers = int(estimate_registers(assignment, target) * ASSEMBLED_SHARE)
+    sizes = {name: layout.bytes for name, layout in assignment.shared.items()}
+    ringed = (
+        sum(sizes[name] for name in _find_loaded_tiles(loop) & set(sizes)) * (_max_stages(loop) - 1) for loop in loops
+    )
+    smem = sum(sizes.values()) + sum(ringed)
+    return max(count_ctas_per_sm(smem, registers, assignment.block_threads, read_occupancy_limits(target)), 1)
+
+
 def count_step_registers(product: tile.TileOp, assignment: LayoutAssignment, target: Target) -> int:
     """Return the registers of a thread that one step of an mma.sync product reads from shared memory."""
     found = count_demands(product, assignment)
@@ -212,13 +262,17 @@ def _find_stage_options(
     if (least := sum(sizes.values())) > most_bytes:
         raise DoesNotFit(f"needs {least} bytes of shared memory, of {most_bytes}")
     ringed = [sum(sizes[name] for name in _find_loaded_tiles(loop) & set(sizes)) for loop in loops]
+    # A tile that no loop uses, as one that a store goes through, takes the place of others, unless a producer warp
+    # fills these for the next block already.
+    apart = 0 if assignment.form == "warp_specialised" else _count_bytes_apart(assignment, loops, sizes)
     if not count_ctas_per_sm(least, registers, threads, read_occupancy_limits(target)):
         raise DoesNotFit(f"{threads} threads of about {registers} registers do not fit a multiprocessor")
 
     def list_options() -> Iterator[tuple[int, int]]:
         for stages in range(1, max((_max_stages(loop) for loop in loops), default=1) + 1):
             versions = (min(stages, _max_stages(loop)) for loop in loops)
-            smem = least + sum(size * (n - 1) for size, n in zip(ringed, versions, strict=True))
+            smem = least - apart + sum(size * (n - 1) for size, n in zip(ringed, versions, strict=True))
+            smem = max(smem, apart)
             if smem <= most_bytes and (
                 together := count_ctas_per_sm(smem, registers, threads, read_occupancy_limits(target))
             ):
@@ -227,14 +281,25 @@ def _find_stage_options(
     return list_options()
 
 
+def _count_bytes_apart(assignment: LayoutAssignment, loops: tuple[tile.For, ...], sizes: Mapping[str, int]) -> int:
+    """Return the bytes of shared tiles that are used outside the loops only."""
+    inside = {
+        buffer.name
+        for loop in loops
+        for stmt in tile.walk_statements(loop.body)
+        for buffer in (*find_reads(stmt), *find_writes(stmt))
+    }
+    return sum(size for name, size in sizes.items() if name not in inside)
+
+
 def _max_stages(loop: tile.For) -> int:
     return DEFAULT_STAGES if loop.num_stages is None else max(loop.num_stages, 1)
 
 
-def _count_staged_cycles(loop_nest: LoopNest, loop: tile.For, stages: int, neighbours: int) -> int:
+def _limit_stages(loop_nest: LoopNest, loop: tile.For, stages: int) -> LoopNest:
+    """Return the loop's levels with so many stages, or as many as it may have."""
     outer, *inner = loop_nest.levels
-    levels = (replace(outer, stages=min(stages, _max_stages(loop))), *inner)
-    return count_nest_cycles(replace(loop_nest, levels=levels), neighbours)
+    return replace(loop_nest, levels=(replace(outer, stages=min(stages, _max_stages(loop))), *inner))
 
 
 def _find_loaded_tiles(loop: tile.For) -> set[str]:

@@ -256,13 +256,29 @@ class LoopNest:
         outer, *inner = self.levels
         return replace(self, levels=(replace(outer, trip_count=trip_count), *inner))
 
+    def count_busy_cycles(self) -> int:
+        """Return the cycles for which all iterations hold the busiest slot, or the path of their loads."""
+        outer, *inner = self.levels
+        use = self.use * math.prod(level.trip_count for level in inner)
+        return outer.trip_count * max(use, outer.transfer)
+
+    def count_waiting_cycles(self, neighbours: int) -> int:
+        """Return the cycles of all iterations if each round of the ring waits for loads that `neighbours` blocks share
+        the path of."""
+        outer, *inner = self.levels
+        load = outer.latency + neighbours * outer.transfer
+        use = self.own * math.prod(level.trip_count for level in inner) + outer.issue
+        return outer.trip_count * (load + use) // outer.stages
+
 
 def find_innermost_loops(assignment: LayoutAssignment) -> tuple[tile.For, ...]:
     """Return the pipelined loops with no pipelined loop in them."""
     return tuple(loop for loop in loops_to_schedule(assignment) if not find_pipelined_loops(loop.body))
 
 
-def build_loop_nest(walk: BlockWalk, loop: tile.For, trip_count: int, stages: int, sms: int) -> LoopNest:
+def build_loop_nest(
+    walk: BlockWalk, loop: tile.For, trip_count: int, stages: int, sms: int, machine: Machine
+) -> LoopNest:
     """Build the levels of a pipelined loop whose tiles have `stages` versions, while `sms` multiprocessors load: from
     global to shared memory and, where products read operands by ldmatrix, from shared memory to registers."""
     target = walk.target
@@ -273,7 +289,7 @@ def build_loop_nest(walk: BlockWalk, loop: tile.For, trip_count: int, stages: in
     for load in loads:
         price = walk.price_statement(load)
         held = sum(price.held.get(slot, 0) for slot in _TRANSFER_SLOTS)
-        share = price.loaded * sms // target.limit("l2_bytes_per_cycle")
+        share = price.loaded * sms // machine.l2_bytes_per_cycle
         transfer += max(held, share)
         for demand in count_demands(load, walk.assignment):
             timing = target.price(demand.kind, **dict(demand.parameters))
@@ -348,9 +364,20 @@ def _build_written_level(walk: BlockWalk, loop: tile.For, parts: int) -> tuple[L
 # ---- machines --------------------------------------------------------------------------------------------------------
 
 
-def build_machine(target: Target) -> Machine:
+REREAD = 2
+"""How often the blocks of a grid read each byte of its tensors, at least, where they are taken to read the same tiles at
+the same time."""
+
+
+def build_machine(target: Target, loaded: int, tensor_bytes: int) -> Machine:
+    """Return the limits of a target for a grid that loads so many bytes of tensors with so many (0: unknown).
+
+    L2 delivers more bytes a cycle where blocks read the same ones: these come from the nearer half of the cache."""
     limits = {limit.name: limit.value for limit in target.limits}
-    return Machine(limits["sms"], limits.get("l2_bytes_per_cycle", 0), limits.get("dram_bytes_per_cycle", 0))
+    l2_rate = limits["l2_bytes_per_cycle"]
+    if loaded >= REREAD * tensor_bytes:
+        l2_rate = max(limits.get("l2_shared_bytes_per_cycle", 0), l2_rate)
+    return Machine(limits["sms"], l2_rate, limits.get("dram_bytes_per_cycle", 0))
 
 
 def read_occupancy_limits(target: Target) -> OccupancyLimits:

@@ -27,6 +27,7 @@ from tilec.passes.cost.kernel import (
 from tilec.passes.cost.model import (
     Launch,
     LevelTime,
+    Machine,
     Prediction,
     count_cta_cycles,
     count_ctas_by_resource,
@@ -194,13 +195,18 @@ def build_report(
     of_levels = BlockWalk(assignment, target, inner, sizes)
     blocks = [of_levels.walk_block(place) for place in spots]
 
+    loaded = sum(block.loaded for block in blocks) * ctas // len(blocks)
+    tensors = [p for p in kernel.params if isinstance(p, Buffer) and (sizes or not p.is_dynamic)]
+    moved = 0 if grid is None else sum(count_tensor_bytes(tensor, sizes) for tensor in tensors)
+    launch, where = Launch(ctas, together, loaded, moved), build_machine(target, loaded, moved)
+
     nests: dict[tuple[IdentityKey[For], int], LoopNest] = {}
 
     def get_nest(loop: For, trip_count: int) -> LoopNest:
         if (IdentityKey(loop), trip_count) not in nests:
             stages = count_versions_under_way(by_loop.get(IdentityKey(loop)))
             nests[IdentityKey(loop), trip_count] = build_loop_nest(
-                of_levels, loop, trip_count, stages, min(sms, max(ctas, 1))
+                of_levels, loop, trip_count, stages, min(sms, max(ctas, 1)), where
             )
         return nests[IdentityKey(loop), trip_count]
 
@@ -217,10 +223,6 @@ def build_report(
         )
         return max(alone, _count_computing_cycles(block, neighbours))
 
-    loaded = sum(block.loaded for block in blocks) * ctas // len(blocks)
-    tensors = [p for p in kernel.params if isinstance(p, Buffer) and (sizes or not p.is_dynamic)]
-    moved = 0 if grid is None else sum(count_tensor_bytes(tensor, sizes) for tensor in tensors)
-    launch, where = Launch(ctas, together, loaded, moved), build_machine(target)
     levels = predict_blocks([partial(count_level_cycles, block) for block in blocks], launch, where)
     full = -(-min(ctas, sms * together) // sms)
     loops = []
@@ -240,7 +242,7 @@ def build_report(
         levels,
         predict_blocks([partial(count_schedule_cycles, block) for block in scheduled_blocks], launch, where),
         _describe_bound(
-            loops, [(block.around, count_level_cycles(block, full)) for block in blocks], levels, launch, target
+            loops, [(block.around, count_level_cycles(block, full)) for block in blocks], levels, launch, where
         ),
         _count_least_compute(blocks, ctas, target),
         moved // target.limit("dram_bytes_per_cycle"),
@@ -290,13 +292,13 @@ def _describe_bound(
     blocks: Sequence[tuple[int, int]],
     found: Prediction,
     launch: Launch,
-    target: Target,
+    where: Machine,
 ) -> str:
     """Describe what most of the time is spent on. `blocks` are, for each block, its cycles around pipelined loops and
     in all: a persistent block runs a loop more than once."""
     if found.memory > found.compute:
-        of_l2 = launch.l2_bytes * target.limit("dram_bytes_per_cycle")
-        return "L2 bandwidth" if of_l2 > launch.dram_bytes * target.limit("l2_bytes_per_cycle") else "DRAM bandwidth"
+        of_l2 = launch.l2_bytes * where.dram_bytes_per_cycle
+        return "L2 bandwidth" if of_l2 > launch.dram_bytes * where.l2_bytes_per_cycle else "DRAM bandwidth"
     if not loops:
         return "statements outside pipelined loops"
     longest = max(loops, key=lambda loop: loop.levels[0].cycles)
