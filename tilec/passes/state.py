@@ -71,9 +71,9 @@ class KernelState:
     """The state of one kernel. `source_kernel` is the source's with folded constants, and `kernel` the rewritten one;
     `selection` is `kernel` with mechanisms, and `assignment` with layouts. `problems` and `loops` are its pipelined
     loops before and after scheduling. `versions` counts the versions of tiles whose versions the kernel itself indexes;
-    `kernel` then has one. `is_persistent` is about its grid, of
-    which `residency` blocks are expected to share a multiprocessor. `mistakes` collects errors; with `is_checked_only` nothing
-    else is wanted. `verified` is the last verified form, its completeness and its value."""
+    `kernel` then has one. `is_persistent` is about its grid, of which `residency` blocks are expected to share a
+    multiprocessor. `mistakes` collects errors; with `is_checked_only` nothing else is wanted. `verified` is the last
+    verified form, its completeness and its value."""
 
     source: SourceFile
     options: CompileOptions

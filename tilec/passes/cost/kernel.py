@@ -365,7 +365,7 @@ def _build_written_level(walk: BlockWalk, loop: tile.For, parts: int) -> tuple[L
 
 
 REREAD = 2
-"""How often the blocks of a grid read each byte of its tensors, at least, where they are taken to read the same tiles at
+"""How often the blocks of a grid read each byte of its tensors, at least, if they are taken to read the same tiles at
 the same time."""
 
 
