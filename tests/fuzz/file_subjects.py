@@ -40,9 +40,9 @@ from tilec.sched.trace import TraceError
 from tilec.sched.verify import find_violations
 from tilec.support import resources
 from tilec.support.diagnostics import CompileError, raise_error
-from tilec.support.kept_files import write_entry
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
+from tilec.support.staging import write_entry
 from tilec.target import table as target
 from tilec.tune import knobs, space_file, tuned
 from tilec.tune.journal import Journal

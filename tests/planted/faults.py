@@ -18,7 +18,7 @@ class Fault:
 
 FAULTS = (
     # ---- machine code: the assembler's schedule ---------------------------------------------------------------------
-    Fault("sass-takes-a-read-for-a-write", "tilec/sass/control.py",
+    Fault("sass-takes-a-read-for-a-write", "tilec/sass/instruction.py",
           "writes=_decode_scoreboard(word >> 5),", "writes=_decode_scoreboard(word >> 8),"),
     Fault("sass-forgets-half-of-an-offset", "tilec/sass/instruction.py",
           "words = field << 8 | self.low >> 16 & 0xFF if", "words = field << 8 if"),

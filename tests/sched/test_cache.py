@@ -20,7 +20,7 @@ from tilec.sched.budget import Budget
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import solve_problem
-from tilec.support.kept_files import read_entry, write_entry
+from tilec.support.staging import read_entry, write_entry
 
 
 class Counting:

@@ -54,12 +54,12 @@ FOLDERS = {
 ONLY = {
     "support": set[str](),
     "sched": {
-        "support.kept_files",
+        "support.staging",
         "support.identity",
         "support.records",
         "support.readers",
         "support.schema",
-        "support.shares",
+        "support.display",
     },
     "emu": {"support.identity", "support.records", "support.source", "support.diagnostics", "support.resources", "ptx"},
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.support.shares import show_share
+from tilec.support.display import show_share
 
 TILEC = Path(__file__).parents[2] / "tilec"
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from tilec.cli.endings import run_guarded
-from tilec.support.isolation import isolate_calls
+from tilec.support.processes import isolate_calls
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -26,8 +26,8 @@ def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, 
     PROFILE.csv is what `ncu --csv` writes, with --page details or --page raw, of a program that launches the kernel;
     `tilec simulate --counters` lists what is compared. Of several launches the mean is shown.
     """
-    from tilec.simulate import comparison, counters
-    from tilec.simulate.profile import ProfileError, read_profile
+    from tilec.simulate import counters, profiles
+    from tilec.simulate.profiles import ProfileError, read_profile
 
     with report_mistakes(None):
         source = files.read_source(file)
@@ -42,7 +42,7 @@ def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, 
             )
     build, found = simulate_kernel_file(source, options, sizes)
     entry = build.manifest.entry
-    ours = comparison.select_launches(launches, entry)
+    ours = profiles.select_launches(launches, entry)
     with report_mistakes(None):
         if not ours:
             known = ", ".join(dict.fromkeys(launch.kernel for launch in launches))
@@ -52,7 +52,7 @@ def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, 
                 notes=(f"it has launches of {known}",),
                 help="profile the program that launches it, or name the file of the kernel that was profiled",
             )
-    compared = comparison.compare_profile(ours, counters.compute_counters(found))
+    compared = profiles.compare_profile(ours, counters.compute_counters(found))
     launches_of_it = "1 launch" if compared.launches == 1 else f"{compared.launches} launches, their means"
     print(f"{entry} on {build.manifest.target}: {launches_of_it} in {profile}")
     print(f"{'measured':>14}{'simulated':>14}{'ratio':>8}  metric")

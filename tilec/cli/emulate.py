@@ -25,7 +25,7 @@ from tilec.cli.help import GroupedCommand
 from tilec.cli.kernel_options import add_kernel_options, list_input_files, make_compile_options
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic
-from tilec.support.printable import make_printable
+from tilec.support.display import make_printable
 from tilec.support.processes import interrupt_exit_code
 from tilec.support.records import dataclass
 

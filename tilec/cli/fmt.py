@@ -13,7 +13,7 @@ from tilec.cli import kernel_files
 from tilec.cli.console import WRONG_KERNEL, CommandExit, fail_usage, report_mistakes, show_diagnostics
 from tilec.support import files
 from tilec.support.diagnostics import CompileError
-from tilec.support.recognise import refuse_binary
+from tilec.support.files import refuse_binary
 from tilec.support.source import SourceFile
 
 

@@ -15,10 +15,10 @@ from tilec.cli.kernel_options import add_kernel_options, list_input_files, make_
 from tilec.cli.watch import run_and_watch, watch_option
 from tilec.report.tables import create_table
 from tilec.support import files
+from tilec.support.display import show_share
 from tilec.support.options import CompileOptions
 from tilec.support.records import dataclass
 from tilec.support.resources import target_stem
-from tilec.support.shares import show_share
 from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:

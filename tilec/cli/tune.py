@@ -217,7 +217,7 @@ def _build_space(
 def _list_alternatives(source: SourceFile, base: CompileOptions, written: Point) -> tuple[Point, ...]:
     """Return variants of the file as written, each with one decision of the compiler changed."""
     from tilec.driver import build as driver
-    from tilec.tune.alternatives import list_alternative_points
+    from tilec.tune.knobs import list_alternative_points
 
     try:
         plan = driver.plan_kernel(source, base, driver.Observer())

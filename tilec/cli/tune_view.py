@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tilec.cli.console import make_console
 from tilec.report.tables import create_table
-from tilec.support.shares import show_share
+from tilec.support.display import show_share
 from tilec.tune.knobs import OPTION_PREFIX
 
 if TYPE_CHECKING:

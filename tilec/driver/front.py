@@ -25,7 +25,7 @@ def parse_file(file: File, observer: Observer) -> File:
         return file
     from tilec.frontend.imports import read_imports
     from tilec.frontend.syntax.parse import parse_file
-    from tilec.support.recognise import refuse_other_languages
+    from tilec.support.files import refuse_other_languages
 
     source, options = file.source, file.options
     folder = Path(options.cache_dir) if options.cache_dir else None

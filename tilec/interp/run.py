@@ -17,8 +17,7 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from tilec.interp.grid_barriers import GridBarriers
-from tilec.interp.roles import RoleBarriers
+from tilec.interp.barriers import GridBarriers, RoleBarriers
 from tilec.ir import tile
 from tilec.ir.elements import (
     bits_to_values,

@@ -10,7 +10,7 @@ from typing import Any
 from tilec.ir import tile, warp
 from tilec.ir.layout import Fragment
 from tilec.ir.placement import NotArithmetic, NoValue, evaluate_index
-from tilec.support.memo import cache_by_identity
+from tilec.support.identity import cache_by_identity
 
 _Indices = tuple[tile.Expr, ...]
 _Iterations = tuple[Any, Any]

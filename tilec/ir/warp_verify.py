@@ -82,7 +82,7 @@ from tilec.ir.warp_structure import (
 )
 from tilec.ir.warp_tensor_fences import TensorFences
 from tilec.support import records
-from tilec.support.memo import cache_by_identity
+from tilec.support.identity import cache_by_identity
 
 MAX_STEPS = 20_000  # operations executed per role: enough for every shape of pipeline, whatever the trip count
 MAX_STEPS_OF_ALL_SCENARIOS = 200_000  # the budget of all scenarios together, shared equally where there are many

@@ -19,7 +19,7 @@ from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach
 from tilec.ops.signature import Call, Signature
 from tilec.support import schema
 from tilec.support.records import dataclass
-from tilec.target.features import Feature
+from tilec.target.names import Feature
 
 
 @dataclass(frozen=True, slots=True)

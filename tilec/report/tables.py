@@ -16,7 +16,7 @@ from tilec.sched.roofline import estimate_roofline
 from tilec.sched.solution import format_interval_range
 from tilec.sched.trace import record_pool, record_refutation
 from tilec.support import resources
-from tilec.support.shares import show_share
+from tilec.support.display import show_share
 from tilec.target import table as target
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tilec.sched.solution import Solution
 from tilec.sched.solve import solve_problem
 from tilec.sched.verify import find_violations
 from tilec.support import readers
-from tilec.support.kept_files import read_entry, write_entry
+from tilec.support.staging import read_entry, write_entry
 
 # Raise the first whenever the same problem may get another answer; the second is the version that pyproject.toml pins.
 SOLVER = 14

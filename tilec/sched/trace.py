@@ -24,8 +24,8 @@ from tilec.sched.roofline import estimate_roofline
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Attempt, Solution
 from tilec.support import readers, schema
+from tilec.support.display import whole_percent
 from tilec.support.records import dataclass
-from tilec.support.shares import whole_percent
 
 SCHEMA = 1
 

@@ -14,7 +14,7 @@ from tilec.emu.tcgen05_descriptors import PRODUCT_K
 from tilec.ptx.module import Imm, Vector
 from tilec.simulate.costs import InstructionCosts, PipeCost
 from tilec.support.records import dataclass
-from tilec.target.kinds import InstructionKind
+from tilec.target.names import InstructionKind
 
 Deed = Literal[
     "plain", "free", "load", "store", "copy", "copy.commit", "copy.wait", "copy.arrive", "bulk.load", "bulk.store",

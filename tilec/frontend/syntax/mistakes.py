@@ -21,8 +21,8 @@ from tilec.frontend.syntax.explain import explain_character, explain_token
 from tilec.frontend.syntax.lalr import Rule, Tables
 from tilec.frontend.syntax.lines import IndentationPostLex
 from tilec.support.diagnostics import CompileError, InternalError
-from tilec.support.kept_files import read_entry, write_entry
 from tilec.support.resources import grammar_text
+from tilec.support.staging import read_entry, write_entry
 
 _built_parsers: dict[str, lark.Lark] = {}
 """The parsers of this process, by grammar text."""

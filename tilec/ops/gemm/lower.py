@@ -8,7 +8,7 @@ from tilec.ops.gemm import Gemm, get_gemm_shape
 from tilec.ops.lowering import Demand, LoweringContext, make_demand
 from tilec.ops.registry import attach_facet
 from tilec.ops.tcgen05 import build_tensor_arrive
-from tilec.target.kinds import InstructionKind
+from tilec.target.names import InstructionKind
 
 MAX_COLUMNS = 256  # of one tcgen05.mma (PTX ISA, tcgen05 "Matrix shape")
 

@@ -41,8 +41,8 @@ from tilec.passes.loop.build_problem import build_problems
 from tilec.passes.memory.load_footprints import find_load_footprints
 from tilec.passes.memory.multicast import mark_multicast
 from tilec.sched.bounds import Unschedulable, compute_bounds
+from tilec.support.display import show_share
 from tilec.support.options import DECIDING_LEVEL, CompileOptions
-from tilec.support.shares import show_share
 from tilec.target.table import Target
 
 PAIRS = {"x": tile.Cluster((2, 1, 1)), "y": tile.Cluster((1, 2, 1))}

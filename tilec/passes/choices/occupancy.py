@@ -20,8 +20,8 @@ from tilec.passes.cost.estimate import DoesNotFit, StageOption, predict_by_stage
 from tilec.passes.cost.report import count_versions_under_way
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import ScheduledLoop
+from tilec.support.display import show_share
 from tilec.support.identity import IdentityKey
-from tilec.support.shares import show_share
 from tilec.target.table import Target
 
 LEAST_GAIN = Fraction(1, 10)

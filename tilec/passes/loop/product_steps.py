@@ -16,7 +16,7 @@ from tilec.ops.lowering import Demand
 from tilec.passes.analysis.fragment_prefetch import find_first_use, is_interleaved_load
 from tilec.sched.problem import Op, Use
 from tilec.support.records import dataclass
-from tilec.target.kinds import InstructionKind
+from tilec.target.names import InstructionKind
 from tilec.target.table import Target
 
 STEP_BITS = 256

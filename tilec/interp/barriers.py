@@ -1,4 +1,4 @@
-"""Barriers between the roles of a block that runs in Python; roles run in the order of their warps.
+"""Barriers between the roles of a block, and between blocks, that run in Python.
 
 Barriers count arrivals but not bytes: a copy is complete before its role goes on.
 """
@@ -11,7 +11,7 @@ from typing import NoReturn
 from tilec.interp.cooperative import CooperativeScheduler
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
-from tilec.support.source import Span
+from tilec.support.source import NOWHERE, Span
 
 MAX_PHASE_QUERIES = 10_000
 """Queries of a phase after which a polling role counts as waiting for ever."""
@@ -88,3 +88,39 @@ def report_deadlock(waiting: list[Span]) -> NoReturn:
         "waits for ever",
         secondary=tuple(Label(span, "so does this") for span in waiting[1:]),
     )
+
+
+class GridBarriers:
+    """Runs the blocks of a group. A block at a barrier lets the others run until they have arrived there or ended."""
+
+    def __init__(self, clusters: Sequence[object]) -> None:
+        """Take the cluster of each block."""
+        self.clusters = clusters
+        self.arrived: list[dict[str, int]] = [{} for _ in clusters]
+        self.blocks = CooperativeScheduler(_report_stuck_blocks)
+
+    def run(self, blocks: Sequence[Callable[[], None]]) -> None:
+        """Run all blocks to their ends; an exception of one is raised here."""
+        self.blocks.run(blocks)
+
+    def arrive(self, block: int, barrier: str) -> None:
+        self.arrived[block][barrier] = self.arrived[block].get(barrier, 0) + 1
+
+    def wait(self, block: int, barrier: str) -> None:
+        """Wait until all blocks of the block's cluster, or of the grid, have arrived as often at `barrier`: "grid" or
+        "cluster"."""
+        wanted = self.arrived[block].get(barrier, 0)
+        self.blocks.until(lambda: self._have_arrived(block, barrier, wanted))
+
+    def _have_arrived(self, block: int, barrier: str, wanted: int) -> bool:
+        return all(
+            self.blocks.is_done(other) or self.arrived[other].get(barrier, 0) >= wanted
+            for other, cluster in enumerate(self.clusters)
+            if barrier == "grid" or cluster == self.clusters[block]
+        )
+
+
+def _report_stuck_blocks(waiting: list[Span]) -> NoReturn:
+    if at_barriers := [span for span in waiting if span != NOWHERE]:
+        report_deadlock(at_barriers)
+    raise_error("wrong-input", "blocks wait for each other for ever: not all of them come to a barrier")
