@@ -26,7 +26,7 @@ from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.ptx.text import print_module
-from tilec.sched.bounds import Unschedulable
+from tilec.sched.lower_bounds.bounds import Unschedulable
 from tilec.sched.solve import solve_problem
 from tilec.support import resources
 from tilec.support.diagnostics import CompileError, InternalError

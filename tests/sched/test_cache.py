@@ -15,8 +15,8 @@ import pytest
 from loops import KNOWN, gemm, random_problem
 
 from tilec.sched import cache, text
-from tilec.sched.bounds import Unschedulable
 from tilec.sched.budget import Budget
+from tilec.sched.lower_bounds.bounds import Unschedulable
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import solve_problem

@@ -7,10 +7,10 @@ import time
 from math import inf
 from typing import Any
 
-from tilec.sched.bounds import Unschedulable
 from tilec.sched.budget import Budget
 from tilec.sched.cp import load_solver
 from tilec.sched.explain import explain_solution
+from tilec.sched.lower_bounds.bounds import Unschedulable
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import Scheduler, solve_problem

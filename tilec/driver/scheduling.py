@@ -136,8 +136,8 @@ def _solve_loop(
 ) -> Solution:
     """Solve a loop's problem, or find only what `exploration` asks for."""
     from tilec.driver.refusals import describe_binding
-    from tilec.sched.bounds import Unschedulable, compute_bounds
-    from tilec.sched.roles import solve_with_best_roles
+    from tilec.sched.lower_bounds.bounds import Unschedulable, compute_bounds
+    from tilec.sched.model.roles import solve_with_best_roles
     from tilec.sched.solve import find_smallest_interval, solve_problem
 
     problem, most = loop.problem, options.max_scheduled_ii
@@ -182,8 +182,8 @@ def _settle_loop(planned: PlannedLoop, options: CompileOptions, budget: Budget) 
     found = planned.solution
     if found.is_settled:
         return planned
-    from tilec.sched.bounds import compute_bounds
-    from tilec.sched.roles import resolve_roles
+    from tilec.sched.lower_bounds.bounds import compute_bounds
+    from tilec.sched.model.roles import resolve_roles
     from tilec.sched.solve import settle_objectives
 
     # Without open roles the cache can verify the solution by itself.
@@ -258,7 +258,7 @@ def _check_trace_tiles(trace: str, kernel: Kernel, options: CompileOptions) -> N
 def _use_given_schedule(loop: LoopProblem, schedule: Schedule) -> PlannedLoop:
     """Return the loop with the schedule of a trace. Raises if it is illegal: a person may have edited it."""
     from tilec.driver.refusals import describe_placement, find_refusals
-    from tilec.sched.roles import choose_roles_by_rule, is_valid_assignment, resolve_roles
+    from tilec.sched.model.roles import choose_roles_by_rule, is_valid_assignment, resolve_roles
     from tilec.sched.solve import record_given_schedule
     from tilec.sched.verify import find_violations
 

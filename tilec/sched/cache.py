@@ -13,8 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from tilec.sched import text
-from tilec.sched.bounds import compute_bounds
 from tilec.sched.budget import WORK_FOR_ANSWERS, Budget
+from tilec.sched.lower_bounds.bounds import compute_bounds
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import solve_problem

@@ -40,7 +40,7 @@ from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import build_problems
 from tilec.passes.memory.load_footprints import find_load_footprints
 from tilec.passes.memory.multicast import mark_multicast
-from tilec.sched.bounds import Unschedulable, compute_bounds
+from tilec.sched.lower_bounds.bounds import Unschedulable, compute_bounds
 from tilec.support.display import show_share
 from tilec.support.options import DECIDING_LEVEL, CompileOptions
 from tilec.target.table import Target

@@ -11,7 +11,7 @@ from __future__ import annotations
 from tilec.ops.transpose import Transpose
 from tilec.passes.choices.question import Candidate, Outcome, Question, make_ruled_question
 from tilec.passes.loop.build_problem import LoopProblem, PingPongVariants
-from tilec.sched.bounds import Bound, Bounds, Unschedulable, compute_bounds
+from tilec.sched.lower_bounds.bounds import Bound, Bounds, Unschedulable, compute_bounds
 from tilec.sched.problem import Problem
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
-from tilec.sched.bounds import compute_depth_limits
 from tilec.sched.budget import Budget
 from tilec.sched.cp import Program, SolverOutcome
+from tilec.sched.lower_bounds.bounds import compute_depth_limits
+from tilec.sched.lower_bounds.paths import build_arcs, find_all_distances, find_earliest_starts, map_group_leaders
+from tilec.sched.lower_bounds.windows import find_exclusive_slots, list_separations
+from tilec.sched.model.stages import bound_stages
 from tilec.sched.objective import list_limited_pools, list_pressure_pools
-from tilec.sched.paths import build_arcs, find_all_distances, find_earliest_starts, map_group_leaders
 from tilec.sched.problem import Edge, Problem, Value
-from tilec.sched.stages import bound_stages
-from tilec.sched.windows import find_exclusive_slots, list_separations
 from tilec.support.records import dataclass
 
 REGISTER_STEP = 8
@@ -63,8 +63,8 @@ class Model(Program):
     Shifted schedules differ only in their stages. So the busiest op is fixed to the first cycle of an interval, and the
     dependences place the others around it: proofs depend on that. The iteration begins at a variable cycle, from which
     stages and answers count; values held across the ends of intervals may require one without an issue (see
-    `sched.anchor`). `from_begin` instead fixes the beginning to 0, which is better where the order within the interval
-    matters.
+    `sched.model.anchor`). `from_begin` instead fixes the beginning to 0, which is better where the order within the
+    interval matters.
     """
 
     def __init__(

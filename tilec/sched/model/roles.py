@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tilec.sched.bounds import Unschedulable, compute_bounds, compute_serial_ii
 from tilec.sched.budget import Budget
-from tilec.sched.model import MAX_REGISTER_STEPS, REGISTER_STEP, Model
+from tilec.sched.lower_bounds.bounds import Unschedulable, compute_bounds, compute_serial_ii
+from tilec.sched.model.model import MAX_REGISTER_STEPS, REGISTER_STEP, Model
 from tilec.sched.problem import Problem, Use
 from tilec.sched.solution import Solution
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.sched.bounds import compute_depth_limits
-from tilec.sched.paths import build_arcs, build_edge_arcs, find_all_distances, has_positive_cycle
+from tilec.sched.lower_bounds.bounds import compute_depth_limits
+from tilec.sched.lower_bounds.paths import build_arcs, build_edge_arcs, find_all_distances, has_positive_cycle
 from tilec.sched.problem import Problem
 
 # Beyond this size, updating the windows takes longer than the solver needs without them.

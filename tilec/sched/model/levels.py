@@ -7,10 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import gcd
 
-from tilec.sched.anchor import is_begin_constrained, shift_to_best_begin, shift_to_valid_begin
-from tilec.sched.bounds import compute_depth_limits, find_min_ring_lifetimes
 from tilec.sched.budget import Budget
-from tilec.sched.model import LinearExpression, Model
+from tilec.sched.lower_bounds.bounds import compute_depth_limits, find_min_ring_lifetimes
+from tilec.sched.lower_bounds.paths import (
+    Arc,
+    build_arcs,
+    find_distances_from,
+    find_earliest_starts,
+    has_positive_cycle,
+)
+from tilec.sched.model.anchor import is_begin_constrained, shift_to_best_begin, shift_to_valid_begin
+from tilec.sched.model.model import LinearExpression, Model
 from tilec.sched.objective import (
     compute_ring_depths,
     count_inversions,
@@ -25,7 +32,6 @@ from tilec.sched.objective import (
     measure_peak_pressure,
     measure_slot_pressure,
 )
-from tilec.sched.paths import Arc, build_arcs, find_distances_from, find_earliest_starts, has_positive_cycle
 from tilec.sched.problem import Edge, Problem
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Objective

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 
-from tilec.sched.bounds import compute_depth_limits
 from tilec.sched.budget import Budget
 from tilec.sched.cp import Program, SolverRun
-from tilec.sched.paths import (
+from tilec.sched.lower_bounds.bounds import compute_depth_limits
+from tilec.sched.lower_bounds.paths import (
     Arc,
     build_arcs,
     build_edge_arcs,
@@ -24,8 +24,8 @@ from tilec.sched.paths import (
     has_positive_cycle,
     map_group_leaders,
 )
+from tilec.sched.lower_bounds.windows import find_exclusive_slots, list_separations
 from tilec.sched.problem import Problem
-from tilec.sched.windows import find_exclusive_slots, list_separations
 from tilec.support.records import dataclass
 
 # Limits on the size of one program.

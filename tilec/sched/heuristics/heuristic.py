@@ -18,10 +18,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
-from tilec.sched.anchor import shift_to_valid_begin
-from tilec.sched.bounds import compute_bounds, compute_depth_limits, compute_serial_ii, count_lead_cycles
 from tilec.sched.budget import Budget
-from tilec.sched.lags import fold_groups, set_even_lags
+from tilec.sched.heuristics.table import ReservationTable
+from tilec.sched.lower_bounds.bounds import compute_bounds, compute_depth_limits, compute_serial_ii, count_lead_cycles
+from tilec.sched.lower_bounds.paths import Arc, build_arcs, find_all_distances, has_positive_cycle
+from tilec.sched.model.anchor import shift_to_valid_begin
+from tilec.sched.model.lags import fold_groups, set_even_lags
 from tilec.sched.objective import (
     evaluate_levels,
     make_schedule,
@@ -29,11 +31,9 @@ from tilec.sched.objective import (
     record_given_schedule,
     sort_topologically,
 )
-from tilec.sched.paths import Arc, build_arcs, find_all_distances, has_positive_cycle
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Status
 from tilec.sched.solution import Attempt, Solution, Trial
-from tilec.sched.table import ReservationTable
 from tilec.sched.verify import find_violations
 
 Starts = tuple[int, ...]

@@ -10,8 +10,8 @@ from functools import lru_cache
 from math import inf
 from typing import Literal
 
-from tilec.sched.implied import drop_implied_edges
-from tilec.sched.paths import (
+from tilec.sched.lower_bounds.implied import drop_implied_edges
+from tilec.sched.lower_bounds.paths import (
     Arc,
     build_arcs,
     build_edge_arcs,

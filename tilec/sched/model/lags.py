@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tilec.sched.bounds import compute_depth_limits
 from tilec.sched.budget import Budget
-from tilec.sched.model import Model
-from tilec.sched.paths import build_arcs, has_positive_cycle
+from tilec.sched.lower_bounds.bounds import compute_depth_limits
+from tilec.sched.lower_bounds.paths import build_arcs, has_positive_cycle
+from tilec.sched.model.model import Model
 from tilec.sched.problem import Edge, Problem, Ring, Use, Value
 
 _RingOrValue = TypeVar("_RingOrValue", Ring, Value)
