@@ -221,7 +221,7 @@ def call(*given):
     libc.pthread_mutex_lock(mutex)
 assemble._link_module = call
 """
-IN_THE_EMULATOR = """import tilec.emu.blocks as blocks
+IN_THE_EMULATOR = """import tilec.emu.machine.blocks as blocks
 before = blocks.run_clusters
 def run(*given):
     print("begun", flush=True)

@@ -167,8 +167,9 @@ def test_every_module_says_what_it_is_for() -> None:
 MACHINE = {
     f"emu.{name}"
     for name in (
-        "access", "answers", "asyncops", "calls", "cluster", "decode", "gather", "machine", "mbarrier", "memory",
-        "printf", "progress", "races", "recorder", "registers", "semantics", "steps", "tmem",
+        "barriers.mbarrier", "calls.calls", "calls.printf", "machine.cluster", "machine.decode", "machine.groups",
+        "machine.machine", "machine.progress", "machine.registers", "machine.steps", "memory.access", "memory.memory",
+        "races.answers", "races.races", "scalar.semantics", "tcgen05.tmem", "tma.asyncops",
     )
 }  # fmt: skip
 

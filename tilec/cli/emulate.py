@@ -128,7 +128,7 @@ class _RunFiles:
 
     def write(self, report: Report, arrays: Callable[[], bytes]) -> None:
         """Write the timeline, even of a faulting kernel, and the arrays of one that ran to its end."""
-        from tilec.emu.timeline import format_chrome_trace
+        from tilec.emu.machine.timeline import format_chrome_trace
 
         outputs: dict[str, bytes] = {}
         if self.timeline is not None:
