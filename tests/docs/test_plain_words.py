@@ -16,8 +16,8 @@ from fenced import ROOT
 COUNTED = {
     "functions with a name of one word": 58,
     "docstrings that open with a question word": 5,
-    "files under 60 lines": 96,
-    "files in folders of more than 20": 344,
+    "files under 60 lines": 94,
+    "files in folders of more than 20": 306,
     "functions with seven parameters or more": 53,
     "boolean parameters": 301,
 }

@@ -15,9 +15,10 @@ import pytest
 from tilec.driver import emulate
 from tilec.driver.build import Build, build_kernel, load_kernel
 from tilec.driver.observer import Observer
-from tilec.ir import operations, warp
+from tilec.ir import warp
 from tilec.ir.expr import cast_expr
-from tilec.ir.operation_interfaces import Axis
+from tilec.ir.operations import operations
+from tilec.ir.operations.interfaces import Axis
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Binary, Load, Parallel, Store, TileOp, Var

@@ -42,7 +42,7 @@ from tilec.ir import tile, warp
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.types import INT32
 from tilec.ir.warp import Operation, Program, Role
-from tilec.ir.warp_effects import effects_without_scalars
+from tilec.ir.warp_verify.effects import effects_without_scalars
 from tilec.passes.lower.touches import find_touches
 from tilec.ptx.module import Address, Guard, Imm, Item, Operand, Pair, Reg, Symbol
 from tilec.ptx.names import parameter_name

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, cast
 from tilec.ir import tile, warp
 from tilec.ir.affine import Affine, add_exprs, affine_form
 from tilec.ir.expr import cast_expr as converted, make_constant
-from tilec.ir.operation_fields import BY_PASSES, In
+from tilec.ir.operations.fields import BY_PASSES, In
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
 from tilec.ops.form import OnChip, Positive, Yes, verify_same_shape
 from tilec.ops.lowering import (

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from tilec.ir import tile, warp
 from tilec.ir.expr import cast_expr
-from tilec.ir.operation_interfaces import Doer, PipelineEnd
+from tilec.ir.operations.interfaces import Doer, PipelineEnd
 from tilec.ir.text import show_declared
 from tilec.ir.types import INT32
 from tilec.ops.form import UNKNOWN_LEADER, Barrier, Condition, Index, Leader, Positive, Yes

@@ -13,8 +13,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Literal, cast
 
 from tilec.ir import warp
-from tilec.ir.operation_fields import BY_PASSES
-from tilec.ir.operation_interfaces import Doer
+from tilec.ir.operations.fields import BY_PASSES
+from tilec.ir.operations.interfaces import Doer
 from tilec.ir.tile import Region, TileOp
 from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, UINT32, DType
 from tilec.ops.barriers import as_barrier

@@ -12,8 +12,8 @@ from dataclasses import field
 from typing import Any, Literal, TypeGuard
 
 from tilec.ir import tile, warp
-from tilec.ir.operation_fields import BY_PASSES
-from tilec.ir.operation_interfaces import Doer
+from tilec.ir.operations.fields import BY_PASSES
+from tilec.ir.operations.interfaces import Doer
 from tilec.ir.types import INT32, UINT32
 from tilec.ops.barriers import as_barrier, get_barrier
 from tilec.ops.form import UNKNOWN_LEADER, Announces, Barrier, Leader, Shared

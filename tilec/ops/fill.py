@@ -10,8 +10,8 @@ from typing import Annotated
 from tilec.ir import warp
 from tilec.ir.affine import add_exprs
 from tilec.ir.expr import cast_expr, make_constant
-from tilec.ir.operation_fields import In
-from tilec.ir.operation_interfaces import Axis
+from tilec.ir.operations.fields import In
+from tilec.ir.operations.interfaces import Axis
 from tilec.ir.tile import Binary, Expr, If, Parallel, Region, Store, TileOp, Var, int32_const
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.form import Scalar, verify_value_dtype

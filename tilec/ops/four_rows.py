@@ -13,8 +13,8 @@ from typing import Literal, NoReturn
 from tilec.ir import tile, warp
 from tilec.ir.affine import add_exprs, affine_form, scale_expr
 from tilec.ir.expr import cast_expr
-from tilec.ir.operation_fields import BY_PASSES
-from tilec.ir.operation_interfaces import Doer
+from tilec.ir.operations.fields import BY_PASSES
+from tilec.ir.operations.interfaces import Doer
 from tilec.ir.types import INT32
 from tilec.ops.barriers import as_barrier, get_barrier
 from tilec.ops.form import UNKNOWN_LEADER, Announces, Barrier, Global, Index, Leader, Shared, verify_same_dtype

@@ -11,7 +11,7 @@ from tilec.ir import tile, warp
 from tilec.ir.affine import add_exprs, row_divisor, scale_expr
 from tilec.ir.expr import cast_expr, make_constant
 from tilec.ir.layout import row_major_fragment
-from tilec.ir.operation_fields import BY_PASSES
+from tilec.ir.operations.fields import BY_PASSES
 from tilec.ir.placement import contiguous_run
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.form import Global, Index, Positive, Shared, verify_same_dtype, verify_whole_buffer

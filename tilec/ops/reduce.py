@@ -12,7 +12,7 @@ from tilec.ir import warp
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.groups import WARP_THREADS
 from tilec.ir.layout import Fragment
-from tilec.ir.operation_interfaces import Axis
+from tilec.ir.operations.interfaces import Axis
 from tilec.ir.tile import Region, TileOp
 from tilec.ops.form import OnChip, verify_same_dtype
 from tilec.ops.lowering import Demand, LoweringContext, make_demand

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from tilec.ir import tile, warp
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.layout import Fragment
-from tilec.ir.operation_fields import In
+from tilec.ir.operations.fields import In
 from tilec.ir.types import BOOL, DType
 from tilec.ops.arithmetic import make_identity
 from tilec.ops.form import Scalar, verify_same_dtype, verify_same_shape, verify_value_dtype, verify_whole_buffer

@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import Annotated, Literal, TypeGuard
 
 from tilec.ir import tile, warp
-from tilec.ir.operation_fields import BY_PASSES
+from tilec.ir.operations.fields import BY_PASSES
 from tilec.ops.form import Anywhere, Whole, Yes
 from tilec.ops.lowering import Demand, LoweringContext
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tilec.ir import warp
-from tilec.ir.operation_interfaces import Doer, PipelineEnd
+from tilec.ir.operations.interfaces import Doer, PipelineEnd
 from tilec.ir.tile import TileOp
 from tilec.ops.barriers import as_barrier, get_barrier
 from tilec.ops.form import UNKNOWN_LEADER, Barrier, Leader, Yes

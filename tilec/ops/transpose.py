@@ -10,7 +10,7 @@ from typing import Literal
 from tilec.ir import tile, warp
 from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.layout import ACCUMULATED_PERIOD, Axis, Fragment, accumulated_depth_order, column_major_fragment
-from tilec.ir.operation_fields import BY_PASSES
+from tilec.ir.operations.fields import BY_PASSES
 from tilec.ir.text import show_declared
 from tilec.ir.types import INT32
 from tilec.ops.form import Shared, verify_whole_buffer

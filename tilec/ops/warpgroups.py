@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import Annotated, Literal
 
 from tilec.ir import warp
-from tilec.ir.operation_fields import BY_PASSES
+from tilec.ir.operations.fields import BY_PASSES
 from tilec.ir.tile import TileOp
 from tilec.ops.form import Whole
 from tilec.ops.lowering import Demand, LoweringContext

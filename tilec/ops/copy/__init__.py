@@ -8,8 +8,8 @@ from typing import Annotated, Literal, NoReturn, cast
 
 from tilec.ir import tile
 from tilec.ir.expr import cast_expr as converted
-from tilec.ir.operation_fields import BY_PASSES
-from tilec.ir.operation_interfaces import Axis, Doer
+from tilec.ir.operations.fields import BY_PASSES
+from tilec.ir.operations.interfaces import Axis, Doer
 from tilec.ops.barriers import as_barrier
 from tilec.ops.form import Announces, AnyMemory, Barrier, Leader, Positive, Whole, Yes, verify_same_shape
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation

@@ -7,8 +7,8 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol, cast
 
 from tilec.ir.layout import accumulated_depth_order
-from tilec.ir.operation_fields import BY_PASSES, In
-from tilec.ir.operation_interfaces import Axis, Doer
+from tilec.ir.operations.fields import BY_PASSES, In
+from tilec.ir.operations.interfaces import Axis, Doer
 from tilec.ir.tile import Buffer, Region, TileOp
 from tilec.ir.types import (
     BFLOAT16,

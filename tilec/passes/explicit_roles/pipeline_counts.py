@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from tilec.ir import tile
-from tilec.ir.operation_interfaces import PipelineEnd
+from tilec.ir.operations.interfaces import PipelineEnd
 from tilec.ir.types import INT32
 from tilec.ops.barriers import AwaitBarrier
 from tilec.passes.analysis.control_slice import is_variable

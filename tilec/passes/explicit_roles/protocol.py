@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Protocol
 
 from tilec.ir import tile
-from tilec.ir.barrier_machine import Barrier, run_together
 from tilec.ir.types import INT32
+from tilec.ir.warp_verify.barrier_machine import Barrier, run_together
 from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx
 from tilec.ops.sync import BlockBarrier
 from tilec.ops.warpgroups import NamedArrive

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tilec.ir import tile
-from tilec.ir.operation_interfaces import PipelineEnd
+from tilec.ir.operations.interfaces import PipelineEnd
 from tilec.ops.barriers import AllocBarrier, AwaitBarrier
 from tilec.ops.values import SIDES
 from tilec.passes.analysis.control_slice import is_variable

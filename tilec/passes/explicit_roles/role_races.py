@@ -18,8 +18,8 @@ from dataclasses import field
 from typing import NoReturn
 
 from tilec.ir import tile
-from tilec.ir.barrier_machine import Barrier, PhaseClocks, join_clocks
 from tilec.ir.types import INT32
+from tilec.ir.warp_verify.barrier_machine import Barrier, PhaseClocks, join_clocks
 from tilec.ops.barriers import AllocBarrier, Arrive
 from tilec.ops.gemm import Gemm
 from tilec.ops.warpgroups import WaitWgmma

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tilec.driver.lints.registry import WARP, register_warning
 from tilec.driver.work import Work
-from tilec.ir.warp_verify import verify_program
+from tilec.ir.warp_verify.verify import verify_program
 from tilec.support.diagnostics import Diagnostic, Label
 
 

@@ -1,21 +1,215 @@
-"""Boxes that TMA stores or reduces do not begin below 0: rule 18 of `ir.warp_verify`. Coordinates are tracked by
-bounds, and by the conditions of the branches around them."""
+"""Boxes of TMA: their alignment in their tensors (rule 17 of `warp_verify.verify`), and that those which are stored or
+reduced do not begin below 0 (rule 18).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field, replace
 from itertools import product
+from math import gcd
 
 from tilec.ir import tile, warp
 from tilec.ir.expr import integer_range
 from tilec.ir.types import INT32, DType
 from tilec.ir.warp import Operation, Program
-from tilec.ir.warp.walk import nested_bodies
-from tilec.ir.warp_effects import op_name
-from tilec.ir.warp_values import Definitions, Steps
+from tilec.ir.warp_nodes.walk import nested_bodies, walk_operations
+from tilec.ir.warp_verify.effects import op_name
 from tilec.support.records import dataclass
+
+ROW_BYTES = 16
+"""The alignment of a box's address in bytes (PTX ISA, "Bounding Box")."""
+MAX_MODULUS = 4096
+"""The largest modulus."""
+
+Residues = frozenset[int]
+
+
+def check_tma_boxes(program: Program) -> Iterator[str]:
+    """Yield violations of rule 17."""
+    operations = [*program.operations(), *(walk_operations(program.common.body) if program.common is not None else ())]
+    layouts = {shared.buffer.name: shared.layout for shared in program.shared}
+    values = _ResidueAnalysis(find_definitions(operations))
+    for op in operations:
+        match op:
+            case warp.TmaLoad(map=tensor_map, start=start, destination=buffer):
+                pass
+            case warp.TmaStore(map=tensor_map, start=start, source=buffer):
+                pass
+            case _:
+                continue
+        size, layout = tensor_map.tensor.dtype.bytes, layouts[buffer.name]
+        units = max(ROW_BYTES // size, 1)
+        begin = values.possible_remainders(start[-1], units)
+        if layout.shape[-1] > layout.panel:  # each panel is a box of its own
+            begin = _add_residues(begin, _residues_of_multiples(layout.panel, units), units)
+        if begin != {0}:
+            behind, row = min(begin - {0}) * size, f"a row of {tensor_map.tensor.name}"
+            yield (
+                f"line {op.span.line}: {op_name(op)} of {buffer.name} may begin {behind} bytes behind a multiple "
+                f"of {ROW_BYTES} in {row}"
+            )
+
+
+def _residues_of_multiples(of: int, modulus: int) -> Residues:
+    return frozenset(range(0, modulus, gcd(of, modulus)))
+
+
+def _add_residues(a: Residues, b: Residues, modulus: int) -> Residues:
+    if len(a) == modulus or len(b) == modulus:
+        return _residues_of_multiples(1, modulus)
+    return frozenset((x + y) % modulus for x in a for y in b)
+
+
+@dataclass(slots=True)
+class _ResidueAnalysis:
+    definitions: Definitions
+    known: dict[tuple[tile.Expr, int], Residues] = field(default_factory=dict)
+
+    def possible_remainders(self, expr: tile.Expr, modulus: int) -> Residues:
+        """Return the possible remainders of the expression modulo `modulus`."""
+        if modulus == 1:
+            return frozenset({0})
+        key = (expr, modulus)
+        if key not in self.known:
+            self.known[key] = _residues_of_multiples(
+                1, modulus
+            )  # while it is computed: for a variable that depends on itself
+            self.known[key] = (
+                self._remainders_of_sum(expr, modulus) if modulus <= MAX_MODULUS else _residues_of_multiples(1, modulus)
+            )
+        return self.known[key]
+
+    def _remainders_of_sum(self, expr: tile.Expr, modulus: int) -> Residues:
+        terms, constant = self.definitions.sum(expr)
+        total = frozenset({constant % modulus})
+        for atom, factor in terms.items():
+            common = gcd(factor, modulus)
+            if common < modulus:
+                # Atoms that differ by modulus / common give the same.
+                scaled = frozenset(factor * r % modulus for r in self._remainders_of_atom(atom, modulus // common))
+                total = _add_residues(total, scaled, modulus)
+        return total
+
+    def _remainders_of_atom(self, expr: tile.Expr, modulus: int) -> Residues:
+        anything = _residues_of_multiples(1, modulus)
+        match expr:
+            case tile.Var():
+                found = [self._remainders_of_definition(one, modulus) for one in self.definitions.values.get(expr, ())]
+                return frozenset().union(*found) if found else anything
+            case tile.Binary(op="min" | "max", a=a, b=b) | tile.Select(then=a, orelse=b):
+                return self.possible_remainders(a, modulus) | self.possible_remainders(b, modulus)
+            case tile.Binary(op="mul", a=a, b=b):
+                left, right = self.possible_remainders(a, modulus), self.possible_remainders(b, modulus)
+                return frozenset(x * y % modulus for x in left for y in right)
+            case tile.Binary(op="floordiv", a=a, b=tile.Const(value=int(by))) if by > 0:
+                return self._remainders_of_quotient(a, by, modulus)
+            case tile.Binary(op="shr", a=a, b=tile.Const(value=int(by))) if 0 <= by < 32:
+                return self._remainders_of_quotient(a, 1 << by, modulus)
+            case tile.Binary(op="floormod", a=a, b=tile.Const(value=int(by))) if by > 0:
+                if by % modulus == 0:
+                    return self.possible_remainders(a, modulus)
+                return (
+                    frozenset(r % modulus for r in self.possible_remainders(a, by)) if by <= MAX_MODULUS else anything
+                )
+            case (
+                tile.Binary(op="bitand", a=a, b=tile.Const(value=int(mask)))
+                | tile.Binary(op="bitand", a=tile.Const(value=int(mask)), b=a)
+            ) if modulus & modulus - 1 == 0:
+                return frozenset(r & mask % modulus for r in self.possible_remainders(a, modulus))
+            case tile.Cast(a=a, dtype=dtype) if not dtype.is_float and not a.dtype.is_float:
+                # Values wrap around at powers of two.
+                return (
+                    self.possible_remainders(a, modulus)
+                    if dtype.bits >= 32 and modulus & modulus - 1 == 0
+                    else anything
+                )
+            case _:
+                return anything
+
+    def _remainders_of_quotient(self, expr: tile.Expr, by: int, modulus: int) -> Residues:
+        if by * modulus > MAX_MODULUS:
+            return _residues_of_multiples(1, modulus)
+        return frozenset(r // by for r in self.possible_remainders(expr, by * modulus))
+
+    def _remainders_of_definition(self, one: tile.Expr | Steps, modulus: int) -> Residues:
+        if not isinstance(one, Steps):
+            return self.possible_remainders(one, modulus)
+        return _add_residues(
+            self.possible_remainders(one.start, modulus), _residues_of_multiples(one.step, modulus), modulus
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The values of a loop's variable: `start`, then every `step`, below `stop`; with `following`, also that value."""
+
+    start: tile.Expr
+    stop: tile.Expr
+    step: int
+    following: tile.Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """All definitions of each variable; several roles and copies of a loop's body may define the same one."""
+
+    values: dict[tile.Var, list[tile.Expr | Steps]]
+
+    def sum(self, expr: tile.Expr) -> tuple[dict[tile.Expr, int], int]:
+        """Write the expression as a sum: the factors of its terms, and a constant."""
+        terms: dict[tile.Expr, int] = {}
+        constant = self._collect_terms(expr, 1, terms)
+        return {atom: factor for atom, factor in terms.items() if factor}, constant
+
+    def _collect_terms(self, expr: tile.Expr, factor: int, terms: dict[tile.Expr, int]) -> int:
+        """Add `factor` times the expression to the terms; return what of it is constant."""
+        match expr:
+            case tile.Const(value=value) if isinstance(value, int):
+                return factor * value
+            case tile.Binary(op="add", a=a, b=b):
+                return self._collect_terms(a, factor, terms) + self._collect_terms(b, factor, terms)
+            case tile.Binary(op="sub", a=a, b=b):
+                return self._collect_terms(a, factor, terms) + self._collect_terms(b, -factor, terms)
+            case tile.Unary(op="neg", a=a):
+                return self._collect_terms(a, -factor, terms)
+            case (
+                tile.Binary(op="mul", a=a, b=tile.Const(value=int(by)))
+                | tile.Binary(op="mul", a=tile.Const(value=int(by)), b=a)
+            ):
+                return self._collect_terms(a, factor * by, terms)
+            case tile.Binary(op="shl", a=a, b=tile.Const(value=int(by))) if 0 <= by < 32:
+                return self._collect_terms(a, factor << by, terms)
+            case tile.Var() if (only := self._only_value(expr)) is not None:
+                return self._collect_terms(only, factor, terms)
+            case _:
+                terms[expr] = terms.get(expr, 0) + factor
+                return 0
+
+    def _only_value(self, var: tile.Var) -> tile.Expr | None:
+        found = self.values.get(var, [])
+        if len(found) != 1 or isinstance(found[0], Steps):
+            return None
+        parts = tuple(tile.walk_expr(found[0]))
+        return None if var in parts or any(isinstance(part, tile.Load) for part in parts) else found[0]
+
+
+def find_definitions(operations: Iterable[warp.Operation]) -> Definitions:
+    """Return everything that defines each variable."""
+    found: dict[tile.Var, list[tile.Expr | Steps]] = {}
+    for op in operations:
+        match op:
+            case warp.Let(var=var, value=value):
+                found.setdefault(var, []).append(value)
+            case warp.Loop(var=var, start=start, stop=stop, step=step, following=None):
+                found.setdefault(var, []).append(Steps(start, stop, step))
+            case warp.Loop(var=var, start=start, stop=stop, following=warp.NextIteration(value=following)):
+                found.setdefault(var, []).append(Steps(start, stop, 1, following))
+            case _:
+                pass
+    return Definitions(found)
+
 
 Bounds = tuple[float, float]
 """The least and the largest value, both inclusive."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal
 
-from tilec.ir.tile.expressions import Buffer, Extent, Var
-from tilec.ir.tile.statements import LoopLayout, Placement, Stmt
+from tilec.ir.tile_nodes.expressions import Buffer, Extent, Var
+from tilec.ir.tile_nodes.statements import LoopLayout, Placement, Stmt
 from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span
 

@@ -1,5 +1,5 @@
-"""Rules of a warp program that need no run: 1, 2, 8, 9, 13 and 15 of `ir.warp_verify`; and the tiles that share memory,
-for rule 10."""
+"""Rules of a warp program that need no run: 1, 2, 8, 9, 13 and 15 of `ir.warp_verify.verify`; and the tiles that share
+memory, for rule 10."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilec.ir import tile, warp
 from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
 from tilec.ir.layout import Fragment
 from tilec.ir.warp import Operation, Program, Role
-from tilec.ir.warp_effects import effects_without_scalars, op_name
+from tilec.ir.warp_verify.effects import effects_without_scalars, op_name
 from tilec.support.records import dataclass
 
 

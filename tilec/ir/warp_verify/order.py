@@ -1,5 +1,5 @@
-"""Rules 11 and 12 of `ir.warp_verify`: the order between accesses of different roles and asynchronous units to a shared
-tile, by the barriers that roles signal and wait for; and its agreement with the order of the text.
+"""Rules 11 and 12 of `ir.warp_verify.verify`: the order between accesses of different roles and asynchronous units to a
+shared tile, by the barriers that roles signal and wait for; and its agreement with the order of the text.
 
 Every role counts its steps from one signal to the next, every asynchronous unit its operations. A signal carries how
 far all of them are known to have come, and a role that waits for it knows that too (vector clocks). An access comes
@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from tilec.ir import warp
-from tilec.ir.barrier_machine import PhaseClocks
 from tilec.ir.warp import Operation, Program
-from tilec.ir.warp_effects import op_name
+from tilec.ir.warp_verify.barrier_machine import PhaseClocks
+from tilec.ir.warp_verify.effects import op_name
 from tilec.support.records import dataclass
 
 Signal = tuple[str, int, Literal["full", "empty"]]

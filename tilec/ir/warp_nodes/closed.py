@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import cast, get_args
 
-from tilec.ir.warp.operations import (
+from tilec.ir.warp_nodes.operations import (
     Branch,
     Break,
     CpAsync,
@@ -31,7 +31,7 @@ from tilec.ir.warp.operations import (
     Trap,
     Wgmma,
 )
-from tilec.ir.warp.waits import (
+from tilec.ir.warp_nodes.waits import (
     Advance,
     Arrive,
     Await,

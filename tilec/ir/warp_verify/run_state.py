@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import field
 
-from tilec.ir.barrier_machine import Barrier
 from tilec.ir.tile import Var
 from tilec.ir.warp import Operation, Ring, Role
-from tilec.ir.warp_effects import op_name
+from tilec.ir.warp_verify.barrier_machine import Barrier
+from tilec.ir.warp_verify.effects import op_name
 from tilec.support.records import dataclass
 
 Range = tuple[int, int, frozenset[Var]]

@@ -6,8 +6,8 @@ from dataclasses import field
 from typing import Literal
 
 from tilec.ir.tile import Buffer, Expr
-from tilec.ir.warp.memory import Barrier, Cursor
-from tilec.ir.warp.operations import Operation
+from tilec.ir.warp_nodes.memory import Barrier, Cursor
+from tilec.ir.warp_nodes.operations import Operation
 from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span
 

@@ -2,8 +2,8 @@
 clocks of what a role knows to have happened after it has waited for a phase.
 
 Two checks run it. `explicit_roles.protocol`, with `explicit_roles.role_races`, feeds it the statements by which a
-kernel orders its roles itself; `ir.warp_verify`, with `ir.warp_order`, feeds it the rings of a warp program. The
-machine is one, the drivers are two, because they know different things:
+kernel orders its roles itself; `ir.warp_verify.verify`, with `ir.warp_verify.order`, feeds it the rings of a warp
+program. The machine is one, the drivers are two, because they know different things:
 
 * A kernel names a phase by its parity, and computes barrier and parity from variables: tile IR has their values, and
   each statement has a line to blame. In a warp program these are registers like any others, and to know them is to run

@@ -1,5 +1,5 @@
-"""The alignment of copies and products in shared memory: rule 14 of `ir.warp_verify`. Addresses follow from the layouts
-alone, for all versions and boxes at once: the greatest common divisor of all addresses, their "step"."""
+"""The alignment of copies and products in shared memory: rule 14 of `ir.warp_verify.verify`. Addresses follow from the
+layouts alone, for all versions and boxes at once: the greatest common divisor of all addresses, their "step"."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilec.ir.affine import affine_form
 from tilec.ir.layout import SharedLayout
 from tilec.ir.tile import Buffer, Region
 from tilec.ir.warp import Operation, Program, SharedTile
-from tilec.ir.warp_effects import op_name
+from tilec.ir.warp_verify.effects import op_name
 
 BOX_ALIGNMENT = 128
 """In bytes: the shared address of cp.async.bulk.tensor and cp.reduce.async.bulk.tensor (PTX ISA)."""

@@ -1,5 +1,5 @@
 """Rules that hold of a warp program as soon as it is made, before any wait is placed: everything it refers to exists.
-Its control flow is checked by `ir.warp_verify`.
+Its control flow is checked by `ir.warp_verify.verify`.
 
 1. Roles partition the threads of the block, as in rule 1 there; all threads run the common part.
 2. A ring has as many versions as each of its tiles; a tile is in one ring at most. A ring that roles hand on by
@@ -20,8 +20,8 @@ from typing import Any, get_args
 
 from tilec.ir import tile, warp
 from tilec.ir.warp import Cursor, Operation, Program, Role
-from tilec.ir.warp_effects import effects_without_scalars, op_name
-from tilec.ir.warp_structure import check_partition
+from tilec.ir.warp_verify.effects import effects_without_scalars, op_name
+from tilec.ir.warp_verify.structure import check_partition
 
 MACHINE_PREFIX = "%"
 """The prefix of names for values that every thread reads from the machine."""

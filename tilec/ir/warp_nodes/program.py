@@ -7,10 +7,18 @@ from dataclasses import field
 
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import Buffer, Extent, Var
-from tilec.ir.warp.memory import MBARRIER_BYTES, BarrierArray, Ring, SharedTile, TensorMap, TensorTile, count_arrivals
-from tilec.ir.warp.operations import Operation, TensorMma
-from tilec.ir.warp.waits import Arrive, NamedBarrier
-from tilec.ir.warp.walk import walk_operations
+from tilec.ir.warp_nodes.memory import (
+    MBARRIER_BYTES,
+    BarrierArray,
+    Ring,
+    SharedTile,
+    TensorMap,
+    TensorTile,
+    count_arrivals,
+)
+from tilec.ir.warp_nodes.operations import Operation, TensorMma
+from tilec.ir.warp_nodes.waits import Arrive, NamedBarrier
+from tilec.ir.warp_nodes.walk import walk_operations
 from tilec.support.options import Arrivals
 from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span

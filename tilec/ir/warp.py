@@ -10,11 +10,8 @@ cursors.
 
 from __future__ import annotations
 
-from tilec.ir.warp.closed import (
-    AnyOperation as AnyOperation,
-    as_known_operation as as_known_operation,
-)
-from tilec.ir.warp.memory import (
+from tilec.ir.warp_nodes.closed import AnyOperation as AnyOperation, as_known_operation as as_known_operation
+from tilec.ir.warp_nodes.memory import (
     FIRST_PER_WARPGROUP as FIRST_PER_WARPGROUP,
     FIRST_PING_PONG as FIRST_PING_PONG,
     MBARRIER_BYTES as MBARRIER_BYTES,
@@ -30,7 +27,7 @@ from tilec.ir.warp.memory import (
     TensorTile as TensorTile,
     count_arrivals as count_arrivals,
 )
-from tilec.ir.warp.operations import (
+from tilec.ir.warp_nodes.operations import (
     Branch as Branch,
     Break as Break,
     CpAsync as CpAsync,
@@ -59,11 +56,8 @@ from tilec.ir.warp.operations import (
     Trap as Trap,
     Wgmma as Wgmma,
 )
-from tilec.ir.warp.program import (
-    Program as Program,
-    Role as Role,
-)
-from tilec.ir.warp.waits import (
+from tilec.ir.warp_nodes.program import Program as Program, Role as Role
+from tilec.ir.warp_nodes.waits import (
     Advance as Advance,
     Arrive as Arrive,
     Await as Await,
@@ -95,7 +89,7 @@ from tilec.ir.warp.waits import (
     WarpgroupSync as WarpgroupSync,
     WgmmaWait as WgmmaWait,
 )
-from tilec.ir.warp.walk import (
+from tilec.ir.warp_nodes.walk import (
     final_guard as final_guard,
     nested_bodies as nested_bodies,
     scalar_reads as scalar_reads,

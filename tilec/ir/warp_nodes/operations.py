@@ -7,7 +7,7 @@ from typing import Literal
 
 from tilec.ir import tile
 from tilec.ir.layout import Fragment
-from tilec.ir.warp.memory import Barrier, Cursor, TensorMap
+from tilec.ir.warp_nodes.memory import Barrier, Cursor, TensorMap
 from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span
 

@@ -6,7 +6,7 @@ IR is never changed in place: passes make new nodes, and keep the ones they do n
 
 from __future__ import annotations
 
-from tilec.ir.tile.expressions import (
+from tilec.ir.tile_nodes.expressions import (
     BIT_COUNTS as BIT_COUNTS,
     BLOCK_WIDE as BLOCK_WIDE,
     COMPARISONS as COMPARISONS,
@@ -35,7 +35,7 @@ from tilec.ir.tile.expressions import (
     extent_expr as extent_expr,
     int32_const as int32_const,
 )
-from tilec.ir.tile.kernel import (
+from tilec.ir.tile_nodes.kernel import (
     CLUSTER_RANK as CLUSTER_RANK,
     NO_CLUSTER as NO_CLUSTER,
     Cluster as Cluster,
@@ -45,7 +45,7 @@ from tilec.ir.tile.kernel import (
     Raster as Raster,
     Subtile as Subtile,
 )
-from tilec.ir.tile.statements import (
+from tilec.ir.tile_nodes.statements import (
     PRINT_OUTPUT as PRINT_OUTPUT,
     Atomic as Atomic,
     Attr as Attr,
@@ -66,7 +66,7 @@ from tilec.ir.tile.statements import (
     TileOp as TileOp,
     While as While,
 )
-from tilec.ir.tile.walks import (
+from tilec.ir.tile_nodes.walks import (
     declared_variables as declared_variables,
     direct_operands as direct_operands,
     is_true as is_true,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from tilec.ir import tile
 from tilec.ir.affine import affine_form
 from tilec.ir.parts import statement_lists
-from tilec.ir.warp.memory import Barrier
-from tilec.ir.warp.operations import (
+from tilec.ir.warp_nodes.memory import Barrier
+from tilec.ir.warp_nodes.operations import (
     Branch,
     CpAsync,
     Gather,
@@ -24,7 +24,7 @@ from tilec.ir.warp.operations import (
     TmaStore,
     Wgmma,
 )
-from tilec.ir.warp.waits import Arrive, BarrierWait, CopiesArrive, TensorArrive, TryCancel
+from tilec.ir.warp_nodes.waits import Arrive, BarrierWait, CopiesArrive, TensorArrive, TryCancel
 
 
 def static_trip_count(loop: Loop) -> int | None:

@@ -7,9 +7,9 @@ from dataclasses import field, replace
 from operator import is_
 from typing import Any, Literal, Self
 
-from tilec.ir.operation_fields import describe_fields
-from tilec.ir.operation_interfaces import OperationInterface
-from tilec.ir.tile.expressions import (
+from tilec.ir.operations.fields import describe_fields
+from tilec.ir.operations.interfaces import OperationInterface
+from tilec.ir.tile_nodes.expressions import (
     THREAD,
     Binary,
     Buffer,
@@ -73,8 +73,8 @@ class TileOp(OperationInterface):
     `ops`.
 
     The fields of an operation's class are its operands: those marked as regions (`In`), in order, are its `regions`,
-    and all others its `attributes`. Text, parser and schema of tile IR follow from them (`ir.operations`). `versions`
-    names, by the number of a region, the version that is meant of a tile with several versions
+    and all others its `attributes`. Text, parser and schema of tile IR follow from them (`ir.operations.operations`).
+    `versions` names, by the number of a region, the version that is meant of a tile with several versions
     (`analysis.named_versions`).
     """
 

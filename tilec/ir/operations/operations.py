@@ -10,7 +10,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, get_type_hints
 
-from tilec.ir.operation_fields import BY_PASSES, REQUIRED, describe_fields
+from tilec.ir.operations.fields import BY_PASSES, REQUIRED, describe_fields
 from tilec.ir.text import show_region
 from tilec.ir.tile import Attr, Region, TileOp
 from tilec.support import schema

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from tilec.ir import parts
 from tilec.ir.rewrite import map_expressions
-from tilec.ir.tile.expressions import Const, Expr, Var
-from tilec.ir.tile.statements import Stmt
+from tilec.ir.tile_nodes.expressions import Const, Expr, Var
+from tilec.ir.tile_nodes.statements import Stmt
 from tilec.ir.types import BOOL
 
 

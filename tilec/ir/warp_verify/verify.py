@@ -44,9 +44,9 @@
 18. No box that TMA stores or reduces begins below 0 in its tensor (`warp_signs`).
 
 Not checked here: the kernel's own barriers (`explicit_roles.protocol` runs them on the same machine,
-`ir.barrier_machine`, which explains why; the emulator finds what neither can know); that a cursor points at the
-iteration that the schedule means (the emulator's comparison with numpy finds that); and races between blocks on global
-memory.
+`ir.warp_verify.barrier_machine`, which explains why; the emulator finds what neither can know); that a cursor points at
+the iteration that the schedule means (the emulator's comparison with numpy finds that); and races between blocks on
+global memory.
 """
 
 from __future__ import annotations
@@ -57,19 +57,18 @@ from math import lcm
 from typing import Literal
 
 from tilec.ir import warp
-from tilec.ir.barrier_machine import run_together
 from tilec.ir.multicast import multicast_ranks_of_any
 from tilec.ir.warp import Operation, Program, Ring, Role
-from tilec.ir.warp_alignment import check_alignment
-from tilec.ir.warp_boxes import check_tma_boxes
-from tilec.ir.warp_conflicts import Conflicts
-from tilec.ir.warp_effects import atomic_buffers, op_name, operation_effects
-from tilec.ir.warp_order import AccessOrder
-from tilec.ir.warp_regions import TensorParts, are_always_disjoint
-from tilec.ir.warp_run_state import Access, RingVersion, RoleState
-from tilec.ir.warp_scenarios import Execution, Scenario, build_scenarios
-from tilec.ir.warp_signs import check_box_starts
-from tilec.ir.warp_structure import (
+from tilec.ir.warp_verify.alignment import check_alignment
+from tilec.ir.warp_verify.barrier_machine import run_together
+from tilec.ir.warp_verify.boxes import check_box_starts, check_tma_boxes
+from tilec.ir.warp_verify.conflicts import Conflicts, TensorFences
+from tilec.ir.warp_verify.effects import atomic_buffers, op_name, operation_effects
+from tilec.ir.warp_verify.order import AccessOrder
+from tilec.ir.warp_verify.regions import TensorParts, are_always_disjoint
+from tilec.ir.warp_verify.run_state import Access, RingVersion, RoleState
+from tilec.ir.warp_verify.scenarios import Execution, Scenario, build_scenarios
+from tilec.ir.warp_verify.structure import (
     Overlaps,
     check_early_start,
     check_partition,
@@ -80,7 +79,6 @@ from tilec.ir.warp_structure import (
     check_warpgroup_parts,
     find_overlaps,
 )
-from tilec.ir.warp_tensor_fences import TensorFences
 from tilec.support import records
 from tilec.support.identity import cache_by_identity
 

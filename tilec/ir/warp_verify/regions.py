@@ -9,10 +9,10 @@ from functools import lru_cache
 
 from tilec.ir import tile, warp
 from tilec.ir.placement import NotArithmetic, evaluate_index
-from tilec.ir.warp_effects import operation_effects
-from tilec.ir.warp_owners import SAMPLES, accessed_elements, are_disjoint
-from tilec.ir.warp_run_state import Access, Range, Reached, RoleState
-from tilec.ir.warp_scenarios import ITERATION_DISTANCES
+from tilec.ir.warp_verify.effects import operation_effects
+from tilec.ir.warp_verify.owners import SAMPLES, accessed_elements, are_disjoint
+from tilec.ir.warp_verify.run_state import Access, Range, Reached, RoleState
+from tilec.ir.warp_verify.scenarios import ITERATION_DISTANCES
 from tilec.support.identity import IdentityKey
 
 
