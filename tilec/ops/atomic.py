@@ -1,7 +1,7 @@
 """Atomics: T.atomic_add and its like, on one element inside T.Parallel or on a whole tile outside.
 
-Inside T.Parallel they become atomic stores, which `codegen.elementwise` merges into vectors. A whole tile is combined
-element by element, or by one TMA reduction.
+Inside T.Parallel they become atomic stores, which `codegen.elementwise.elementwise` merges into vectors. A whole tile
+is combined element by element, or by one TMA reduction.
 """
 
 from __future__ import annotations

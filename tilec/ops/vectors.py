@@ -1,6 +1,6 @@
 """Vectors: neighbouring elements that a kernel uses as one value. Arithmetic on them is done lane by lane.
 
-A vector is read and written by one memory access where it is aligned (`codegen.elementwise`).
+A vector is read and written by one memory access where it is aligned (`codegen.elementwise.elementwise`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ format".
 from __future__ import annotations
 
 from tilec.codegen.address import SHARED_BASE, compute_copy_offset
-from tilec.codegen.matrix import (
+from tilec.codegen.state import State
+from tilec.codegen.tensor_cores.matrix import (
     K_BYTES,
     TYPE_NAMES,
     WARP,
@@ -15,10 +16,9 @@ from tilec.codegen.matrix import (
     get_accumulators,
     get_operand_kind,
     index_part,
+    load_metadata,
     pack_operand,
 )
-from tilec.codegen.sparse import load_metadata
-from tilec.codegen.state import State
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs, affine_form, scale_expr
 from tilec.ir.layout import SharedLayout

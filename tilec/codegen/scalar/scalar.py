@@ -1,22 +1,37 @@
-"""Emits scalar expressions. Pure integer expressions are computed once per scope."""
+"""Emits scalar expressions, and the PTX that a kernel's author writes. Pure integer expressions are computed once per
+scope.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import cast
 
-from tilec.codegen.builder import Builder, encode_half, encode_small_float, get_register_class, make_immediate
-from tilec.codegen.halves import HALF_NAMES, HALF_OPERATIONS, emit_half
-from tilec.codegen.inline_ptx import emit_ptx
-from tilec.codegen.integers import emit_integer_call
-from tilec.codegen.intrinsics import emit_intrinsic, is_intrinsic
-from tilec.codegen.mathematics import MathFunctions
-from tilec.codegen.small_floats import FLOAT8_NAMES as SMALL, emit_narrow, emit_widen
-from tilec.codegen.warp_functions import emit_warp_function
+from tilec.codegen.builder import (
+    Builder,
+    RegisterClass,
+    encode_half,
+    encode_small_float,
+    get_register_class,
+    make_immediate,
+)
+from tilec.codegen.scalar.integers import emit_integer_call
+from tilec.codegen.scalar.mathematics import MathFunctions, emit_intrinsic, is_intrinsic
+from tilec.codegen.scalar.small_floats import (
+    FLOAT8_NAMES as SMALL,
+    HALF_NAMES,
+    HALF_OPERATIONS,
+    emit_half,
+    emit_narrow,
+    emit_widen,
+)
+from tilec.codegen.scalar.warp_functions import emit_warp_function
 from tilec.ir import tile
 from tilec.ir.affine import UNKNOWN, Affine, Interval, add_exprs, affine_form, value_interval
 from tilec.ir.expr import SMALL_FLOATS, cast_expr, integer_range, wrap_integer
 from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT32, DType
+from tilec.ptx import snippet
 from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
 from tilec.support.diagnostics import InternalError
 
@@ -530,3 +545,14 @@ def _spell_type(dtype: DType) -> str:
     if dtype.is_float:
         return f"f{dtype.bits}"
     return f"{'s' if dtype.kind == 'int' else 'u'}{max(dtype.bits, 32)}"
+
+
+def emit_ptx(expr: tile.Ptx, args: Sequence[Reg], builder: Builder) -> Reg:
+    """Emit the instructions, and return the register of the result."""
+    written = snippet.parse_snippet(expr.text, len(args))
+    result = builder.new_register(get_register_class(expr.dtype))
+    names = {snippet.operand_name(number): register for number, register in enumerate((result, *args))}
+    names |= {name: builder.new_register(cast(RegisterClass, cls)) for name, cls in written.registers}
+    for instruction in written.renamed(names):
+        builder.emit(instruction.opcode, *instruction.operands, guard=instruction.guard)
+    return result

@@ -6,7 +6,9 @@ once k is counted in bytes: an instruction takes 32 bytes of k, a register 4.
 
 from __future__ import annotations
 
-from tilec.codegen.matrix import (
+from tilec.codegen.memory import load_vector, pack_word
+from tilec.codegen.state import State
+from tilec.codegen.tensor_cores.matrix import (
     K_BYTES,
     LANE,
     TYPE_NAMES,
@@ -16,11 +18,9 @@ from tilec.codegen.matrix import (
     get_accumulators,
     get_operand_kind,
     index_part,
+    load_metadata,
     pack_operand,
 )
-from tilec.codegen.memory import load_vector, pack_word
-from tilec.codegen.sparse import load_metadata
-from tilec.codegen.state import State
 from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.tile import Expr, Region, int32_const
 from tilec.ir.types import FLOAT64

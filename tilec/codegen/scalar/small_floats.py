@@ -1,4 +1,6 @@
-"""Conversions of 8-bit floats from and to float32: by instructions if the target has them, else by bit operations.
+"""Floats of 16 and 8 bits: native arithmetic of float16 and bfloat16, on single values or on pairs in a word, the first
+in the lower half; and conversions of 8-bit floats from and to float32, by instructions if the target has them, else
+by bit operations.
 
 Both ways give the same bits. Rounding is to nearest even; too large numbers become the largest one, NaN becomes 0x7F.
 """
@@ -6,11 +8,43 @@ Both ways give the same bits. Rounding is to nearest even; too large numbers bec
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
-from tilec.codegen.builder import Builder, make_f32
+from tilec.codegen.builder import Builder, RegisterClass, encode_half, make_f32
 from tilec.ir.expr import SMALL_FLOATS
-from tilec.ir.types import FLOAT8_E4M3, FLOAT8_E5M2, DType
-from tilec.ptx.module import Imm, Reg, Vector
+from tilec.ir.types import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, DType
+from tilec.ptx.module import Imm, Operand, Reg, Vector
+
+HALF_NAMES = {FLOAT16: "f16", BFLOAT16: "bf16"}
+HALF_OPERATIONS = frozenset({"add", "sub", "mul", "min", "max"})
+
+
+def emit_half(op: str, operands: Sequence[Operand], dtype: DType, builder: Builder, *, pairs: bool = False) -> Reg:
+    """Emit one of `OPERATIONS`, or `fma`. Before sm_90 bfloat16 has no add, sub and mul: an fma does them, with the
+    factor ±1 or the addend -0."""
+    cls: RegisterClass = "b32" if pairs else "b16"
+    spelled = f"{HALF_NAMES[dtype]}x2" if pairs else HALF_NAMES[dtype]
+    if op in ("min", "max"):
+        return builder.create(cls, f"{op}.{spelled}", *operands)
+    if op == "fma":
+        return builder.create(cls, f"fma.rn.{spelled}", *operands)
+    if dtype == FLOAT16:
+        return builder.create(cls, f"{op}.rn.{spelled}", *operands)
+    x, y = operands
+    if op == "mul":
+        return builder.create(cls, f"fma.rn.{spelled}", x, y, emit_half_constant(-0.0, dtype, builder, pairs=pairs))
+    one = emit_half_constant(1.0 if op == "add" else -1.0, dtype, builder, pairs=pairs)
+    return builder.create(cls, f"fma.rn.{spelled}", y, one, x)
+
+
+def emit_half_constant(value: float, dtype: DType, builder: Builder, *, pairs: bool = False) -> Reg:
+    bits = encode_half(value, dtype)
+    return (
+        builder.create("b32", "mov.b32", Imm(bits << 16 | bits))
+        if pairs
+        else builder.create("b16", "mov.b16", Imm(bits))
+    )
+
 
 FLOAT8_NAMES = {FLOAT8_E4M3: "e4m3", FLOAT8_E5M2: "e5m2"}
 """The names of the types in PTX."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilec.codegen.barriers import address_own_barrier, emit_thread_test, get_warpgroup_index
-from tilec.codegen.clusters import address_in_pair, map_to_block
+from tilec.codegen.barriers.barriers import address_own_barrier, emit_thread_test, get_warpgroup_index
+from tilec.codegen.barriers.clusters import address_in_pair, map_to_block
 from tilec.codegen.state import State
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs, affine_form, scale_expr

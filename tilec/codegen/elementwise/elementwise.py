@@ -6,21 +6,20 @@ import math
 from collections.abc import Iterator
 from dataclasses import field
 
-from tilec.codegen.atomic import emit_atomic, select_vector_width
+from tilec.codegen.barriers.clusters import map_to_block
 from tilec.codegen.builder import get_register_class
-from tilec.codegen.clusters import map_to_block
-from tilec.codegen.local import read_local, write_local
+from tilec.codegen.elementwise.atomic import emit_atomic, select_vector_width
+from tilec.codegen.elementwise.local import add_to_indexed_part, add_to_part, read_local, write_local
+from tilec.codegen.elementwise.neighbours import group_rows, locate_element, split_row
+from tilec.codegen.elementwise.pairs import can_pair, emit_pair
+from tilec.codegen.elementwise.read_masks import Path, ranks, read_masks
+from tilec.codegen.elementwise.steps import Assignment, Definition, Output, Step, list_steps, stores_next_element
+from tilec.codegen.elementwise.verify_steps import find_step_violations
 from tilec.codegen.memory import get_word_format, load_vector, pack_f32, pack_word
-from tilec.codegen.neighbours import group_rows, locate_element, split_row
-from tilec.codegen.pairs import can_pair, emit_pair
 from tilec.codegen.printing import emit_guarded, emit_print
-from tilec.codegen.read_masks import Path, ranks, read_masks
-from tilec.codegen.reducer import add_to_indexed_part, add_to_part
-from tilec.codegen.scalar import FLOAT_NAMES, ReadElement
+from tilec.codegen.scalar.scalar import FLOAT_NAMES, ReadElement
 from tilec.codegen.state import State
-from tilec.codegen.steps import Assignment, Definition, Output, Step, list_steps, stores_next_element
-from tilec.codegen.verify_steps import find_step_violations
-from tilec.codegen.words import count_per_word
+from tilec.codegen.tensor_cores.words import count_per_word
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs, affine_form, row_divisor
 from tilec.ir.layout import Fragment
@@ -563,7 +562,8 @@ class _Sweep:
         self.builder.emit(cls_move, target, value, guard=None if guard is None else Guard(guard))
 
     def assign_words(self, store: tile.Store, run: _Run) -> None:
-        """Assign the run's elements as whole words, in fragments without single registers (see `codegen.words`)."""
+        """Assign the run's elements as whole words, in fragments without single registers (see
+        `codegen.tensor_cores.words`)."""
         values = self.pack_values(store.buffer.dtype, [(store.value, lane) for lane in range(self.run_length)], run)
         first = self.find_fragment_register(store.buffer, store.indices, run, 0) // count_per_word(store.buffer)
         for target, value in zip(self.state.words[store.buffer.name][first:], values, strict=False):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import reduce
 
-from tilec.codegen.steps import Step
+from tilec.codegen.elementwise.steps import Step
 from tilec.ir import tile
 from tilec.ir.types import BOOL
 

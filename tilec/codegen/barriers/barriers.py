@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tilec.codegen.address import SHARED_BASE
-from tilec.codegen.clusters import map_to_block
-from tilec.codegen.matrix import WARP
-from tilec.codegen.scalar import Scalars
+from tilec.codegen.barriers.clusters import map_to_block
+from tilec.codegen.scalar.scalar import Scalars
 from tilec.codegen.state import State
+from tilec.codegen.tensor_cores.matrix import WARP
 from tilec.ir.affine import affine_form
 from tilec.ir.groups import WARPGROUP_THREADS, WARPGROUP_WARPS
 from tilec.ir.tile import THREAD

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tilec.codegen import clusters
 from tilec.codegen.address import Addresses
+from tilec.codegen.barriers import clusters
+from tilec.codegen.barriers.transfer import address_ring_barrier
 from tilec.codegen.builder import Builder
-from tilec.codegen.scalar import Scalars
+from tilec.codegen.scalar.scalar import Scalars
 from tilec.codegen.state import State
-from tilec.codegen.transfer import address_ring_barrier
 from tilec.ir import warp
 from tilec.ir.warp import Program
 from tilec.ptx.module import Guard, Imm, Reg, Symbol

@@ -1,4 +1,5 @@
-"""Verifies that the steps of a nest mean the same as its body; shares with `codegen.steps` only the classes of steps.
+"""Verifies that the steps of a nest mean the same as its body; shares with `codegen.elementwise.steps` only the classes
+of steps.
 
 Both are executed once, in order, by value numbering: the same operation on the same values has the same number, and an
 element has another number after each store to its buffer. The values, indices and conditions of all stores must agree,
@@ -14,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from tilec.codegen.steps import Assignment, Definition, Output, Step
+from tilec.codegen.elementwise.steps import Assignment, Definition, Output, Step
 from tilec.ir import tile
 from tilec.ir.rewrite import map_expressions
 from tilec.ir.types import BOOL

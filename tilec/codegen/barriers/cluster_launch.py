@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tilec.codegen.barriers import address_own_barrier, emit_thread_test
+from tilec.codegen.barriers.barriers import address_own_barrier, emit_thread_test
+from tilec.codegen.barriers.transfer import address_ring_barrier
 from tilec.codegen.state import State
-from tilec.codegen.transfer import address_ring_barrier
 from tilec.ir.tile import int32_const
 from tilec.ir.warp import TryCancel
 from tilec.ptx.module import Address, Imm, Reg

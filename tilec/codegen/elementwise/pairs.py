@@ -7,9 +7,9 @@ et al., 2024).
 
 from __future__ import annotations
 
-from tilec.codegen.halves import HALF_OPERATIONS, emit_half, emit_half_constant
 from tilec.codegen.memory import pack_f32, pack_word
-from tilec.codegen.scalar import ReadElement, Scalars
+from tilec.codegen.scalar.scalar import ReadElement, Scalars
+from tilec.codegen.scalar.small_floats import HALF_OPERATIONS, emit_half, emit_half_constant
 from tilec.ir import tile
 from tilec.ir.affine import affine_form
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, DType
