@@ -53,8 +53,8 @@ from tilec.frontend.language import (
     format_signature,
 )
 from tilec.frontend.prelude.read import FILE_BY_NAME as PRELUDE, Definition, find_definition
-from tilec.frontend.sema import prelude
-from tilec.frontend.sema.hints import HINTS
+from tilec.frontend.sema.expressions import calls
+from tilec.frontend.sema.launch.hints import HINTS
 from tilec.frontend.syntax import ast
 from tilec.ir.types import TYPES_BY_NAME
 from tilec.ops import arithmetic, python, registry, scalar, signature
@@ -240,7 +240,7 @@ def _spelled(defined: Definition) -> tuple[Callable[..., Any], ...]:
                 found += _spelled(find_definition(f"T.{name}")) if f"T.{name}" in PRELUDE else ()
                 found += (scalar.FUNCTIONS[f"T.{name}"].build,) if f"T.{name}" in scalar.FUNCTIONS else ()
             case ast.Call(function=ast.Name(id="refuse")):
-                found.append(prelude.refuse_argument)
+                found.append(calls.refuse_argument)
             case _:
                 pass
     return tuple(found)

@@ -200,7 +200,7 @@ FAULTS = (
     Fault("parse-an-alias-is-lost", "tilec/frontend/syntax/statements.py",
           "return ast.Alias(_join_dotted(name), None if alias is None else token_text(alias), tree_span(child))",
           "return ast.Alias(_join_dotted(name), None, tree_span(child))"),
-    Fault("sema-a-loop-downwards-ends-early", "tilec/frontend/sema/loops.py",
+    Fault("sema-a-loop-downwards-ends-early", "tilec/frontend/sema/loops/loop_headers.py",
           'tile.Binary("sub", start, stop, INT32), tile.int32_const(-step - 1), INT32)',
           'tile.Binary("sub", start, stop, INT32), tile.int32_const(0), INT32)'),
     Fault("fold-forgets-a-sign", "tilec/passes/analysis/fold_constants.py",

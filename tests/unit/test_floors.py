@@ -68,7 +68,6 @@ ONLY = {
 HOMES = {
     "lark": {
         "frontend.syntax.explain",
-        "frontend.syntax.lines",
         "frontend.syntax.mistakes",
         "ptx.parse",
     },

@@ -3,7 +3,7 @@
 A kernel is correct without them: `lower.insert_sync` derives all the synchronisation that it needs. Those that a kernel
 writes keep their place. They are statements of the schedule, no access that they order moves across them
 (`analysis.ordering`), and the copies that they wait for are complete there. Their regions are the awaited tiles, found
-from the text around them (`sema.awaits`); the rest of the compiler treats them as reads of these tiles."""
+from the text around them (`sema.roles.awaits`); the rest of the compiler treats them as reads of these tiles."""
 
 from __future__ import annotations
 

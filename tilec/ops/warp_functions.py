@@ -1,8 +1,8 @@
 """Functions that the threads of a warp, or of the block, compute together: shuffles, reductions, votes. One row each.
 
-Every thread computes every call (`sema.per_thread`), so that a warp is always complete and every mask is the full one.
-Under a condition on the thread, votes and reductions are over the threads for which it holds. Inside T.Parallel the
-lanes are 32 neighbours of the last dimension.
+Every thread computes every call (`sema.statements.per_thread`), so that a warp is always complete and every mask is the
+full one. Under a condition on the thread, votes and reductions are over the threads for which it holds. Inside
+T.Parallel the lanes are 32 neighbours of the last dimension.
 """
 
 from __future__ import annotations

@@ -12,13 +12,12 @@ from contextlib import contextmanager
 from dataclasses import field
 from typing import Any
 
-from tilec.frontend.sema.budget import Budget
-from tilec.frontend.sema.hints import Hints
-from tilec.frontend.sema.if_conversion import ConvertedIf
-from tilec.frontend.sema.linear_resources import Ledger
-from tilec.frontend.sema.listed_statements import ElidedBind
-from tilec.frontend.sema.pipeline_records import PipelineRecords
+from tilec.frontend.sema.compile_time.budget import Budget
+from tilec.frontend.sema.launch.hints import Hints
+from tilec.frontend.sema.loops.schedule_lists import ConvertedIf, ElidedBind
 from tilec.frontend.sema.recover import poison_names
+from tilec.frontend.sema.roles.linear_resources import Ledger
+from tilec.frontend.sema.roles.pipeline_records import PipelineRecords
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.syntax import ast
 from tilec.ir import tile

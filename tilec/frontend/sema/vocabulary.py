@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NoReturn
 
 from tilec.frontend.prelude.read import FILE_BY_NAME as PRELUDE
-from tilec.frontend.sema.hints import HINTS
-from tilec.frontend.sema.pipeline_records import PIPELINE_SIGNATURES
+from tilec.frontend.sema.launch.hints import HINTS
+from tilec.frontend.sema.roles.pipeline_records import PIPELINE_SIGNATURES
 from tilec.frontend.syntax import ast
 from tilec.ir.types import TYPES_BY_NAME
 from tilec.ops import registry

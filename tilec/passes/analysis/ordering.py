@@ -4,7 +4,7 @@ tiles of one ring, which have one wait.
 A barrier or fence separates the touches of memory that threads share. Within an iteration no statement crosses it; from
 one iteration to the next only tiles with versions do. Waits and commits keep their order among asynchronous copies, and
 a tile that is waited for is touched only behind the wait. What a barrier or wait itself waits for is what it reads
-(`sema.awaits`).
+(`sema.roles.awaits`).
 """
 
 from __future__ import annotations
