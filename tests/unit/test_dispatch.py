@@ -9,8 +9,8 @@ from tilec.frontend.sema.loops import loop_headers
 from tilec.frontend.sema.statements import allocations
 from tilec.frontend.sema.vocabulary import ALLOCATION_NAMES, LOOP_NAMES, list_supported_names
 from tilec.frontend.syntax import ast
-from tilec.ops.python import BUILTIN_NAMES
-from tilec.ops.views import AT_DATA
+from tilec.ops.functions.python import BUILTIN_NAMES
+from tilec.ops.functions.signatures import AT_DATA
 
 
 def test_every_kind_of_expression_has_a_reader() -> None:

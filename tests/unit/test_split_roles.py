@@ -13,7 +13,7 @@ from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
 from tilec.ir.tile_verify.verify import verify_tile
-from tilec.ops.barriers import AllocBarrier
+from tilec.ops.synchronisation.barriers import AllocBarrier
 from tilec.passes.explicit_roles.split_roles import find_split_roles, has_explicit_roles, split_roles
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions

@@ -24,9 +24,9 @@ from tilec.ir.text import print_kernel
 from tilec.ir.tile import Binary, Load, Parallel, Store, TileOp, Var
 from tilec.ops import registry
 from tilec.ops.form import OnChip, Scalar, verify_same_dtype, verify_same_shape
+from tilec.ops.language.signature import Call, Parameter, Signature, as_expr
 from tilec.ops.lowering import Demand, LoweringContext, make_demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
-from tilec.ops.signature import Call, Parameter, Signature, as_expr
 from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.options import CompileOptions
 from tilec.support.records import dataclass

@@ -15,10 +15,10 @@ from tilec.ir.elements import Array, decode_values, is_poison
 from tilec.ir.manifest import Manifest, ScalarParam
 from tilec.ir.types import DType
 from tilec.ops.atomic import AtomicTile
-from tilec.ops.copy import Copy
+from tilec.ops.copies.copy import Copy
 from tilec.ops.fill import Fill
-from tilec.ops.gemm import Gemm
-from tilec.ops.reduce import Reduce
+from tilec.ops.products.gemm import Gemm
+from tilec.ops.reductions.reduce import Reduce
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.support.records import dataclass
 

@@ -91,7 +91,7 @@ def check_role_races(work: Work, observer: Observer) -> Work:
 
 def _check_role_kernels(work: Work, check: Callable[[Kernel, Sequence[Role]], None]) -> Work:
     from tilec.ir.tile import walk_statements
-    from tilec.ops.refused import is_refused
+    from tilec.ops.placeholder import is_refused
     from tilec.passes.explicit_roles.protocol import Role
 
     # A refused statement may have been an arrival.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tilec.driver.refusals import describe_footprint, find_exceeded_ceiling
 from tilec.ir.tile import TileOp, walk_statements
-from tilec.ops.refused import is_refused
+from tilec.ops.placeholder import is_refused
 from tilec.passes.analysis.usage import find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.annotate import build_manual_schedule

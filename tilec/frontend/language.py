@@ -25,14 +25,15 @@ from tilec.frontend.sema.roles.linear_resources import Ledger
 from tilec.frontend.sema.roles.pipeline_records import PIPELINE_SIGNATURES as PIPELINE_NAMES
 from tilec.frontend.sema.statements import allocations, jumps, statements, stores
 from tilec.ir.types import TYPES_BY_NAME, DType
-from tilec.ops import dp4a, python, reducer, registry, scalar, signature
-from tilec.ops.inline_ptx import PTX
-from tilec.ops.signature import Required, Signature
-from tilec.ops.threads import LAUNCH_VALUES
-from tilec.ops.values import WARP_POLICIES
-from tilec.ops.vectors import LDG, VECTOR_TYPES as VECTOR_NAMES, WIDE_ACCESSES as WIDE_ACCESSES
-from tilec.ops.views import VIEWS
-from tilec.ops.warp_functions import WARP_FUNCTIONS
+from tilec.ops import registry
+from tilec.ops.functions import python, scalar, signatures
+from tilec.ops.functions.signatures import LAUNCH_VALUES, PTX, VIEWS
+from tilec.ops.functions.warp_functions import WARP_FUNCTIONS
+from tilec.ops.language import signature
+from tilec.ops.language.signature import Required, Signature
+from tilec.ops.language.values import WARP_POLICIES
+from tilec.ops.language.vectors import LDG, VECTOR_TYPES as VECTOR_NAMES, WIDE_ACCESSES as WIDE_ACCESSES
+from tilec.ops.reductions import reducer
 from tilec.passes.analysis import clusters
 from tilec.passes.explicit_roles import pipeline_counts, role_races, split_roles as divide
 from tilec.support.records import dataclass
@@ -278,10 +279,10 @@ UPDATE = LanguageEntry(
 
 DOT = LanguageEntry(
     ("T.dp4a",),
-    dp4a.DP4A,
+    signatures.DP4A,
     """A statement: `C` becomes `C + A[0] * B[0] + … + A[3] * B[3]`, of int8 or uint8 from the first elements, or those
     that are given, on.""",
-    (dp4a.build_dp4a,),
+    (signatures.build_dp4a,),
 )
 
 INLINE_PTX = LanguageEntry(

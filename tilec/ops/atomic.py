@@ -18,6 +18,8 @@ from tilec.ir.expr import cast_expr as converted, make_constant
 from tilec.ir.operations.fields import BY_PASSES, In
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
 from tilec.ops.form import OnChip, Positive, Yes, verify_same_shape
+from tilec.ops.language.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
+from tilec.ops.language.values import EXPR_TYPES, Access, describe_value, show_shape
 from tilec.ops.lowering import (
     Demand,
     LoweringContext,
@@ -27,8 +29,6 @@ from tilec.ops.lowering import (
     make_demand,
 )
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
-from tilec.ops.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
-from tilec.ops.values import EXPR_TYPES, Access, describe_value, show_shape
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 

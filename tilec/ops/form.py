@@ -15,7 +15,7 @@ from tilec.ir.operations.fields import In
 from tilec.ir.text import show_expr, show_region
 from tilec.ir.types import BOOL, INT32
 from tilec.ops import registry
-from tilec.ops.values import EXPR_TYPES
+from tilec.ops.language.values import EXPR_TYPES
 from tilec.support import schema
 from tilec.support.source import Span
 

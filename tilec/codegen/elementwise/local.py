@@ -9,7 +9,7 @@ from tilec.codegen.state import State
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.types import BOOL
-from tilec.ops.reducer import COMBINATIONS
+from tilec.ops.reductions.reducer import COMBINATIONS
 from tilec.ptx.module import Guard, Imm, Operand, Reg
 
 

@@ -13,8 +13,8 @@ from tilec.ir.affine import add_exprs, scale_expr, value_interval
 from tilec.ir.layout import Fragment
 from tilec.ir.types import BOOL, FLOAT32, INT32, INT64, UINT32, UINT64, DType
 from tilec.ir.warp import Reduce
-from tilec.ops.arithmetic import make_identity
-from tilec.ops.reducer import ACROSS_COPIES
+from tilec.ops.language.arithmetic import make_identity
+from tilec.ops.reductions.reducer import ACROSS_COPIES
 from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
 
 FULL_MASK = Imm(-1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilec.codegen.builder import Builder
-from tilec.ops.philox import FACTORS, ROUNDS, STEPS
+from tilec.ops.functions.philox import FACTORS, ROUNDS, STEPS
 from tilec.ptx.module import Imm, Reg, Vector
 from tilec.support.diagnostics import InternalError
 
@@ -25,7 +25,7 @@ def emit_integer_call(fn: str, arguments: Sequence[Reg], builder: Builder) -> Re
 
 
 def _emit_philox(key: Reg, sequence: Reg, position: Reg, builder: Builder) -> Reg:
-    """Emit Philox 4x32-10, as `ops.philox` computes it in numpy."""
+    """Emit Philox 4x32-10, as `ops.functions.philox` computes it in numpy."""
 
     def split_halves(wide: Reg) -> tuple[Reg, Reg]:
         low, high = builder.new_registers("b32", 2)

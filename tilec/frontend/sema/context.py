@@ -24,8 +24,8 @@ from tilec.ir import tile
 from tilec.ir.affine import Interval
 from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
 from tilec.ir.types import BOOL
-from tilec.ops.reducer import Reducer
-from tilec.ops.values import Value
+from tilec.ops.language.values import Value
+from tilec.ops.reductions.reducer import Reducer
 from tilec.passes.analysis.unique_names import UniqueNames
 from tilec.support import records
 from tilec.support.diagnostics import CompileError, ErrorCollector, Warn, ignore_warning

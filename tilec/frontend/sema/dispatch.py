@@ -13,13 +13,10 @@ from tilec.frontend.sema.operations import inline_ptx, operations, rng
 from tilec.frontend.sema.operations.block_scales import TRANSPOSE_SIGNATURE, transpose_scales
 from tilec.frontend.sema.operations.printing import PRINT_SIGNATURE, elaborate_print
 from tilec.frontend.sema.statements import jumps, statements
-from tilec.ops.dp4a import DP4A
-from tilec.ops.inline_ptx import PTX
-from tilec.ops.reducer import UPDATE
-from tilec.ops.threads import LAUNCH_VALUES
-from tilec.ops.vectors import LDG, WIDE_ACCESSES
-from tilec.ops.views import AT_DATA, VIEWS
-from tilec.ops.warp_functions import WARP_FUNCTIONS
+from tilec.ops.functions.signatures import AT_DATA, DP4A, LAUNCH_VALUES, PTX, VIEWS
+from tilec.ops.functions.warp_functions import WARP_FUNCTIONS
+from tilec.ops.language.vectors import LDG, WIDE_ACCESSES
+from tilec.ops.reductions.reducer import UPDATE
 
 COMPILE_TIME_DISPATCH = Dispatch(
     expressions=EXPRESSION_EVALUATORS,

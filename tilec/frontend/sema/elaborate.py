@@ -18,8 +18,8 @@ from tilec.frontend.sema.scope import BindingListener, Scope
 from tilec.frontend.sema.statements.per_thread import repeat_until_stable
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Kernel, KernelOption
-from tilec.ops.signature import Argument, find_nearest_name
-from tilec.ops.values import Function, describe_value
+from tilec.ops.language.signature import Argument, find_nearest_name
+from tilec.ops.language.values import Function, describe_value
 from tilec.passes.analysis.usage import find_writes
 from tilec.ptx.names import is_reserved
 from tilec.support.diagnostics import (

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilec.ir.tile import Stmt, TileOp, walk_statements
-from tilec.ops.sync import (
+from tilec.ops.synchronisation.sync import (
     BARRIERS,
     CommitCopies,
     OrderingStatement,

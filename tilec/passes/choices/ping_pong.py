@@ -8,7 +8,7 @@ interval, the longest dependence cycle beside products decides: it says how easi
 
 from __future__ import annotations
 
-from tilec.ops.transpose import Transpose
+from tilec.ops.copies.transpose import Transpose
 from tilec.passes.choices.question import Candidate, Outcome, Question, make_ruled_question
 from tilec.passes.loop.build_problem import LoopProblem, PingPongVariants
 from tilec.sched.lower_bounds.bounds import Bound, Bounds, Unschedulable, compute_bounds

@@ -18,9 +18,9 @@ from typing import Protocol
 from tilec.ir import tile
 from tilec.ir.types import INT32
 from tilec.ir.warp_verify.barrier_machine import Barrier, run_together
-from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx
-from tilec.ops.sync import BlockBarrier
-from tilec.ops.warpgroups import NamedArrive
+from tilec.ops.synchronisation.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx
+from tilec.ops.synchronisation.sync import BlockBarrier
+from tilec.ops.synchronisation.warpgroups import NamedArrive
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.usage import find_writes
 from tilec.passes.explicit_roles.known_values import (

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.rewrite import map_nested_bodies, map_statements
-from tilec.ops.barriers import AllocBarrier, get_barrier
+from tilec.ops.synchronisation.barriers import AllocBarrier, get_barrier
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.rings import find_accesses
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions

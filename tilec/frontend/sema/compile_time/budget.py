@@ -11,8 +11,8 @@ from dataclasses import field
 from typing import NoReturn
 
 from tilec.ir.tile import Expr, direct_operands
-from tilec.ops.arithmetic import MAX_LENGTH
-from tilec.ops.values import EXPR_TYPES, Dictionary, Value
+from tilec.ops.language.arithmetic import MAX_LENGTH
+from tilec.ops.language.values import EXPR_TYPES, Dictionary, Value
 from tilec.support.diagnostics import raise_error
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass

@@ -19,8 +19,8 @@ from tilec.frontend.syntax import ast
 from tilec.frontend.syntax.imports import is_relative_import, list_candidate_files, list_import_paths
 from tilec.frontend.syntax.parse import diagnose_foreign, parse_file
 from tilec.ir.types import DType
-from tilec.ops.signature import Argument, as_dtype, find_nearest_name
-from tilec.ops.values import ForeignValue, Function, Member, Namespace, Value, describe_value
+from tilec.ops.language.signature import Argument, as_dtype, find_nearest_name
+from tilec.ops.language.values import ForeignValue, Function, Member, Namespace, Value, describe_value
 from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile, Span

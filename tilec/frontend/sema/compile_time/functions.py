@@ -15,9 +15,10 @@ from tilec.frontend.sema.expressions import evaluate, reading
 from tilec.frontend.sema.recover import poison_names
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.syntax import ast
-from tilec.ops import arithmetic, python
-from tilec.ops.signature import Argument, find_nearest_name
-from tilec.ops.values import Function, Member, Value, describe_value
+from tilec.ops.functions import python
+from tilec.ops.language import arithmetic
+from tilec.ops.language.signature import Argument, find_nearest_name
+from tilec.ops.language.values import Function, Member, Value, describe_value
 from tilec.support.diagnostics import CompileError, Label, raise_error, suggest_replacement
 from tilec.support.source import Span
 

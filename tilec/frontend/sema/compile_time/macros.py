@@ -14,9 +14,17 @@ from tilec.frontend.sema.expressions import evaluate
 from tilec.frontend.sema.statements import per_thread
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
-from tilec.ops import arithmetic
-from tilec.ops.signature import Argument
-from tilec.ops.values import EXPR_TYPES, Access, ElementReference, Member, SnapshotAccess, Value, describe_value
+from tilec.ops.language import arithmetic
+from tilec.ops.language.signature import Argument
+from tilec.ops.language.values import (
+    EXPR_TYPES,
+    Access,
+    ElementReference,
+    Member,
+    SnapshotAccess,
+    Value,
+    describe_value,
+)
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 

@@ -12,9 +12,9 @@ from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate, reading
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.syntax import ast
-from tilec.ops import python
-from tilec.ops.signature import Argument
-from tilec.ops.values import (
+from tilec.ops.functions import python
+from tilec.ops.language.signature import Argument
+from tilec.ops.language.values import (
     Dictionary,
     DictionaryEntry,
     ForeignValue,

@@ -8,7 +8,7 @@ from typing import Literal
 from tilec.frontend.sema.context import Context
 from tilec.ir import tile
 from tilec.ir.affine import Affine, affine_form
-from tilec.ops.values import Access, IndexRange, show_shape
+from tilec.ops.language.values import Access, IndexRange, show_shape
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 

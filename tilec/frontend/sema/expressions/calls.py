@@ -29,12 +29,13 @@ from tilec.frontend.sema.vocabulary import refuse_call
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Buffer, LoopLayout
 from tilec.ir.types import DType
-from tilec.ops import python
-from tilec.ops.other_languages import suggest_method_replacement
-from tilec.ops.python import CONVERSION_METHOD
-from tilec.ops.scalar import FUNCTIONS, convert_to_dtype
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, bind_arguments
-from tilec.ops.values import (
+from tilec.ops.functions import python
+from tilec.ops.functions.python import CONVERSION_METHOD
+from tilec.ops.functions.scalar import FUNCTIONS, convert_to_dtype
+from tilec.ops.functions.signatures import DATA
+from tilec.ops.language.other_languages import suggest_method_replacement
+from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr, bind_arguments
+from tilec.ops.language.values import (
     EXPR_TYPES,
     SWIZZLES,
     Access,
@@ -50,8 +51,7 @@ from tilec.ops.values import (
     VectorType,
     describe_value,
 )
-from tilec.ops.vectors import convert_vector
-from tilec.ops.views import DATA
+from tilec.ops.language.vectors import convert_vector
 from tilec.support.diagnostics import raise_error
 from tilec.support.source import NOWHERE, Span
 

@@ -19,9 +19,10 @@ from tilec.ir import tile
 from tilec.ir.affine import Interval, affine_form, value_interval
 from tilec.ir.expr import cast_expr, integer_range, make_constant
 from tilec.ir.types import BOOL, INT32, UINT32
-from tilec.ops import arithmetic, python
-from tilec.ops.signature import Argument, as_expr
-from tilec.ops.values import Access, Dictionary, IndexRange, Member, describe_value, show_shape
+from tilec.ops.functions import python
+from tilec.ops.language import arithmetic
+from tilec.ops.language.signature import Argument, as_expr
+from tilec.ops.language.values import Access, Dictionary, IndexRange, Member, describe_value, show_shape
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span

@@ -18,10 +18,12 @@ from tilec.frontend.sema.vocabulary import DIALECT_NAME, is_supported, refuse_na
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.types import TYPES_BY_NAME, DType
-from tilec.ops import arithmetic, python
-from tilec.ops.other_languages import MODULES, suggest_dtype, suggest_method_replacement
-from tilec.ops.signature import Argument, as_expr, parse_vector_type
-from tilec.ops.values import (
+from tilec.ops.functions import python
+from tilec.ops.functions.signatures import DATA
+from tilec.ops.language import arithmetic
+from tilec.ops.language.other_languages import MODULES, suggest_dtype, suggest_method_replacement
+from tilec.ops.language.signature import Argument, as_expr, parse_vector_type
+from tilec.ops.language.values import (
     EXPR_TYPES,
     WARP_POLICIES,
     Access,
@@ -44,7 +46,6 @@ from tilec.ops.values import (
     WarpPolicy,
     describe_value,
 )
-from tilec.ops.views import DATA
 from tilec.support.diagnostics import raise_error
 from tilec.support.source import Span
 

@@ -14,8 +14,8 @@ from tilec.frontend.sema.expressions.bounds import check_element
 from tilec.frontend.sema.statements import per_thread
 from tilec.ir import tile
 from tilec.ir.types import BOOL
-from tilec.ops.signature import Argument, as_expr
-from tilec.ops.values import EXPR_TYPES, Access
+from tilec.ops.language.signature import Argument, as_expr
+from tilec.ops.language.values import EXPR_TYPES, Access
 from tilec.support.diagnostics import Label, make_warning
 from tilec.support.source import Span
 

@@ -10,9 +10,9 @@ from tilec.frontend.sema.context import CallEvaluator, Context
 from tilec.frontend.sema.expressions import evaluate
 from tilec.frontend.syntax import ast
 from tilec.ir.types import TYPES_BY_NAME
-from tilec.ops.scalar import FUNCTIONS, convert_to_dtype
-from tilec.ops.signature import Parameter, Signature, as_dtype, bind_arguments
-from tilec.ops.values import Member, Value
+from tilec.ops.functions.scalar import FUNCTIONS, convert_to_dtype
+from tilec.ops.language.signature import Parameter, Signature, as_dtype, bind_arguments
+from tilec.ops.language.values import Member, Value
 
 _SYNONYMS = {
     "tilelang.cdiv": "T.ceildiv", "tilelang.math.cdiv": "T.ceildiv", "triton.cdiv": "T.ceildiv",

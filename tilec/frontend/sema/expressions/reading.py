@@ -22,8 +22,8 @@ from tilec.frontend.sema.expressions import fragment_elements, vectors
 from tilec.frontend.sema.expressions.bounds import check_access
 from tilec.frontend.sema.statements import per_thread
 from tilec.ir import tile
-from tilec.ops.signature import Argument, as_expr
-from tilec.ops.values import (
+from tilec.ops.language.signature import Argument, as_expr
+from tilec.ops.language.values import (
     EXPR_TYPES,
     Access,
     Dictionary,

@@ -9,15 +9,15 @@ from tilec.frontend.sema.statements import per_thread
 from tilec.ir import tile
 from tilec.ir.groups import WARP_THREADS, WARPGROUP_WARPS
 from tilec.ir.types import BOOL, INT32
-from tilec.ops.signature import Argument, Call
-from tilec.ops.values import Value
-from tilec.ops.warp_functions import WARP_FUNCTIONS
+from tilec.ops.functions.warp_functions import WARP_FUNCTIONS
+from tilec.ops.language.signature import Argument, Call
+from tilec.ops.language.values import Value
 from tilec.support.diagnostics import raise_error
 from tilec.support.source import Span
 
 
 def evaluate_warp_function(context: Context, call: Call) -> tile.Expr:
-    """Evaluate a call of `ops.warp_functions`, which all threads compute here, once."""
+    """Evaluate a call of `ops.functions.warp_functions`, which all threads compute here, once."""
     function = WARP_FUNCTIONS[call.name]
     if context.is_parallel and (function.is_block_wide or context.guards):
         raise_error(
@@ -63,7 +63,7 @@ def check_launched(context: Context, span: Span) -> None:
 
 
 def evaluate_thread_value(context: Context, call: Call) -> Value:
-    """Evaluate a call of a function of `ops.threads`."""
+    """Evaluate a call of a function of `ops.functions.signatures`."""
     check_launched(context, call.span)
     name = call.name.removeprefix("T.")
     match name:

@@ -16,10 +16,10 @@ from tilec.ir import tile
 from tilec.ir.affine import add_exprs
 from tilec.ir.expr import cast_expr, make_constant
 from tilec.ir.types import BOOL, UINT32
-from tilec.ops import arithmetic
-from tilec.ops.signature import Argument, Call, as_expr
-from tilec.ops.values import Access, IndexRange, Lanes, Value, describe_value
-from tilec.ops.vectors import WIDE_ACCESSES, WideAccess, reinterpret_lanes
+from tilec.ops.language import arithmetic
+from tilec.ops.language.signature import Argument, Call, as_expr
+from tilec.ops.language.values import Access, IndexRange, Lanes, Value, describe_value
+from tilec.ops.language.vectors import WIDE_ACCESSES, WideAccess, reinterpret_lanes
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 

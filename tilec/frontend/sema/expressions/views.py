@@ -20,10 +20,10 @@ from tilec.ir.expr import make_constant
 from tilec.ir.rewrite import map_expressions, map_statements, rewrite_expression
 from tilec.ir.types import BOOL
 from tilec.ops import registry
-from tilec.ops.copy import Copy
-from tilec.ops.signature import Argument, Call as Arguments, as_dtype, as_shape, bind_arguments
-from tilec.ops.values import IndexMap, Method, describe_value, show_shape
-from tilec.ops.views import AT_DATA, DATA, VIEWS
+from tilec.ops.copies.copy import Copy
+from tilec.ops.functions.signatures import AT_DATA, DATA, VIEWS
+from tilec.ops.language.signature import Argument, Call as Arguments, as_dtype, as_shape, bind_arguments
+from tilec.ops.language.values import IndexMap, Method, describe_value, show_shape
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.scheduling_hints import rewrite_scheduled_bodies
 from tilec.passes.analysis.unique_names import UniqueNames

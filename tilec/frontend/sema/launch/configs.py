@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.rewrite import rewrite_statements
-from tilec.ops.copy import Copy
-from tilec.ops.im2col import Im2col
-from tilec.ops.signature import Argument, find_nearest_name
-from tilec.ops.values import Dictionary, DictionaryEntry, Member, describe_value
+from tilec.ops.copies.copy import Copy
+from tilec.ops.copies.im2col import Im2col
+from tilec.ops.language.signature import Argument, find_nearest_name
+from tilec.ops.language.values import Dictionary, DictionaryEntry, Member, describe_value
 from tilec.support.diagnostics import Warn, make_warning, raise_error
 
 _OPTION_OF_CONFIG: Mapping[str, tile.KernelOption] = {

@@ -20,8 +20,8 @@ from tilec.frontend.sema.statements import assignments
 from tilec.frontend.sema.statements.statements import refuse_early_return
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Buffer
-from tilec.ops.signature import Parameter, Signature, as_element_type, as_extents, bind_arguments
-from tilec.ops.values import Member, Value, describe_value
+from tilec.ops.language.signature import Parameter, Signature, as_element_type, as_extents, bind_arguments
+from tilec.ops.language.values import Member, Value, describe_value
 from tilec.support.diagnostics import CompileError, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span

@@ -13,8 +13,8 @@ from typing import NoReturn
 from tilec.frontend.sema.launch.configs import read_pass_configs
 from tilec.ir import tile
 from tilec.ir.expr import cast_expr
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
-from tilec.ops.values import Dictionary, DictionaryEntry, IndexMap, Swizzle, Value, describe_value, show_shape
+from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr
+from tilec.ops.language.values import Dictionary, DictionaryEntry, IndexMap, Swizzle, Value, describe_value, show_shape
 from tilec.passes.layout.atoms import list_swizzle_widths
 from tilec.passes.layout.loop_layout import why_irregular
 from tilec.passes.layout.placements import build_placement, check_tensor_map

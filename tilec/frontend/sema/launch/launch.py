@@ -32,9 +32,9 @@ from tilec.ir import tile
 from tilec.ir.expr import SMALL_FLOATS, cast_expr, extent_to_size
 from tilec.ir.groups import WARP_THREADS
 from tilec.ir.types import BOOL, INT32, NARROW_TYPES, DType
-from tilec.ops.refused import make_refused
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_dtype, bind_arguments
-from tilec.ops.values import EXPR_TYPES, Member, describe_value
+from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_dtype, bind_arguments
+from tilec.ops.language.values import EXPR_TYPES, Member, describe_value
+from tilec.ops.placeholder import make_refused
 from tilec.passes.analysis.clusters import (
     add_grid_counter,
     bind_block_rank,

@@ -9,7 +9,7 @@ from tilec.ir import tile
 from tilec.ir.expr import cast_expr
 from tilec.ir.rewrite import map_expressions, map_nested_bodies, map_statements, rewrite_expression
 from tilec.ir.types import BOOL
-from tilec.ops.copy import Copy
+from tilec.ops.copies.copy import Copy
 from tilec.ops.lowering import index_element
 from tilec.passes.analysis.box_starts import Coordinates, collect_coordinates
 

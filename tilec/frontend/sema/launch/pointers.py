@@ -6,8 +6,8 @@ from tilec.frontend.sema.context import Context
 from tilec.ir import tile
 from tilec.ir.expr import cast_expr
 from tilec.ir.types import INT64, UINT64, DType
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_element_type, as_extents
-from tilec.ops.values import Access, Value, describe_value, show_shape
+from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_element_type, as_extents
+from tilec.ops.language.values import Access, Value, describe_value, show_shape
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span

@@ -10,8 +10,17 @@ from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.expr import cast_expr
 from tilec.ir.types import BOOL, INT32
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_count, as_expr, find_nearest_name, make_literal
-from tilec.ops.values import EXPR_TYPES, Access, Dictionary, describe_value
+from tilec.ops.language.signature import (
+    Argument,
+    Call,
+    Parameter,
+    Signature,
+    as_count,
+    as_expr,
+    find_nearest_name,
+    make_literal,
+)
+from tilec.ops.language.values import EXPR_TYPES, Access, Dictionary, describe_value
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.trip_count import MAX_UNROLL, get_static_trip_count
 from tilec.support.diagnostics import Diagnostic, Label, Warn, make_warning, raise_error

@@ -29,11 +29,11 @@ from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.expr import make_constant
 from tilec.ir.types import BOOL
-from tilec.ops import arithmetic
-from tilec.ops.python import is_iterable, list_items
-from tilec.ops.signature import Argument, bind_arguments
-from tilec.ops.threads import BINDING
-from tilec.ops.values import EXPR_TYPES, Value, describe_value
+from tilec.ops.functions.python import is_iterable, list_items
+from tilec.ops.functions.signatures import BINDING
+from tilec.ops.language import arithmetic
+from tilec.ops.language.signature import Argument, bind_arguments
+from tilec.ops.language.values import EXPR_TYPES, Value, describe_value
 from tilec.support.diagnostics import raise_error
 
 _UNROLLED = ("T.unroll", "T.Unroll")

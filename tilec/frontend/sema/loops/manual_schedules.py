@@ -22,8 +22,8 @@ from tilec.frontend.sema.loops.schedule_lists import (
     insert_elided_binds,
 )
 from tilec.ir import tile
-from tilec.ops.signature import Argument, Call
-from tilec.ops.values import describe_value
+from tilec.ops.language.signature import Argument, Call
+from tilec.ops.language.values import describe_value
 from tilec.passes.analysis.copy_nests import convert_to_copy
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.analysis.scalar_definitions import find_bind_users, find_needed_variables, find_scheduled_binds

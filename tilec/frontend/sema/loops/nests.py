@@ -13,8 +13,8 @@ from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.atomic import merge_vector_atomics
-from tilec.ops.signature import bind_arguments
-from tilec.ops.values import show_shape
+from tilec.ops.language.signature import bind_arguments
+from tilec.ops.language.values import show_shape
 from tilec.passes.analysis.copy_nests import convert_to_copy
 from tilec.passes.analysis.gathers import analyse_gather
 from tilec.support.diagnostics import Label, make_warning, raise_error

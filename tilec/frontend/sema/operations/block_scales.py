@@ -5,8 +5,8 @@ from __future__ import annotations
 from tilec.frontend.sema.context import Context
 from tilec.ir import tile
 from tilec.ir.types import INT32, UINT32
-from tilec.ops.block_scaled import ROWS, SCALES_PER_WORD
-from tilec.ops.signature import Call, Parameter, Signature
+from tilec.ops.language.signature import Call, Parameter, Signature
+from tilec.ops.products.block_scaled import ROWS, SCALES_PER_WORD
 from tilec.support.diagnostics import raise_error
 
 TRANSPOSE_SIGNATURE = Signature("T.tcgen05_sf_warp_transpose", (Parameter("smem_src"),))

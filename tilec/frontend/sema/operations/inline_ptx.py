@@ -11,8 +11,8 @@ from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.ptx_values import REGISTERS
 from tilec.ir.types import DType
-from tilec.ops.signature import Argument, Call, as_dtype, as_expr
-from tilec.ops.values import Value
+from tilec.ops.language.signature import Argument, Call, as_dtype, as_expr
+from tilec.ops.language.values import Value
 from tilec.ptx import snippet
 from tilec.support.diagnostics import raise_error
 

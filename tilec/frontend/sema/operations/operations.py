@@ -21,14 +21,15 @@ from tilec.ir import tile
 from tilec.ir.affine import add_exprs
 from tilec.ir.tile import Buffer
 from tilec.ir.types import BOOL, DType
-from tilec.ops import arithmetic, registry
-from tilec.ops.barriers import TAKING_BARRIERS
+from tilec.ops import registry
 from tilec.ops.device_assert import DeviceAssert
-from tilec.ops.dp4a import build_dp4a
-from tilec.ops.reduce import REDUCE, get_kept_extents
-from tilec.ops.reducer import build_contribution, read_update
-from tilec.ops.signature import Argument, Call, as_expr, bind_arguments, warn_ignored_hints
-from tilec.ops.values import EXPR_TYPES, Access, Value
+from tilec.ops.functions.signatures import build_dp4a
+from tilec.ops.language import arithmetic
+from tilec.ops.language.signature import Argument, Call, as_expr, bind_arguments, warn_ignored_hints
+from tilec.ops.language.values import EXPR_TYPES, Access, Value
+from tilec.ops.reductions.reduce import REDUCE, get_kept_extents
+from tilec.ops.reductions.reducer import build_contribution, read_update
+from tilec.ops.synchronisation.barriers import TAKING_BARRIERS
 from tilec.passes.analysis.usage import list_expressions
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass

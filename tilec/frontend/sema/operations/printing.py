@@ -18,9 +18,9 @@ from tilec.ir.expr import cast_expr
 from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
 from tilec.ir.text import show_expr
 from tilec.ir.types import BOOL, FLOAT32, INT32, UINT32, DType
-from tilec.ops.copy import Copy
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
-from tilec.ops.values import EXPR_TYPES, Access
+from tilec.ops.copies.copy import Copy
+from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr
+from tilec.ops.language.values import EXPR_TYPES, Access
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 

@@ -13,7 +13,7 @@ from typing import NoReturn
 from tilec.ir import tile
 from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ops.fill import Fill
-from tilec.ops.reducer import ATOMICS, FinalizeReducer, Reducer, ReducerInit
+from tilec.ops.reductions.reducer import ATOMICS, FinalizeReducer, Reducer, ReducerInit
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass

@@ -13,7 +13,7 @@ from tilec.frontend.sema.statements import per_thread
 from tilec.ir import tile
 from tilec.ir.expr import cast_expr, make_constant
 from tilec.ir.types import BOOL, FLOAT32, FLOAT64, UINT32, UINT64, DType
-from tilec.ops.signature import Call as Arguments, Parameter, Signature, as_expr
+from tilec.ops.language.signature import Call as Arguments, Parameter, Signature, as_expr
 from tilec.support.diagnostics import raise_error
 from tilec.support.source import Span
 

@@ -15,9 +15,15 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from tilec.ir import tile
-from tilec.ops.barriers import CpAsyncArrive
-from tilec.ops.rendezvous import Rendezvous
-from tilec.ops.sync import BlockBarrier, CommitCopies, WaitCopies, is_ordering_statement, make_buffer_region
+from tilec.ops.synchronisation.barriers import CpAsyncArrive
+from tilec.ops.synchronisation.rendezvous import Rendezvous
+from tilec.ops.synchronisation.sync import (
+    BlockBarrier,
+    CommitCopies,
+    WaitCopies,
+    is_ordering_statement,
+    make_buffer_region,
+)
 from tilec.passes.analysis.ordering import is_asynchronous_copy
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.support.diagnostics import (

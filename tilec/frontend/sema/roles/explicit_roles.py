@@ -21,10 +21,10 @@ from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS, warpgroup_condition
 from tilec.ir.types import BOOL, UINT64
 from tilec.ops import registry
-from tilec.ops.barriers import Arrive, CpAsyncArrive, build_allocation, read_arrival_counts
-from tilec.ops.signature import Argument, Signature, bind_arguments
-from tilec.ops.sync import BlockBarrier
-from tilec.ops.warpgroups import SetRegisters
+from tilec.ops.language.signature import Argument, Signature, bind_arguments
+from tilec.ops.synchronisation.barriers import Arrive, CpAsyncArrive, build_allocation, read_arrival_counts
+from tilec.ops.synchronisation.sync import BlockBarrier
+from tilec.ops.synchronisation.warpgroups import SetRegisters
 from tilec.passes.analysis.fold_constants import compute_expr
 from tilec.support.diagnostics import Label, Warn, make_warning, raise_error
 from tilec.support.source import Span

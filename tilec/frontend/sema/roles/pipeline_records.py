@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import field
 
 from tilec.ir.tile import Var
-from tilec.ops.signature import Parameter, Signature
-from tilec.ops.values import Pipeline, PipelineStage, Side
+from tilec.ops.language.signature import Parameter, Signature
+from tilec.ops.language.values import Pipeline, PipelineStage, Side
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 

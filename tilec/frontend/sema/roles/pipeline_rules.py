@@ -23,9 +23,9 @@ from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS, WARPGROUP_WARPS, guarded_warpgroups
 from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ir.tile import Buffer, Cluster, Expr, Load, Stmt, Store, TileOp, walk_expr, walk_statements
-from tilec.ops.barriers import AllocBarrier, Arrive, build_allocation, get_barrier
-from tilec.ops.tcgen05 import TensorArrive
-from tilec.ops.values import SIDES, Pipeline, PipelineStage, Side
+from tilec.ops.language.values import SIDES, Pipeline, PipelineStage, Side
+from tilec.ops.products.tcgen05 import TensorArrive
+from tilec.ops.synchronisation.barriers import AllocBarrier, Arrive, build_allocation, get_barrier
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.support.diagnostics import ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass

@@ -30,10 +30,17 @@ from tilec.frontend.sema.roles.stages import (
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.types import BOOL, UINT64
-from tilec.ops.barriers import build_allocation
-from tilec.ops.copy import Copy
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr, bind_arguments, find_nearest_name
-from tilec.ops.values import (
+from tilec.ops.copies.copy import Copy
+from tilec.ops.language.signature import (
+    Argument,
+    Call,
+    Parameter,
+    Signature,
+    as_expr,
+    bind_arguments,
+    find_nearest_name,
+)
+from tilec.ops.language.values import (
     SIDES,
     Dictionary,
     IndexRange,
@@ -46,6 +53,7 @@ from tilec.ops.values import (
     Value,
     describe_value,
 )
+from tilec.ops.synchronisation.barriers import build_allocation
 from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.diagnostics import Label, raise_error, suggest_replacement
 from tilec.support.source import Span

@@ -1,4 +1,4 @@
-"""Acquire and release of pipeline stages, as waits for and arrivals at barriers (`ops.barriers`).
+"""Acquire and release of pipeline stages, as waits for and arrivals at barriers (`ops.synchronisation.barriers`).
 
 An acquire waits at one barrier of the stage, a release arrives at the other one. Each side keeps the index of its next
 stage and the parity to wait for in variables, which are right in any loop.
@@ -15,10 +15,10 @@ from tilec.frontend.sema.roles.pipeline_records import NestedAcquire
 from tilec.frontend.sema.statements import per_thread
 from tilec.ir import tile
 from tilec.ir.types import BOOL, INT32
-from tilec.ops.barriers import MAX_ARRIVALS, Arrive, AwaitBarrier, ExpectTx
 from tilec.ops.form import UNKNOWN_LEADER
-from tilec.ops.signature import Call
-from tilec.ops.values import Pipeline, PipelineHandle, PipelineStage, Side
+from tilec.ops.language.signature import Call
+from tilec.ops.language.values import Pipeline, PipelineHandle, PipelineStage, Side
+from tilec.ops.synchronisation.barriers import MAX_ARRIVALS, Arrive, AwaitBarrier, ExpectTx
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 

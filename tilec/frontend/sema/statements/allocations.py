@@ -13,9 +13,9 @@ from tilec.frontend.sema.statements.stores import set_variable
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Buffer, Scope
 from tilec.ir.types import DType
-from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER, Reducer, read_kind
-from tilec.ops.signature import Call, Parameter, Signature, as_dtype, as_element_type, as_shape, bind_arguments
-from tilec.ops.values import Pipeline
+from tilec.ops.language.signature import Call, Parameter, Signature, as_dtype, as_element_type, as_shape, bind_arguments
+from tilec.ops.language.values import Pipeline
+from tilec.ops.reductions.reducer import ALLOCATE as ALLOCATE_REDUCER, Reducer, read_kind
 from tilec.support.diagnostics import raise_error
 
 TILE_SIGNATURES: dict[str, tuple[Scope, Signature]] = {

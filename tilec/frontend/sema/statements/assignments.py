@@ -16,9 +16,9 @@ from tilec.frontend.sema.vocabulary import ALLOCATION_NAMES
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.types import DType
-from tilec.ops import arithmetic
-from tilec.ops.signature import Argument, as_dtype, as_expr
-from tilec.ops.values import (
+from tilec.ops.language import arithmetic
+from tilec.ops.language.signature import Argument, as_dtype, as_expr
+from tilec.ops.language.values import (
     EXPR_TYPES,
     Access,
     ElementReference,

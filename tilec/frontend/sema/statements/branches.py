@@ -12,8 +12,8 @@ from tilec.frontend.sema.statements import per_thread
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.types import BOOL
-from tilec.ops import arithmetic
-from tilec.ops.values import EXPR_TYPES
+from tilec.ops.language import arithmetic
+from tilec.ops.language.values import EXPR_TYPES
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.support.records import dataclass
 from tilec.support.source import Span

@@ -27,9 +27,9 @@ from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.expr import make_constant
 from tilec.ir.types import BOOL, INT32
-from tilec.ops import arithmetic
-from tilec.ops.signature import Argument
-from tilec.ops.values import EXPR_TYPES
+from tilec.ops.language import arithmetic
+from tilec.ops.language.signature import Argument
+from tilec.ops.language.values import EXPR_TYPES
 from tilec.passes.analysis.usage import list_expressions
 from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass

@@ -13,7 +13,7 @@ from typing import Literal
 from tilec.frontend.sema.context import Context
 from tilec.ir import tile
 from tilec.ir.types import INT32
-from tilec.ops.signature import Argument, as_expr
+from tilec.ops.language.signature import Argument, as_expr
 
 
 def record_promises(context: Context, condition: Argument) -> None:

@@ -18,10 +18,10 @@ from tilec.frontend.sema.statements import assignments, branches, jumps, per_thr
 from tilec.frontend.sema.vocabulary import list_supported_names, refuse_name
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Buffer
-from tilec.ops import arithmetic
 from tilec.ops.device_assert import DEVICE_ASSERT, DeviceAssert
-from tilec.ops.signature import Argument, Parameter, Signature, bind_arguments
-from tilec.ops.values import Function, Member, Method, TileScheduler, describe_value
+from tilec.ops.language import arithmetic
+from tilec.ops.language.signature import Argument, Parameter, Signature, bind_arguments
+from tilec.ops.language.values import Function, Member, Method, TileScheduler, describe_value
 from tilec.support.diagnostics import Fix, make_warning, raise_error
 
 EVALUATE_SIGNATURE = Signature("T.evaluate", (Parameter("value"),))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.statements import per_thread
 from tilec.ir import tile
-from tilec.ops.signature import Argument, as_expr
-from tilec.ops.values import EXPR_TYPES, Access
+from tilec.ops.language.signature import Argument, as_expr
+from tilec.ops.language.values import EXPR_TYPES, Access
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 
