@@ -26,7 +26,8 @@ BACKSTOP = 600
 """Seconds. How fast it is, the machine has a say in."""
 
 SLOW = """import sys, time
-from tilec.cli import main, terminal
+from tilec.cli.main import main
+from tilec.cli import terminal
 from tilec.passes.lower import expand as slow
 terminal._SILENCE = {silence}
 before = slow.expand_schedules
@@ -89,7 +90,8 @@ PROBLEM = {
 SLOW_CALL = """import sys, time
 import importlib
 slow = importlib.import_module("{module}")
-from tilec.cli import main, terminal
+from tilec.cli.main import main
+from tilec.cli import terminal
 terminal._SILENCE = 0
 before = slow.{function}
 def function(*given, **named):
@@ -102,9 +104,13 @@ sys.exit(main(sys.argv[1:]))
 
 SMALL = ("--target", "sm_80", "-D", "M=128", "-D", "N=128", "-D", "K=64")
 SLOW_CALLS = {
-    "problem": (("tilec.cli.problem", "solve_problem"), ("schedule", "--problem", "problem.json"), "solving loop"),
+    "problem": (
+        ("tilec.cli.commands.problem", "solve_problem"),
+        ("schedule", "--problem", "problem.json"),
+        "solving loop",
+    ),
     "explained": (
-        ("tilec.cli.problem", "explain_solution"),
+        ("tilec.cli.commands.problem", "explain_solution"),
         ("schedule", "--problem", "problem.json"),
         "why loop has no better schedule",
     ),
@@ -232,7 +238,7 @@ blocks.run_clusters = run
 # As from a terminal, also where whatever runs the tests ignores Ctrl-C.
 RUN = """import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from tilec.cli import main
+from tilec.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -26,8 +26,8 @@ from subject import Subject, json_mutant, refused, toml_mutant
 from tilec.calibrate import measure, plan
 from tilec.calibrate.probe import Probe
 from tilec.calibrate.rewrite import rewrite_rows
-from tilec.cli.calibrate import PLAN_FILE, make_cubin_reader
-from tilec.cli.problem import read_problems
+from tilec.cli.commands.calibrate import PLAN_FILE, make_cubin_reader
+from tilec.cli.commands.problem import read_problems
 from tilec.driver.build import build_library
 from tilec.driver.emulate_ptx import parse_arguments
 from tilec.driver.observer import Observer, PipelineStopped

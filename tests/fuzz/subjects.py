@@ -15,7 +15,7 @@ from mutate import mutated, mutated_bytes, mutated_json
 from structure import mutated_tree
 from subject import Subject, json_mutant, refused, shown, toml_mutant
 
-from tilec.cli.problem import read_problems
+from tilec.cli.commands.problem import read_problems
 from tilec.driver.build import build_library, check_file, load_kernels
 from tilec.driver.emulate import RunOptions
 from tilec.driver.emulate_ptx import LaunchGeometry, build_ptx_fault_diagnostic, emulate_ptx_file, parse_arguments

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from harness import SAMPLES, agrees, built
 
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.driver.build import Observer, build_library
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.driver import build as driver, emulate
 from tilec.emu.fault import Fault
 from tilec.ir.manifest import to_json

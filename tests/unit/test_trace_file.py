@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 import tilec.sched
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.driver import build as driver
 from tilec.sched.decision import Decider
 from tilec.sched.heuristics.heuristic import ARMS

@@ -240,7 +240,7 @@ def _describe_inputs(request: SearchRequest) -> dict[str, str]:
 
 
 def _run_search(request: SearchRequest, journal_file: str, where: EngineChoice) -> tuple[SearchResult, TrialWork]:
-    from tilec.cli.tune_view import watch_search
+    from tilec.cli.commands.tune_view import watch_search
     from tilec.target.table import load_target
     from tilec.tune import trial
     from tilec.tune.journal import Journal
@@ -307,7 +307,7 @@ def _count_variants(request: SearchRequest, found: SearchResult) -> int:
 
 def _report_search(request: SearchRequest, found: SearchResult, work: TrialWork, output: str) -> None:
     """Print the best trials, and write the best one to the output file."""
-    from tilec.cli.tune_view import compare_with_baseline, format_microseconds, list_refusals, make_best_table
+    from tilec.cli.commands.tune_view import compare_with_baseline, format_microseconds, list_refusals, make_best_table
     from tilec.driver import build as driver
     from tilec.target.table import load_target
     from tilec.tune import knobs, tuned

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from tilec.cli import kernel_files
+from tilec.cli import arguments
 from tilec.cli.console import WRONG_KERNEL, CommandExit, fail_usage, report_mistakes, show_diagnostics
 from tilec.support import files
 from tilec.support.diagnostics import CompileError
@@ -32,12 +32,12 @@ def fmt(kernels: tuple[str, ...], check: bool, diff: bool) -> None:
     from tilec.frontend.syntax.formatting import format_kernel_bytes
 
     with report_mistakes(None):
-        named = list(kernel_files.find_kernel_files(kernels))
-    if kernel_files.STDIN in named:
+        named = list(arguments.find_kernel_files(kernels))
+    if arguments.STDIN in named:
         if len(named) > 1 or check or diff:
             fail_usage("- is standard input: give it alone, without --check and --diff")
         with report_mistakes(None):
-            data = kernel_files.read_standard_input()
+            data = arguments.read_standard_input()
         source = SourceFile("<stdin>", data.decode())
         with report_mistakes(source):
             sys.stdout.buffer.write(format_kernel_bytes(data, source))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from tilec.cli.completion import complete_one
 from tilec.cli.console import report_mistakes, show_tables
-from tilec.cli.words import complete_one
 from tilec.support import files, resources
 from tilec.support.diagnostics import raise_error
 from tilec.support.options import CALIBRATIONS

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from tilec.cli import kernel_files
+from tilec.cli import arguments
 from tilec.cli.console import report_mistakes, report_results
-from tilec.cli.former import FormerSpellings
 from tilec.cli.help import GroupedCommand
 from tilec.cli.kernel_options import add_kernel_options, make_compile_options, parse_target_names
 from tilec.cli.limits import add_limit_options
+from tilec.cli.other_spellings import FormerSpellings
 from tilec.cli.watch import run_and_watch, watch_option
 from tilec.support.diagnostics import Diagnostic
 from tilec.support.options import CompileOptions
@@ -53,8 +53,8 @@ def _check_kernels(kernels: tuple[str, ...], jobs: int, library: bool, **given: 
     from tilec.driver.batch import CompileJob, compile_jobs
 
     with report_mistakes(None):
-        found = kernel_files.find_kernel_files(kernels)
-        sources = [kernel_files.read_kernel_file(name) for name in found]
+        found = arguments.find_kernel_files(kernels)
+        sources = [arguments.read_kernel_file(name) for name in found]
         variants = [make_compile_options(given, target) for target in parse_target_names(given)]
     # A folder also contains files that others import.
     libraries = {source.path for source, is_below in zip(sources, found.values(), strict=True) if is_below or library}

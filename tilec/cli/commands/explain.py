@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from tilec.cli.completion import complete_one, list_codes
 from tilec.cli.console import report_mistakes, show_diagnostics, show_tables
 from tilec.cli.help import GroupedCommand
 from tilec.cli.kernel_options import add_kernel_options, make_compile_options
-from tilec.cli.words import complete_one, list_codes
 from tilec.support import files
 from tilec.support.diagnostics import raise_error
 

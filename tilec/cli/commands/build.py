@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilec.cli.completion import complete_one, complete_several
 from tilec.cli.console import fail_usage, report_mistakes, report_results, show_entries, show_tables, show_times
 from tilec.cli.help import GroupedCommand
 from tilec.cli.kernel_options import add_kernel_options, list_input_files, make_compile_options, parse_target_names
 from tilec.cli.limits import add_limit_options
 from tilec.cli.names import COMMANDS
 from tilec.cli.watch import run_and_watch, watch_option
-from tilec.cli.words import complete_one, complete_several
 from tilec.driver.stages import SUFFIX as STAGE_SUFFIX
 from tilec.support import files, resources
 from tilec.support.diagnostics import raise_error
@@ -263,7 +263,7 @@ def _build_kernels(
     for result in results if verbose else ():
         show_entries(result.entries, result.manifests, names_target=len(targets) > 1)
     if report:
-        from tilec.cli.report import make_loop_code_tables, make_report_tables
+        from tilec.cli.commands.report import make_loop_code_tables, make_report_tables
 
         for result in results:
             for said in result.reports:

@@ -102,7 +102,7 @@ def _simulate_kernel(
 
 def _predict_microseconds(build: Build, sizes: tuple[str, ...], blocks: int) -> float | None:
     """Return the microseconds that `tilec report` predicts for these sizes; None where a part of the grid is run."""
-    from tilec.cli.emulate import parse_size
+    from tilec.cli.commands.emulate import parse_size
     from tilec.driver.build import build_report
 
     if blocks:
@@ -115,7 +115,7 @@ def simulate_kernel_file(
     source: SourceFile, options: CompileOptions, sizes: tuple[str, ...], blocks: int = 0, *, draws: bool = False
 ) -> tuple[Build, Simulation]:
     """Build a kernel and simulate it; `sizes` are the values of --size. Errors end the command."""
-    from tilec.cli.emulate import parse_size
+    from tilec.cli.commands.emulate import parse_size
     from tilec.driver import build as driver, emulate, simulate
     from tilec.emu import Fault
     from tilec.support.diagnostics import CompileError

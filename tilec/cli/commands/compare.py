@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
+from tilec.cli.commands.simulate import simulate_kernel_file
 from tilec.cli.console import report_mistakes
 from tilec.cli.help import GroupedCommand
 from tilec.cli.kernel_options import add_kernel_options, make_compile_options
-from tilec.cli.simulate import simulate_kernel_file
 from tilec.support import files
 from tilec.support.diagnostics import raise_error
 

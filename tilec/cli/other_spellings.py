@@ -1,11 +1,16 @@
-"""Options of nvcc, clang and gcc: translated into ours, or answered with the option to use."""
+"""Spellings of options that are not tilec's: those of nvcc, clang and gcc, translated or answered with ours, and former
+ones, accepted with a warning.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from tilec.cli.console import show_diagnostics
 from tilec.support.diagnostics import Diagnostic
@@ -133,3 +138,47 @@ def _command_with(option: str) -> str | None:
 
     names = sorted(COMMANDS, key=lambda name: name != "report")
     return next((n for n in names if any(option in param.opts for param in find_command(n.split())[0].params)), None)
+
+
+class FormerSpellings(click.Option):
+    """An option that also accepts the spellings in `former`, each with its replacement: `{"--no-cluster": "--cluster
+    none"}`. A replacement that includes a value takes none from the former spelling."""
+
+    def __init__(self, *args: Any, former: Mapping[str, str] = {}, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.former = dict(former)
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        super().add_to_parser(parser, ctx)
+        for old, new in self.former.items():
+            _, *value = shlex.split(new)
+            constant = value[0] if value else new in self.opts
+            action = {"action": "store_const", "const": constant} if self.is_flag or value else {"action": "store"}
+            parser.add_option(obj=self, opts=[old], dest=old, **action)
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        value, source = super().consume_value(ctx, opts)
+        for old, new in self.former.items():
+            if old in opts:
+                remember_former(old, new, ctx)
+                if source is not ParameterSource.COMMANDLINE:
+                    value, source = opts[old], ParameterSource.COMMANDLINE
+        return value, source
+
+
+_META = "tilec.former"
+"""The key of a command's former spellings and their replacements."""
+
+
+def remember_former(old: str, new: str, context: click.Context | None = None) -> None:
+    """Record that the running command was given a former spelling."""
+    context = context or click.get_current_context(silent=True)
+    if context is not None:
+        context.meta.setdefault(_META, {})[old] = new
+
+
+def take_former_spellings() -> Mapping[str, str]:
+    """Return the former spellings that were not reported yet, with their replacements, and forget them."""
+    context = click.get_current_context(silent=True)
+    found: Mapping[str, str] = {} if context is None else context.meta.pop(_META, {})
+    return found

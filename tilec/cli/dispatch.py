@@ -25,11 +25,11 @@ from tilec.cli.console import (
     show_diagnostics,
     show_tables,
 )
-from tilec.cli.habits import build_usage_diagnostic, translate_words
 from tilec.cli.help import HELP_NAMES, GroupedCommand, show_introduction
 from tilec.cli.kernel_options import add_kernel_options, list_input_files, make_compile_options
 from tilec.cli.limits import ResourceLimits, run_bounded
 from tilec.cli.names import find_command
+from tilec.cli.other_spellings import build_usage_diagnostic, translate_words
 from tilec.cli.terminal import attend_terminal
 from tilec.driver.build import Observer
 from tilec.support import files
@@ -65,7 +65,7 @@ def schedule(
 ) -> None:
     """Show the solved pipeline of each loop: II and what bounds it, stages, order, rings, reservation table."""
     if problem is not None:
-        from tilec.cli.problem import ProblemOutputs, solve_problem_file
+        from tilec.cli.commands.problem import ProblemOutputs, solve_problem_file
 
         if file is not None:
             fail_usage("give either a kernel or --problem")

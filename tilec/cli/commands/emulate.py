@@ -1,6 +1,8 @@
 """`tilec emulate`: run the PTX on the CPU, and by default compare it with the reference.
 
 A .ptx file is run as it is, with the launch and the arguments from the command line.
+
+Messages of `tilec emulate` about the outputs of a run.
 """
 
 from __future__ import annotations
@@ -14,13 +16,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilec.cli.console import WRONG_KERNEL, CommandExit, make_console, report_mistakes, show_diagnostics
-from tilec.cli.emulate_verdict import (
-    BY_NUMPY,
-    build_mismatch_diagnostic,
-    build_unwritten_warnings,
-    describe_comparison,
-    nothing_compared,
-)
 from tilec.cli.help import GroupedCommand
 from tilec.cli.kernel_options import add_kernel_options, list_input_files, make_compile_options
 from tilec.support import files
@@ -31,6 +26,7 @@ from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.driver.emulate import RunOptions
+    from tilec.driver.emulate_compare import Comparison
     from tilec.emu import Report
 
 
@@ -300,3 +296,76 @@ def _show_progress_bar(name: str) -> Iterator[Callable[[int, int], None] | None]
     with Progress(*columns, TimeRemainingColumn(), console=make_console(stderr=True), transient=True) as bar:
         task = bar.add_task(name, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+BY_NUMPY = "the kernel run by numpy"
+"""The reference: the kernel's text, operation by operation, which may not be what its author means."""
+
+
+def describe_comparison(result: Comparison, by: str) -> str:
+    """Return one line on an output: the number of elements compared with `by`, and the verdict."""
+    if result.is_meaningless:
+        return f"{result.name}: {result.not_finite:,} of {result.elements:,} elements are NaN or infinite: MISMATCH"
+    if not result.compared:
+        reason = "the blocks that ran wrote none of them" if result.is_nothing_compared else "there are none"
+        return f"{result.name}: {_describe_share(result)} compared: {reason}"
+    verdict = f"matches {by}" if result.matches else f"MISMATCH with {by}"
+    error = f"worst error {result.error:.3g}, {result.allowed:.3g} allowed there"
+    return f"{result.name}: {_describe_share(result)} of the emulated PTX, {error}: {verdict}"
+
+
+def nothing_compared(kernel: str, ran: int, blocks: int) -> Diagnostic:
+    """Return the error of a sample that says nothing: none of its blocks wrote an output."""
+    return Diagnostic(
+        "nothing-compared",
+        f"the {ran} of {blocks} blocks of {kernel} that ran wrote no output, so nothing was compared",
+        notes=("in a persistent grid a block may have no work for these sizes",),
+        help="give a larger --grid-sample or another --seed, or leave --grid-sample out to run every block",
+    )
+
+
+def _describe_share(result: Comparison) -> str:
+    """Return how many elements were compared: `64 × 1,024 elements`, of a sample `2,048 of 64 × 1,024 elements`."""
+    shape = " × ".join(f"{extent:,}" for extent in result.shape) or "1"
+    total = math.prod(result.shape)
+    noun = "element" if total == 1 else "elements"
+    return f"{shape} {noun}" if result.compared == total else f"{result.compared:,} of {shape} {noun}"
+
+
+def build_mismatch_diagnostic(result: Comparison, by: str, warnings: Iterable[Diagnostic]) -> Diagnostic:
+    """Return the error for an output that does not match. `warnings` are the kernel's: an uninitialised tile explains
+    NaN."""
+    if not result.is_meaningless:
+        where = f"{result.name}[{', '.join(map(str, result.worst))}]"
+        return Diagnostic(
+            "emulation-mismatch",
+            f"the emulated kernel computes another {result.name} than {by}",
+            notes=(f"{where} is {result.found:.8g}, {by} has {result.expected:.8g}",),
+        )
+    causes = tuple(_find_causes(warnings))
+    first = f"{result.name}[{', '.join(map(str, result.first))}]"
+    return Diagnostic(
+        "emulation-not-finite",
+        f"{result.not_finite:,} of {result.elements:,} elements of {result.name} are NaN or infinite",
+        notes=(f"the first is {first}; no input holds such a value, so nothing was compared", *causes),
+        help=None if causes else "T.print in the kernel shows where the first one comes from",
+    )
+
+
+def _find_causes(warnings: Iterable[Diagnostic]) -> Iterator[str]:
+    for found in warnings:
+        if found.code == "uninitialised-read" and found.secondary:
+            yield f"{found.title}, and line {found.secondary[0].span.line} reads it"
+
+
+def build_unwritten_warnings(elements: Iterable[tuple[str, int, int]]) -> list[Diagnostic]:
+    """Return a warning for each output that blocks left partly unwritten, with both counts."""
+    return [
+        Diagnostic(
+            "unwritten-elements",
+            f"no block wrote {count:,} of the {total:,} elements of {name}",
+            help="look at the grid, and at the indices of what is stored",
+            severity="warning",
+        )
+        for name, count, total in elements
+    ]

@@ -57,7 +57,7 @@ def report(
     if len(kernels) * len(parse_target_names(given)) > 1:
         for option in (name for name in ("schedule", "tuned") if given[name] is not None):
             fail_usage(f"--{option} is for one kernel file and one target")
-    from tilec.cli.emulate import parse_size
+    from tilec.cli.commands.emulate import parse_size
 
     wanted = _Wanted(html, counters, dict(map(parse_size, sizes)))
     if watch:
