@@ -458,9 +458,9 @@ from tilec.host import runtime
 from tilec.calibrate import measure
 class Device(test_calibrate.StandIn):
     def entry(self, cubin):
-        from tilec.ir.manifest import extract
-        return extract(cubin)[0].entry
-measure.gpu_for = lambda target: Device()
+        from tilec.ir.manifest import extract_from_cubin
+        return extract_from_cubin(cubin)[0].entry
+measure.find_gpu = lambda target: Device()
 sys.exit(main(["calibrate", "--target", "sm_80", "--cubins", "probes", "--repeats", "3", "--json", "m.json"]))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
